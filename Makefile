@@ -1,0 +1,74 @@
+# One command from a fresh checkout: `make demo` or `make test`. Needs Python 3.11+ and Java 17+, nothing else; the first
+# run fetches the rest (about 1 GB) into .venv/, .venv-peers/ and the user's cache, later runs are offline.
+
+PYTHON ?= python3
+# pypaimon needs pyarrow < 20, which exists for Python 3.11 to 3.13: name one of these here when PYTHON is newer
+PEERS_PYTHON ?= $(PYTHON)
+ARGS ?=
+
+VENV := .venv
+PEERS := .venv-peers
+PY := $(VENV)/bin/python
+PREFLIGHT := engine/preflight.py
+CONSTRAINTS := conf/constraints.txt
+PEERS_CONSTRAINTS := conf/peers-constraints.txt
+PYTEST := $(PY) -m pytest
+CHECKED := engine logstore filestore lsm tests benchmarks
+
+FETCH_BROKER := from engine.broker_jars import broker_jars; broker_jars()
+FETCH_PEER := from tests.peers.java_peer import paimon_jars; paimon_jars()
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv venv-peers jars jars-peers test test-fast demo bench soak lint format clean
+
+help: ## say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@echo "  ARGS=… is passed on, for example: make test-fast ARGS='-k merge -x'"
+
+venv: $(VENV)/.stamp ## the environment of the project, in .venv/, with every version pinned
+venv-peers: $(PEERS)/.stamp ## the environment of pypaimon, the interop peer, in .venv-peers/
+
+$(VENV)/.stamp: pyproject.toml $(CONSTRAINTS)
+	@$(PYTHON) -I $(PREFLIGHT) check
+	@$(PYTHON) -I $(PREFLIGHT) venv $(VENV) $(CONSTRAINTS) --editable '.[dev,demo]'
+	@touch $@
+
+$(PEERS)/.stamp: $(PEERS_CONSTRAINTS)
+	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(PEERS) $(PEERS_CONSTRAINTS) --only-binary :all: pypaimon
+	@touch $@
+
+jars: venv ## the Kafka broker's jars, in the user's cache
+	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
+
+jars-peers: venv ## the jars of Apache Paimon, the interop peer, in the user's cache
+	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
+
+demo: venv jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/
+	$(PY) -m engine.demo $(ARGS)
+
+test: venv venv-peers jars jars-peers ## every test but the soak; brings its own broker, Spark and peers
+	$(PYTEST) -m "not soak" $(ARGS)
+
+test-fast: venv ## the tests that need no broker, no Spark and no peer: seconds
+	$(PYTEST) -m "not (broker or spark or interop or soak)" $(ARGS)
+
+bench: venv jars ## the benchmarks: one line of JSON each, kept in .bench/
+	$(PY) -m benchmarks $(ARGS)
+
+soak: venv venv-peers jars jars-peers ## the tests that take minutes, before a release
+	$(PYTEST) -m soak --timeout 3600 $(ARGS)
+
+lint: venv ## format, lint, types and the import rules, without changing anything
+	$(VENV)/bin/ruff format --check $(CHECKED)
+	$(VENV)/bin/ruff check $(CHECKED)
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: venv ## rewrite the code in the house's format
+	$(VENV)/bin/ruff check --fix $(CHECKED)
+	$(VENV)/bin/ruff format $(CHECKED)
+
+clean: ## remove everything that was made in the checkout
+	rm -rf $(VENV) $(PEERS) .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

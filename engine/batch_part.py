@@ -1,0 +1,196 @@
+"""One task's share of a batch: rows of some buckets into data files and, in the same order, into the log.
+
+Files are written before a bucket's Kafka transaction ends, and its last record carries the files' commit message. So that record is
+the point of no return: before it nothing happened, after it every replay returns the same files and the same slice of the log, whatever
+rows it computes. This module knows no Spark; a plain process writes through it too.
+
+Source: design.md section 3; reports/kafka.md section 4.2 steps 2 to 6.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.bucket_log import BucketLog, read_payload
+from engine.rows import change_rows
+from engine.steps import Observer, Step, StepEvent, ignore
+from engine.table_log import TableLog
+from filestore.commit_message import CommitMessage
+from filestore.live_files import BucketKey
+from filestore.table_store import TableStore
+from filestore.table_write import TableWrite
+from logstore.marker import CommitMarker
+from logstore.offsets import LogSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSpec:
+    """What every task of a batch is told. Picklable; size grows with the number of buckets, not of rows."""
+
+    store: TableStore
+    log: TableLog | None
+    commit_user: str
+    batch_id: int
+    base_snapshot_id: int  # 0: the table was empty
+    max_sequence_numbers: Mapping[BucketKey, int]  # in that snapshot; missing: no rows
+    partition_buckets: Mapping[bytes, int]  # bucket count that a partition's files were written for
+    log_offsets: Mapping[int, int]  # next offset of each bucket's log, as that snapshot has it
+    adopted_buckets: frozenset[int] = frozenset()  # written by an earlier run: rows of these are not written again
+    observe: Observer = ignore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketResult:
+    """What a batch left in one bucket."""
+
+    bucket: int
+    messages: tuple[CommitMessage, ...]  # one per table partition
+    log_slice: LogSlice | None = None
+    facts: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        piece = self.log_slice
+        return json.dumps(
+            {
+                "bucket": self.bucket,
+                "messages": [message.to_json() for message in self.messages],
+                "slice": None if piece is None else [piece.start_offset, piece.end_offset, piece.row_count],
+                "facts": dict(self.facts),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "BucketResult":
+        """Return what ``to_json`` wrote."""
+        body: dict[str, Any] = json.loads(text)
+        piece = body["slice"]
+        return cls(
+            bucket=body["bucket"],
+            messages=tuple(CommitMessage.from_json(message) for message in body["messages"]),
+            log_slice=None if piece is None else LogSlice(start_offset=piece[0], end_offset=piece[1], row_count=piece[2]),
+            facts=body["facts"],
+        )
+
+    @classmethod
+    def of_marker(cls, store: TableStore, bucket: int, marker: CommitMarker) -> "BucketResult":
+        """What an earlier attempt left, as the marker at the log's end tells."""
+        return cls(
+            bucket=bucket,
+            messages=read_payload(store, marker),
+            log_slice=LogSlice(
+                start_offset=marker.start_offset, end_offset=marker.end_offset, row_count=marker.row_count
+            ),
+            facts={"adopted": 1},
+        )
+
+
+def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[BucketResult]:
+    """Write rows of one task and return what each bucket got.
+
+    Args:
+        spec: the batch.
+        batches: rows in arrival order, the table's columns and optionally ``_row_kind``; all rows of the buckets that occur.
+
+    Raises:
+        InvalidInputError: a row that the table cannot hold.
+        ConflictError: a newer attempt has fenced this one, or another writer is ahead in the log.
+    """
+    part = _Part(spec)
+    try:
+        spec.observe(StepEvent(step=Step.PART_STARTED, batch_id=spec.batch_id))
+        for batch in batches:
+            part.add(batch)
+        return part.finish()
+    except BaseException:
+        part.abort()
+        raise
+
+
+class _Part:
+    def __init__(self, spec: BatchSpec) -> None:
+        self._spec = spec
+        self._write = TableWrite(
+            spec.store,
+            max_sequence_numbers=spec.max_sequence_numbers,
+            partition_buckets=spec.partition_buckets,
+        )
+        self._logs: dict[int, BucketLog] = {}
+        self._results: dict[int, BucketResult] = {}
+        self._row_count = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        rows, kinds = change_rows(batch, self._spec.store)
+        if rows.num_rows == 0:
+            return
+        if self._spec.log is None:
+            self._write.write(rows, kinds)
+        else:
+            for bucket, bucket_rows, bucket_kinds in self._by_bucket(rows, kinds):
+                log = self._log_of(bucket)
+                if log is not None:
+                    self._write.write(bucket_rows, bucket_kinds)
+                    log.append(bucket_rows, bucket_kinds)
+        self._row_count += rows.num_rows
+        self._tell(Step.ROWS_WRITTEN, None, {"rows": self._row_count})
+
+    def finish(self) -> list[BucketResult]:
+        messages: dict[int, list[CommitMessage]] = {}
+        for message in self._write.prepare_commit():
+            messages.setdefault(message.bucket, []).append(message)
+        self._tell(Step.FILES_FLUSHED, None, {})
+        for bucket, ours in messages.items():
+            log = self._logs.get(bucket)
+            piece = None if log is None else log.commit(ours)
+            if log is not None:
+                self._tell(Step.LOG_COMMITTED, bucket, {})
+            self._results[bucket] = BucketResult(bucket=bucket, messages=tuple(ours), log_slice=piece)
+        for log in self._logs.values():
+            log.close()
+        self._tell(Step.PART_DONE, None, {})
+        return list(self._results.values())
+
+    def abort(self) -> None:
+        """Give up: transactions are aborted; files stay when a transaction may have ended, for then the log names them."""
+        settled = all([log.abort() for log in self._logs.values()])
+        if settled:
+            self._write.abort()
+
+    def _log_of(self, bucket: int) -> BucketLog | None:
+        """The bucket's open transaction; None when the bucket is done by an earlier attempt."""
+        if bucket in self._logs:
+            return self._logs[bucket]
+        if bucket in self._results or bucket in self._spec.adopted_buckets:
+            return None
+        assert self._spec.log is not None
+        log = BucketLog(self._spec.log, self._spec.store, bucket, query=self._spec.commit_user, batch=self._spec.batch_id)
+        done = log.open(known_end=self._spec.log_offsets.get(bucket, 0))
+        self._tell(Step.BUCKET_FENCED, bucket, {})
+        if done is not None:
+            log.close()
+            self._results[bucket] = BucketResult.of_marker(self._spec.store, bucket, done)
+            return None
+        self._logs[bucket] = log
+        return log
+
+    def _by_bucket(self, rows: pa.RecordBatch, kinds: pa.Array) -> Iterator[tuple[int, pa.RecordBatch, pa.Array]]:
+        """Rows of each bucket, in arrival order."""
+        buckets = self._write.bucket_ids(rows)
+        first = int(buckets[0])
+        if (buckets == first).all():
+            yield first, rows, kinds
+            return
+        order = np.argsort(buckets.astype(np.uint16), kind="stable")
+        sorted_buckets = buckets[order]
+        starts = np.flatnonzero(np.r_[True, sorted_buckets[1:] != sorted_buckets[:-1]])
+        for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+            chosen = pa.array(order[start:end])
+            yield int(sorted_buckets[start]), rows.take(chosen), pc.take(kinds, chosen)
+
+    def _tell(self, step: Step, bucket: int | None, facts: Mapping[str, int]) -> None:
+        self._spec.observe(StepEvent(step=step, batch_id=self._spec.batch_id, bucket=bucket, facts=facts))

@@ -1,0 +1,180 @@
+"""One batch into one table, exactly once: the driver's half of the protocol.
+
+1. A snapshot of (commit user, batch) exists: done already.
+2. First batch of a run, table with a log: every bucket is fenced and its last marker read. A marker that no snapshot knows is
+   this very batch, which an earlier run had begun (its files are taken over), or somebody else's (refused).
+3. The batch's rows are written, bucket by bucket, by ``write_part`` in one or many processes.
+4. One commit makes all files and the log offsets visible.
+
+What 3 runs on is an argument, so that Spark tasks and a plain Python process share this module.
+Source: design.md section 3, reports/kafka.md section 4.2.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from engine.batch_part import BatchSpec, BucketResult
+from engine.bucket_log import check_not_shorter
+from engine.renumber import renumbered
+from engine.steps import Observer, Step, StepEvent, ignore
+from engine.table_log import OrphanPolicy, TableLog
+from filestore.commit_message import BATCH_IDENTIFIER, Committable
+from filestore.live_files import NO_SEQUENCE_NUMBER, LiveFiles
+from filestore.table_commit import CommitResult, TableCommit
+from filestore.table_store import TableStore
+from lsm.errors import ConflictError, CorruptDataError
+
+logger = logging.getLogger("fluvial.batch")
+
+RunParts = Callable[[BatchSpec], Iterable[BucketResult]]
+"""Runs ``write_part`` over the rows of the batch, every bucket in one place, and returns all results."""
+
+_RENUMBER_ATTEMPTS: Final = 5
+
+
+class BatchWriter:
+    """Writes the batches of one commit user. One instance per run of a query; not for use by several threads."""
+
+    def __init__(
+        self, store: TableStore, log: TableLog | None, *, commit_user: str, observe: Observer = ignore
+    ) -> None:
+        """Prepare to write.
+
+        Args:
+            store: the table's files.
+            log: the table's log, None without one (or with change tracking switched off).
+            commit_user: stable over restarts of a streaming query, fresh for a batch job.
+            observe: told each step.
+        """
+        self._store = store
+        self._log = log
+        self._observe = observe
+        self._commit_user = commit_user
+        self._commit = TableCommit(store, commit_user)
+        self._live: LiveFiles | None = None
+        self._adopted: dict[int, BucketResult] | None = None
+
+    @property
+    def live(self) -> LiveFiles:
+        """The table's files as this writer last saw them."""
+        if self._live is None:
+            self._live = LiveFiles.latest(self._store)
+        return self._live
+
+    def write(self, batch_id: int, run_parts: RunParts) -> CommitResult:
+        """Write a batch unless it is there already.
+
+        Args:
+            batch_id: rises from batch to batch of one commit user.
+            run_parts: see ``RunParts``; not called when the batch is committed.
+
+        Raises:
+            ConflictError: another writer holds a bucket of the log, or took its place in the table: nothing of this batch is visible
+                in the table. Run the batch again.
+            OutcomeUnknownError: the commit may be visible: run the same batch again.
+        """
+        done = self._commit.find_committed(batch_id)
+        if done is not None:
+            logger.info("batch is committed already: table=%s batch=%d snapshot=%d", self._store.name, batch_id, done.id)
+            return CommitResult(snapshot=done, already_committed=True)
+        self._tell(Step.BATCH_STARTED, batch_id)
+        self.live.advance()
+        adopted = self._recover(batch_id)
+        spec = self._spec(batch_id, adopted)
+        results = [*run_parts(spec), *adopted.values()]
+        self._tell(Step.TASKS_DONE, batch_id)
+        committed = self._publish(batch_id, results, spec.base_snapshot_id)
+        self._adopted = {}
+        self._tell(Step.TABLE_COMMITTED, batch_id)
+        return committed
+
+    def _spec(self, batch_id: int, adopted: Mapping[int, BucketResult]) -> BatchSpec:
+        return BatchSpec(
+            store=self._store,
+            log=self._log,
+            commit_user=self._commit_user,
+            batch_id=batch_id,
+            base_snapshot_id=self.live.snapshot_id,
+            max_sequence_numbers=self.live.max_sequence_numbers(),
+            partition_buckets=self.live.partition_total_buckets(),
+            log_offsets=dict(self._log_offsets()),
+            adopted_buckets=frozenset(adopted),
+            observe=self._observe,
+        )
+
+    def _log_offsets(self) -> Mapping[int, int]:
+        """Next offsets that the newest snapshot with offsets knows: commits of engines without a log drop them."""
+        if self._log is None:
+            return {}
+        return self._log.known_offsets(self._store.snapshots, self.live.snapshot)
+
+    def _recover(self, batch_id: int) -> Mapping[int, BucketResult]:
+        """Slices of this batch that an earlier run had committed to the log; empty but for the first batch of a run."""
+        if self._adopted is None:
+            self._adopted = {}
+            if self._log is not None:
+                self._adopted = self._adoptable(batch_id, self._log)
+                self._tell(Step.LOG_RECOVERED, batch_id)
+        return self._adopted
+
+    def _adoptable(self, batch_id: int, log: TableLog) -> dict[int, BucketResult]:
+        known = self._log_offsets()
+        adopted: dict[int, BucketResult] = {}
+        for bucket, tail in log.fence_all().items():
+            marker = tail.marker
+            if marker is None or marker.end_offset <= known.get(bucket, 0):
+                check_not_shorter(self._store, log, tail, known.get(bucket, 0))
+                continue
+            if not marker.is_final:
+                continue  # eventual: chunks of a batch that never ended; it is written again, readers fold by key
+            foreign = marker.query != self._commit_user or marker.batch != batch_id
+            if foreign and log.orphans is OrphanPolicy.FAIL:
+                raise CorruptDataError(
+                    f"the log holds a batch that the table does not: table={self._store.name} topic={log.topic} "
+                    f"bucket={bucket} query={marker.query} batch={marker.batch} end_offset={marker.end_offset} "
+                    f"table_offset={known.get(bucket, 0)} fix=restart that query; or, if it will never run again, "
+                    f"set log.on-orphan-batch=adopt once"
+                )
+            logger.warning(
+                "taking over a batch from the log: table=%s bucket=%d query=%s batch=%d rows=%d",
+                self._store.name, bucket, marker.query, marker.batch, marker.row_count,
+            )  # fmt: skip
+            adopted[bucket] = BucketResult.of_marker(self._store, bucket, marker)
+        return adopted
+
+    def _publish(self, batch_id: int, results: list[BucketResult], base_snapshot_id: int) -> CommitResult:
+        """Commit; rows of a bucket that somebody else wrote meanwhile get numbers above theirs first."""
+        messages = [message for result in results for message in result.messages]
+        offsets = {result.bucket: result.log_slice.end_offset for result in results if result.log_slice is not None}
+        known = self._log_offsets()
+        for attempt in range(_RENUMBER_ATTEMPTS + 1):
+            committable = Committable(
+                identifier=batch_id,
+                messages=messages,
+                log_offsets={**known, **offsets} if self._log is not None else {},
+                base_snapshot_id=base_snapshot_id,
+            )
+            try:
+                return self._commit.commit(committable)
+            except ConflictError:
+                self.live.advance()
+                moved = [
+                    renumbered(self._store, message, above=self._highest(message.partition, message.bucket))
+                    for message in messages
+                ]
+                if attempt == _RENUMBER_ATTEMPTS or moved == messages:
+                    raise
+                messages, base_snapshot_id = moved, self.live.snapshot_id
+        raise AssertionError("unreachable")
+
+    def _highest(self, partition: bytes, bucket: int) -> int:
+        return self.live.max_sequence_numbers().get((partition, bucket), NO_SEQUENCE_NUMBER)  # type: ignore[call-overload,no-any-return]
+
+    def _tell(self, step: Step, batch_id: int) -> None:
+        self._observe(StepEvent(step=step, batch_id=batch_id))
+
+
+def batch_identifier(batch_id: int | None) -> int:
+    """The commit identifier of a streaming batch, or of a batch job, which has only one."""
+    return BATCH_IDENTIFIER if batch_id is None else batch_id

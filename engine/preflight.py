@@ -1,0 +1,226 @@
+"""What a machine must have before the first `make`, checked with nothing but the standard library.
+
+The Makefile runs it before the virtual environment exists (`python3 -I engine/preflight.py …`), so it imports nothing
+of ours; and it parses on old Pythons, because its first duty is to tell their users which one to install.
+
+    check                                   Python, its venv module, Java, disk
+    venv DIRECTORY CONSTRAINTS ARGUMENT…    a new environment in DIRECTORY, `pip install ARGUMENT…` held to CONSTRAINTS
+    run PURPOSE COMMAND…                    a command that needs the network; if it fails, one sentence about what to do
+"""
+
+import collections
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+MIN_PYTHON = (3, 11)
+MIN_JAVA = 17
+MIN_FREE_BYTES = 3 << 30  # both environments, jars and the wheel that pip builds of Spark, while they are made
+KEPT_LINES = 200  # of a failing command's output; enough for pip's and Ivy's last words
+
+NETWORK_SIGNS = (
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "nodename nor servname",
+    "NameResolutionError",
+    "Failed to establish a new connection",
+    "Connection refused",
+    "Connection reset",
+    "Network is unreachable",
+    "Max retries exceeded",
+    "ConnectTimeoutError",
+    "ReadTimeoutError",
+    "ProxyError",
+    "No route to host",
+    "UnknownHostException",
+    "NoRouteToHostException",
+    "ConnectException",
+    "SocketTimeoutException",
+    "Server access error",
+)
+CERTIFICATE_SIGNS = ("CERTIFICATE_VERIFY_FAILED", "SSLHandshakeException", "PKIX path building failed", "SSLError")
+DISK_SIGNS = ("No space left on device", "Errno 28")
+MISSING_SIGNS = ("No matching distribution found", "unresolved dependency", "not found in the index")
+
+
+def java_major(version_text: str) -> int:
+    """Feature release in the text of `java -version` (1.8 is 8); 0 when there is none.
+
+    >>> java_major('openjdk version "17.0.15" 2025-04-15')
+    17
+    """
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', version_text)
+    if not found:
+        return 0
+    first = int(found.group(1))
+    return int(found.group(2) or 0) if first == 1 else first
+
+
+def java_command(environment: "dict[str, str]") -> str:
+    """The Java that Spark will start: the one of JAVA_HOME if set, else `java` on the PATH."""
+    home = environment.get("JAVA_HOME", "")
+    return os.path.join(home, "bin", "java") if home else "java"
+
+
+def java_version_text(command: str) -> str:
+    """What `java -version` prints; "" when there is no such program."""
+    try:
+        done = subprocess.run([command, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    except OSError:
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+def python_problem(version: "tuple[int, int]", newer: "list[str]") -> str:
+    """What to do about a Python that is too old; `newer` are commands on the PATH that would do; "" when it is not."""
+    if version >= MIN_PYTHON:
+        return ""
+    wanted = ".".join(str(part) for part in MIN_PYTHON)
+    advice = (
+        f"run `make PYTHON={newer[0]} …`"
+        if newer
+        else "install one, for example Debian 12: `apt install python3 python3-venv`"
+    )
+    return f"python is too old: found={version[0]}.{version[1]} needed>={wanted}; {advice}"
+
+
+def java_problem(command: str, version_text: str) -> str:
+    """What to do about a Java that is missing or too old; "" when neither."""
+    major = java_major(version_text)
+    if major >= MIN_JAVA:
+        return ""
+    if command == "java":
+        place, advice = "on the PATH", "install one"
+    else:
+        place, advice = f"at JAVA_HOME ({command})", "point JAVA_HOME to a newer one or unset it, or install one"
+    fact = f"java is too old {place}: found={major}" if major else f"java was not found {place}:"
+    packages = (
+        f"Debian or Ubuntu: `apt install openjdk-{MIN_JAVA}-jdk-headless`, "
+        f"Fedora: `dnf install java-{MIN_JAVA}-openjdk-headless`, macOS: `brew install openjdk@{MIN_JAVA}`"
+    )
+    return f"{fact} needed>={MIN_JAVA}; {advice} ({packages}; any newer release will do)"
+
+
+def venv_problem() -> str:
+    """What to do about a Python without venv or pip, as Debian ships it; "" when it has them."""
+    try:
+        import ensurepip  # noqa: F401  (a probe: it may be missing, which is the point)
+        import venv  # noqa: F401
+    except ImportError as error:
+        return f"python has no {error.name} module: Debian or Ubuntu: `apt install python3-venv`"
+    return ""
+
+
+def disk_problem(free_bytes: int) -> str:
+    """A word about too little room for the environments, or ""."""
+    if free_bytes >= MIN_FREE_BYTES:
+        return ""
+    return f"the disk is nearly full: free_mb={free_bytes >> 20} needed_mb={MIN_FREE_BYTES >> 20}"
+
+
+def failure_advice(output: str, purpose: str) -> str:
+    """One sentence about a failed command, from what it printed."""
+    again = "then run make again: what was already fetched is kept"
+    for signs, fact, advice in (
+        (DISK_SIGNS, "the disk is full", "make room"),
+        (
+            CERTIFICATE_SIGNS,
+            "the server's certificate was not trusted",
+            "install your network's root certificate for pip and Java",
+        ),
+        (
+            NETWORK_SIGNS,
+            "the network did not answer",
+            "check the connection (behind a proxy or mirror: configure pip and Java for it)",
+        ),
+        (
+            MISSING_SIGNS,
+            "a pinned version was not offered",
+            "check that your mirror is complete and that this Python and platform have it",
+        ),
+    ):
+        if any(sign in output for sign in signs):
+            return f"{purpose} failed: {fact}; {advice}, {again}"
+    return f"{purpose} failed: the lines above say why"
+
+
+def newer_pythons() -> "list[str]":
+    """Commands on the PATH that start a Python that is new enough, best first."""
+    names = [f"python3.{minor}" for minor in (13, 12, 11, 14)]
+    return [name for name in names if shutil.which(name) and runs([name, "-c", ""])]  # pyenv has dead names too
+
+
+def runs(command: "list[str]") -> bool:
+    """Whether a command ends well; its output is thrown away."""
+    return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+
+
+def check() -> "list[str]":
+    """Every problem of this machine, in the order in which to solve them; empty when it is fit."""
+    command = java_command(dict(os.environ))
+    found = [
+        python_problem(sys.version_info[:2], newer_pythons()),
+        venv_problem(),
+        java_problem(command, java_version_text(command)),
+        disk_problem(shutil.disk_usage(os.getcwd()).free),
+    ]
+    return [problem for problem in found if problem]
+
+
+def run(purpose: str, command: "list[str]", environment: "dict[str, str]") -> "list[str]":
+    """Run a command, passing its output on as it comes; the problem if it fails, else nothing."""
+    tail = collections.deque(maxlen=KEPT_LINES)  # type: collections.deque[str]
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    except OSError as error:
+        return [f"{purpose} failed: cannot start {command[0]}: {error}"]
+    assert process.stdout is not None
+    for line in process.stdout:
+        text = line.decode("utf-8", "replace")
+        tail.append(text)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    if process.wait() == 0:
+        return []
+    return [failure_advice("".join(tail), purpose)]
+
+
+def make_venv(directory: str, constraints: str, arguments: "list[str]") -> "list[str]":
+    """Make the environment anew and install into it; its problems.
+
+    An environment that is half made stays until the next try begins; the Makefile's stamp tells whether it is whole.
+    """
+    problem = python_problem(sys.version_info[:2], newer_pythons()) or venv_problem()
+    if problem:
+        return [problem]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    }
+    # for the builds of source packages pip 25.3 and later read the second name, earlier ones the first
+    environment.update(PIP_CONSTRAINT=constraints, PIP_BUILD_CONSTRAINT=constraints, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    python = os.path.join(directory, "bin", "python")
+    return run(f"making {directory}", [sys.executable, "-m", "venv", "--clear", directory], environment) or run(
+        f"installing into {directory}", [python, "-m", "pip", "install", *arguments], environment
+    )
+
+
+def main(arguments: "list[str]") -> int:
+    """Do one command; 0 when all is well, else 1 with the problems on stderr."""
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("check", [])
+    if command == "check":
+        problems = check()
+    elif command == "venv" and len(rest) > 2:
+        problems = make_venv(rest[0], rest[1], rest[2:])
+    elif command == "run" and len(rest) > 1:
+        problems = run(rest[0], rest[1:], dict(os.environ))
+    else:
+        problems = [f"unknown command: {' '.join(arguments)}; known: check, venv, run"]
+    for problem in problems:
+        sys.stderr.write(f"fluvial: {problem}\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""The streaming sink: ``changes.writeStream.foreachBatch(sink(table)).option("checkpointLocation", …).start()``.
+
+Every micro-batch lands in the table's files and in its log exactly once, through restarts, replays, speculative and zombie tasks.
+The way of one micro-batch: here → ``batch_writer`` (driver) → ``routing`` (bucket to task) → ``batch_part`` (task) → one commit.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from engine.background_compaction import BackgroundCompaction
+from engine.batch_part import BatchSpec, BucketResult, write_part
+from engine.batch_writer import BatchWriter
+from engine.routing import brought_together
+from engine.spark_compaction import SparkUnits
+from engine.spark_types import aligned
+from engine.steps import Observer, ignore
+from engine.table_log import ORPHANS_KEY, TableLog
+from engine.option_check import unknown_option
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+
+logger = logging.getLogger("fluvial.sink")
+
+COMMIT_USER_KEY: Final = "write.stream.commit-user"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_SINK_OPTIONS: Final = (COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only")
+
+
+def sink(
+    table: Any, options: Mapping[str, str] | None = None, *, observe: Observer = ignore
+) -> Callable[[DataFrame, int], None]:
+    """A function for ``foreachBatch`` that writes each micro-batch to a table, exactly once.
+
+    Frames hold the table's columns, in any order, and optionally ``_row_kind`` (+I -U +U -D); nullable columns may be missing. Rows of one key
+    must come from one input task in their order, or the table needs a ``sequence.field``.
+
+    Args:
+        table: from ``Catalog.table``.
+        options: of this writer alone: ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true: somebody else compacts),
+            ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``.
+        observe: told each step; called in tasks too, so it must be picklable.
+
+    Raises:
+        InvalidInputError: an unknown option. When the query runs: no checkpoint location, or a frame that does not fit the table.
+    """
+    given = dict(options or {})
+    for key in given:
+        if key not in _SINK_OPTIONS and not key.startswith("log.kafka."):
+            raise unknown_option(key, _SINK_OPTIONS, "sink option")
+    return _Sink(table.store, given, observe)
+
+
+class _Sink:
+    """State of one run of one query: made by its first micro-batch."""
+
+    def __init__(self, store: TableStore, options: Mapping[str, str], observe: Observer) -> None:
+        store.check_writable()
+        self._store = store
+        self._options = options
+        self._observe = observe
+        self._log = TableLog.of(store, options)
+        self._writer: BatchWriter | None = None
+        self._compaction: BackgroundCompaction | None = None
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch."""
+        if self._writer is None:
+            self._start(frame)
+        assert self._writer is not None
+        if self._compaction is not None:
+            self._compaction.before_batch(self._writer.live)
+        self._writer.write(batch_id, lambda spec: run_parts(frame, spec))
+        if self._compaction is not None:
+            self._compaction.after_commit(self._writer.live)
+
+    def _start(self, frame: DataFrame) -> None:
+        user = self._options.get(COMMIT_USER_KEY) or _query_id(frame)
+        self._writer = BatchWriter(self._store, self._log, commit_user=user, observe=self._observe)
+        write_only = self._options.get("write-only", str(self._store.options.write_only)).lower() == "true"
+        if self._store.has_key and not write_only:
+            self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))
+
+
+def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:
+    """Write a frame's rows in Spark tasks, every bucket in one of them."""
+    store = spec.store
+    rows = aligned(frame, store.schema)
+    if store.options.bucket > 0:
+        keys = [store.schema.field(name) for name in store.schema.bucket_keys]
+        parallelism = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+        rows = brought_together(
+            rows,
+            keys,
+            store.options.bucket,
+            min(store.options.bucket, parallelism),
+            function=store.options.bucket_function,
+        )
+    answers = rows.mapInArrow(_PartTask(spec), "result string").collect()
+    return [BucketResult.from_json(answer.result) for answer in answers]
+
+
+class _PartTask:
+    """What a Spark task runs. Its module is imported by the worker, so nothing but the specification travels."""
+
+    def __init__(self, spec: BatchSpec) -> None:
+        self._spec = spec
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        results = write_part(self._spec, batches)
+        yield pa.RecordBatch.from_pydict({"result": pa.array([result.to_json() for result in results], pa.string())})
+
+
+def _query_id(frame: DataFrame) -> str:
+    """The id that a streaming query keeps in its checkpoint.
+
+    Raises:
+        InvalidInputError: not called by a streaming query, or the query's checkpoint will be deleted when it stops.
+    """
+    context = frame.sparkSession.sparkContext
+    query_id = context.getLocalProperty(_QUERY_ID)
+    if not query_id:
+        raise InvalidInputError(
+            f"not called by a streaming query: fix=use writeStream.foreachBatch(sink(table)), Table.append for a batch, "
+            f"or set {COMMIT_USER_KEY} to a name that stays the same over restarts"
+        )
+    if _has_temporary_checkpoint(frame, query_id):
+        raise InvalidInputError(
+            'the query has no checkpoint location, so a restart would write everything again: fix=set .option("checkpointLocation", …)'
+        )
+    return str(query_id)
+
+
+def _has_temporary_checkpoint(frame: DataFrame, query_id: str) -> bool:
+    query = frame.sparkSession._jsparkSession.streams().get(query_id)
+    return query is not None and bool(query.streamingQuery().deleteCheckpointOnStop())

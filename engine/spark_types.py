@@ -1,0 +1,162 @@
+"""Table types as Spark sees them, and a frame brought into the shape of a table.
+
+Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``TimeType(3)``; TIMESTAMP without zone is ``TimestampNTZType``.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from filestore.datatypes import DataField, DataType
+from engine.rows import ROW_KIND_COLUMN
+from filestore.schema import TableSchema
+from lsm.errors import InvalidInputError
+
+
+
+_SIMPLE: Final[Mapping[str, T.DataType]] = {
+    "BOOLEAN": T.BooleanType(),
+    "TINYINT": T.ByteType(),
+    "SMALLINT": T.ShortType(),
+    "INT": T.IntegerType(),
+    "BIGINT": T.LongType(),
+    "FLOAT": T.FloatType(),
+    "DOUBLE": T.DoubleType(),
+    "DATE": T.DateType(),
+    "CHAR": T.StringType(),
+    "VARCHAR": T.StringType(),
+    "BINARY": T.BinaryType(),
+    "VARBINARY": T.BinaryType(),
+    "TIME": T.TimeType(3),
+    "TIMESTAMP": T.TimestampNTZType(),
+    "TIMESTAMP_LTZ": T.TimestampType(),
+}
+_WIDER: Final[Mapping[type[T.DataType], tuple[type[T.DataType], ...]]] = {
+    T.ByteType: (T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
+    T.ShortType: (T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
+    T.IntegerType: (T.LongType, T.DoubleType),
+    T.FloatType: (T.DoubleType,),
+}
+_DIGITS: Final[Mapping[type[T.DataType], int]] = {
+    T.ByteType: 3,
+    T.ShortType: 5,
+    T.IntegerType: 10,
+    T.LongType: 19,
+}
+
+
+def spark_type(data_type: DataType) -> T.DataType:
+    """The Spark type that holds every value of a table type.
+
+    Raises:
+        InvalidInputError: Spark has no such type; leave the column out of what you read.
+    """
+    simple = _SIMPLE.get(data_type.root)
+    if simple is not None:
+        return simple
+    if data_type.root == "DECIMAL":
+        return T.DecimalType(data_type.precision or 10, data_type.scale or 0)
+    if data_type.root == "ARRAY" and data_type.element is not None:
+        return T.ArrayType(spark_type(data_type.element), data_type.element.nullable)
+    if data_type.root == "MAP" and data_type.key is not None and data_type.value is not None:
+        return T.MapType(spark_type(data_type.key), spark_type(data_type.value), data_type.value.nullable)
+    if data_type.root == "MULTISET" and data_type.element is not None:
+        return T.MapType(spark_type(data_type.element), T.IntegerType(), False)
+    if data_type.root == "ROW":
+        return spark_schema(data_type.fields)
+    raise InvalidInputError(f"type has no spark equivalent: type={data_type.root}")
+
+
+def spark_schema(fields: Sequence[DataField]) -> T.StructType:
+    """The Spark schema of table columns, in their order, with nullability and comments."""
+    return T.StructType(
+        [
+            T.StructField(
+                field.name,
+                spark_type(field.type),
+                field.type.nullable,
+                {"comment": field.description} if field.description else None,
+            )
+            for field in fields
+        ]
+    )
+
+
+def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
+    """The frame with the table's columns, in the table's order and types, then ``_row_kind`` if the frame has one.
+
+    A missing nullable column becomes null. Types change only where no value can be lost.
+
+    Raises:
+        InvalidInputError: an unknown column, a missing column that may not be null, or a type that could lose values.
+    """
+    given = {field.name: field.dataType for field in frame.schema.fields}
+    names = [field.name for field in schema.fields]
+    for name in given:
+        if name not in names and name != ROW_KIND_COLUMN:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f" did_you_mean={close[0]}" if close else ""
+            raise InvalidInputError(f"the table has no such column: column={name}{hint} fix=drop or rename it")
+    columns = [_aligned_column(field, given.get(field.name)) for field in schema.fields]
+    if ROW_KIND_COLUMN in given:
+        if not isinstance(given[ROW_KIND_COLUMN], T.StringType):
+            raise InvalidInputError(
+                f"row kinds are text: column={ROW_KIND_COLUMN} type={given[ROW_KIND_COLUMN].simpleString()} "
+                f"fix=use one of +I -U +U -D"
+            )
+        columns.append(F.col(ROW_KIND_COLUMN))
+    return frame.select(*columns)
+
+
+def _aligned_column(field: DataField, given: T.DataType | None) -> Column:
+    wanted = spark_type(field.type)
+    if given is None or isinstance(given, T.NullType):
+        if not field.type.nullable:
+            raise InvalidInputError(f"a column that may not be null is missing: column={field.name} fix=add it")
+        return F.lit(None).cast(wanted).alias(field.name)
+    column = F.col(_quoted(field.name))
+    if _same(given, wanted):
+        return column
+    if not _widens(given, wanted):
+        raise InvalidInputError(
+            f"column type does not fit: column={field.name} given={given.simpleString()} "
+            f"wanted={wanted.simpleString()} fix=cast it in the query"
+        )
+    return column.cast(wanted).alias(field.name)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _same(given: T.DataType, wanted: T.DataType) -> bool:
+    """Equal but for nullability and metadata, which values decide."""
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return _same(given.elementType, wanted.elementType)
+    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        return _same(given.keyType, wanted.keyType) and _same(given.valueType, wanted.valueType)
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        return given.fieldNames() == wanted.fieldNames() and all(
+            _same(a.dataType, b.dataType) for a, b in zip(given.fields, wanted.fields, strict=True)
+        )
+    if isinstance(given, T.StringType) and isinstance(wanted, T.StringType):
+        return True
+    return type(given) is type(wanted) and given == wanted
+
+
+def _widens(given: T.DataType, wanted: T.DataType) -> bool:
+    """True when every value of ``given`` is a value of ``wanted``."""
+    if isinstance(given, (T.CharType, T.VarcharType)) and isinstance(wanted, T.StringType):
+        return True
+    if isinstance(wanted, T.DecimalType):
+        whole = wanted.precision - wanted.scale
+        if isinstance(given, T.DecimalType):
+            return given.scale <= wanted.scale and given.precision - given.scale <= whole
+        return _DIGITS.get(type(given), 99) <= whole
+    if isinstance(given, T.TimeType) and isinstance(wanted, T.TimeType):
+        return given.precision <= wanted.precision
+    return type(wanted) in _WIDER.get(type(given), ())

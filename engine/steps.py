@@ -1,0 +1,42 @@
+"""The steps of one micro-batch, told to whoever watches: progress, metrics, and tests that stop the world at a step.
+
+    driver   BATCH_STARTED → LOG_RECOVERED → (tasks) → TASKS_DONE → TABLE_COMMITTED
+    task     PART_STARTED → per bucket BUCKET_FENCED → ROWS_WRITTEN … → FILES_FLUSHED → per bucket LOG_COMMITTED → PART_DONE
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Step(Enum):
+    """Where a micro-batch is; the value is what logs show."""
+
+    BATCH_STARTED = "batch-started"  # driver: not committed before, nothing written yet
+    LOG_RECOVERED = "log-recovered"  # driver: first batch of a run with a log: every bucket is fenced and its marker read
+    PART_STARTED = "part-started"  # task: before its first row
+    BUCKET_FENCED = "bucket-fenced"  # task: older writers of the bucket cannot write any more
+    ROWS_WRITTEN = "rows-written"  # task: some rows are in the memtable and in the open Kafka transaction
+    FILES_FLUSHED = "files-flushed"  # task: all data files are on disk, no transaction has ended
+    LOG_COMMITTED = "log-committed"  # task: the bucket's transaction has ended: its point of no return
+    PART_DONE = "part-done"  # task: about to hand its result to the driver
+    TASKS_DONE = "tasks-done"  # driver: has every result
+    TABLE_COMMITTED = "table-committed"  # driver: the snapshot is visible; Spark has not noted the batch yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEvent:
+    """One step that was just reached."""
+
+    step: Step
+    batch_id: int
+    bucket: int | None = None
+    facts: Mapping[str, int] = field(default_factory=dict)  # counts, byte sizes, milliseconds by name
+
+
+Observer = Callable[[StepEvent], None]
+"""Called in the process where the step happens; must be picklable and must not raise."""
+
+
+def ignore(event: StepEvent) -> None:
+    """The observer of those who do not watch."""

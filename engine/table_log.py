@@ -1,0 +1,116 @@
+"""The log of one table, as its options describe it.
+
+A small picklable value: clients are made where they are used. What is remembered of the topic when the table is made, its id and the
+table's own id, stands in the table's options, because a topic that was deleted and made again must not be taken for the old one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from filestore.snapshots import Snapshot, SnapshotStore
+from filestore.table_store import TableStore
+from logstore.clients import KafkaProperties
+from logstore.log_writer import BucketLogWriter, LogTarget, fence_all
+from logstore.marker import LogTail
+from logstore.topics import LogTopics
+from lsm.errors import InvalidInputError
+
+TOPIC_KEY: Final = "log.kafka.topic"
+TOPIC_ID_KEY: Final = "log.kafka.topic-id"
+TABLE_ID_KEY: Final = "log.transactional-id.prefix"
+ORPHANS_KEY: Final = "log.on-orphan-batch"
+_OURS: Final = frozenset({"topic", "topic-id"})  # behind log.kafka., but not the client's
+
+
+class OrphanPolicy(Enum):
+    """What to do about a batch of another query that is in the log and in no snapshot."""
+
+    FAIL = "fail"
+    ADOPT = "adopt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLog:
+    """Where a table's changes go, and how."""
+
+    topic: str
+    topic_id: str | None
+    bucket_count: int
+    properties: KafkaProperties
+    table_id: str  # part of the transactional ids: another table under this name is another writer
+    log_format: str  # debezium-json | json
+    keeps_update_before: bool  # log.changelog-mode=all
+    is_eventual: bool
+    key_names: tuple[str, ...]  # () for a table without a key
+    orphans: OrphanPolicy = OrphanPolicy.FAIL
+
+    @classmethod
+    def of(cls, store: TableStore, overrides: Mapping[str, str] | None = None) -> "TableLog | None":
+        """The log of an opened table; None when it has none, or when ``change-tracking`` is off for this write.
+
+        Args:
+            store: the table.
+            overrides: options of this writer: ``change-tracking``, ``log.on-orphan-batch``, client properties.
+
+        Raises:
+            InvalidInputError: an override has no such value, or client properties are wrong.
+        """
+        options, given = store.options, dict(overrides or {})
+        tracks = given.get("change-tracking", "true" if options.change_tracking else "false")
+        if tracks not in ("true", "false"):
+            raise InvalidInputError(f"option is true or false: change-tracking={tracks}")
+        if options.log_system == "none" or tracks == "false":
+            return None
+        policy = given.get(ORPHANS_KEY, options.raw.get(ORPHANS_KEY, OrphanPolicy.FAIL.value))
+        if policy not in {each.value for each in OrphanPolicy}:
+            raise InvalidInputError(f"option is fail or adopt: {ORPHANS_KEY}={policy}")
+        client = {name: value for name, value in options.log_kafka.items() if name not in _OURS}
+        prefix = "log.kafka."
+        client |= {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
+        return cls(
+            topic=options.log_topic or default_topic(store.name),
+            topic_id=options.raw.get(TOPIC_ID_KEY),
+            bucket_count=options.bucket,
+            properties=KafkaProperties.parse(client),
+            table_id=options.raw.get(TABLE_ID_KEY, store.name),
+            log_format=options.log_format,
+            keeps_update_before=options.log_changelog_mode == "all",
+            is_eventual=options.log_consistency == "eventual",
+            key_names=tuple(store.schema.primary_keys),
+            orphans=OrphanPolicy(policy),
+        )
+
+    def writer(self, bucket: int) -> BucketLogWriter:
+        """A new writer of a bucket. It owns a producer: close it."""
+        return BucketLogWriter(self._target(bucket), eventual=self.is_eventual)
+
+    def fence_all(self) -> Mapping[int, LogTail]:
+        """Stop every other writer of this log and say how each bucket ends.
+
+        Raises:
+            CorruptDataError: the topic is not the one that the table was made with.
+        """
+        LogTopics(self.properties).describe_topic(self.topic, topic_id=self.topic_id, bucket_count=self.bucket_count)
+        return fence_all(self._target(bucket) for bucket in range(self.bucket_count))
+
+    def end_offsets(self) -> Mapping[int, int]:
+        """The next offset of each bucket, as readers of committed records see it."""
+        return LogTopics(self.properties).end_offsets(self.topic, range(self.bucket_count))
+
+    def known_offsets(self, snapshots: SnapshotStore, latest: Snapshot | None) -> Mapping[int, int]:
+        """The offsets of the newest snapshot that has any: a commit by an engine without a log carries none on."""
+        snapshot = latest
+        while snapshot is not None and not snapshot.log_offsets:
+            previous = snapshot.id - 1
+            snapshot = snapshots.read(previous) if previous >= 1 and snapshots.exists(previous) else None
+        return {} if snapshot is None else snapshot.log_offsets
+
+    def _target(self, bucket: int) -> LogTarget:
+        return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)
+
+
+def default_topic(table_name: str) -> str:
+    """Topic of a table whose options name none: its own name. Characters that Kafka does not allow become underscores."""
+    return "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in table_name)

@@ -1,0 +1,72 @@
+"""What a writing task hands to the committer, as values that cross process borders as JSON."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from filestore.manifests import DataFileMeta
+
+BATCH_IDENTIFIER: Final = 2**63 - 1
+"""Commit identifier of a batch write. Source: Paimon ``BatchWriteBuilder.COMMIT_IDENTIFIER``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMessage:
+    """The files that one task added to, and took from, one bucket."""
+
+    partition: bytes  # BinaryRow with arity prefix
+    bucket: int
+    total_buckets: int  # what the bucket number was computed with; -1 for an unbucketed table
+    new_files: tuple[DataFileMeta, ...] = ()
+    compact_before: tuple[DataFileMeta, ...] = ()
+    compact_after: tuple[DataFileMeta, ...] = ()
+    changelog_files: tuple[DataFileMeta, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True when committing this message would change nothing."""
+        return not (self.new_files or self.compact_before or self.compact_after or self.changelog_files)
+
+    @property
+    def row_count(self) -> int:
+        """Physical rows in the new files, deletes included."""
+        return sum(file.row_count for file in self.new_files)
+
+    def to_json(self) -> str:
+        """Return one line of JSON; bytes are base64."""
+        body = {
+            "partition": base64.b64encode(self.partition).decode("ascii"),
+            "bucket": self.bucket,
+            "totalBuckets": self.total_buckets,
+            **{name: [file.to_json() for file in getattr(self, name)] for name in _FILE_LISTS if getattr(self, name)},
+        }
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "CommitMessage":
+        """Return the message that ``to_json`` wrote."""
+        body: dict[str, Any] = json.loads(text)
+        return cls(
+            partition=base64.b64decode(body["partition"]),
+            bucket=body["bucket"],
+            total_buckets=body["totalBuckets"],
+            **{name: tuple(DataFileMeta.from_json(file) for file in body.get(name, ())) for name in _FILE_LISTS},
+        )
+
+
+_FILE_LISTS: Final = ("new_files", "compact_before", "compact_after", "changelog_files")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committable:
+    """Everything of one commit: (commit user, identifier) is its idempotence key."""
+
+    identifier: int  # rises with every commit of one user; BATCH_IDENTIFIER for a batch write
+    messages: Sequence[CommitMessage] = ()
+    log_offsets: Mapping[int, int] = field(default_factory=dict)  # bucket -> next offset of the log
+    watermark: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    base_snapshot_id: int | None = None
+    """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""

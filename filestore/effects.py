@@ -1,0 +1,260 @@
+"""The outside world as arguments: files, clocks and fresh names.
+
+Everything in ``filestore`` that touches a disk, reads a clock or invents a name takes one of these protocols, so that a
+test can fail any single operation and replay any moment. Paths are plain absolute path strings.
+"""
+
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Protocol
+
+import pyarrow as pa
+
+from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
+
+
+class FileIO(Protocol):
+    """What a table needs of a file system. Every call either has its whole effect or raises.
+
+    A missing file is ``FileNotFoundError``, because callers decide by it; any other failure is ``UnavailableError``.
+    """
+
+    def read_bytes(self, path: str) -> bytes:
+        """Whole content. Raises: FileNotFoundError."""
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of this name is there."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether the path is there and is a directory."""
+
+    def size_bytes(self, path: str) -> int:
+        """Length of a file. Raises: FileNotFoundError."""
+
+    def modified_ms(self, path: str) -> int:
+        """Epoch milliseconds of the last change. Raises: FileNotFoundError."""
+
+    def list_names(self, directory: str) -> list[str]:
+        """Names (not paths) of the entries of a directory, sorted; empty when there is no such directory."""
+
+    def write_new(self, path: str, body: bytes) -> None:
+        """Write and sync a file of a name that nobody else uses; parents are made.
+
+        Raises: ConflictError when the name is taken.
+        """
+
+    def create_exclusive(self, path: str, body: bytes) -> bool:
+        """Make the file appear with its whole body, synced, unless the name is taken (then False).
+
+        Raises: UnavailableError when it surely did not appear; OutcomeUnknownError when it may have.
+        """
+
+    def replace(self, path: str, body: bytes) -> None:
+        """Atomically overwrite a small file: a reader sees the old or the new body."""
+
+    def sync(self, path: str) -> None:
+        """Force a closed file and its directory entry to the disk; for files written through ``open_output``."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+
+    def delete_tree(self, path: str) -> None:
+        """Remove a directory with all below it; a missing one is fine."""
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Random-access reader. Raises: FileNotFoundError."""
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        """Writer of a new file; parents are made. Close it, then ``sync`` the path."""
+
+
+class Clock(Protocol):
+    """Time, as far as the table cares."""
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+
+    def local_ms(self) -> int:
+        """The local wall clock read as if it were UTC: how Paimon stores file creation times."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class NameSource(Protocol):
+    """Names that nobody has used before."""
+
+    def uuid(self) -> str:
+        """36 characters, lower case, with dashes."""
+
+
+class LocalFileIO:
+    """POSIX files. Exclusive creation is ``link(2)``, which no other process can lose to or overwrite."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """Whole content. Raises: FileNotFoundError."""
+        with _unavailable("read", path), open(path, "rb") as file:
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of this name is there."""
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether the path is there and is a directory."""
+        return os.path.isdir(path)
+
+    def size_bytes(self, path: str) -> int:
+        """Length of a file. Raises: FileNotFoundError."""
+        with _unavailable("stat", path):
+            return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        """Epoch milliseconds of the last change. Raises: FileNotFoundError."""
+        with _unavailable("stat", path):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
+    def list_names(self, directory: str) -> list[str]:
+        """Names of the entries, sorted; empty when there is no such directory."""
+        with _unavailable("list", directory):
+            try:
+                return sorted(os.listdir(directory))
+            except FileNotFoundError:
+                return []
+
+    def write_new(self, path: str, body: bytes) -> None:
+        """Write and sync a file of an unused name. Raises: ConflictError when the name is taken."""
+        with _unavailable("write", path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            try:
+                _write_synced(path, body)
+            except FileExistsError as error:
+                raise ConflictError(f"file exists already, nothing was written: path={path}") from error
+            _sync_directory(os.path.dirname(path))
+
+    def create_exclusive(self, path: str, body: bytes) -> bool:
+        """Publish a whole file under a free name; False when the name is taken."""
+        directory, name = os.path.split(path)
+        # A leading dot keeps other Paimon readers, which parse every name in these directories, from seeing it.
+        temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
+        try:
+            with _unavailable("write", temporary):
+                os.makedirs(directory, exist_ok=True)
+                _write_synced(temporary, body)
+            return _link(temporary, path)
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    def replace(self, path: str, body: bytes) -> None:
+        """Atomically overwrite a small file."""
+        directory, name = os.path.split(path)
+        temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
+        try:
+            with _unavailable("replace", path):
+                os.makedirs(directory, exist_ok=True)
+                _write_synced(temporary, body)
+                os.replace(temporary, path)
+                _sync_directory(directory)
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    def sync(self, path: str) -> None:
+        """Force a closed file and its directory entry to the disk."""
+        with _unavailable("sync", path):
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+            _sync_directory(os.path.dirname(path))
+
+    def delete(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+        with _unavailable("delete", path), suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def delete_tree(self, path: str) -> None:
+        """Remove a directory with all below it; a missing one is fine."""
+        with _unavailable("delete", path), suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Random-access reader. Raises: FileNotFoundError."""
+        with _unavailable("open", path):
+            return pa.OSFile(path, "rb")
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        """Writer of a new file; parents are made."""
+        with _unavailable("open", path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return pa.OSFile(path, "wb")
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def local_ms(self) -> int:
+        """The local wall clock read as if it were UTC."""
+        now_ms = self.now_ms()
+        offset = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().utcoffset()
+        return now_ms + (round(offset.total_seconds() * 1000) if offset else 0)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+class RandomNames:
+    """Random UUIDs."""
+
+    def uuid(self) -> str:
+        """36 characters, lower case, with dashes."""
+        return str(uuid.uuid4())
+
+
+@contextmanager
+def _unavailable(action: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnavailableError(f"file system refused: action={action} path={path} error={error}") from error
+
+
+def _write_synced(path: str, body: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _link(temporary: str, path: str) -> bool:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        # Over a network file system the reply may be lost after the link was made.
+        raise OutcomeUnknownError(f"file may or may not have appeared: path={path} error={error}") from error
+    try:
+        _sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise OutcomeUnknownError(f"file appeared but may not survive a crash: path={path} error={error}") from error
+    return True
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

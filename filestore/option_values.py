@@ -1,0 +1,161 @@
+"""How one option is declared, and how the texts of option values become numbers.
+
+Source: Paimon MemorySize and TimeUtils: sizes are powers of 1024, a duration without a unit is in milliseconds.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from lsm.errors import InvalidInputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option(Generic[T]):
+    """One option: its key, how its text is understood, what holds when it is absent, and one line about it."""
+
+    key: str
+    parse: Callable[[str], T]
+    default: T
+    doc: str
+
+    def read(self, values: Mapping[str, str]) -> T:
+        """The value in force. Raises: InvalidInputError naming key, value and what is allowed."""
+        text = values.get(self.key)
+        if text is None:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise InvalidInputError(f"option value is not valid: option={self.key} value={text!r} {error}") from error
+
+
+def text(value: str) -> str:
+    """Any text that is not blank."""
+    if not value.strip():
+        raise ValueError("expected='not empty'")
+    return value
+
+
+def names(value: str) -> tuple[str, ...]:
+    """Comma-separated names."""
+    parts = tuple(part.strip() for part in value.split(","))
+    if not all(parts) or len(set(parts)) != len(parts):
+        raise ValueError("expected='different names with commas between them'")
+    return parts
+
+
+def boolean(value: str) -> bool:
+    """``true`` or ``false`` in any case."""
+    word = value.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError("expected='true or false'")
+    return word == "true"
+
+
+def integer(least: int = -(2**63), greatest: int = 2**63 - 1) -> Callable[[str], int]:
+    """A whole number within bounds."""
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value.strip())
+        except ValueError:
+            number = greatest + 1
+        if not least <= number <= greatest:
+            bounds = f"{least} or more" if greatest >= 2**31 - 1 else f"{least} to {greatest}"
+            raise ValueError(f"expected='a whole number, {bounds}'")
+        return number
+
+    return parse
+
+
+def fraction(value: str) -> float:
+    """A number from 0 to 1."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError("expected='a number from 0 to 1'")
+    return number
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    """One of a few words, any case, given back in lower case."""
+
+    def parse(value: str) -> str:
+        word = value.strip().lower()
+        if word not in words:
+            raise ValueError(f"expected='{' | '.join(words)}'")
+        return word
+
+    return parse
+
+
+def size_bytes(value: str) -> int:
+    """``128 mb``, ``1g``, ``4096`` as bytes."""
+    match = _AMOUNT.fullmatch(value.strip().lower())
+    factor = _SIZE_UNITS.get(match["unit"]) if match else None
+    if match is None or factor is None:
+        raise ValueError("expected='a size such as 128 mb (units b, kb, mb, gb, tb)'")
+    return int(match["number"]) * factor
+
+
+def duration_ms(value: str) -> int:
+    """``1 h``, ``10ms``, ``7 d`` as milliseconds."""
+    match = _AMOUNT.fullmatch(value.strip().lower())
+    factor_ns = _DURATION_UNITS_NS.get(match["unit"]) if match else None
+    if match is None or factor_ns is None:
+        raise ValueError("expected='a duration such as 10 ms, 5 min, 1 h, 7 d'")
+    return int(match["number"]) * factor_ns // 1_000_000
+
+
+def stats_mode(value: str) -> str:
+    """``none``, ``counts``, ``full`` or ``truncate(n)``."""
+    word = value.strip().lower().replace(" ", "")
+    if word not in ("none", "counts", "full") and not re.fullmatch(r"truncate\([1-9]\d*\)", word):
+        raise ValueError("expected='none | counts | full | truncate(16)'")
+    return word
+
+
+def per_level(value: str) -> Mapping[int, str]:
+    """``0:avro,3:parquet`` as word by level."""
+    levels: dict[int, str] = {}
+    for part in value.split(","):
+        level, colon, word = part.partition(":")
+        if not colon or not level.strip().isdigit() or not word.strip():
+            raise ValueError("expected='level:value pairs such as 0:avro,3:parquet'")
+        levels[int(level)] = word.strip().lower()
+    return levels
+
+
+_AMOUNT: Final = re.compile(r"(?P<number>\d+)\s*(?P<unit>[a-zµ]*)")
+_SIZE_UNITS: Final[Mapping[str, int]] = {
+    word: 1024**power
+    for power, words in enumerate(
+        (
+            ("", "b", "byte", "bytes"),
+            ("k", "kb", "kib", "kibibytes"),
+            ("m", "mb", "mib", "mebibytes"),
+            ("g", "gb", "gib", "gibibytes"),
+            ("t", "tb", "tib", "tebibytes"),
+        )
+    )
+    for word in words
+}
+_DURATION_UNITS_NS: Final[Mapping[str, int]] = {
+    word: factor
+    for factor, words in (
+        (1, ("ns", "nano", "nanos", "nanosecond", "nanoseconds")),
+        (1_000, ("us", "µs", "micro", "micros", "microsecond", "microseconds")),
+        (1_000_000, ("", "ms", "milli", "millis", "millisecond", "milliseconds")),
+        (1_000_000_000, ("s", "sec", "secs", "second", "seconds")),
+        (60_000_000_000, ("m", "min", "minute", "minutes")),
+        (3_600_000_000_000, ("h", "hour", "hours")),
+        (86_400_000_000_000, ("d", "day", "days")),
+    )
+    for word in words
+}

@@ -1,0 +1,168 @@
+"""What a filter is once it is understood: values that compare columns with internal values, in SQL's three-valued logic.
+
+Every comparison is unknown where its column is null; a row passes a filter only when the whole of it is true.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class CompareOp(str, Enum):
+    """A comparison. Floats compare as in Spark: NaN equals itself and is greater than every number, -0.0 equals 0.0."""
+
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """Column against a value that is not null, in the column's own domain; FLOAT columns compare as doubles."""
+
+    column: str
+    op: CompareOp
+    value: Any
+    path: tuple[str, ...] = ()  # fields inside the ROW column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class In:
+    """Column is one of the values. Without values: false, but still unknown where the column is null."""
+
+    column: str
+    values: tuple[Any, ...]
+    has_null: bool = False  # the list held a NULL: not found is then unknown, not false
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsNull:
+    """Column is null; never unknown."""
+
+    column: str
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartsWith:
+    """Text column starts with a prefix."""
+
+    column: str
+    prefix: str
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Like:
+    r"""Text column matches a LIKE pattern: ``%`` any text, ``_`` one character, ``\`` takes the next one as it is."""
+
+    column: str
+    pattern: str
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """The same outcome for every row; None = unknown."""
+
+    outcome: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class And:
+    """All parts."""
+
+    parts: "tuple[Predicate, ...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Or:
+    """Any part."""
+
+    parts: "tuple[Predicate, ...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Not:
+    """The opposite; unknown stays unknown."""
+
+    part: "Predicate"
+
+
+Leaf = Compare | In | IsNull | StartsWith | Like
+Predicate = Leaf | Constant | And | Or | Not
+
+
+def leaves(predicate: Predicate) -> Iterator[Leaf]:
+    """Every test of a single column, left to right."""
+    if isinstance(predicate, And | Or):
+        for part in predicate.parts:
+            yield from leaves(part)
+    elif isinstance(predicate, Not):
+        yield from leaves(predicate.part)
+    elif not isinstance(predicate, Constant):
+        yield predicate
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """The top-level columns that a filter looks at."""
+    return frozenset(leaf.column for leaf in leaves(predicate))
+
+
+def conjuncts(predicate: Predicate) -> list[Predicate]:
+    """Parts that must all be true, nested ANDs opened."""
+    if isinstance(predicate, And):
+        return [inner for part in predicate.parts for inner in conjuncts(part)]
+    return [predicate]
+
+
+def and_all(parts: Sequence[Predicate]) -> Predicate | None:
+    """One filter of many; None when there are none."""
+    flat = [inner for part in parts for inner in conjuncts(part)]
+    if not flat:
+        return None
+    return flat[0] if len(flat) == 1 else And(parts=tuple(flat))
+
+
+def equal_values(predicate: Predicate, column: str) -> frozenset[Any] | None:
+    """The values one of which the column must have where the filter is true; None = any. A null is None.
+
+    Bucket pruning hashes these, so a float zero gives no answer: -0.0 and 0.0 are equal but hash apart.
+    """
+    if isinstance(predicate, And):
+        answers = [equal_values(part, column) for part in predicate.parts]
+        known = [answer for answer in answers if answer is not None]
+        return frozenset.intersection(*known) if known else None
+    if isinstance(predicate, Or):
+        return _union(equal_values(part, column) for part in predicate.parts)
+    if isinstance(predicate, Constant):
+        return None if predicate.outcome else frozenset()
+    if isinstance(predicate, Not) or predicate.column != column or predicate.path:
+        return None
+    if isinstance(predicate, IsNull):
+        return frozenset([None])
+    if isinstance(predicate, Compare) and predicate.op is CompareOp.EQ:
+        return _hashed_alike([predicate.value])
+    return _hashed_alike(predicate.values) if isinstance(predicate, In) else None
+
+
+def _union(answers: Iterable[frozenset[Any] | None]) -> frozenset[Any] | None:
+    union: frozenset[Any] = frozenset()
+    for answer in answers:
+        if answer is None:
+            return None
+        union |= answer
+    return union
+
+
+def _hashed_alike(values: Sequence[Any]) -> frozenset[Any] | None:
+    for value in values:
+        if isinstance(value, float) and (value == 0 or math.isnan(value)):
+            return None
+    return frozenset(values)

@@ -1,0 +1,169 @@
+"""Writing what a snapshot refers to, and deciding what the snapshot says."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
+from filestore.manifest_merge import MergeLimits, merge_manifests
+from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
+from filestore.snapshot_files import manifests_of
+from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
+from filestore.table_store import TableStore
+
+_ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSnapshot:
+    """A candidate snapshot, and the paths of the metadata files that were written only for it."""
+
+    snapshot: Snapshot
+    new_files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _List:
+    name: str | None
+    size_bytes: int | None
+    new_files: tuple[str, ...]
+
+
+def entries_of(messages: Sequence[CommitMessage], replaced: Iterable[ManifestEntry] = ()) -> list[ManifestEntry]:
+    """The manifest entries of a commit, deletes first: other readers fold entries in order."""
+    entries = [replace(entry, kind=EntryKind.DELETE) for entry in replaced]
+    entries += [_entry(each, EntryKind.DELETE, file) for each in messages for file in each.compact_before]
+    entries += [_entry(each, EntryKind.ADD, file) for each in messages for file in (*each.compact_after, *each.new_files)]
+    return entries
+
+
+def changelog_entries(messages: Sequence[CommitMessage]) -> list[ManifestEntry]:
+    """The entries of the changelog manifest of a commit."""
+    return [_entry(message, EntryKind.ADD, file) for message in messages for file in message.changelog_files]
+
+
+def changes_nothing(committable: Committable, delta: Sequence[ManifestEntry]) -> bool:
+    """Whether no snapshot is needed. A streaming commit always needs one, so that its identifier is remembered."""
+    return (
+        not delta
+        and not changelog_entries(committable.messages)
+        and not committable.log_offsets
+        and not committable.properties
+        and committable.identifier == BATCH_IDENTIFIER
+    )
+
+
+def merged_offsets(known: Mapping[int, int], new: Mapping[int, int]) -> dict[int, int]:
+    """Next log offset of every bucket: the higher one, because a late commit may carry an older position."""
+    return {bucket: max(known.get(bucket, 0), new.get(bucket, 0)) for bucket in sorted({*known, *new})}
+
+
+def write_snapshot(
+    table: TableStore,
+    latest: Snapshot | None,
+    *,
+    kind: CommitKind,
+    commit_user: str,
+    committable: Committable,
+    delta: Sequence[ManifestEntry],
+) -> WrittenSnapshot:
+    """Write manifests and lists, and return the snapshot that would follow ``latest``; it is not published."""
+    base = _write_base(table, latest)
+    changes = _write_entries(table, delta)
+    changelog = changelog_entries(committable.messages)
+    changelog_list = _write_entries(table, changelog) if changelog else _NO_LIST
+    schema = table.schemas.latest()
+    schema_id = table.schema.id if schema is None else schema.id
+    delta_rows = sum(entry.file.row_count * (1 if entry.kind is EntryKind.ADD else -1) for entry in delta)
+    snapshot = Snapshot(
+        id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
+        schema_id=schema_id,
+        base_manifest_list=str(base.name),
+        base_manifest_list_size=base.size_bytes,
+        delta_manifest_list=str(changes.name),
+        delta_manifest_list_size=changes.size_bytes,
+        changelog_manifest_list=changelog_list.name,
+        changelog_manifest_list_size=changelog_list.size_bytes,
+        index_manifest=latest.index_manifest if latest else None,
+        commit_user=commit_user,
+        commit_identifier=committable.identifier,
+        commit_kind=kind,
+        time_ms=max(table.clock.now_ms(), latest.time_ms if latest else 0),
+        log_offsets=merged_offsets(_known_offsets(table, latest, committable), committable.log_offsets),
+        total_record_count=(latest.total_record_count if latest else 0) + delta_rows,
+        delta_record_count=delta_rows,
+        changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
+        watermark=_later(latest.watermark if latest else None, committable.watermark),
+        statistics=_carried_statistics(table, latest, schema_id),
+        properties=committable.properties,
+        next_row_id=latest.next_row_id if latest else None,
+        uuid=table.names.uuid(),
+    )
+    return WrittenSnapshot(snapshot=snapshot, new_files=(*base.new_files, *changes.new_files, *changelog_list.new_files))
+
+
+_NO_LIST = _List(name=None, size_bytes=None, new_files=())
+
+
+def _entry(message: CommitMessage, kind: EntryKind, file: DataFileMeta) -> ManifestEntry:
+    return ManifestEntry(
+        kind=kind, partition=message.partition, bucket=message.bucket, total_buckets=message.total_buckets, file=file
+    )
+
+
+def _write_base(table: TableStore, latest: Snapshot | None) -> _List:
+    """The list of everything before this commit, merged when it is due."""
+    options = table.options
+    limits = MergeLimits(
+        target_bytes=options.manifest_target_bytes,
+        min_count=options.manifest_merge_min_count,
+        full_threshold_bytes=options.manifest_full_threshold_bytes,
+    )
+    manifests = [] if latest is None else manifests_of(table, latest)
+    merged = merge_manifests(
+        manifests, limits, read=table.manifests.read_manifest, write=table.manifests.write_manifest
+    )
+    return _write_list(table, merged.manifests, merged.new_files)
+
+
+def _write_entries(table: TableStore, entries: Sequence[ManifestEntry]) -> _List:
+    starts = range(0, len(entries), _ENTRIES_PER_MANIFEST)
+    manifests = [table.manifests.write_manifest(entries[start : start + _ENTRIES_PER_MANIFEST]) for start in starts]
+    return _write_list(table, manifests, [each.file_name for each in manifests])
+
+
+def _write_list(table: TableStore, manifests: Sequence[ManifestFileMeta], new_manifests: Sequence[str]) -> _List:
+    name, size_bytes = table.manifests.write_list(manifests)
+    new_files = tuple(table.paths.manifest(each) for each in (*new_manifests, name))
+    return _List(name=name, size_bytes=size_bytes, new_files=new_files)
+
+
+def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Committable) -> Mapping[int, int]:
+    """The newest log offsets that a snapshot carries.
+
+    Other engines drop them. Without the walk back a commit to one bucket would make the offsets of all others disappear.
+    """
+    if latest is None or latest.log_offsets or not (committable.log_offsets or table.options.log_system != "none"):
+        return latest.log_offsets if latest else {}
+    for snapshot_id in range(latest.id - 1, 0, -1):
+        snapshot = table.snapshots.find(snapshot_id)
+        if snapshot is None:
+            break  # expired, and all before it
+        if snapshot.log_offsets:
+            return snapshot.log_offsets
+    return {}
+
+
+def _later(first: int | None, second: int | None) -> int | None:
+    return max((each for each in (first, second) if each is not None), default=None)
+
+
+def _carried_statistics(table: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
+    """The statistics file stays in force until the schema changes."""
+    if latest is None or latest.statistics is None:
+        return None
+    try:
+        body = json.loads(table.io.read_bytes(table.paths.statistics(latest.statistics)))
+    except FileNotFoundError:
+        return None
+    return latest.statistics if body.get("schemaId") == schema_id else None

@@ -1,0 +1,167 @@
+"""Reading a split: the rows of some files as one stream of batches, merged by key where files overlap.
+
+Memory is bounded: a batch of each file that is being read, and one section of the merge.
+Source: paimon-format.md sections 6.4 and 13; FL-182.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from filestore.data_files import read_data_file
+from filestore.deletion_vectors import read_deletion_vectors
+from filestore.manifests import DataFileMeta
+from filestore.merge_engines import columns_to_merge, merge_function
+from filestore.predicates import Predicate, and_all, columns_of, conjuncts, filter_mask, parse_filter
+from filestore.scan import DataSplit, Filter
+from filestore.table_store import TableStore
+from lsm.levels import SortedRun, sections
+from lsm.merge import RunSource, merge_runs
+from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketFiles:
+    """Files of one bucket, and how to read them as sorted runs."""
+
+    table: TableStore
+    partition: bytes
+    bucket: int
+    files: Sequence[DataFileMeta]
+
+    def read(
+        self, file: DataFileMeta, columns: Sequence[str], *, with_system: bool, filter: Predicate | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one file in today's schema and in file order."""
+        table = self.table
+        yield from read_data_file(
+            table.io,
+            table.file_path(self.partition, self.bucket, file),
+            file,
+            file_schema=table.schema_of(file.schema_id),
+            read_schema=table.schema,
+            columns=columns,
+            with_system=with_system,
+            filter=filter,
+        )
+
+    def sections(self) -> list[list[SortedRun]]:
+        """The runs to merge, section by section in key order, oldest run first."""
+        return sections(self.table.sorted_file(file) for file in self.files)
+
+    def merged(
+        self, runs: Sequence[SortedRun], columns: Sequence[str], *, drop_deletes: bool, filter: Predicate | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows of one section in key order, every key once, with the two system columns.
+
+        Args:
+            runs: of this bucket.
+            columns: value columns, at least those that ``columns_to_merge`` says.
+            drop_deletes: leave out keys that are deleted.
+            filter: on key columns only.
+        """
+        table = self.table
+        by_name = {file.file_name: file for file in self.files}
+
+        def rows_of(run: SortedRun) -> Iterator[pa.RecordBatch]:
+            for each in run.files:
+                yield from self.read(by_name[each.file_name], columns, with_system=True, filter=filter)
+
+        return merge_runs(
+            [RunSource(min_key=run.min_key, open=partial(rows_of, run)) for run in runs],
+            key_names=table.schema.trimmed_primary_keys,
+            merge=merge_function(table.schema, table.options),
+            sequence_names=table.options.sequence_fields,
+            sequence_descending=table.options.sequence_descending,
+            drop_deletes=drop_deletes,
+        )
+
+
+def read_split(
+    table: TableStore,
+    split: DataSplit,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: Filter = None,  # noqa: A002  the word of users
+    with_system: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split.
+
+    Args:
+        table: opened with the schema that the rows shall have.
+        split: of a plan of this table; of a filtered plan only together with that filter.
+        columns: to return, in this order; None is all.
+        filter: rows for which it is not true are left out.
+        with_system: also return ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; only of a table with a key.
+
+    Yields:
+        Batches of these columns, none of them empty; in key order within a section, else in file order.
+    """
+    predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
+    names = list(table.schema.column_names if columns is None else columns)
+    fields = [table.arrow_field(name) for name in names]
+    if with_system:
+        fields += [SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
+    schema = pa.schema(fields)
+    rows = _merged_rows(table, split, names, predicate) if split.needs_merge else _raw_rows(
+        table, split, names, predicate, with_system=with_system
+    )
+    for batch in rows:
+        found = batch if predicate is None else batch.filter(filter_mask(predicate, batch))
+        if found.num_rows:
+            yield pa.RecordBatch.from_arrays([found.column(field.name) for field in schema], schema=schema)
+
+
+def _raw_rows(
+    table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None, *, with_system: bool
+) -> Iterator[pa.RecordBatch]:
+    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
+    columns = _in_order(table, {*names, *_filter_columns(predicate)})
+    deleted = read_deletion_vectors(table.io, table.paths, split.deletion_vectors) if split.deletion_vectors else {}
+    for file in split.files:
+        positions = deleted.get(file.file_name)
+        if positions is None:
+            yield from files.read(file, columns, with_system=with_system, filter=predicate)
+            continue
+        # Positions count the rows of the file: no filter may come before them.
+        yield from _without(files.read(file, columns, with_system=with_system), positions)
+
+
+def _without(batches: Iterable[pa.RecordBatch], positions: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Iterator[pa.RecordBatch]:
+    start = 0
+    for batch in batches:
+        inside = positions[(positions >= start) & (positions < start + batch.num_rows)]
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[inside - start] = False
+        start += batch.num_rows
+        yield batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def _merged_rows(
+    table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None
+) -> Iterator[pa.RecordBatch]:
+    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
+    columns = _in_order(table, columns_to_merge(table.schema, table.options, {*names, *_filter_columns(predicate)}))
+    by_key = _on_key_only(table, predicate)
+    for runs in files.sections():
+        for merged in files.merged(runs, columns, drop_deletes=True, filter=by_key):
+            yield from merged.to_batches()
+
+
+def _on_key_only(table: TableStore, predicate: Predicate | None) -> Predicate | None:
+    """The part of a filter that treats all versions of a row alike."""
+    keys = {*table.schema.trimmed_primary_keys}
+    parts = conjuncts(predicate) if predicate is not None else []
+    return and_all([each for each in parts if columns_of(each) and columns_of(each) <= keys])
+
+
+def _filter_columns(predicate: Predicate | None) -> frozenset[str]:
+    return frozenset() if predicate is None else columns_of(predicate)
+
+
+def _in_order(table: TableStore, names: Iterable[str]) -> list[str]:
+    wanted = {*names}
+    return [name for name in table.schema.column_names if name in wanted]

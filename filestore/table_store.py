@@ -1,0 +1,125 @@
+"""What one opened table consists of: its schema and options, its files, and the world it lives in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from filestore.binary_row import decode_row
+from filestore.datatypes import DataType, arrow_field
+from filestore.effects import Clock, FileIO, NameSource
+from filestore.manifests import DataFileMeta, ManifestStore
+from filestore.options import TableOptions
+from filestore.paths import TablePaths
+from filestore.schema import SchemaStore, TableSchema
+from filestore.snapshots import SnapshotStore
+from lsm.keys import KeyTuple, comparable
+from lsm.levels import SortedFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStore:
+    """An opened table for everything that writes, commits, plans and compacts; it can be pickled."""
+
+    name: str  # "db.table", for messages
+    paths: TablePaths
+    schema: TableSchema
+    options: TableOptions
+    io: FileIO
+    clock: Clock
+    names: NameSource
+    _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Fields only: what is cached is cheap to make again."""
+        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Restore the fields."""
+        self.__dict__.update(state)
+
+    @cached_property
+    def schemas(self) -> SchemaStore:
+        """The schema versions."""
+        return SchemaStore(self.io, self.paths)
+
+    @cached_property
+    def snapshots(self) -> SnapshotStore:
+        """The snapshots."""
+        return SnapshotStore(self.io, self.paths)
+
+    @cached_property
+    def manifests(self) -> ManifestStore:
+        """The manifests and their lists."""
+        return ManifestStore(
+            self.io,
+            self.paths,
+            self.names,
+            partition_types=self.partition_types,
+            compression=self.options.manifest_compression,
+        )
+
+    @property
+    def has_key(self) -> bool:
+        """Whether rows of one key replace each other."""
+        return bool(self.schema.primary_keys)
+
+    @cached_property
+    def partition_types(self) -> tuple[DataType, ...]:
+        """Types of the partition columns, in partition order."""
+        return tuple(each.type for each in self.schema.partition_fields)
+
+    @cached_property
+    def key_types(self) -> tuple[DataType, ...]:
+        """Types of the trimmed primary key."""
+        return tuple(each.type for each in self.schema.key_fields)
+
+    @property
+    def level_count(self) -> int:
+        """Levels of each bucket's tree. Source: Paimon, ``num-levels`` defaults to the compaction trigger + 1."""
+        return self.options.level_count or self.options.run_count_trigger + 1
+
+    def schema_of(self, schema_id: int) -> TableSchema:
+        """The schema version that a data file was written with."""
+        if schema_id == self.schema.id:
+            return self.schema
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = self.schemas.read(schema_id)
+        return self._schemas[schema_id]
+
+    def partition_values(self, partition: bytes) -> tuple[Any, ...]:
+        """Internal values of the partition columns."""
+        return tuple(decode_row(partition, self.partition_types))
+
+    def key_of(self, key: bytes) -> KeyTuple:
+        """A file's first or last key as something that Python compares in key order."""
+        return tuple(comparable(value) for value in decode_row(key, self.key_types))
+
+    def bucket_dir(self, partition: bytes, bucket: int) -> str:
+        """Directory of a bucket's data files."""
+        return self.paths.bucket_dir(self.partition_values(partition), bucket)
+
+    def file_path(self, partition: bytes, bucket: int, file: DataFileMeta) -> str:
+        """Path of a data file."""
+        return file.external_path or f"{self.bucket_dir(partition, bucket)}/{file.file_name}"
+
+    def arrow_field(self, name: str) -> pa.Field:
+        """A column as Arrow sees it. Raises: InvalidInputError with the names there are."""
+        return arrow_field(self.schema.field(name))
+
+    def sorted_file(self, file: DataFileMeta) -> SortedFile:
+        """The file as the LSM tree sees it."""
+        return SortedFile(
+            file_name=file.file_name,
+            level=file.level,
+            size_bytes=file.size_bytes,
+            row_count=file.row_count,
+            delete_count=file.delete_row_count or 0,
+            min_key=self.key_of(file.min_key),
+            max_key=self.key_of(file.max_key),
+            min_sequence_number=file.min_sequence_number,
+            max_sequence_number=file.max_sequence_number,
+            creation_time_ms=file.creation_time_ms or 0,
+        )

@@ -1,0 +1,298 @@
+"""JSON records to columns: the whole batch in one call of Arrow's reader, and record by record only where that fails.
+
+The reader gets an explicit schema, so that numbers are exact from text to column. What it cannot read itself it reads as something near
+(dates as strings), which is converted by kernels. A batch that it refuses is halved until the odd records stand alone with a few
+neighbours, and those are read by ``json_reading`` with a reason for each refusal. Both ways accept the same and give the same.
+
+Source: measured behaviour of ``pyarrow.json`` 26 (reports/kafka.md section 3); RFC 8259.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from logstore.base64_text import base64_values
+from logstore.json_maps import JsonScan, UnscannableError
+from logstore.json_reading import MILLIS_PER_DAY, NON_FINITE, BadRecord, Reading, UnreadableError, parsed, value_of
+from lsm.errors import InvalidInputError
+
+_FEW_RECORDS: Final = 64  # below this, reading them one by one costs less than another call of the reader
+_MAX_BLOCK_BYTES: Final = 1 << 30
+_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowCapacityError, UnscannableError, InvalidInputError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedObjects:
+    """The readable records of a batch, in order, and the others."""
+
+    rows: pa.StructArray
+    indices: np.ndarray  # (rows,) int64: which record each row is
+    bad: tuple[BadRecord, ...]
+
+
+def decode_objects(texts: pa.Array, reading: Reading) -> DecodedObjects:
+    """Read one JSON object per record.
+
+    Args:
+        texts: (n,) string or binary without nulls.
+        reading: of a struct; members that it does not name are ignored, members that are missing are null.
+
+    Returns:
+        one row per readable record; a record may also be the JSON value ``null``: a null row.
+    """
+    pieces: list[pa.Array] = []
+    indices: list[np.ndarray] = []
+    bad: list[BadRecord] = []
+    waiting = [(0, len(texts))] if len(texts) else []
+    while waiting:
+        start, stop = waiting.pop()
+        piece = texts.slice(start, stop - start)
+        try:
+            pieces.append(_read_all(piece, reading))
+            indices.append(np.arange(start, stop))
+        except _REFUSALS:
+            if stop - start > _FEW_RECORDS and not _holds_maps_in_lists(reading):
+                middle = (start + stop) // 2
+                waiting += [(middle, stop), (start, middle)]
+                continue
+            rows, good, refused = _read_each(piece, reading, start)
+            pieces.append(rows)
+            indices.append(good)
+            bad += refused
+    rows = pa.concat_arrays(pieces) if pieces else pa.array([], reading.type)
+    return DecodedObjects(rows=rows, indices=np.concatenate([*indices, np.zeros(0, np.int64)]).astype(np.int64), bad=tuple(bad))
+
+
+def _read_each(texts: pa.Array, reading: Reading, first_index: int) -> tuple[pa.Array, np.ndarray, list[BadRecord]]:
+    values, good, bad = [], [], []
+    for index, raw in enumerate(texts.cast(pa.binary()).to_pylist(), start=first_index):
+        try:
+            values.append(value_of(parsed(_decoded(raw)), reading))
+            good.append(index)
+        except UnreadableError as error:
+            bad.append(BadRecord(index=index, reason=str(error)))
+    return pa.array(values, reading.type), np.array(good, np.int64), bad
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"not UTF-8: {error}") from error
+
+
+def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
+    """Every record at once, or one of the refusals."""
+    if _holds_maps_in_lists(reading):
+        raise UnscannableError("maps inside of lists are read one by one")
+    texts = _one_line_each(texts.cast(pa.string()))  # the cast checks that the bytes are UTF-8
+    lines = _lines(texts)
+    numeric_columns = _columns_with_numbers(lines, reading)
+    wire = _wire_type(reading, numeric_columns)
+    table = pyarrow.json.read_json(
+        pa.py_buffer(_bare_non_finite(lines, reading)),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 64),
+        parse_options=pyarrow.json.ParseOptions(explicit_schema=pa.schema(list(wire)), unexpected_field_behavior="ignore"),
+    )
+    if table.num_rows != len(texts):
+        raise UnscannableError(f"records are not one document each: records={len(texts)} documents={table.num_rows}")
+    columns = [column.combine_chunks() for column in table.columns]
+    rows = pa.StructArray.from_arrays(columns, fields=list(wire)) if columns else pa.array([{}] * len(texts), pa.struct([]))
+    scan = JsonScan(texts) if _holds_maps(reading) else None
+    return _converted(rows, reading, numeric_columns, path=(), scan=scan)
+
+
+def _one_line_each(texts: pa.Array) -> pa.Array:
+    """Records that begin with ``{``, end with ``}`` and hold no line feed.
+
+    Then no record is blank and no document can reach from one into the next (after ``}``, JSON never allows ``{``): if there are as many
+    documents as records, each record is exactly one.
+    """
+    if not _all_bracketed(texts):
+        texts = pc.ascii_trim_whitespace(texts)
+        if not _all_bracketed(texts):
+            raise UnscannableError("a record is not a JSON object")
+    if pc.any(pc.match_substring(texts, "\n")).as_py():
+        texts = pc.replace_substring(texts, "\n", " ")  # JSON strings hold no raw line feed: it is white space
+    return texts
+
+
+def _all_bracketed(texts: pa.Array) -> bool:
+    return pc.all(pc.starts_with(texts, "{")).as_py() and pc.all(pc.ends_with(texts, "}")).as_py()
+
+
+def _lines(texts: pa.Array) -> bytes:
+    whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    lines = pc.binary_join(whole, "\n")
+    if lines.nbytes > _MAX_BLOCK_BYTES:
+        raise UnscannableError(f"too much for one block: bytes={lines.nbytes}")
+    return lines[0].as_buffer().to_pybytes()
+
+
+def _columns_with_numbers(lines: bytes, reading: Reading) -> frozenset[str]:
+    """Which lenient columns hold numbers: decided by the first value that is not null. A wrong guess is refused later, never misread."""
+    names = {name for name, leaf in _leaves("", reading) if leaf.lenient and _may_be_number(leaf.type)}
+    first = {name: re.search(b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9])|"' + re.escape(name.encode()) + rb'"\s*:\s*"', lines) for name in names}
+    return frozenset(name for name, match in first.items() if match is not None and match[1] is not None)
+
+
+def _may_be_number(data_type: pa.DataType) -> bool:
+    return pa.types.is_boolean(data_type) or pa.types.is_temporal(data_type)
+
+
+def _leaves(name: str, reading: Reading) -> list[tuple[str, Reading]]:
+    """Every scalar below, with the name of the member that holds it."""
+    if pa.types.is_struct(reading.type):
+        return [leaf for field, child in zip(reading.type, reading.children, strict=True) for leaf in _leaves(field.name, child)]
+    if pa.types.is_list(reading.type):
+        return _leaves(name, reading.children[0])
+    return [(name, reading)]
+
+
+def _bare_non_finite(lines: bytes, reading: Reading) -> bytes:
+    """Quoted NaN and infinities of float members without their quotes, as Arrow's reader wants them."""
+    texts = [text for text in NON_FINITE if f'"{text}"'.encode() in lines]
+    if not texts:
+        return lines
+    for name in {name for name, leaf in _leaves("", reading) if pa.types.is_floating(leaf.type)}:
+        for text in texts:
+            lines = lines.replace(f'"{name}":"{text}"'.encode(), f'"{name}":{text}'.encode())
+    return lines
+
+
+def _holds_maps(reading: Reading) -> bool:
+    return pa.types.is_map(reading.type) or any(_holds_maps(child) for child in reading.children)
+
+
+def _holds_maps_in_lists(reading: Reading) -> bool:
+    if pa.types.is_list(reading.type):
+        return _holds_maps(reading)
+    return any(_holds_maps_in_lists(child) for child in reading.children)
+
+
+def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.DataType:
+    """The type that Arrow's reader is asked for."""
+    data_type = reading.type
+    if pa.types.is_struct(data_type):
+        named = zip(data_type, reading.children, strict=True)
+        return pa.struct([(f.name, _wire_type(child, numeric, f.name)) for f, child in named if not pa.types.is_map(f.type)])
+    if pa.types.is_list(data_type):
+        return pa.list_(_wire_type(reading.children[0], numeric, name))
+    if name in numeric and reading.lenient and _may_be_number(data_type):
+        return pa.int64()
+    if pa.types.is_date(data_type) or pa.types.is_time(data_type) or pa.types.is_binary(data_type) or reading.unscaled_scale is not None:
+        return pa.string()
+    return data_type
+
+
+def _converted(array: pa.Array, reading: Reading, numeric: frozenset[str], *, path: tuple[str, ...], scan: JsonScan | None) -> pa.Array:
+    """What the reader gave, as the column's type."""
+    data_type = reading.type
+    if pa.types.is_struct(data_type):
+        return _converted_struct(array, reading, numeric, path=path, scan=scan)
+    if pa.types.is_list(data_type):
+        elements = _converted(array.values, reading.children[0], numeric, path=path, scan=scan)
+        return pa.ListArray.from_arrays(_plain_offsets(array), elements, type=data_type, mask=array.is_null() if array.null_count else None)
+    if array.type == data_type:
+        if pa.types.is_decimal(data_type):
+            array.validate(full=True)  # the reader lets numbers pass that fit into 128 bits but not into the column
+        return array
+    if pa.types.is_integer(array.type):
+        return _from_numbers(array, reading)
+    if pa.types.is_date(data_type):
+        return array.cast(data_type)
+    if pa.types.is_time(data_type):
+        return _times(array)
+    values = base64_values(array)
+    return values if pa.types.is_binary(data_type) else _unscaled_decimals(values, reading)
+
+
+def _converted_struct(
+    array: pa.Array, reading: Reading, numeric: frozenset[str], *, path: tuple[str, ...], scan: JsonScan | None
+) -> pa.Array:
+    children = []
+    for field, child in zip(reading.type, reading.children, strict=True):
+        field_path = (*path, field.name)
+        if pa.types.is_map(field.type):
+            assert scan is not None, "a reading with maps is read with a scan"
+            children.append(_map_of(scan, field_path, child))
+        else:
+            children.append(_converted(array.field(field.name), child, numeric, path=field_path, scan=scan))
+    mask = array.is_null() if array.null_count else None
+    if not children:
+        return pa.array([{}] * len(array), reading.type, mask=None if mask is None else mask.to_numpy(zero_copy_only=False))
+    return pa.StructArray.from_arrays(children, fields=list(reading.type), mask=mask)
+
+
+def _plain_offsets(array: pa.ListArray) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, array.buffers()[1]])
+
+
+def _map_of(scan: JsonScan, path: tuple[str, ...], reading: Reading) -> pa.Array:
+    found = scan.members(path)
+    key_reading, item_reading = reading.children
+    key_text = pc.binary_join_element_wise('{"k":', found.keys, ',"v":', found.values, "}", "")
+    entry_type = pa.struct([("k", pa.string()), ("v", item_reading.type)])
+    entry_reading = Reading(type=entry_type, children=(Reading(type=pa.string()), item_reading))
+    if len(key_text):
+        entries = _read_all(key_text, entry_reading)
+        keys, items = _keys(entries.field("k"), key_reading), entries.field("v")
+    else:
+        keys, items = pa.array([], key_reading.type), pa.array([], item_reading.type)
+    mask = pa.array(found.is_null) if found.is_null.any() else None
+    return pa.MapArray.from_arrays(pa.array(found.offsets), keys, items, type=reading.type, mask=mask)
+
+
+def _keys(texts: pa.Array, reading: Reading) -> pa.Array:
+    """Map keys from the strings that JSON makes of them."""
+    if pa.types.is_string(reading.type):
+        return texts
+    if pa.types.is_floating(reading.type) or pa.types.is_integer(reading.type) or pa.types.is_boolean(reading.type):
+        if not pc.all(pc.match_substring_regex(texts, r"^(-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|NaN|-?Infinity|true|false)$")).as_py():
+            raise UnscannableError("a map key is not a number")
+        return texts.cast(reading.type)
+    if pa.types.is_timestamp(reading.type) or pa.types.is_decimal(reading.type):
+        raise UnscannableError("such map keys are read one by one")
+    return _converted(texts, reading, frozenset(), path=(), scan=None)
+
+
+def _from_numbers(numbers: pa.Array, reading: Reading) -> pa.Array:
+    data_type, unit = reading.type, reading.number_unit
+    if pa.types.is_boolean(data_type):
+        if not pc.all(pc.is_in(numbers, pa.array([0, 1, None], pa.int64()))).as_py():
+            raise UnscannableError("a flag is neither 0 nor 1")
+        return numbers.cast(data_type)
+    if pa.types.is_time(data_type):
+        return _times_from_numbers(numbers, str(unit))
+    moments = numbers.cast(pa.int32()).view(pa.date32()) if unit == "D" else numbers.view(pa.timestamp(unit))
+    if pa.types.is_date(data_type):
+        days = moments.cast(pa.date32())
+        if unit != "D" and not pc.all(pc.equal(days.cast(moments.type), moments)).as_py() is not False:
+            raise UnscannableError("a date has a time of day")
+        return days
+    return moments.cast(pa.timestamp(data_type.unit)).cast(pa.int64()).view(data_type)
+
+
+def _times_from_numbers(numbers: pa.Array, unit: str) -> pa.Array:
+    factor = {"s": 1000, "ms": 1}.get(unit)
+    millis = pc.multiply_checked(numbers, factor) if factor else pc.divide(numbers, {"us": 10**3, "ns": 10**6}[unit])
+    if pc.any(pc.or_(pc.less(numbers, 0), pc.greater_equal(millis, MILLIS_PER_DAY))).as_py():
+        raise UnscannableError("a time lies outside of the day")
+    return millis.cast(pa.int32()).view(pa.time32("ms"))
+
+
+def _times(texts: pa.Array) -> pa.Array:
+    moments = pc.binary_join_element_wise("1970-01-01 ", pc.utf8_rtrim(texts, "Z"), "").cast(pa.timestamp("ns"))
+    return pc.divide(moments.view(pa.int64()), 10**6).cast(pa.int32()).view(pa.time32("ms"))
+
+
+def _unscaled_decimals(values: pa.Array, reading: Reading) -> pa.Array:
+    """Decimals from two's complement big-endian bytes, as Kafka Connect writes them."""
+    from logstore.decimal_bytes import decimals_of_bytes  # noqa
+
+    return decimals_of_bytes(values, reading.unscaled_scale).cast(reading.type)

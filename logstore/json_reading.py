@@ -1,0 +1,319 @@
+"""How JSON values become column values: a tree of readings beside the tree of types, and its conversion of one value.
+
+The conversion here is the careful one, value by value, with a reason for everything it refuses. ``json_decoding`` reads whole batches
+by the same rules and comes here only for records that it cannot read at once.
+"""
+
+import base64
+import datetime
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lsm.errors import InvalidInputError
+
+MILLIS_PER_DAY: Final = 86_400_000
+UNITS_PER_DAY: Final = {"D": 1, "s": 86_400, "ms": MILLIS_PER_DAY, "us": MILLIS_PER_DAY * 10**3, "ns": MILLIS_PER_DAY * 10**6}
+NON_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+_TIME_OF_DAY: Final = r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?"
+_DATE_TEXT: Final = re.compile(r"([+-]\d{4,7}|\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_TIME_TEXT: Final = re.compile(_TIME_OF_DAY + "Z?", re.ASCII)
+_TIMESTAMP_TEXT: Final = re.compile(_DATE_TEXT.pattern + "(?:[ T]" + _TIME_OF_DAY + r"(?:Z|([+-])(\d\d)(?::?(\d\d))?)?)?", re.ASCII)
+_DECIMAL_TEXT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
+_EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is accepted for one column, and what comes out."""
+
+    type: pa.DataType
+    lenient: bool = False  # numbers too for dates, times, timestamps and flags: what change capture writes
+    epoch_unit: str | None = None  # what such numbers count: D s ms us ns; None: the column's own unit
+    unscaled_scale: int | None = None  # a decimal is base64 of its unscaled big-endian bytes, with this scale
+    children: tuple["Reading", ...] = ()  # struct: its fields; list: the element; map: key and value
+
+    @property
+    def number_unit(self) -> str | None:
+        """What numbers count in a date, time or timestamp column; None: numbers are refused."""
+        if not self.lenient:
+            return None
+        return self.epoch_unit or ("D" if pa.types.is_date(self.type) else str(self.type.unit))
+
+    def child(self, name: str) -> "Reading":
+        """Reading of a struct's field."""
+        return self.children[self.type.get_field_index(name)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecord:
+    """A record that cannot be read, for a dead letter or an error text."""
+
+    index: int
+    reason: str
+
+
+class UnreadableError(ValueError):
+    """One JSON value is not what its reading accepts; caught where the index of the record is known."""
+
+
+def reading_of(data_type: pa.DataType, *, lenient: bool = False) -> Reading:
+    """The usual reading of a type.
+
+    Raises:
+        InvalidInputError: the type is none of those that tables have.
+    """
+    if pa.types.is_struct(data_type):
+        child_types = [field.type for field in data_type]
+    elif pa.types.is_map(data_type):
+        child_types = [data_type.key_type, data_type.item_type]
+        if pa.types.is_nested(data_type.key_type):
+            raise InvalidInputError(f"a map key must be a scalar in JSON: type={data_type}")
+    elif pa.types.is_list(data_type):
+        child_types = [data_type.value_type]
+    elif data_type.id in _CONVERTERS and data_type != pa.time32("s"):
+        child_types = []
+    else:
+        raise InvalidInputError(f"this type cannot be read from JSON: type={data_type}")
+    return Reading(type=data_type, lenient=lenient, children=tuple(reading_of(child, lenient=lenient) for child in child_types))
+
+
+def row_reading(schema: pa.Schema, *, lenient: bool = False, special: Mapping[str, Reading] | None = None) -> Reading:
+    """Reading of a row as a JSON object; ``special`` replaces the usual reading of the columns that it names."""
+    special = special or {}
+    children = tuple(special.get(field.name) or reading_of(field.type, lenient=lenient) for field in schema)
+    return Reading(type=pa.struct(list(schema)), lenient=lenient, children=children)
+
+
+def parsed(text: str) -> Any:
+    """One JSON document, numbers exact: int or Decimal.
+
+    Raises:
+        UnreadableError: it is not JSON, or not one document.
+    """
+    try:
+        return json.loads(text, parse_float=Decimal, parse_int=_exact_integer)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"not one JSON document: {error}") from error
+
+
+def value_of(value: Any, reading: Reading) -> Any:
+    """Column value of a parsed JSON value, as ``pa.array`` takes it for ``reading.type``.
+
+    Raises:
+        UnreadableError: it is not what the reading accepts; the text says where and why.
+    """
+    return None if value is None else _CONVERTERS[reading.type.id](value, reading)
+
+
+def _exact_integer(text: str) -> int | Decimal:
+    return Decimal(text) if text == "-0" else int(text)  # only a Decimal keeps the sign that a float column needs
+
+
+def _refusal(value: Any, reading: Reading, detail: str = "") -> UnreadableError:
+    found = repr(value) if not isinstance(value, Decimal) else str(value)
+    shown = found if len(found) <= 60 else found[:57] + "..."
+    return UnreadableError(f"expected={reading.type} found={shown}" + (f" ({detail})" if detail else ""))
+
+
+def _boolean(value: Any, reading: Reading) -> bool:
+    if isinstance(value, bool):
+        return value
+    if reading.lenient and isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    raise _refusal(value, reading)
+
+
+def _integer(value: Any, reading: Reading) -> int:
+    if isinstance(value, Decimal) and value.is_zero() and value.as_tuple().exponent == 0:
+        value = 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _refusal(value, reading)
+    bits = reading.type.bit_width
+    low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if pa.types.is_signed_integer(reading.type) else (0, 1 << bits)
+    if not low <= value < high:
+        raise _refusal(value, reading, "out of range")
+    return value
+
+
+def _float(value: Any, reading: Reading) -> float:
+    if isinstance(value, str) and value in NON_FINITE:
+        return NON_FINITE[value]
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _refusal(value, reading)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = float("inf")
+    if not isinstance(value, float) and not np.isfinite(number):
+        raise _refusal(value, reading, "out of range")
+    return number
+
+
+def _text(value: Any, reading: Reading) -> str:
+    if not isinstance(value, str):
+        raise _refusal(value, reading)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _refusal(value, reading, "half of a surrogate pair") from None
+    return value
+
+
+def _bytes(value: Any, reading: Reading) -> bytes:
+    try:
+        return base64.b64decode(_text(value, reading), validate=True)
+    except ValueError as error:
+        raise _refusal(value, reading, f"not base64: {error}") from error
+
+
+def _decimal(value: Any, reading: Reading) -> Decimal:
+    if reading.unscaled_scale is not None:
+        unscaled = int.from_bytes(_bytes(value, reading), "big", signed=True)
+        return _fitted(Decimal(unscaled).scaleb(-reading.unscaled_scale, _EXACT), reading)
+    if isinstance(value, str):
+        if not _DECIMAL_TEXT.fullmatch(value):
+            raise _refusal(value, reading, "not a number")
+        value = Decimal(value)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal) or not Decimal(value).is_finite():
+        raise _refusal(value, reading)
+    return _fitted(Decimal(value), reading)
+
+
+def _fitted(value: Decimal, reading: Reading) -> Decimal:
+    data_type = reading.type
+    try:
+        with localcontext(_EXACT):
+            fitted = value.quantize(Decimal((0, (1,), -data_type.scale)))
+    except (Inexact, InvalidOperation):
+        raise _refusal(value, reading, "more digits than the column has") from None
+    if len(fitted.as_tuple().digits) > data_type.precision:
+        raise _refusal(value, reading, "more digits than the column has")
+    return fitted
+
+
+def _date(value: Any, reading: Reading) -> int:
+    unit = reading.number_unit
+    if unit is not None and isinstance(value, int) and not isinstance(value, bool):
+        days, rest = divmod(value, UNITS_PER_DAY[unit])
+        if rest or not -(1 << 31) <= days < 1 << 31:
+            raise _refusal(value, reading, f"not a whole day: unit={unit}" if rest else "out of range")
+        return days
+    match = _DATE_TEXT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise _refusal(value, reading)
+    return _epoch_day(match, reading)
+
+
+def _time(value: Any, reading: Reading) -> int:
+    unit = reading.number_unit
+    if unit is not None and isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value < UNITS_PER_DAY[unit]:
+            raise _refusal(value, reading, f"outside of the day: unit={unit}")
+        return value * 1000 if unit == "s" else value * MILLIS_PER_DAY // UNITS_PER_DAY[unit]
+    match = _TIME_TEXT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise _refusal(value, reading)
+    return _nanos_of_day(match.groups(), value, reading) // 10**6
+
+
+def _timestamp(value: Any, reading: Reading) -> int:
+    unit = reading.number_unit
+    if unit is not None and isinstance(value, int) and not isinstance(value, bool):
+        nanos = value * (UNITS_PER_DAY["ns"] // UNITS_PER_DAY[unit])
+    else:
+        match = _TIMESTAMP_TEXT.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise _refusal(value, reading)
+        hour, minute, second, fraction, sign, zone_hours, zone_minutes = match.groups()[3:]
+        seconds_east = (int(zone_hours or 0) * 60 + int(zone_minutes or 0)) * (-60 if sign == "-" else 60)
+        nanos = _epoch_day(match, reading) * UNITS_PER_DAY["ns"] - seconds_east * 10**9
+        nanos += _nanos_of_day((hour, minute, second, fraction), value, reading)
+    number, rest = divmod(nanos, UNITS_PER_DAY["ns"] // UNITS_PER_DAY[reading.type.unit])
+    if rest:
+        raise _refusal(value, reading, "finer than the column's unit")
+    if not -(1 << 63) <= number < 1 << 63:
+        raise _refusal(value, reading, "out of range")
+    return number
+
+
+def _epoch_day(match: re.Match[str], reading: Reading) -> int:
+    year, month, day = int(match[1]), int(match[2]), int(match[3])
+    cycle = (year - 1) // 400  # the calendar repeats after 400 years of 146097 days
+    try:
+        within_cycle = datetime.date(year - cycle * 400, month, day).toordinal()
+    except ValueError as error:
+        raise _refusal(match.string, reading, str(error)) from error
+    return within_cycle + cycle * 146097 - datetime.date(1970, 1, 1).toordinal()
+
+
+def _nanos_of_day(groups: tuple[str | Any, ...], text: str, reading: Reading) -> int:
+    hour, minute, second = (int(group or 0) for group in groups[:3])
+    if hour > 23 or minute > 59 or second > 59:
+        raise _refusal(text, reading, "no such time of day")
+    return (hour * 3600 + minute * 60 + second) * 10**9 + int((groups[3] or "").ljust(9, "0"))
+
+
+def _struct(value: Any, reading: Reading) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _refusal(value, reading, "not an object")
+    row = {}
+    for field, child in zip(reading.type, reading.children, strict=True):
+        try:
+            row[field.name] = value_of(value.get(field.name), child)
+        except UnreadableError as error:
+            raise UnreadableError(f"{field.name}: {error}") from error
+    return row
+
+
+def _list(value: Any, reading: Reading) -> list[Any]:
+    if not isinstance(value, list):
+        raise _refusal(value, reading, "not an array")
+    return [value_of(element, reading.children[0]) for element in value]
+
+
+def _map(value: Any, reading: Reading) -> list[tuple[Any, Any]]:
+    if not isinstance(value, dict):
+        raise _refusal(value, reading, "not an object")
+    key_reading, item_reading = reading.children
+    return [(_key(key, key_reading), value_of(item, item_reading)) for key, item in value.items()]
+
+
+def _key(text: str, reading: Reading) -> Any:
+    """Map keys are always JSON strings; what such a string holds is the JSON text of the key."""
+    if pa.types.is_boolean(reading.type) and text in ("true", "false"):
+        return text == "true"
+    if pa.types.is_integer(reading.type) or pa.types.is_floating(reading.type):
+        return value_of(text if text in NON_FINITE else _number_in(text, reading), reading)
+    return value_of(text, reading)
+
+
+def _number_in(text: str, reading: Reading) -> Any:
+    try:
+        return parsed(text)
+    except UnreadableError:
+        raise _refusal(text, reading, "not a number") from None
+
+
+_CONVERTERS: Final[dict[int, Callable[[Any, Reading], Any]]] = {
+    pa.bool_().id: _boolean,
+    **{integer.id: _integer for integer in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    pa.float32().id: _float,
+    pa.float64().id: _float,
+    pa.string().id: _text,
+    pa.binary().id: _bytes,
+    pa.decimal128(1).id: _decimal,
+    pa.date32().id: _date,
+    pa.time32("ms").id: _time,
+    pa.timestamp("us").id: _timestamp,
+    pa.struct([]).id: _struct,
+    pa.list_(pa.null()).id: _list,
+    pa.map_(pa.string(), pa.null()).id: _map,
+}

@@ -1,0 +1,103 @@
+"""Positions in a table's log. Everywhere, an offset is the *next* one to read or write: the last record's plus one.
+
+A bucket without an entry has no record yet that belongs to the table.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lsm.errors import CorruptDataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRange:
+    """The records of one bucket with ``start_offset <= offset < end_offset``; markers and aborted records leave gaps in it."""
+
+    bucket: int
+    start_offset: int
+    end_offset: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_offset <= self.end_offset:
+            raise CorruptDataError(
+                f"range of a log is turned round: bucket={self.bucket} start_offset={self.start_offset} end_offset={self.end_offset}"
+            )
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing can be in it."""
+        return self.start_offset == self.end_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSlice:
+    """What one batch wrote into one bucket."""
+
+    start_offset: int  # of the first record
+    end_offset: int  # of the last record, plus one
+    row_count: int  # less than end - start when a slice took several transactions
+
+
+class LogOffsets(Mapping[int, int]):
+    """The next offset of every bucket that has one: a frozen mapping in the order of the buckets.
+
+    Partially ordered as vector clocks are: see `is_at_or_after`.
+    """
+
+    __slots__ = ("_next_offset_by_bucket",)
+
+    def __init__(self, next_offset_by_bucket: Mapping[int, int] | None = None) -> None:
+        checked = dict(sorted((next_offset_by_bucket or {}).items()))
+        for bucket, offset in checked.items():
+            if bucket < 0 or offset < 0:
+                raise CorruptDataError(f"log offset is negative: bucket={bucket} offset={offset}")
+        self._next_offset_by_bucket = checked
+
+    def __getitem__(self, bucket: int) -> int:
+        return self._next_offset_by_bucket[bucket]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._next_offset_by_bucket)
+
+    def __len__(self) -> int:
+        return len(self._next_offset_by_bucket)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._next_offset_by_bucket.items()))
+
+    def __repr__(self) -> str:
+        return f"LogOffsets({self._next_offset_by_bucket})"
+
+    def is_at_or_after(self, other: Mapping[int, int]) -> bool:
+        """True when no bucket of `other` is further on, or known only there."""
+        return all(self.get(bucket, -1) >= offset for bucket, offset in other.items())
+
+    def advanced(self, newer: Mapping[int, int]) -> "LogOffsets":
+        """These offsets with those of `newer` in their place; buckets that `newer` does not name stay.
+
+        Raises:
+            CorruptDataError: a bucket would go back: the log of the newer state is not the log of the older one.
+        """
+        for bucket, offset in newer.items():
+            if offset < self.get(bucket, 0):
+                raise CorruptDataError(
+                    f"log offset goes back: bucket={bucket} from={self[bucket]} to={offset}"
+                    " cause=the topic was recreated, or two writers disagree"
+                )
+        return LogOffsets({**self, **newer})
+
+    def ranges_until(self, end: Mapping[int, int]) -> tuple[LogRange, ...]:
+        """What was written from here to `end`: one non-empty range for each bucket that moved, by bucket.
+
+        A bucket that only `end` knows starts at 0.
+
+        Raises:
+            CorruptDataError: a bucket of `end` is before this position.
+        """
+        advanced = self.advanced(end)
+        starts = ((bucket, self.get(bucket, 0), offset) for bucket, offset in advanced.items())
+        return tuple(
+            LogRange(bucket=bucket, start_offset=start, end_offset=offset)
+            for bucket, start, offset in starts
+            if start < offset
+        )

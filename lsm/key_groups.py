@@ -1,0 +1,89 @@
+"""Ordered rows seen as groups of equal keys, and the row kinds among them."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lsm.row_kind import VALUE_KIND
+from lsm.words import BoolArray, IndexArray
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroups:
+    """Rows by key, oldest first. Positions count ordered rows, rows count table rows."""
+
+    order: IndexArray  # (n,) table row of every position
+    starts: BoolArray  # (n,) whether a position starts a key
+    firsts: IndexArray  # (k,) first position of every key
+    lasts: IndexArray  # (k,) last position of every key
+    kinds: NDArray[np.int8]  # (n,) row kind of every position
+
+    @classmethod
+    def of(cls, rows: pa.Table, order: IndexArray, starts: BoolArray) -> Self:
+        """The groups of ordered rows of a table."""
+        firsts = np.flatnonzero(starts)
+        lasts = np.empty_like(firsts)
+        lasts[:-1] = firsts[1:] - 1
+        lasts[-1:] = len(order) - 1
+        return cls(order, starts, firsts, lasts, row_kinds(rows)[order])
+
+    @property
+    def count(self) -> int:
+        """Number of keys."""
+        return len(self.firsts)
+
+    @property
+    def singles(self) -> BoolArray:
+        """(k,) whether the key has one row only."""
+        return self.firsts == self.lasts
+
+    @property
+    def group_of_row(self) -> IndexArray:
+        """(n,) the key's number, at every position."""
+        return np.cumsum(self.starts) - 1
+
+    @property
+    def retracts(self) -> BoolArray:
+        """(n,) whether a position holds a -U or -D."""
+        return (self.kinds & 1).astype(np.bool_)
+
+    @property
+    def has_retracts(self) -> bool:
+        """Whether any position holds a -U or -D."""
+        return bool(self.retracts.any())
+
+    def starts_among(self, kept: BoolArray) -> BoolArray:
+        """Where keys start when only some positions are kept."""
+        groups = self.group_of_row[kept]
+        starts = np.ones(len(groups), np.bool_)
+        starts[1:] = groups[1:] != groups[:-1]
+        return starts
+
+
+def row_kinds(rows: pa.Table) -> NDArray[np.int8]:
+    """(n,) the row kinds of a table whose columns have one chunk."""
+    kinds: NDArray[np.int8] = one_chunk(rows.column(VALUE_KIND)).to_numpy()
+    return kinds
+
+
+def is_retract(rows: pa.Table) -> BoolArray | None:
+    """(n,) whether a row is -U or -D; None when no row is."""
+    # +I -U +U -D are 0..3: the lowest bit says it.
+    retracts = (row_kinds(rows) & np.int8(1)).view(np.bool_)
+    return retracts if retracts.any() else None
+
+
+def without_retracts(rows: pa.Table) -> pa.Table:
+    """The rows that are -U or -D left out."""
+    retracts = is_retract(rows)
+    return rows if retracts is None else rows.filter(pa.array(~retracts))
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array, without copying when it is one."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,115 @@
+"""The write buffer of a bucket: rows as they arrive, numbered, and sorted only when flushed."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lsm.key_groups import one_chunk
+from lsm.keys import key_order
+from lsm.merge_function import MergeFunction
+from lsm.recency import newest_last
+from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND
+
+
+class MemTable:
+    """Collects the rows of one bucket and gives them out sorted by key, each key once.
+
+    Every row gets the next sequence number, retracts too: of two rows with one key the later one is newer.
+    """
+
+    def __init__(
+        self,
+        *,
+        key_names: Sequence[str],
+        merge: MergeFunction,
+        sequence_names: Sequence[str] = (),
+        sequence_descending: bool = False,
+        budget_bytes: int,
+        next_sequence_number: int,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            key_names: the key columns, most significant first.
+            merge: folds rows of one key at flush.
+            sequence_names: columns that decide which row is newer, before the sequence number does.
+            sequence_descending: of these columns the smaller value is newer.
+            budget_bytes: size from which on the table calls itself full.
+            next_sequence_number: the number of the next row.
+        """
+        self._key_names = tuple(key_names)
+        self._merge = merge
+        self._sequence_names = tuple(sequence_names)
+        self._sequence_descending = sequence_descending
+        self._budget_bytes = budget_bytes
+        self._next_sequence_number = next_sequence_number
+        self._batches: list[pa.RecordBatch] = []
+        self._row_count = 0
+        self._size_bytes = 0
+
+    @property
+    def row_count(self) -> int:
+        """Rows added since the last flush."""
+        return self._row_count
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the rows take in memory; a flush needs about as much again."""
+        return self._size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the budget is used up. Rows are taken nevertheless."""
+        return self._size_bytes >= self._budget_bytes
+
+    @property
+    def next_sequence_number(self) -> int:
+        """The number that the next row will get."""
+        return self._next_sequence_number
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows in the order they arrived.
+
+        Args:
+            rows: value columns and ``_VALUE_KIND`` (int8); the same schema every time.
+        """
+        if rows.num_rows == 0:
+            return
+        stop = self._next_sequence_number + rows.num_rows
+        numbers = pa.array(np.arange(self._next_sequence_number, stop, dtype=np.int64))
+        kind_index = rows.schema.get_field_index(VALUE_KIND)
+        columns = [column for index, column in enumerate(rows.columns) if index != kind_index]
+        fields = [field for index, field in enumerate(rows.schema) if index != kind_index]
+        schema = pa.schema([*fields, SEQUENCE_NUMBER_FIELD, rows.schema.field(kind_index)])
+        batch = pa.RecordBatch.from_arrays([*columns, numbers, rows.column(kind_index)], schema=schema)
+        self._batches.append(batch)
+        self._next_sequence_number = stop
+        self._row_count += batch.num_rows
+        self._size_bytes += batch.nbytes
+
+    def flush(self, *, rows_per_batch: int = 32768) -> Iterator[pa.RecordBatch]:
+        """Empty the table; sequence numbers go on.
+
+        Yields:
+            Batches sorted by key, each key once: value columns, ``_SEQUENCE_NUMBER``, ``_VALUE_KIND``. Retracts are kept, for the older
+            rows that they take back. Each batch is gathered when it is asked for.
+        """
+        batches, self._batches = self._batches, []
+        self._row_count = 0
+        self._size_bytes = 0
+        if batches:
+            yield from self._merged(batches, rows_per_batch)
+
+    def _merged(self, batches: list[pa.RecordBatch], rows_per_batch: int) -> Iterator[pa.RecordBatch]:
+        rows = pa.Table.from_batches(batches).combine_chunks()
+        batches.clear()
+        order, starts = key_order([one_chunk(rows.column(name)) for name in self._key_names], presorted=False)
+        if self._sequence_names:
+            order = newest_last(rows, order, starts, self._sequence_names, descending=self._sequence_descending)
+        firsts = np.flatnonzero(starts)
+        for begin in range(0, len(firsts), rows_per_batch):
+            stop = begin + rows_per_batch
+            piece = slice(firsts[begin], firsts[stop] if stop < len(firsts) else None)
+            merged = self._merge.merge(rows, order[piece], starts[piece], drop_deletes=False)
+            yield from merged.combine_chunks().to_batches()

@@ -1,0 +1,44 @@
+"""The kind of a changed row, and the names of the columns that the LSM tree adds to a table's own.
+
+Source: Paimon spec "Data files"; the symbols are those of Flink's changelog.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+import pyarrow as pa
+
+SEQUENCE_NUMBER: Final = "_SEQUENCE_NUMBER"
+VALUE_KIND: Final = "_VALUE_KIND"
+KEY_PREFIX: Final = "_KEY_"
+
+SEQUENCE_NUMBER_FIELD: Final = pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False)
+VALUE_KIND_FIELD: Final = pa.field(VALUE_KIND, pa.int8(), nullable=False)
+
+
+class RowKind(IntEnum):
+    """What happened to a row; the number is what data files store in ``_VALUE_KIND``."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    @property
+    def symbol(self) -> str:
+        """The two characters users see: ``+I -U +U -D``."""
+        return _SYMBOLS[self]
+
+    @property
+    def is_retract(self) -> bool:
+        """True for ``-U`` and ``-D``: the row takes something away."""
+        return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+
+
+_SYMBOLS: Final = {
+    RowKind.INSERT: "+I",
+    RowKind.UPDATE_BEFORE: "-U",
+    RowKind.UPDATE_AFTER: "+U",
+    RowKind.DELETE: "-D",
+}
+ROW_KIND_OF_SYMBOL: Final = {symbol: kind for kind, symbol in _SYMBOLS.items()}

@@ -1,0 +1,382 @@
+"""Columns as unsigned 64-bit words that compare like the values: the machinery under ``keys``.
+
+Sorting uint64 is the fastest sort there is, so every column is cut into *parts*, each giving one word per row, most significant first.
+As many bits as fit go into one uint64 whose low bits carry the row number: one sort of plain numbers then gives a stable order.
+Rows that tie on what did fit are compared on the rest, and only groups that really differ are sorted once more.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lsm.errors import InvalidInputError
+
+IndexArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+WordArray: TypeAlias = NDArray[np.uint64]
+
+_WORD_BITS: Final = 64
+_WORD_BYTES: Final = 8
+_SIGN: Final = np.uint64(1 << 63)
+_NAN: Final = np.uint64(0x7FF8_0000_0000_0000)
+# _LEADING_BYTES[k] keeps the first k bytes of a big-endian word.
+_LEADING_BYTES: Final = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], dtype=np.uint64)
+_MAX_PREFIX_WORDS: Final = 8  # a common prefix longer than 64 bytes is left to the full comparison
+_MAX_ROUNDS: Final = 3  # then Arrow's own comparison sort takes what still ties
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The most significant word of a part."""
+
+    values: WordArray  # (n,) all below 2**bits
+    bits: int
+    rest: "tuple[Part, ...]"  # what the word does not say; empty: the word is exact
+
+
+class Part(Protocol):
+    """A piece of a sort key, comparable row by row."""
+
+    def lead(self) -> Lead:
+        """The most significant word of every row."""
+
+    def take(self, rows: IndexArray) -> "Part":
+        """The part of the chosen rows."""
+
+    def changes(self) -> BoolArray:
+        """(n-1,) whether a row differs from the row before it."""
+
+    def to_arrow(self) -> pa.Array:
+        """An array that Arrow sorts the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberPart:
+    """Values that one word says in full."""
+
+    values: WordArray
+
+    def lead(self) -> Lead:
+        """Offsets from the smallest value: fewer bits, same order."""
+        low = self.values.min()
+        return Lead(self.values - low if low else self.values, int(self.values.max() - low).bit_length(), ())
+
+    def take(self, rows: IndexArray) -> "NumberPart":
+        """The part of the chosen rows."""
+        return NumberPart(self.values[rows])
+
+    def changes(self) -> BoolArray:
+        """(n-1,) whether a row differs from the row before it."""
+        return self.values[1:] != self.values[:-1]
+
+    def to_arrow(self) -> pa.Array:
+        """The words themselves."""
+        return pa.array(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class BytesPart:
+    """Strings or binaries in unsigned byte order, from byte ``depth`` on (the bytes before are the same in rows that are compared)."""
+
+    data: NDArray[np.uint8]
+    begin: IndexArray
+    end: IndexArray
+    depth: int = 0
+    prefix_words: int = field(default=0)
+
+    def lead(self) -> Lead:
+        """Eight bytes, padded with zeros; lengths decide between an end and a zero byte."""
+        words = NumberPart(_words_at(self.data, self.begin + self.depth, self.end)).lead()
+        lengths = self.end - self.begin
+        longest = int(lengths.max())
+        rest: tuple[Part, ...] = ()
+        if longest > self.depth + _WORD_BYTES:
+            rest = (BytesPart(self.data, self.begin, self.end, self.depth + _WORD_BYTES, self.prefix_words + 1),)
+        elif longest != int(lengths.min()):
+            rest = (NumberPart(lengths.view(np.uint64)),)
+        return Lead(words.values, words.bits, rest)
+
+    def take(self, rows: IndexArray) -> "BytesPart":
+        """The part of the chosen rows; no bytes are copied."""
+        return BytesPart(self.data, self.begin[rows], self.end[rows], self.depth)
+
+    def changes(self) -> BoolArray:
+        """(n-1,) whether a row differs from the row before it: word by word, for pairs still equal."""
+        lengths = self.end - self.begin
+        changed = lengths[1:] != lengths[:-1]
+        pairs = np.flatnonzero(~changed & (lengths[1:] > self.depth))
+        left, right, end = self.begin[pairs] + self.depth, self.begin[pairs + 1] + self.depth, self.end[pairs + 1]
+        while len(pairs):
+            # Both of a pair are equally long, so bytes read behind the end are masked out of both.
+            differ = (_raw_words(self.data, left) ^ _raw_words(self.data, right)) & _leading_mask(end - right)
+            unequal = differ != 0
+            changed[pairs[unequal]] = True
+            left, right = left + _WORD_BYTES, right + _WORD_BYTES
+            go_on = ~unequal & (right < end)
+            if not go_on.all():
+                pairs, left, right, end = pairs[go_on], left[go_on], right[go_on], end[go_on]
+        return changed
+
+    def to_arrow(self) -> pa.Array:
+        """The strings as binaries."""
+        return pa.array(
+            [self.data[a:b].tobytes() for a, b in zip(self.begin, self.end, strict=True)], pa.large_binary()
+        )
+
+
+def parts_of(column: pa.Array) -> Sequence[Part]:
+    """The parts of a key column, most significant first.
+
+    Args:
+        column: (n,) of any type that a key may have, no nulls.
+
+    Raises:
+        InvalidInputError: values of the type have no order.
+    """
+    return [_bytes_part(column)] if _is_bytes(column.type) else number_parts_of(column)
+
+
+def number_parts_of(column: pa.Array, *, descending: bool = False) -> list[NumberPart]:
+    """The parts of a column with nothing but numbers in them; strings are ranked for that, which sorts them.
+
+    Args:
+        column: (n,) of any type that a key may have; a null is smaller than every value, in both directions.
+        descending: greater values first.
+
+    Raises:
+        InvalidInputError: values of the type have no order.
+    """
+    parts: list[NumberPart] = []
+    if column.null_count:
+        valid = column.is_valid()
+        parts.append(NumberPart(valid.cast(pa.uint8()).to_numpy().astype(np.uint64)))
+        column = _without_nulls(column, valid)
+    if _is_bytes(column.type):
+        words: Iterable[WordArray] = [pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy()]
+    else:
+        words = _number_words(column)
+    return parts + [NumberPart(~word if descending else word) for word in words]
+
+
+def stable_order(parts: Sequence[Part], row_count: int, *, presorted: bool) -> tuple[IndexArray, BoolArray]:
+    """Order of rows by their parts, equal rows in the order they came; and which ordered rows differ from the one before.
+
+    Args:
+        parts: at least one, each (n,), most significant first.
+        row_count: n.
+        presorted: the rows are a few sorted runs behind one another; only speed depends on it.
+    """
+    return _ordered(parts, row_count, presorted=presorted, rounds_left=_MAX_ROUNDS)
+
+
+def _ordered(
+    parts: Sequence[Part], row_count: int, *, presorted: bool, rounds_left: int
+) -> tuple[IndexArray, BoolArray]:
+    if row_count == 0:
+        return np.empty(0, np.int64), np.empty(0, np.bool_)
+    if rounds_left == 0:
+        return _arrow_order(parts, row_count)
+    row_bits = (row_count - 1).bit_length()
+    packed, rest = _packed(parts, row_count, _WORD_BITS - row_bits)
+    packed <<= np.uint64(row_bits)
+    packed |= np.arange(row_count, dtype=np.uint64)
+    packed.sort(kind="stable" if presorted else None)  # "stable" is timsort, which finds the runs
+    order = (packed & np.uint64((1 << row_bits) - 1)).view(np.int64)
+    packed >>= np.uint64(row_bits)
+    starts = _with_first(packed[1:] != packed[:-1])
+    if rest:
+        _repair_ties(order, starts, rest, presorted=presorted, rounds_left=rounds_left)
+    return order, starts
+
+
+def _packed(parts: Sequence[Part], row_count: int, capacity: int) -> tuple[WordArray, list[Part]]:
+    """As much of the parts as `capacity` bits hold, and the parts that say the rest."""
+    word = np.zeros(row_count, np.uint64)
+    queue = deque(parts)
+    while queue:
+        part = queue[0]
+        if capacity == 0 or (isinstance(part, BytesPart) and part.prefix_words > _MAX_PREFIX_WORDS):
+            break
+        queue.popleft()
+        lead = part.lead()
+        queue.extendleft(reversed(lead.rest))
+        cut = max(lead.bits - capacity, 0)
+        word = (word << np.uint64(lead.bits - cut)) if lead.bits - cut < _WORD_BITS else np.zeros(row_count, np.uint64)
+        word |= lead.values >> np.uint64(cut)
+        capacity -= lead.bits - cut
+        if cut:
+            queue.appendleft(NumberPart(lead.values & np.uint64((1 << cut) - 1)))
+            break
+    return word, list(queue)
+
+
+def _repair_ties(
+    order: IndexArray, starts: BoolArray, rest: Sequence[Part], *, presorted: bool, rounds_left: int
+) -> None:
+    """Order rows that tie so far by the rest of their parts, in place."""
+    tied = tied_positions(starts)
+    if len(tied) == 0:
+        return
+    rows = order[tied]
+    heads = starts[tied]
+    changed = np.zeros(len(tied), np.bool_)
+    taken = [part.take(rows) for part in rest]
+    for part in taken:
+        changed[1:] |= part.changes()
+    changed &= ~heads
+    if not changed.any():
+        return
+    groups = np.cumsum(heads) - 1
+    torn = np.zeros(int(groups[-1]) + 1, np.bool_)
+    torn[groups[changed]] = True
+    chosen = np.flatnonzero(torn[groups])
+    group_part = NumberPart(groups[chosen].view(np.uint64))
+    again: list[Part] = [group_part, *(part.take(chosen) for part in taken)]
+    new_order, new_starts = _ordered(again, len(chosen), presorted=presorted, rounds_left=rounds_left - 1)
+    order[tied[chosen]] = rows[chosen][new_order]
+    starts[tied[chosen]] = new_starts
+
+
+def tied_positions(starts: BoolArray) -> IndexArray:
+    """Positions of ordered rows whose group has more than one row."""
+    tied = ~starts
+    tied[:-1] |= tied[1:].copy()
+    return np.flatnonzero(tied)
+
+
+def _arrow_order(parts: Sequence[Part], row_count: int) -> tuple[IndexArray, BoolArray]:
+    """The same by Arrow's comparison sort: slower, but its time does not depend on how long the rows are alike."""
+    names = [str(index) for index in range(len(parts))]
+    table = pa.table([part.to_arrow() for part in parts], names=names)
+    order = pc.sort_indices(table, [(name, "ascending") for name in names]).to_numpy().astype(np.int64)
+    changed = np.zeros(row_count - 1, np.bool_)
+    for part in parts:
+        changed |= part.take(order).changes()
+    return order, _with_first(changed)
+
+
+def _with_first(changed: BoolArray) -> BoolArray:
+    starts = np.empty(len(changed) + 1, np.bool_)
+    starts[0] = True
+    starts[1:] = changed
+    return starts
+
+
+def _words_at(data: NDArray[np.uint8], begin: IndexArray, end: IndexArray) -> WordArray:
+    """Eight bytes from `begin` of each row as a big-endian number, zeros where the row has ended."""
+    words = _raw_words(data, begin)
+    words &= _leading_mask(end - begin)
+    return words
+
+
+def _leading_mask(lengths: IndexArray) -> WordArray:
+    return _LEADING_BYTES[np.clip(lengths, 0, _WORD_BYTES)]
+
+
+def _raw_words(data: NDArray[np.uint8], begin: IndexArray) -> WordArray:
+    """Eight bytes from `begin`, whatever they are; `data` has eight bytes of padding."""
+    every = np.ndarray((len(data) - _WORD_BYTES + 1,), ">u8", data, strides=(1,))
+    return every[np.minimum(begin, len(every) - 1)].astype(np.uint64)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _bytes_part(column: pa.Array) -> BytesPart:
+    kind = column.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        column = column.cast(pa.large_binary())
+        kind = column.type
+    is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    _, offset_buffer, data_buffer = column.buffers()
+    width = np.int64 if is_large else np.int32
+    if len(column) == 0 or offset_buffer is None:
+        return BytesPart(
+            np.zeros(_WORD_BYTES, np.uint8), np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)
+        )
+    offsets = np.frombuffer(offset_buffer, width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    low, high = int(offsets[0]), int(offsets[-1])
+    data = np.zeros(high - low + _WORD_BYTES, np.uint8)
+    if high > low:
+        data[: high - low] = np.frombuffer(data_buffer, np.uint8)[low:high]
+    offsets -= low
+    return BytesPart(data, offsets[:-1], offsets[1:])
+
+
+def _number_words(column: pa.Array) -> Iterable[WordArray]:
+    """The words of a column of numbers, most significant first."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return _decimal_words(column)
+    if pa.types.is_floating(kind):
+        return [float_words(column.cast(pa.float64()).to_numpy(zero_copy_only=False))]
+    if pa.types.is_boolean(kind):
+        return [column.cast(pa.uint8()).to_numpy().astype(np.uint64)]
+    if pa.types.is_unsigned_integer(kind):
+        return [column.to_numpy().astype(np.uint64)]
+    return [signed_numbers(column).astype(np.int64, copy=False).view(np.uint64) ^ _SIGN]
+
+
+def signed_numbers(column: pa.Array) -> NDArray[Any]:
+    """The numbers of signed integers, dates, times, timestamps and durations without nulls.
+
+    Raises:
+        InvalidInputError: the type is none of these.
+    """
+    kind = column.type
+    if pa.types.is_signed_integer(kind):
+        return column.to_numpy()
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return column.view(pa.int32()).to_numpy()
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return column.view(pa.int64()).to_numpy()
+    raise InvalidInputError(
+        f"values of this type have no order: type={kind} allowed=numbers, dates, times, strings, binaries"
+    )
+
+
+def _decimal_words(column: pa.Array) -> list[WordArray]:
+    width = column.type.bit_width // 8
+    buffer = column.buffers()[1]
+    signed = np.int32 if width == 4 else np.int64
+    limbs = max(width // 8, 1)
+    numbers = np.frombuffer(buffer, signed)[column.offset * limbs : (column.offset + len(column)) * limbs].reshape(
+        -1, limbs
+    )
+    if limbs > 1 and bool((numbers[:, 1:] == (numbers[:, :1] >> 63)).all()):
+        numbers = numbers[:, :1]  # the lowest limb alone says every value
+    words = [
+        np.ascontiguousarray(numbers[:, limb]).astype(np.int64).view(np.uint64) for limb in range(numbers.shape[1])
+    ]
+    words[-1] = words[-1] ^ _SIGN
+    return words[::-1]
+
+
+def float_words(values: NDArray[np.float64]) -> WordArray:
+    """Words in the order of Java's Double.compare: -0.0 before 0.0, every NaN alike and last."""
+    bits = values.view(np.uint64)
+    bits = np.where(np.isnan(values), _NAN, bits)
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def _without_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
+    """The column with some present value in place of every null."""
+    rows = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
+    if len(rows) == 0:
+        return pa.repeat(0, len(column)).cast(pa.int64())
+    return column.fill_null(column[int(rows[0])])

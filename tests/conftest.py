@@ -1,0 +1,46 @@
+"""The one Kafka broker of a test session, and what tests of the log need around it."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from engine.broker import Broker
+from logstore.clients import KafkaProperties
+from logstore.topics import LogTopics
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker; it must run for a test to pass, so nothing here skips. It dies with this process."""
+    with Broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka(broker: Broker) -> KafkaProperties:
+    """How clients reach the broker."""
+    return KafkaProperties.parse({"bootstrap.servers": broker.bootstrap_servers})
+
+
+@pytest.fixture(scope="session")
+def topics(kafka: KafkaProperties) -> LogTopics:
+    """Administration of the broker."""
+    return LogTopics(kafka)
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def new_topic(topics: LogTopics) -> Callable[..., str]:
+    """Makes topics that no other test uses and gives their names: ``new_topic(bucket_count=3)``."""
+
+    def make(bucket_count: int = 1, **config: str) -> str:
+        name = f"test-{next(_numbers)}"
+        topics.create_topic(
+            name, bucket_count=bucket_count, config={key.replace("_", "."): value for key, value in config.items()}
+        )
+        return name
+
+    return make

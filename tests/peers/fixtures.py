@@ -1,0 +1,24 @@
+"""pytest fixtures of the peers, one of each for the session. tests/conftest.py names this module in `pytest_plugins`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.peers.java_peer import JavaPeer
+from tests.peers.pypaimon_peer import PyPaimonPeer
+
+
+@pytest.fixture(scope="session")
+def java_peer() -> Iterator[JavaPeer]:
+    """Apache Paimon for Java."""
+    peer = JavaPeer()
+    yield peer
+    peer.close()
+
+
+@pytest.fixture(scope="session")
+def pypaimon_peer() -> Iterator[PyPaimonPeer]:
+    """pypaimon."""
+    peer = PyPaimonPeer()
+    yield peer
+    peer.close()

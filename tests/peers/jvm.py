@@ -1,0 +1,160 @@
+"""A Java virtual machine to drive from Python by reflection: nothing is compiled, nothing of ours runs in it.
+
+`Jvm` starts it with py4j's gateway and ends it. py4j alone cannot call default methods of interfaces nor methods of hidden
+classes, so `Jvm.call` finds the method in a public interface; and it is slow per call, so loops over rows stay in Java:
+`Jvm.consumer` turns a chain of method handles into the consumer that a Java loop feeds.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from tests.peers import PeerError
+
+ERROR_TAIL_LINES = 30
+
+
+class Jvm:
+    """One virtual machine. Not thread-safe."""
+
+    def __init__(self, jars: Sequence[Path], *, gateway_jar: Path, max_heap: str = "512m") -> None:
+        """Start it with `jars` as its class path."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the machine that writes it)
+        home = os.environ.get("JAVA_HOME")
+        java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+        if java is None:
+            raise PeerError("java is missing: set JAVA_HOME or PATH")
+        port, token, process = launch_gateway(
+            jarpath=str(gateway_jar),
+            classpath=os.pathsep.join(map(str, jars)),
+            javaopts=[f"-Xmx{max_heap}", "-Duser.timezone=UTC", "-Dslf4j.internal.verbosity=ERROR", "-XX:+UseSerialGC"],
+            java_path=java,
+            die_on_exit=True,  # it ends when its standard input does, so also when we are killed
+            enable_auth=True,
+            return_proc=True,
+            redirect_stdout=subprocess.DEVNULL,
+            redirect_stderr=self._log,
+        )
+        self._process: subprocess.Popen[bytes] = process
+        self._gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
+        )
+        self.root = self._gateway.jvm
+        self._methods: dict[tuple[str, str, int], list[Any]] = {}
+        self.paimon = self.root.org.apache.paimon
+        self._lookup = self.root.java.lang.invoke.MethodHandles.publicLookup()
+        self.handles = self.root.java.lang.invoke.MethodHandles
+
+    def close(self) -> None:
+        """End the machine and wait for it."""
+        self._gateway.shutdown()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+    def java_class(self, name: str) -> Any:
+        """The `java.lang.Class` of a name, short ("data.InternalRow", for Paimon's) or full ("java.util.List")."""
+        primitive = getattr(self.root.java.lang, _BOXES[name]).TYPE if name in _BOXES else None
+        if primitive is not None:
+            return primitive
+        full = name if name.startswith(("java.", "[L")) else f"org.apache.paimon.{name}"
+        return self.root.java.lang.Class.forName(full)
+
+    def java_array(self, element: str, values: Sequence[Any]) -> Any:
+        """A Java array of a class (full name) or of a primitive."""
+        kind: Any = self.root
+        for part in element.split("."):
+            kind = getattr(kind, part)
+        made = self._gateway.new_array(kind, len(values))
+        for index, value in enumerate(values):
+            made[index] = value
+        return made
+
+    def java_list(self, values: Sequence[Any]) -> Any:
+        """A `java.util.ArrayList`."""
+        made = self.root.java.util.ArrayList()
+        for value in values:
+            made.add(value)
+        return made
+
+    def call(self, target: Any, interface: str, method: str, *arguments: Any) -> Any:
+        """Call a method that a public interface or class declares, whatever hidden class `target` has."""
+        for candidate in self._candidates(interface, method, len(arguments)):
+            types = candidate.getParameterTypes()
+            if all(self._fits(types[index], value) for index, value in enumerate(arguments)):
+                return candidate.invoke(target, self.java_array("java.lang.Object", arguments))
+        raise PeerError(f"no such method: {interface}.{method} with {len(arguments)} arguments")
+
+    def instance_handle(self, owner: str, method: str, returns: str, parameters: Sequence[str] = ()) -> Any:
+        """Method handle of an instance method: takes the instance first."""
+        return self._lookup.findVirtual(self.java_class(owner), method, self._signature(returns, parameters))
+
+    def static_handle(self, owner: str, method: str, returns: str, parameters: Sequence[str] = ()) -> Any:
+        """Method handle of a static method."""
+        return self._lookup.findStatic(self.java_class(owner), method, self._signature(returns, parameters))
+
+    def constructor_handle(self, owner: str, parameters: Sequence[str]) -> Any:
+        """Method handle of a constructor."""
+        return self._lookup.findConstructor(self.java_class(owner), self._signature("void", parameters))
+
+    def retyped(self, handle: Any, returns: str, parameters: Sequence[str]) -> Any:
+        """The handle with other static types (casts, boxing)."""
+        return handle.asType(self._signature(returns, parameters))
+
+    def consumer(self, handle: Any) -> Any:
+        """A `java.util.function.Consumer` that feeds the handle."""
+        return self.root.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
+            self.java_class("java.util.function.Consumer"), handle
+        )
+
+    def error(self, raised: Py4JError) -> PeerError:
+        """The causes of a failed call, outermost first, as one message."""
+        if not isinstance(raised, Py4JJavaError):
+            return PeerError(f"java peer: {raised}; it said: {self._said()}")
+        texts, cause = [], raised.java_exception
+        while cause is not None:
+            if not cause.getClass().getName().endswith("InvocationTargetException"):
+                texts.append(str(cause.toString()))
+            cause = cause.getCause()
+        return PeerError("java peer: " + " <- ".join(texts))
+
+    def _said(self) -> str:
+        self._log.seek(0)
+        return "\n".join(self._log.read().decode("utf-8", "replace").splitlines()[-ERROR_TAIL_LINES:])
+
+    def _signature(self, returns: str, parameters: Sequence[str]) -> Any:
+        types = self.java_array("java.lang.Class", [self.java_class(name) for name in parameters])
+        return self.root.java.lang.invoke.MethodType.methodType(self.java_class(returns), types)
+
+    def _candidates(self, interface: str, method: str, count: int) -> list[Any]:
+        key = (interface, method, count)
+        if key not in self._methods:
+            found = [one for one in self.java_class(interface).getMethods() if one.getName() == method]
+            self._methods[key] = [one for one in found if one.getParameterCount() == count]
+        return self._methods[key]
+
+    def _fits(self, wanted: Any, value: Any) -> bool:
+        if isinstance(value, bool | int | float | str) or value is None:
+            return True  # Java itself converts or refuses
+        return bool(wanted.isInstance(value))
+
+
+_BOXES = {
+    "void": "Void",
+    "boolean": "Boolean",
+    "byte": "Byte",
+    "int": "Integer",
+    "long": "Long",
+}
