@@ -1,0 +1,8 @@
+"""Fluvial's public names: tables, the streaming sink, and a Spark session that suits them."""
+
+from engine.catalog import Catalog
+from engine.session import session
+from engine.sink import sink
+from engine.table import Table
+
+__all__ = ["Catalog", "Table", "session", "sink"]

@@ -14,18 +14,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from engine.bucket_log import BucketLog, read_payload
 from engine.rows import change_rows
 from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import TableLog
+from filestore.buckets import bucket_ids
 from filestore.commit_message import CommitMessage
 from filestore.live_files import BucketKey
 from filestore.table_store import TableStore
 from filestore.table_write import TableWrite
 from logstore.marker import CommitMarker
 from logstore.offsets import LogSlice
+from lsm.row_kind import RowKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,6 @@ class BatchSpec:
     batch_id: int
     base_snapshot_id: int  # 0: the table was empty
     max_sequence_numbers: Mapping[BucketKey, int]  # in that snapshot; missing: no rows
-    partition_buckets: Mapping[bytes, int]  # bucket count that a partition's files were written for
     log_offsets: Mapping[int, int]  # next offset of each bucket's log, as that snapshot has it
     adopted_buckets: frozenset[int] = frozenset()  # written by an earlier run: rows of these are not written again
     observe: Observer = ignore
@@ -118,7 +119,6 @@ class _Part:
         self._write = TableWrite(
             spec.store,
             max_sequence_numbers=spec.max_sequence_numbers,
-            partition_buckets=spec.partition_buckets,
         )
         self._logs: dict[int, BucketLog] = {}
         self._results: dict[int, BucketResult] = {}
@@ -128,6 +128,8 @@ class _Part:
         rows, kinds = change_rows(batch, self._spec.store)
         if rows.num_rows == 0:
             return
+        if kinds is None:
+            kinds = pa.array(np.full(rows.num_rows, RowKind.INSERT, np.int8))
         if self._spec.log is None:
             self._write.write(rows, kinds)
         else:
@@ -180,7 +182,7 @@ class _Part:
 
     def _by_bucket(self, rows: pa.RecordBatch, kinds: pa.Array) -> Iterator[tuple[int, pa.RecordBatch, pa.Array]]:
         """Rows of each bucket, in arrival order."""
-        buckets = self._write.bucket_ids(rows)
+        buckets = self._buckets(rows)
         first = int(buckets[0])
         if (buckets == first).all():
             yield first, rows, kinds
@@ -190,7 +192,15 @@ class _Part:
         starts = np.flatnonzero(np.r_[True, sorted_buckets[1:] != sorted_buckets[:-1]])
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
             chosen = pa.array(order[start:end])
-            yield int(sorted_buckets[start]), rows.take(chosen), pc.take(kinds, chosen)
+            yield int(sorted_buckets[start]), rows.take(chosen), kinds.take(chosen)
+
+    def _buckets(self, rows: pa.RecordBatch) -> NDArray[np.int32]:
+        schema, options = self._spec.store.schema, self._spec.store.options
+        if options.bucket == 1:
+            return np.zeros(rows.num_rows, np.int32)
+        columns = [rows.column(name) for name in schema.bucket_keys]
+        types = [schema.field(name).type for name in schema.bucket_keys]
+        return bucket_ids(columns, types, options.bucket, function=options.bucket_function)
 
     def _tell(self, step: Step, bucket: int | None, facts: Mapping[str, int]) -> None:
         self._spec.observe(StepEvent(step=step, batch_id=self._spec.batch_id, bucket=bucket, facts=facts))

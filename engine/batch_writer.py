@@ -20,7 +20,7 @@ from engine.renumber import renumbered
 from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import OrphanPolicy, TableLog
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
-from filestore.live_files import NO_SEQUENCE_NUMBER, LiveFiles
+from filestore.live_files import BucketKey, LiveFiles
 from filestore.table_commit import CommitResult, TableCommit
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
@@ -97,7 +97,6 @@ class BatchWriter:
             batch_id=batch_id,
             base_snapshot_id=self.live.snapshot_id,
             max_sequence_numbers=self.live.max_sequence_numbers(),
-            partition_buckets=self.live.partition_total_buckets(),
             log_offsets=dict(self._log_offsets()),
             adopted_buckets=frozenset(adopted),
             observe=self._observe,
@@ -169,7 +168,7 @@ class BatchWriter:
         raise AssertionError("unreachable")
 
     def _highest(self, partition: bytes, bucket: int) -> int:
-        return self.live.max_sequence_numbers().get((partition, bucket), NO_SEQUENCE_NUMBER)  # type: ignore[call-overload,no-any-return]
+        return self.live.max_sequence_number(BucketKey(partition, bucket))
 
     def _tell(self, step: Step, batch_id: int) -> None:
         self._observe(StepEvent(step=step, batch_id=batch_id))

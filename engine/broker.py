@@ -1,8 +1,8 @@
-"""A real Kafka broker on this machine, for tests, demos and single-machine use: one KRaft node without security, on
-127.0.0.1.
+"""A real Kafka broker on this machine, for tests, demos and single-machine use.
 
-``data_dir`` is the broker: its data, ports, log and process id live there, so that any process can ask for its status
-or stop it, and a start after a stop or a kill finds the same port and the same records.
+One KRaft node without security, on 127.0.0.1. ``data_dir`` is the broker: its data, ports, log and process id live there,
+so that any process can ask for its status or stop it, and a start after a stop or a kill finds the same port and the same
+records.
 """
 
 import contextlib
@@ -236,7 +236,8 @@ class Broker:
         for wanted in (port, controller_port):
             if not _is_free(wanted):
                 raise UnavailableError(
-                    f"port is taken: port={wanted} data_dir={self.data_dir} fix=stop what listens there or start with another port"
+                    f"port is taken: port={wanted} data_dir={self.data_dir}"
+                    " fix=stop what listens there or start with another port"
                 )
         _write(self._file("ports.json"), json.dumps({"port": port, "controller_port": controller_port}))
         _write(self._file("log4j2.properties"), _LOG4J_PROPERTIES.format(log_file=self._file("broker.log")))
@@ -278,7 +279,8 @@ class Broker:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise UnavailableError(
-                f"broker's storage cannot be formatted: data_dir={self.data_dir} said={_tail(done.stdout + done.stderr)!r}"
+                f"broker's storage cannot be formatted: data_dir={self.data_dir}"
+                f" said={_tail(done.stdout + done.stderr)!r}"
             )
 
     def _spawn(self, java: Path, jars: Sequence[Path]) -> None:

@@ -86,7 +86,8 @@ def fetch_jars(coordinates: Sequence[str], lock_file: Path, cache: Path | None =
     lock = read_lock(lock_file)
     if tuple(coordinates) != lock.coordinates:
         raise InvalidInputError(
-            f"lock file is for other archives: lock_file={lock_file} locked={list(lock.coordinates)} wanted={list(coordinates)}"
+            f"lock file is for other archives: lock_file={lock_file} locked={list(lock.coordinates)}"
+            f" wanted={list(coordinates)}"
             f" fix=python -m engine.broker_jars {lock_file} {' '.join(coordinates)}"
         )
     jars_dir = (cache or cache_dir()) / "jars"
@@ -146,8 +147,8 @@ def verify_jars(directory: Path, lock: JarLock) -> tuple[Path, ...]:
     missing, unknown = lock.sha256_by_name.keys() - present.keys(), present.keys() - lock.sha256_by_name.keys()
     if missing or unknown:
         raise CorruptDataError(
-            f"archives differ from the lock file: directory={directory} missing={sorted(missing)} unknown={sorted(unknown)}"
-            f" fix=delete {directory}"
+            f"archives differ from the lock file: directory={directory} missing={sorted(missing)}"
+            f" unknown={sorted(unknown)} fix=delete {directory}"
         )
     for name, path in present.items():
         actual = _sha256(path)
@@ -215,8 +216,8 @@ def retrieve(coordinates: Sequence[str], directory: Path) -> None:
 
 
 _NETWORK: Final = (
-    "fix=check the network; behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...; behind a mirror set FLUVIAL_IVY_SETTINGS"
-    " to its Ivy settings file; or copy the cache directory of another machine"
+    "fix=check the network; behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...; behind a mirror set"
+    " FLUVIAL_IVY_SETTINGS to its Ivy settings file; or copy the cache directory of another machine"
 )
 
 

@@ -19,7 +19,7 @@ from engine.option_check import unknown_option
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from engine.table import Table
-from filestore.scan import DataSplit
+from filestore.data_split import DataSplit
 from filestore.split_read import read_split
 from lsm.errors import InvalidInputError
 

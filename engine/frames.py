@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from filestore.predicates import Predicate, columns_of
-from filestore.scan import DataSplit, Plan
+from filestore.data_split import DataSplit
+from filestore.scan import Plan
 from filestore.split_read import read_split
 from filestore.table_schema import TableSchema
 from filestore.table_store import TableStore

@@ -23,10 +23,11 @@ from engine.catalog import Catalog
 from engine.job_config import ColumnConfig, JobConfig, PipelineConfig, TableConfig
 from engine.kafka_offsets import from_json, waiting_count
 from engine.kafka_source import RAW, KafkaSource
+from engine.rows import ROW_KIND_COLUMN
 from engine.session import checkpoint_settings, session
 from engine.sink import sink
 from engine.spark_errors import fluvial_error
-from engine.spark_types import ROW_KIND_COLUMN, spark_schema
+from engine.spark_types import spark_schema
 from engine.sql_types import parse_sql_type
 from engine.table import Table
 from filestore.datatypes import DataField

@@ -1,7 +1,7 @@
 """Options of the source ``fluvial-kafka``, parsed once into a frozen value.
 
-Names are those of Spark's own Kafka connector where it has the option. One default differs: a new query starts at the earliest
-record, because leaving out what is there already is seldom meant when a table is filled.
+Names are those of Spark's own Kafka connector where it has the option. One default differs: a new query starts at the
+earliest record, because leaving out what is there already is seldom meant when a table is filled.
 """
 
 import difflib
@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Final, Self, TypeVar
 
 from engine.kafka_offsets import Position, parse_positions
+from engine.option_check import unknown_option
 from logstore.clients import OPTION_PREFIX, KafkaProperties
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -79,9 +80,7 @@ class KafkaSourceOptions:
         known = {name.lower(): name for name in _NAMES}
         for key in given:
             if key not in known and not key.startswith(CLIENT_PREFIX):
-                close = difflib.get_close_matches(key, known, 1)
-                hint = f"did_you_mean={known[close[0]]}" if close else f"known=kafka.*, {', '.join(_NAMES)}"
-                raise InvalidInputError(f"unknown option: source=fluvial-kafka option={key} {hint}")
+                raise unknown_option(key, (*_NAMES, f"{CLIENT_PREFIX}*"), "option of the source")
         topics = _words(given.get("subscribe", ""))
         if not topics:
             raise InvalidInputError("no topic to read: option=subscribe example=orders,payments")
@@ -114,9 +113,7 @@ def in_source_words(error: FluvialError) -> FluvialError:
 
 
 def _properties(given: Mapping[str, str]) -> KafkaProperties:
-    client = {
-        key.removeprefix(CLIENT_PREFIX): value for key, value in given.items() if key.startswith(CLIENT_PREFIX)
-    }
+    client = {key.removeprefix(CLIENT_PREFIX): value for key, value in given.items() if key.startswith(CLIENT_PREFIX)}
     try:
         return KafkaProperties.parse(client)
     except InvalidInputError as error:

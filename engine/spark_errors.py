@@ -22,8 +22,8 @@ def fluvial_error(error: BaseException, doing: str) -> FluvialError:
     An error of ours keeps its class and its words; a query that Spark does not understand is the user's to change.
 
     Args:
-        error: what Spark raised. doing: lower-case words and facts that open the message of an error that is not
-        ours: ``pipeline failed: name=a``.
+        error: what Spark raised.
+        doing: opens the message of an error that is not ours: ``pipeline failed: name=a``.
     """
     if isinstance(error, FluvialError):
         return error

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from filestore.datatypes import DataField, DataType
 from engine.rows import ROW_KIND_COLUMN
-from filestore.schema import TableSchema
+from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
 

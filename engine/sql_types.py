@@ -1,4 +1,4 @@
-"""Column types as people write them: ``DECIMAL(10, 2) NOT NULL``, ``ARRAY<STRING>``, ``ROW<a INT, b MAP<STRING, INT>>``.
+"""Column types as people write them: ``DECIMAL(10, 2) NOT NULL``, ``ARRAY<STRING>``, ``ROW<a INT, b STRING>``.
 
 Words and parameters are those of Paimon's and Flink's SQL; Spark's ``STRUCT<a: INT>`` is understood too.
 """

@@ -1,7 +1,7 @@
 """The Avro schemas of manifests, manifest lists and index manifests: fields, order and names as Java writes them.
 
 Nullable unions start with null, because Java takes the second branch as the value.
-Source: Paimon ManifestEntrySerializer, ManifestFileMetaSerializer, IndexManifestEntrySerializer; dumped from Java 1.4.2.
+Source: Paimon ManifestEntrySerializer, ManifestFileMetaSerializer, IndexManifestEntrySerializer, dumped by Java 1.4.2.
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ INDEX_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFileMeta:
-    """One manifest, as a list names it. What it says about its entries is used to skip it, so it must cover them all."""
+    """One manifest, as a list names it. What it says of its entries is used to skip it, so it must cover them all."""
 
     file_name: str
     size_bytes: int  # exact: with less, Java reads an empty table

@@ -132,10 +132,4 @@ class ManifestStore:
                 f"file has another size than its reader was told: file={path} "
                 f"size_bytes={len(body)} expected_size_bytes={size_bytes}"
             )
-        records = avro_records(body, source=path)
-        try:
-            return [decode(record) for record in records]
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptDataError(
-                f"record is not of the expected kind: file={path} size_bytes={len(body)} error={error!r}"
-            ) from error
+        return avro_records(body, source=path, decode=decode)

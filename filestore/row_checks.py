@@ -5,6 +5,7 @@ Source: paimon-format.md section 14.3.
 """
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lsm.errors import InvalidInputError
 from lsm.row_kind import ROW_KIND_OF_SYMBOL, RowKind
 
 _SHOWN_LENGTH: Final = 60  # of a value in a message
+_MOST_DIGITS: Final = 38
 
 
 def conform(rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
@@ -176,13 +178,12 @@ def _check_values(column: pa.Array, data_type: DataType, name: str) -> None:
 
 def _check_digits(column: pa.Array, data_type: DataType, name: str) -> None:
     """Arrow does not look whether a decimal has more digits than its type says."""
-    digits = data_type.precision or 0
-    if digits >= pa.decimal128(38, 0).precision:
+    digits, scale = data_type.precision or 0, data_type.scale or 0
+    if digits == _MOST_DIGITS:
         return
-    widest = pa.decimal128(38, data_type.scale or 0)
-    bound = pa.scalar(10 ** (digits - (data_type.scale or 0)), pa.int64() if digits < 18 else pa.decimal128(38, 0))
-    magnitude = pc.abs(column.cast(widest))
-    _refuse(column, pc.greater_equal(magnitude, bound.cast(widest)), data_type, name, "a value has too many digits")
+    widest = pa.decimal128(_MOST_DIGITS, scale)
+    bound = pa.scalar(Decimal(10) ** (digits - scale), widest)
+    _refuse(column, pc.greater_equal(pc.abs(column.cast(widest)), bound), data_type, name, "a value has too many digits")
 
 
 def _refuse(column: pa.Array, bad: pa.Array, data_type: DataType, name: str, fact: str) -> None:

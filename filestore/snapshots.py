@@ -1,13 +1,13 @@
 """Snapshots: what a table consists of at one commit, and the files that publish it.
 
-A snapshot file appears under its number exactly once and never changes. The hints LATEST and EARLIEST only save listing.
+A snapshot file appears under its number once and never changes. The hints LATEST and EARLIEST only save listing.
 Source: Paimon Snapshot, SnapshotManager, HintFileUtils; ``logOffsets`` holds the next log offset of every bucket.
 """
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Final
 
 import orjson
@@ -24,7 +24,7 @@ SNAPSHOT_VERSION: Final = 3
 _NO_WATERMARK: Final = -(2**63)
 
 
-class CommitKind(str, Enum):
+class CommitKind(StrEnum):
     """What a commit did; streams follow APPEND only."""
 
     APPEND = "APPEND"
@@ -51,8 +51,8 @@ class Snapshot:
     commit_kind: CommitKind
     time_ms: int
     log_offsets: Mapping[int, int] = field(default_factory=dict)  # next offset by bucket
-    total_record_count: int = 0  # physical rows, deletes included
-    delta_record_count: int = 0
+    total_record_count: int | None = None  # physical rows, deletes included; None when a very old writer did not say
+    delta_record_count: int | None = None
     changelog_record_count: int | None = None
     watermark: int | None = None
     statistics: str | None = None
@@ -86,19 +86,16 @@ class Snapshot:
         """
         try:
             body = orjson.loads(text)
-            given = {attribute: body[key] for key, attribute in _ATTRIBUTE_OF_KEY.items() if body.get(key) is not None}
+            given = _given(body)
             given["commit_kind"] = CommitKind(given["commit_kind"])
             given["log_offsets"] = {int(bucket): int(at) for bucket, at in given.get("log_offsets", {}).items()}
             if given.get("watermark") == _NO_WATERMARK:
                 del given["watermark"]
-            snapshot = cls(**given)
-            if not (isinstance(snapshot.id, int) and isinstance(snapshot.base_manifest_list, str)):
-                raise TypeError("id or list of another type")
+            return cls(**given)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptDataError(
                 f"snapshot cannot be decoded: file={source} size_bytes={len(text)} error={error}"
             ) from error
-        return snapshot
 
 
 # In the order of Java's files.
@@ -129,6 +126,31 @@ _ATTRIBUTE_OF_KEY: Final[Mapping[str, str]] = {
     "nextRowId": "next_row_id",
     "operation": "operation",
 }
+_OBJECTS: Final = frozenset({"log_offsets", "properties"})
+_TEXTS: Final = frozenset(
+    {
+        "uuid",
+        "base_manifest_list",
+        "delta_manifest_list",
+        "changelog_manifest_list",
+        "index_manifest",
+        "commit_user",
+        "writer_version",
+        "commit_kind",
+        "statistics",
+        "operation",
+    }
+)
+
+
+def _given(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that the JSON sets. Raises: TypeError when one is of another type."""
+    given = {attribute: body[key] for key, attribute in _ATTRIBUTE_OF_KEY.items() if body.get(key) is not None}
+    for attribute, value in given.items():
+        expected = str if attribute in _TEXTS else dict if attribute in _OBJECTS else int
+        if type(value) is not expected:
+            raise TypeError(f"{attribute} is not of type {expected.__name__}: {value!r}")
+    return given
 
 
 class SnapshotStore:
@@ -171,7 +193,10 @@ class SnapshotStore:
     def latest(self) -> Snapshot | None:
         """The newest snapshot; None when nothing was committed. Raises: CorruptDataError."""
         latest_id = self.latest_id()
-        return None if latest_id is None else self.read(latest_id)
+        if latest_id is None:
+            return None
+        # A rollback may remove it between the two looks.
+        return self.find(latest_id) or self._newest_listed()
 
     def read(self, snapshot_id: int) -> Snapshot:
         """One snapshot.
@@ -264,6 +289,10 @@ class SnapshotStore:
         """Names of all tags, sorted."""
         names = self._io.list_names(self._paths.tag_dir)
         return [name.removeprefix(TAG_PREFIX) for name in names if name.startswith(TAG_PREFIX)]
+
+    def _newest_listed(self) -> Snapshot | None:
+        ids = self.ids()
+        return self.read(ids[-1]) if ids else None
 
     def _hint(self, path: str) -> int | None:
         try:

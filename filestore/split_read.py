@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from filestore.data_files import read_data_file
+from filestore.data_split import DataSplit
 from filestore.deletion_vectors import read_deletion_vectors
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import columns_to_merge, merge_function
 from filestore.predicates import Predicate, and_all, columns_of, conjuncts, filter_mask, parse_filter
-from filestore.scan import DataSplit, Filter
+from filestore.scan import Filter
 from filestore.table_store import TableStore
 from lsm.levels import SortedRun, sections
 from lsm.merge import RunSource, merge_runs
@@ -85,7 +86,7 @@ def read_split(
     split: DataSplit,
     *,
     columns: Sequence[str] | None = None,
-    filter: Filter = None,  # noqa: A002  the word of users
+    filter: Filter = None,
     with_system: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a split.

@@ -278,7 +278,8 @@ def _translated(name: str, value: str, options: Mapping[str, str]) -> dict[str, 
         name in ("sasl.mechanism", "sasl.mechanisms") and value.upper() == "GSSAPI"
     ):
         raise InvalidInputError(
-            f"Kerberos is not in the Python client: option={option} fix=use SCRAM, OAUTHBEARER or TLS, or build confluent-kafka from source"
+            f"Kerberos is not in the Python client: option={option}"
+            " fix=use SCRAM, OAUTHBEARER or TLS, or build confluent-kafka from source"
         )
     if name in _STORE_TYPES:
         return {}  # looked at beside the store's location
@@ -287,7 +288,8 @@ def _translated(name: str, value: str, options: Mapping[str, str]) -> dict[str, 
     if name == "ssl.keystore.location" and options.get("ssl.keystore.type", "JKS").upper() != "PKCS12":
         raise InvalidInputError(
             f"key store is not PKCS12: option={option} value={value}"
-            f" fix=convert it with keytool -importkeystore -deststoretype PKCS12 and set {OPTION_PREFIX}ssl.keystore.type=PKCS12"
+            " fix=convert it with keytool -importkeystore -deststoretype PKCS12"
+            f" and set {OPTION_PREFIX}ssl.keystore.type=PKCS12"
         )
     if name == "ssl.endpoint.identification.algorithm" and not value:
         return {name: "none"}  # Java turns the check off with an empty text
@@ -301,8 +303,8 @@ def _login(jaas: str) -> dict[str, str]:
     }
     if not re.search(r"\b(Plain|Scram)LoginModule\b", jaas) or login.keys() != {"username", "password"}:
         raise InvalidInputError(
-            f"login cannot be read: option={OPTION_PREFIX}sasl.jaas.config"
-            f" fix=set {OPTION_PREFIX}sasl.username and {OPTION_PREFIX}sasl.password, or {OPTION_PREFIX}sasl.oauthbearer.*"
+            f"login cannot be read: option={OPTION_PREFIX}sasl.jaas.config fix=set {OPTION_PREFIX}sasl.username"
+            f" and {OPTION_PREFIX}sasl.password, or {OPTION_PREFIX}sasl.oauthbearer.*"
         )
     return {"sasl.username": login["username"], "sasl.password": login["password"]}
 
@@ -310,7 +312,7 @@ def _login(jaas: str) -> dict[str, str]:
 def _trust_store(name: str, value: str, options: Mapping[str, str]) -> dict[str, str]:
     if options.get("ssl.truststore.type", "JKS").upper() != "PEM":
         raise InvalidInputError(
-            f"trust store is of Java: option={OPTION_PREFIX}{name}"
-            f" fix=export its certificates (keytool -exportcert -rfc) and set {OPTION_PREFIX}ssl.ca.location to that file"
+            f"trust store is of Java: option={OPTION_PREFIX}{name} fix=export its certificates"
+            f" (keytool -exportcert -rfc) and set {OPTION_PREFIX}ssl.ca.location"
         )
     return {"ssl.ca.location": value} if name == "ssl.truststore.location" else {}

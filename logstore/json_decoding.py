@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from logstore.arrow_bytes import decimals_of_bytes
 from logstore.base64_text import base64_values
 from logstore.json_maps import JsonScan, UnscannableError
-from logstore.json_reading import MILLIS_PER_DAY, NON_FINITE, BadRecord, Reading, UnreadableError, parsed, value_of
+from logstore.json_reading import MILLIS_PER_DAY, NON_FINITE, UNITS_PER_DAY, BadRecord, Reading, UnreadableError, parsed, value_of
 from lsm.errors import InvalidInputError
 
 _FEW_RECORDS: Final = 64  # below this, reading them one by one costs less than another call of the reader
@@ -56,7 +57,7 @@ def decode_objects(texts: pa.Array, reading: Reading) -> DecodedObjects:
             pieces.append(_read_all(piece, reading))
             indices.append(np.arange(start, stop))
         except _REFUSALS:
-            if stop - start > _FEW_RECORDS and not _holds_maps_in_lists(reading):
+            if stop - start > _FEW_RECORDS and not _is_read_one_by_one(reading):
                 middle = (start + stop) // 2
                 waiting += [(middle, stop), (start, middle)]
                 continue
@@ -88,38 +89,64 @@ def _decoded(raw: bytes) -> str:
 
 def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
     """Every record at once, or one of the refusals."""
-    if _holds_maps_in_lists(reading):
-        raise UnscannableError("maps inside of lists are read one by one")
-    texts = _one_line_each(texts.cast(pa.string()))  # the cast checks that the bytes are UTF-8
+    if _is_read_one_by_one(reading):
+        raise UnscannableError("such maps are read one by one")
+    texts = _bracketed(texts.cast(pa.string()))  # the cast checks that the bytes are UTF-8
     lines = _lines(texts)
     numeric_columns = _columns_with_numbers(lines, reading)
     wire = _wire_type(reading, numeric_columns)
-    table = pyarrow.json.read_json(
-        pa.py_buffer(_bare_non_finite(lines, reading)),
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 64),
-        parse_options=pyarrow.json.ParseOptions(explicit_schema=pa.schema(list(wire)), unexpected_field_behavior="ignore"),
-    )
-    if table.num_rows != len(texts):
-        raise UnscannableError(f"records are not one document each: records={len(texts)} documents={table.num_rows}")
-    columns = [column.combine_chunks() for column in table.columns]
-    rows = pa.StructArray.from_arrays(columns, fields=list(wire)) if columns else pa.array([{}] * len(texts), pa.struct([]))
+    try:
+        rows = _parsed_lines(lines, wire, len(texts))
+    except _REFUSALS:
+        plainer_lines = _plainer(texts, lines, reading)
+        if plainer_lines is lines:
+            raise
+        rows = _parsed_lines(plainer_lines, wire, len(texts))
     scan = JsonScan(texts) if _holds_maps(reading) else None
     return _converted(rows, reading, numeric_columns, path=(), scan=scan)
 
 
-def _one_line_each(texts: pa.Array) -> pa.Array:
-    """Records that begin with ``{``, end with ``}`` and hold no line feed.
+def _parsed_lines(lines: bytes, wire: pa.StructType, record_count: int) -> pa.StructArray:
+    table = pyarrow.json.read_json(
+        pa.py_buffer(lines),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+        parse_options=pyarrow.json.ParseOptions(explicit_schema=pa.schema(list(wire)), unexpected_field_behavior="ignore"),
+    )
+    if table.num_rows != record_count:
+        raise UnscannableError(f"records are not one document each: records={record_count} documents={table.num_rows}")
+    if wire.num_fields == 0:
+        return pa.array([{}] * record_count, wire)
+    return pa.StructArray.from_arrays([column.combine_chunks() for column in table.columns], fields=list(wire))
+
+
+def _bracketed(texts: pa.Array) -> pa.Array:
+    """Records that begin with ``{`` and end with ``}``.
 
     Then no record is blank and no document can reach from one into the next (after ``}``, JSON never allows ``{``): if there are as many
     documents as records, each record is exactly one.
     """
+    if _all_bracketed(texts):
+        return texts
+    texts = pc.ascii_trim_whitespace(texts)
     if not _all_bracketed(texts):
-        texts = pc.ascii_trim_whitespace(texts)
-        if not _all_bracketed(texts):
-            raise UnscannableError("a record is not a JSON object")
-    if pc.any(pc.match_substring(texts, "\n")).as_py():
-        texts = pc.replace_substring(texts, "\n", " ")  # JSON strings hold no raw line feed: it is white space
+        raise UnscannableError("a record is not a JSON object")
     return texts
+
+
+def _plainer(texts: pa.Array, lines: bytes, reading: Reading) -> bytes:
+    """The same records as Arrow's reader prefers them; the same object if there is nothing to change.
+
+    White space inside of a record has no line feeds, and NaN and the infinities of float members have no quotes.
+    """
+    if lines.count(b"\n") != len(texts) - 1:
+        lines = _lines(pc.replace_substring(texts, "\n", " "))  # JSON strings hold no raw line feed: it is white space
+    names = {name for name, leaf in _leaves("", reading) if pa.types.is_floating(leaf.type)}
+    for text in NON_FINITE:
+        quoted = f'"{text}"'
+        if quoted.encode() in lines:
+            for name in names:
+                lines = lines.replace(f'"{name}":{quoted}'.encode(), f'"{name}":{text}'.encode())
+    return lines
 
 
 def _all_bracketed(texts: pa.Array) -> bool:
@@ -137,8 +164,8 @@ def _lines(texts: pa.Array) -> bytes:
 def _columns_with_numbers(lines: bytes, reading: Reading) -> frozenset[str]:
     """Which lenient columns hold numbers: decided by the first value that is not null. A wrong guess is refused later, never misread."""
     names = {name for name, leaf in _leaves("", reading) if leaf.lenient and _may_be_number(leaf.type)}
-    first = {name: re.search(b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9])|"' + re.escape(name.encode()) + rb'"\s*:\s*"', lines) for name in names}
-    return frozenset(name for name, match in first.items() if match is not None and match[1] is not None)
+    first_bytes = {name: re.search(b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9"tf])', lines) for name in names}
+    return frozenset(name for name, match in first_bytes.items() if match is not None and match[1] in b"-0123456789")
 
 
 def _may_be_number(data_type: pa.DataType) -> bool:
@@ -154,25 +181,19 @@ def _leaves(name: str, reading: Reading) -> list[tuple[str, Reading]]:
     return [(name, reading)]
 
 
-def _bare_non_finite(lines: bytes, reading: Reading) -> bytes:
-    """Quoted NaN and infinities of float members without their quotes, as Arrow's reader wants them."""
-    texts = [text for text in NON_FINITE if f'"{text}"'.encode() in lines]
-    if not texts:
-        return lines
-    for name in {name for name, leaf in _leaves("", reading) if pa.types.is_floating(leaf.type)}:
-        for text in texts:
-            lines = lines.replace(f'"{name}":"{text}"'.encode(), f'"{name}":{text}'.encode())
-    return lines
-
-
 def _holds_maps(reading: Reading) -> bool:
     return pa.types.is_map(reading.type) or any(_holds_maps(child) for child in reading.children)
 
 
-def _holds_maps_in_lists(reading: Reading) -> bool:
+def _is_read_one_by_one(reading: Reading) -> bool:
+    """Maps inside of lists, and map keys that are neither strings, integers nor calendar values, are too rare for code of their own."""
+    if pa.types.is_map(reading.type):
+        key_type = reading.type.key_type
+        has_plain_keys = pa.types.is_string(key_type) or pa.types.is_integer(key_type) or pa.types.is_date(key_type)
+        return not has_plain_keys or _is_read_one_by_one(reading.children[1])
     if pa.types.is_list(reading.type):
         return _holds_maps(reading)
-    return any(_holds_maps_in_lists(child) for child in reading.children)
+    return any(_is_read_one_by_one(child) for child in reading.children)
 
 
 def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.DataType:
@@ -209,7 +230,7 @@ def _converted(array: pa.Array, reading: Reading, numeric: frozenset[str], *, pa
     if pa.types.is_time(data_type):
         return _times(array)
     values = base64_values(array)
-    return values if pa.types.is_binary(data_type) else _unscaled_decimals(values, reading)
+    return values if pa.types.is_binary(data_type) else decimals_of_bytes(values, int(reading.unscaled_scale or 0)).cast(data_type)
 
 
 def _converted_struct(
@@ -252,47 +273,45 @@ def _keys(texts: pa.Array, reading: Reading) -> pa.Array:
     """Map keys from the strings that JSON makes of them."""
     if pa.types.is_string(reading.type):
         return texts
-    if pa.types.is_floating(reading.type) or pa.types.is_integer(reading.type) or pa.types.is_boolean(reading.type):
-        if not pc.all(pc.match_substring_regex(texts, r"^(-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|NaN|-?Infinity|true|false)$")).as_py():
-            raise UnscannableError("a map key is not a number")
+    if pa.types.is_date(reading.type):
         return texts.cast(reading.type)
-    if pa.types.is_timestamp(reading.type) or pa.types.is_decimal(reading.type):
-        raise UnscannableError("such map keys are read one by one")
-    return _converted(texts, reading, frozenset(), path=(), scan=None)
+    if not _every(pc.match_substring_regex(texts, r"^(-?[1-9][0-9]*|0)$")):
+        raise UnscannableError("a map key is not an integer")
+    return texts.cast(reading.type)
 
 
 def _from_numbers(numbers: pa.Array, reading: Reading) -> pa.Array:
     data_type, unit = reading.type, reading.number_unit
     if pa.types.is_boolean(data_type):
-        if not pc.all(pc.is_in(numbers, pa.array([0, 1, None], pa.int64()))).as_py():
+        if not _every(pc.is_in(numbers, pa.array([0, 1, None], pa.int64()))):
             raise UnscannableError("a flag is neither 0 nor 1")
         return numbers.cast(data_type)
     if pa.types.is_time(data_type):
         return _times_from_numbers(numbers, str(unit))
     moments = numbers.cast(pa.int32()).view(pa.date32()) if unit == "D" else numbers.view(pa.timestamp(unit))
-    if pa.types.is_date(data_type):
-        days = moments.cast(pa.date32())
-        if unit != "D" and not pc.all(pc.equal(days.cast(moments.type), moments)).as_py() is not False:
-            raise UnscannableError("a date has a time of day")
-        return days
-    return moments.cast(pa.timestamp(data_type.unit)).cast(pa.int64()).view(data_type)
+    if pa.types.is_timestamp(data_type):
+        return moments.cast(pa.timestamp(data_type.unit)).view(data_type)
+    days = moments.cast(pa.date32())
+    if unit != "D" and not _every(pc.equal(days.cast(moments.type), moments)):
+        raise UnscannableError("a date has a time of day")
+    return days
 
 
 def _times_from_numbers(numbers: pa.Array, unit: str) -> pa.Array:
-    factor = {"s": 1000, "ms": 1}.get(unit)
-    millis = pc.multiply_checked(numbers, factor) if factor else pc.divide(numbers, {"us": 10**3, "ns": 10**6}[unit])
-    if pc.any(pc.or_(pc.less(numbers, 0), pc.greater_equal(millis, MILLIS_PER_DAY))).as_py():
+    if not _every(pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, UNITS_PER_DAY[unit]))):
         raise UnscannableError("a time lies outside of the day")
+    millis = pc.multiply(numbers, 1000) if unit == "s" else pc.divide(numbers, UNITS_PER_DAY[unit] // MILLIS_PER_DAY)
     return millis.cast(pa.int32()).view(pa.time32("ms"))
 
 
 def _times(texts: pa.Array) -> pa.Array:
-    moments = pc.binary_join_element_wise("1970-01-01 ", pc.utf8_rtrim(texts, "Z"), "").cast(pa.timestamp("ns"))
+    """Times of day; the column keeps milliseconds, finer digits are cut, as Flink and Paimon do."""
+    if pc.any(pc.ends_with(texts, "Z")).as_py():
+        texts = pc.replace_substring_regex(texts, "Z$", "")
+    moments = pc.binary_join_element_wise("1970-01-01 ", texts, "").cast(pa.timestamp("ns"))
     return pc.divide(moments.view(pa.int64()), 10**6).cast(pa.int32()).view(pa.time32("ms"))
 
 
-def _unscaled_decimals(values: pa.Array, reading: Reading) -> pa.Array:
-    """Decimals from two's complement big-endian bytes, as Kafka Connect writes them."""
-    from logstore.decimal_bytes import decimals_of_bytes  # noqa
-
-    return decimals_of_bytes(values, reading.unscaled_scale).cast(reading.type)
+def _every(mask: pa.Array) -> bool:
+    """True where nothing is false; nulls do not count."""
+    return pc.all(mask).as_py() is not False

@@ -10,9 +10,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from logstore.arrow_bytes import running_sum, value_bytes
+from logstore.arrow_bytes import running_sum, texts_between, value_bytes
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPENING_BRACE = b'"\\:,{'
 _IS_STRUCTURE: Final = np.isin(np.arange(256), list(b"{}[]:,"))
@@ -81,8 +80,8 @@ class JsonScan:
         return MapMembers(
             offsets=running_sum(counts).astype(np.int32),
             is_null=is_null,
-            keys=self._texts_between(key_starts, key_ends),
-            values=self._texts_between(key_ends + 1, value_ends),
+            keys=texts_between(self._data, key_starts, key_ends),
+            values=texts_between(self._data, key_ends + 1, value_ends),
         )
 
     def _spans(self, path: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -135,10 +134,3 @@ class JsonScan:
 
     def _record_of(self, positions: np.ndarray) -> np.ndarray:
         return np.searchsorted(self._offsets, positions, side="right") - 1
-
-    def _texts_between(self, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
-        """The bytes from each start to its end; both ascend, so that they are the offsets of one string column with gaps."""
-        boundaries = np.append(np.column_stack([starts, ends]).ravel(), self._data.size).astype(np.int32)
-        buffers = [None, pa.py_buffer(boundaries), pa.py_buffer(self._data)]
-        spans = pa.Array.from_buffers(pa.string(), 2 * len(starts), buffers)
-        return pc.take(spans, pa.array(np.arange(0, 2 * len(starts), 2)))

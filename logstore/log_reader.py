@@ -118,16 +118,18 @@ class _Reading:
 
     def explained(self, error: KafkaException) -> FluvialError:
         """The error for what the client said, with the offsets that it does not tell."""
+        doing = f"log cannot be read: {self._place()}"
         if error.args[0].code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            return fluvial_error(error, f"log cannot be read: {self._place()}", self._notes)
+            return fluvial_error(error, doing, self._notes)
         try:
             partition = TopicPartition(self._topic, self._range.bucket)
             earliest, latest = self._consumer.get_watermark_offsets(partition, timeout=self._timeout_s)
         except KafkaException as nested:
-            return fluvial_error(nested, f"log cannot be read: {self._place()}", self._notes)
+            return fluvial_error(nested, doing, self._notes)
         if self._next_offset < earliest:
             return CorruptDataError(
-                f"records of the log are lost: {self._place()} wanted_offset={self._next_offset} earliest_offset={earliest}"
+                f"records of the log are lost: {self._place()} wanted_offset={self._next_offset}"
+                f" earliest_offset={earliest}"
                 " cause=retention removed them before they were read"
                 " fix=start again from a snapshot of the table; raise log.retention above the longest pause of a reader"
             )

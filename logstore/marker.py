@@ -75,8 +75,8 @@ class LogTail:
         elif self.end_offset == snapshot_end:
             return
         raise CorruptDataError(
-            f"log does not end where the snapshot says: bucket={self.bucket} log_end={self.end_offset} snapshot_end={snapshot_end}"
-            f" earliest={self.earliest_offset} last_batch={_name(self.marker)}"
+            f"log does not end where the snapshot says: bucket={self.bucket} log_end={self.end_offset}"
+            f" snapshot_end={snapshot_end} earliest={self.earliest_offset} last_batch={_name(self.marker)}"
             " cause=the topic was recreated, someone else writes to it, or a batch was orphaned with its checkpoint"
         )
 
@@ -115,8 +115,8 @@ def encode_marker(
     """
     if len(payload) >= INLINE_PAYLOAD_BYTES:
         raise InvalidInputError(
-            f"marker is too large: query={query} batch={batch} payload_bytes={len(payload)} limit_bytes={INLINE_PAYLOAD_BYTES}"
-            " fix=store the commit message in a file and give its name"
+            f"marker is too large: query={query} batch={batch} payload_bytes={len(payload)}"
+            f" limit_bytes={INLINE_PAYLOAD_BYTES} fix=store the commit message in a file and give its name"
         )
     fields = {
         "version": VERSION,
@@ -141,7 +141,8 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
         fields = json.loads(line)
         if fields["version"] != VERSION:
             raise CorruptDataError(
-                f"marker is of a newer Fluvial: offset={record_offset} version={fields['version']} known={VERSION} fix=upgrade"
+                f"marker is of a newer Fluvial: offset={record_offset} version={fields['version']} known={VERSION}"
+                " fix=upgrade"
             )
         end_offset, start, row_count = record_offset + 1, fields["start"], int(fields["rows"])
         return CommitMarker(

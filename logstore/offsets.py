@@ -11,7 +11,7 @@ from lsm.errors import CorruptDataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """The records of one bucket with ``start_offset <= offset < end_offset``; markers and aborted records leave gaps in it."""
+    """The records of one bucket from ``start_offset`` to before ``end_offset``, where markers may leave gaps."""
 
     bucket: int
     start_offset: int
@@ -20,7 +20,8 @@ class LogRange:
     def __post_init__(self) -> None:
         if not 0 <= self.start_offset <= self.end_offset:
             raise CorruptDataError(
-                f"range of a log is turned round: bucket={self.bucket} start_offset={self.start_offset} end_offset={self.end_offset}"
+                f"range of a log is turned round: bucket={self.bucket} start_offset={self.start_offset}"
+                f" end_offset={self.end_offset}"
             )
 
     @property

@@ -129,7 +129,8 @@ class LogTopics:
             )
         if bucket_count is not None and topic.bucket_count != bucket_count:
             raise CorruptDataError(
-                f"topic has not one partition for each bucket: topic={name} partitions={topic.bucket_count} buckets={bucket_count}"
+                f"topic has not one partition for each bucket: topic={name} partitions={topic.bucket_count}"
+                f" buckets={bucket_count}"
             )
         return topic
 
@@ -206,8 +207,8 @@ class LogTopics:
     def _refuse_foreign(self, topic: LogTopic, bucket_count: int) -> None:
         if topic.bucket_count != bucket_count:
             raise InvalidInputError(
-                f"topic exists with other partitions: topic={topic.name} partitions={topic.bucket_count} buckets={bucket_count}"
-                " fix=choose another log.topic or the same bucket count"
+                f"topic exists with other partitions: topic={topic.name} partitions={topic.bucket_count}"
+                f" buckets={bucket_count} fix=choose another log.topic or the same bucket count"
             )
         # the end, not the records that are left: an offset that was ever used is history of somebody else's
         written = {
@@ -220,7 +221,7 @@ class LogTopics:
             )
 
     def _until_complete(self, name: str) -> LogTopic:
-        """The topic once every partition has a leader: brokers learn of a new one a moment after its creation is confirmed."""
+        """The topic once every partition has a leader: brokers learn of a new one after its creation is confirmed."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             topic = self.find_topic(name)

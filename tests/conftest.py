@@ -9,6 +9,8 @@ from engine.broker import Broker
 from logstore.clients import KafkaProperties
 from logstore.topics import LogTopics
 
+pytest_plugins = ["tests.peers.fixtures"]  # java_peer, pypaimon_peer: other implementations of the table format
+
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:

@@ -13,7 +13,7 @@ from tests.peers.pypaimon_peer import PyPaimonPeer
 
 pytestmark = pytest.mark.interop
 
-NOON = datetime.datetime(2024, 2, 29, 12, 34, 56, 789123)
+NOON = datetime.datetime.fromisoformat("2024-02-29T12:34:56.789123")
 EVERY_TYPE = TableDefinition(
     columns=[
         ("id", "INT NOT NULL"),
@@ -165,7 +165,7 @@ def test_java_adds_and_renames_columns_and_pypaimon_follows(
 ) -> None:
     java_peer.create(tmp_path, "db.t", PAIRS_DEFINITION)
     java_peer.write(tmp_path, "db.t", PAIRS)
-    java_peer.alter(tmp_path, "db.t", "addColumn", "n", java_peer.java_type("INT"))
+    java_peer.alter(tmp_path, "db.t", "addColumn", "n", java_peer.data_type("INT"))
     java_peer.alter(tmp_path, "db.t", "renameColumn", "v", "w")
     java_peer.write(
         tmp_path, "db.t", pa.table({"id": pa.array([3], pa.int64()), "w": ["C"], "n": pa.array([7], pa.int32())})

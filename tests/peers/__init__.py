@@ -6,6 +6,7 @@ conf/peers-constraints.txt). A peer that is missing fails the test that needs it
 Rows cross this border normalised (`normalise`), so that equal content compares equal with `==` whoever read it.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ class PeerRefusedError(PeerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
-    """A table to create. `columns` are (name, type) with the type as in the schema file: text, or an object for nested ones."""
+    """A table to create. `columns` are (name, type), the type as in a schema file: text, or an object when nested."""
 
     columns: Sequence[tuple[str, Any]]
     primary_key: Sequence[str] = ()
@@ -72,8 +73,8 @@ class Peer(Protocol):
 def normalise(rows: pa.Table) -> list[Row]:
     """Rows as plain values, sorted by `row_text`.
 
-    Timestamps are ISO text without the trailing zeros of the fraction ("Z" at the end for local-zone ones), dates ISO text,
-    times milliseconds, decimals `Decimal` with their scale, NaN "NaN", negative zero "-0.0", maps sorted lists of pairs.
+    Timestamps are ISO text without the trailing zeros of the fraction ("Z" at the end for local-zone ones), dates ISO
+    text, times milliseconds, decimals `Decimal` with their scale, NaN "NaN", negative zero "-0.0", maps sorted pairs.
     """
     columns = {name: _values(rows.column(name).combine_chunks()) for name in rows.column_names}
     listed = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -133,7 +134,7 @@ def _slices(column: Any, *, sorted_pairs: bool) -> list[Any]:
     else:
         items = _values(column.values)
     offsets = column.offsets.to_pylist()
-    listed = [items[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+    listed = [items[start:end] for start, end in itertools.pairwise(offsets)]
     if sorted_pairs:
         listed = [sorted(pairs, key=_text) for pairs in listed]
     return [value if valid else None for value, valid in zip(listed, column.is_valid().to_pylist(), strict=True)]

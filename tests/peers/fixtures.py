@@ -1,4 +1,4 @@
-"""pytest fixtures of the peers, one of each for the session. tests/conftest.py names this module in `pytest_plugins`."""
+"""pytest fixtures of the peers, one of each for the session; a plugin that tests/conftest.py names."""
 
 from collections.abc import Iterator
 

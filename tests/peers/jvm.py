@@ -1,15 +1,16 @@
 """A Java virtual machine to drive from Python by reflection: nothing is compiled, nothing of ours runs in it.
 
-`Jvm` starts it with py4j's gateway and ends it. py4j alone cannot call default methods of interfaces nor methods of hidden
-classes, so `Jvm.call` finds the method in a public interface; and it is slow per call, so loops over rows stay in Java:
-`Jvm.consumer` turns a chain of method handles into the consumer that a Java loop feeds.
+`Jvm` starts it with py4j's gateway and ends it. py4j alone cannot call default methods of interfaces nor methods of
+hidden classes, so `Jvm.call` finds the method in a public interface; and it is slow per call, so loops over rows stay
+in Java: `Jvm.consumer` turns a chain of method handles into the consumer that a Java loop feeds.
 """
 
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,9 @@ class Jvm:
         self._log.close()
 
     def java_class(self, name: str) -> Any:
-        """The `java.lang.Class` of a name, short ("data.InternalRow", for Paimon's) or full ("java.util.List")."""
-        primitive = getattr(self.root.java.lang, _BOXES[name]).TYPE if name in _BOXES else None
-        if primitive is not None:
-            return primitive
+        """The Class of a primitive, a full name ("java.util.List") or a short one of Paimon ("data.InternalRow")."""
+        if name in _BOXES:
+            return getattr(self.root.java.lang, _BOXES[name]).TYPE
         full = name if name.startswith(("java.", "[L")) else f"org.apache.paimon.{name}"
         return self.root.java.lang.Class.forName(full)
 
@@ -89,6 +89,13 @@ class Jvm:
             made.add(value)
         return made
 
+    def java_map(self, values: Mapping[str, str]) -> Any:
+        """A `java.util.HashMap`."""
+        made = self.root.java.util.HashMap()
+        for key, value in values.items():
+            made.put(key, value)
+        return made
+
     def call(self, target: Any, interface: str, method: str, *arguments: Any) -> Any:
         """Call a method that a public interface or class declares, whatever hidden class `target` has."""
         for candidate in self._candidates(interface, method, len(arguments)):
@@ -99,19 +106,19 @@ class Jvm:
 
     def instance_handle(self, owner: str, method: str, returns: str, parameters: Sequence[str] = ()) -> Any:
         """Method handle of an instance method: takes the instance first."""
-        return self._lookup.findVirtual(self.java_class(owner), method, self._signature(returns, parameters))
+        return self._lookup.findVirtual(self.java_class(owner), method, self.signature(returns, parameters))
 
     def static_handle(self, owner: str, method: str, returns: str, parameters: Sequence[str] = ()) -> Any:
         """Method handle of a static method."""
-        return self._lookup.findStatic(self.java_class(owner), method, self._signature(returns, parameters))
+        return self._lookup.findStatic(self.java_class(owner), method, self.signature(returns, parameters))
 
     def constructor_handle(self, owner: str, parameters: Sequence[str]) -> Any:
         """Method handle of a constructor."""
-        return self._lookup.findConstructor(self.java_class(owner), self._signature("void", parameters))
+        return self._lookup.findConstructor(self.java_class(owner), self.signature("void", parameters))
 
     def retyped(self, handle: Any, returns: str, parameters: Sequence[str]) -> Any:
         """The handle with other static types (casts, boxing)."""
-        return handle.asType(self._signature(returns, parameters))
+        return handle.asType(self.signature(returns, parameters))
 
     def consumer(self, handle: Any) -> Any:
         """A `java.util.function.Consumer` that feeds the handle."""
@@ -119,8 +126,15 @@ class Jvm:
             self.java_class("java.util.function.Consumer"), handle
         )
 
-    def error(self, raised: Py4JError) -> PeerError:
-        """The causes of a failed call, outermost first, as one message."""
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn what Java throws inside into a `PeerError`: the causes, outermost first, as one message."""
+        try:
+            yield
+        except Py4JError as raised:
+            raise self._error(raised) from raised
+
+    def _error(self, raised: Py4JError) -> PeerError:
         if not isinstance(raised, Py4JJavaError):
             return PeerError(f"java peer: {raised}; it said: {self._said()}")
         texts, cause = [], raised.java_exception
@@ -134,7 +148,7 @@ class Jvm:
         self._log.seek(0)
         return "\n".join(self._log.read().decode("utf-8", "replace").splitlines()[-ERROR_TAIL_LINES:])
 
-    def _signature(self, returns: str, parameters: Sequence[str]) -> Any:
+    def signature(self, returns: str, parameters: Sequence[str]) -> Any:
         types = self.java_array("java.lang.Class", [self.java_class(name) for name in parameters])
         return self.root.java.lang.invoke.MethodType.methodType(self.java_class(returns), types)
 

@@ -1,4 +1,4 @@
-"""pypaimon, the format's Python implementation, as a peer: a process in an environment of its own (it needs an old pyarrow)."""
+"""pypaimon, the format's Python implementation, as a peer: a process of its own, because it needs an older pyarrow."""
 
 import json
 import os
@@ -27,16 +27,17 @@ def peer_python() -> Path:
 
 
 class PyPaimonPeer:
-    """pypaimon, see `tests.peers.Peer`. It cannot compact; it writes row kinds only into tables with `rowkind.field`."""
+    """pypaimon, see `tests.peers.Peer`. It cannot compact, nor write row kinds but those in a `rowkind.field`."""
 
     name = "pypaimon"
 
     def __init__(self) -> None:
         """Start the process: two seconds, so keep it for the session."""
+        python = peer_python()
         self._work = tempfile.TemporaryDirectory(prefix="pypaimon-peer-")
         self._log = (Path(self._work.name) / "log").open("w+b")
         self._process = subprocess.Popen(
-            [str(peer_python()), "-I", str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+            [str(python), "-I", str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
         )
 
     def close(self) -> None:
@@ -87,7 +88,7 @@ class PyPaimonPeer:
             return normalise(reader.read_all())
 
     def write(self, warehouse: Path, table: str, rows: pa.Table, *, kinds: Sequence[int] | None = None) -> None:
-        """Append rows and commit. Other kinds than INSERT are refused: let the table have `rowkind.field` and put them there."""
+        """Append rows and commit. Kinds other than INSERT are refused: only a `rowkind.field` could carry them."""
         if kinds is not None and any(kind != INSERT for kind in kinds):
             raise PeerRefusedError(
                 f"pypaimon writes row kinds only from a column named by rowkind.field: kinds={sorted(set(kinds))}"

@@ -1,7 +1,7 @@
-"""Runs inside .venv-peers, where pypaimon is, and nothing of ours: answers requests, one line of JSON each, until the input ends.
+"""Answers requests, one line of JSON each, with pypaimon. Runs in .venv-peers, where nothing of ours is.
 
-Rows travel as Arrow IPC files whose paths are in the request. A request that fails is answered with its error; the server
-goes on. See pypaimon_peer.py for the other end.
+Rows travel as Arrow IPC files whose paths are in the request. A request that fails is answered with its error, and the
+server goes on. See pypaimon_peer.py for the other end.
 """
 
 import contextlib
@@ -97,7 +97,7 @@ def main() -> None:
             request = json.loads(line)
             try:
                 COMMANDS[request["command"]](request)
-                answer = {"ok": True}
+                answer: dict[str, object] = {"ok": True}
             except Exception as error:  # noqa: BLE001  (the process edge: every failure becomes an answer)
                 answer = {"ok": False, "error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
                 answer["refused"] = isinstance(error, NotImplementedError)

@@ -1,6 +1,7 @@
 """Makes ``format("fluvial")`` work in Spark without registration.
 
-Spark looks for installed top-level modules named ``pyspark_*`` and registers the ``DefaultSource`` of each under the name that it gives itself.
+Spark looks for installed top-level modules named ``pyspark_*`` and registers the ``DefaultSource`` of each under the
+name that it gives itself.
 """
 
 from engine.data_source import FluvialDataSource as DefaultSource

@@ -1,0 +1,143 @@
+"""Tables by name. Creating one creates its files and its log; dropping it drops both."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from engine.table import Table
+from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from filestore.catalog import Catalog as FileCatalog
+from filestore.datatypes import DataField
+from filestore.options import TableOptions, canonical_options
+from logstore.clients import KafkaProperties
+from logstore.topics import LogTopics
+from lsm.errors import FluvialError, InvalidInputError
+
+
+class Catalog:
+    """The tables of one warehouse directory, whoever made them."""
+
+    def __init__(self, warehouse: str, options: Mapping[str, str] | None = None) -> None:
+        """Open a warehouse; it is made when the first database is.
+
+        Args:
+            warehouse: directory, as a path or a ``file://`` address.
+            options: defaults for tables that are made here, under the table's own names or behind ``table-default.``; a table that
+                exists keeps its own.
+        """
+        self._files = FileCatalog(warehouse)
+        self._defaults = canonical_options(
+            {key.removeprefix("table-default."): value for key, value in (options or {}).items()}
+        )
+
+    @property
+    def warehouse(self) -> str:
+        """Directory of the warehouse."""
+        return self._files.warehouse
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Make a database. Raises: InvalidInputError when there is one and ``if_not_exists`` is false."""
+        self._files.create_database(name, if_not_exists=if_not_exists)
+
+    def list_databases(self) -> list[str]:
+        """Names of the databases, sorted."""
+        return self._files.list_databases()
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of a database's tables, sorted."""
+        return self._files.list_tables(database)
+
+    def table(self, name: str) -> Table:
+        """Open ``database.table``.
+
+        Raises:
+            InvalidInputError: there is no such table; names similar ones.
+        """
+        return Table(self._files.table(name))
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Make a table, its topic too when it has a log, and its database when there is none.
+
+        Args:
+            name: ``database.table``.
+            schema: the columns.
+            primary_key: columns that identify a row; () for a table that only takes inserts.
+            partition_by: columns that split the table into directories; part of the key, if there is one.
+            options: see README; they win over the catalog's.
+            comment: shown to users.
+            if_not_exists: return the table that is there.
+
+        Raises:
+            InvalidInputError: it exists, or columns, keys or options do not go together. Nothing was made.
+            UnavailableError: the brokers do not answer. Nothing was made.
+        """
+        if if_not_exists and self._files.exists(name):
+            return self.table(name)
+        given = {**self._defaults, **canonical_options(options or {})}
+        if given.get("log.system", "kafka") == "none":
+            given = {key: value for key, value in given.items() if not key.startswith("log.") or key == "log.system"}
+        parsed = TableOptions.parse(given, primary_key=primary_key)
+        if parsed.log_system == "none":
+            return self._created(name, schema, primary_key, partition_by, given, comment, if_not_exists)
+        if self._files.exists(name):
+            raise InvalidInputError(f"table exists: table={name} fix=choose another name, or if_not_exists=True")
+        self._files.check_new_table(
+            name, schema, primary_key=primary_key, partition_by=partition_by, options=given, comment=comment
+        )
+        bucket = int(given.setdefault("bucket", "1"))
+        topics = LogTopics(KafkaProperties.parse(parsed.log_kafka))
+        topic = topics.create_topic(
+            parsed.log_topic or default_topic(name),
+            bucket_count=bucket,
+            replication=parsed.log_replication,
+            retention_ms=parsed.log_retention_ms,
+        )
+        given |= {TOPIC_KEY: topic.name, TOPIC_ID_KEY: topic.topic_id, TABLE_ID_KEY: str(uuid.uuid4())}
+        given.setdefault("log.system", "kafka")
+        try:
+            return self._created(name, schema, primary_key, partition_by, given, comment, if_not_exists)
+        except FluvialError:
+            topics.delete_topic(topic.name)
+            raise
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """Delete a table's files and its topic.
+
+        Raises:
+            InvalidInputError: there is none and ``if_exists`` is false.
+        """
+        if if_exists and not self._files.exists(name):
+            return
+        log = self._log_of(name)
+        self._files.drop_table(name)
+        if log is not None:
+            LogTopics(log.properties).delete_topic(log.topic)
+
+    def _log_of(self, name: str) -> TableLog | None:
+        return self.table(name).log
+
+    def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
+        primary_key, partition_by, options, comment, if_not_exists = arguments
+        return Table(
+            self._files.create_table(
+                name,
+                schema,
+                primary_key=primary_key,
+                partition_by=partition_by,
+                options=options,
+                comment=comment,
+                if_not_exists=if_not_exists,
+            )
+        )

@@ -1,0 +1,326 @@
+"""Carrying out compactions: what a strategy picked, as tasks that may run anywhere, and the files they leave.
+
+A task reads the files it names and nothing else, so it can be sent to another machine. Whether its result becomes visible is decided
+when it is committed: if somebody else took one of its inputs meanwhile, the result is thrown away.
+Source: paimon-format.md sections 6.7 and 6.8; FL-162, FL-166 to FL-177.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+
+from filestore.bucket_writer import write_files
+from filestore.commit_message import CommitMessage
+from filestore.data_files import RollingWriter
+from filestore.live_files import BucketKey, LiveFiles
+from filestore.manifests import DataFileMeta
+from filestore.options import TableOptions
+from filestore.split_read import BucketFiles
+from filestore.table_commit import CommitResult, TableCommit, discard
+from filestore.table_store import TableStore
+from lsm.compaction import CompactionReason, CompactionStrategy, CompactionUnit, full_compaction
+from lsm.errors import ConflictError, InvalidInputError
+from lsm.leveled import LeveledCompaction
+from lsm.levels import Levels, SortedRun
+from lsm.universal import UniversalCompaction
+
+COMPACT_SOURCE: Final = 1  # _FILE_SOURCE of rewritten rows
+_MOST_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionTask:
+    """Files of one bucket to replace by fewer."""
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    files: tuple[DataFileMeta, ...]
+    output_level: int
+    drops_deletes: bool  # no older row is left that a delete would have to hide
+    cleans_deletes: bool  # the output level is the last one: even a large file is rewritten to lose its deletes
+    reason: CompactionReason
+
+    @property
+    def key(self) -> BucketKey:
+        """The bucket."""
+        return BucketKey(self.partition, self.bucket)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read."""
+        return sum(file.size_bytes for file in self.files)
+
+    def to_json(self) -> str:
+        """Return one line of JSON; bytes are base64."""
+        body = {
+            "partition": base64.b64encode(self.partition).decode("ascii"),
+            "bucket": self.bucket,
+            "totalBuckets": self.total_buckets,
+            "files": [file.to_json() for file in self.files],
+            "outputLevel": self.output_level,
+            "dropsDeletes": self.drops_deletes,
+            "cleansDeletes": self.cleans_deletes,
+            "reason": self.reason.value,
+        }
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "CompactionTask":
+        """Return the task that ``to_json`` wrote."""
+        body: dict[str, Any] = json.loads(text)
+        return cls(
+            partition=base64.b64decode(body["partition"]),
+            bucket=body["bucket"],
+            total_buckets=body["totalBuckets"],
+            files=tuple(DataFileMeta.from_json(file) for file in body["files"]),
+            output_level=body["outputLevel"],
+            drops_deletes=body["dropsDeletes"],
+            cleans_deletes=body["cleansDeletes"],
+            reason=CompactionReason(body["reason"]),
+        )
+
+
+def compaction_strategy(options: TableOptions) -> CompactionStrategy:
+    """The strategy that the options ask for."""
+    if options.compaction_style == "leveled":
+        return LeveledCompaction(
+            level0_run_count_trigger=options.level0_trigger,
+            max_bytes_for_level_base=options.level_base_bytes,
+            max_bytes_for_level_multiplier=options.level_multiplier,
+        )
+    return UniversalCompaction(
+        run_count_trigger=options.run_count_trigger,
+        max_size_amplification_percent=options.max_size_amplification_percent,
+        size_ratio_percent=options.size_ratio_percent,
+    )
+
+
+def pick_tasks(
+    table: TableStore, live: LiveFiles, *, keys: Iterable[BucketKey] | None = None, full: bool = False
+) -> list[CompactionTask]:
+    """What is worth compacting.
+
+    Args:
+        table: whose.
+        live: its files.
+        keys: buckets to look at, for example those that changed; None is all.
+        full: everything into one run, whether it is worth it or not.
+    """
+    found = (_pick(table, live, key, full=full) for key in (live.buckets() if keys is None else keys))
+    return [task for task in found if task is not None]
+
+
+def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
+    """Write the files that replace those of a task; nothing is left behind when it fails."""
+    written: list[DataFileMeta] = []
+    try:
+        before, after = _merge(table, task, written) if table.has_key else _concatenate(table, task, written)
+    except BaseException:
+        discard(table, [_message(task, (), written)])
+        raise
+    return _message(task, before, after)
+
+
+def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | None:
+    """Compact what is worth it and commit; None when nothing was.
+
+    Raises:
+        ConflictError: others kept changing the same files: run it again. Nothing of it is visible.
+        OutcomeUnknownError: it may be visible; its files stay.
+    """
+    check_compactable(table)
+    live = LiveFiles.latest(table)
+    for attempt in range(_MOST_ATTEMPTS):
+        messages = [run_task(table, task) for task in pick_tasks(table, live, full=full)]
+        messages = [message for message in messages if not message.is_empty]
+        if not messages:
+            return None
+        commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
+        try:
+            return commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        except ConflictError:
+            discard(table, messages)
+            if attempt + 1 == _MOST_ATTEMPTS:
+                raise
+            live.advance()
+    raise AssertionError("the last attempt returns or raises")
+
+
+def check_compactable(table: TableStore) -> None:
+    """Refuse tables whose compaction has to do more than merge. Raises: InvalidInputError naming the option."""
+    producer = table.options.changelog_producer
+    if producer in ("lookup", "full-compaction"):
+        raise InvalidInputError(
+            f"compaction of this table has to write a changelog: table={table.name} changelog-producer={producer} "
+            "fix='compact it with Paimon, or set changelog-producer=none'"
+        )
+
+
+def _pick(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> CompactionTask | None:
+    files = live.files(key)
+    if not files:
+        return None
+    if not table.has_key:
+        return _pick_appended(table, live, key, full=full)
+    levels = live.levels(key)
+    unit = _pick_unit(table.options, levels, full=full)
+    if unit is None:
+        return None
+    by_name = {file.file_name: file for file in files}
+    return CompactionTask(
+        partition=key.partition,
+        bucket=key.bucket,
+        total_buckets=live.total_buckets(key) or table.options.bucket,
+        files=tuple(by_name[file.file_name] for file in unit.files),
+        output_level=unit.output_level,
+        drops_deletes=unit.drops_deletes(levels),
+        cleans_deletes=unit.output_level == levels.top_level,
+        reason=unit.reason,
+    )
+
+
+def _pick_unit(options: TableOptions, levels: Levels, *, full: bool) -> CompactionUnit | None:
+    if full:
+        return full_compaction(levels)
+    if options.merge_engine == "first-row":
+        # Readers of such a table take every row above level 0 for the first of its key, so all levels are merged at once.
+        return full_compaction(levels) if levels.runs[0].level == 0 else None
+    return compaction_strategy(options).pick(levels)
+
+
+def _message(task: CompactionTask, before: Iterable[DataFileMeta], after: Iterable[DataFileMeta]) -> CommitMessage:
+    return CommitMessage(
+        partition=task.partition,
+        bucket=task.bucket,
+        total_buckets=task.total_buckets,
+        compact_before=tuple(before),
+        compact_after=tuple(after),
+    )
+
+
+def _merge(
+    table: TableStore, task: CompactionTask, written: list[DataFileMeta]
+) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+    """Merge sorted files; a file that nothing overlaps only moves to its new level, if it is worth a file of its own."""
+    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files)
+    by_name = {file.file_name: file for file in task.files}
+    before: list[DataFileMeta] = []
+    after: list[DataFileMeta] = []
+    pending: list[list[SortedRun]] = []
+
+    def settle() -> None:
+        inputs = [by_name[each.file_name] for runs in pending for run in runs for each in run.files]
+        if len(inputs) == 1 and not _must_rewrite(inputs[0], task):
+            upgrade(inputs[0])
+        elif inputs:
+            rows = (files.merged(runs, table.schema.column_names, drop_deletes=task.drops_deletes) for runs in pending)
+            outputs = write_files(_rolling_writer(table, task), chain.from_iterable(rows))
+            written.extend(outputs)
+            before.extend(inputs)
+            after.extend(outputs)
+        pending.clear()
+
+    def upgrade(file: DataFileMeta) -> None:
+        if file.level != task.output_level:
+            before.append(file)
+            after.append(replace(file, level=task.output_level))
+
+    for runs in files.sections():
+        file = by_name[runs[0].files[0].file_name]
+        if len(runs) == 1 and not _is_small(file, table.options) and not _must_rewrite(file, task):
+            settle()
+            upgrade(file)
+        else:
+            pending.append(runs)
+    settle()
+    return before, after
+
+
+def _must_rewrite(file: DataFileMeta, task: CompactionTask) -> bool:
+    """Whether the file has deletes that must not stay on the last level."""
+    return task.cleans_deletes and file.delete_row_count != 0
+
+
+def _is_small(file: DataFileMeta, options: TableOptions) -> bool:
+    return bool(file.size_bytes < options.target_file_size_bytes * options.value("compaction.small-file-ratio"))
+
+
+def _rolling_writer(table: TableStore, task: CompactionTask) -> RollingWriter:
+    return RollingWriter(
+        io=table.io,
+        names=table.names,
+        clock=table.clock,
+        bucket_dir=table.bucket_dir(task.partition, task.bucket),
+        schema=table.schema,
+        options=table.options,
+        level=task.output_level,
+        file_source=COMPACT_SOURCE,
+        key_values=table.has_key,
+    )
+
+
+def _pick_appended(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> CompactionTask | None:
+    """Small files of an append table; in a bucket only neighbours in sequence order, so that rows keep their order."""
+    options = table.options
+    is_ordered = options.bucket > 0
+    files = sorted(live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
+    least = 2 if full else max(2, options.value("compaction.min.file-num"))
+    chosen: list[DataFileMeta] = []
+    for group in _small_groups(files, options, is_ordered=is_ordered):
+        if len(group) >= least or (len(group) > 1 and sum(f.size_bytes for f in group) >= options.target_file_size_bytes):
+            chosen.extend(group)
+            if is_ordered:
+                break  # one group at a time keeps the numbers of a task contiguous
+    if not chosen:
+        return None
+    return CompactionTask(
+        partition=key.partition,
+        bucket=key.bucket,
+        total_buckets=live.total_buckets(key) or options.bucket,
+        files=tuple(chosen),
+        output_level=0,
+        drops_deletes=False,
+        cleans_deletes=False,
+        reason=CompactionReason.FORCED if full else CompactionReason.RUN_COUNT,
+    )
+
+
+def _small_groups(
+    files: Sequence[DataFileMeta], options: TableOptions, *, is_ordered: bool
+) -> Iterator[list[DataFileMeta]]:
+    group: list[DataFileMeta] = []
+    for file in files:
+        if _is_small(file, options):
+            group.append(file)
+        elif is_ordered and group:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _concatenate(
+    table: TableStore, task: CompactionTask, written: list[DataFileMeta]
+) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for file in task.files:
+            yield from files.read(file, table.schema.column_names, with_system=False)
+
+    outputs = write_files(_rolling_writer(table, task), rows())
+    written.extend(outputs)
+    numbered = []
+    first = task.files[0].min_sequence_number
+    for file in outputs:
+        first = first if task.total_buckets > 0 else 0
+        last = first + file.row_count - 1
+        numbered.append(replace(file, min_sequence_number=first, max_sequence_number=last))
+        first = last + 1
+    return list(task.files), numbered

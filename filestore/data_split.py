@@ -1,0 +1,96 @@
+"""A split: the files that one task reads, as a value that crosses process borders as JSON."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from filestore.manifests import DataFileMeta, DeletionVectorRange, EntryKind, IndexManifestEntry
+
+DELETION_VECTORS: Final = "DELETION_VECTORS"
+"""Index type of deletion vectors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSplit:
+    """Files of one bucket that are read together; it needs nothing but the table to be read."""
+
+    snapshot_id: int
+    partition: bytes  # BinaryRow with arity prefix
+    bucket: int
+    total_buckets: int
+    files: tuple[DataFileMeta, ...]
+    raw_convertible: bool  # the rows of the files are the rows of the table: no merging, no deletes, no deletion vectors
+    needs_merge: bool
+    deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # only those of these files
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def row_count(self) -> int:
+        """Physical rows of all files."""
+        return sum(file.row_count for file in self.files)
+
+    def to_json(self) -> str:
+        """Return one line of JSON; bytes are base64."""
+        body = {
+            "snapshotId": self.snapshot_id,
+            "partition": base64.b64encode(self.partition).decode("ascii"),
+            "bucket": self.bucket,
+            "totalBuckets": self.total_buckets,
+            "files": [file.to_json() for file in self.files],
+            "rawConvertible": self.raw_convertible,
+            "needsMerge": self.needs_merge,
+            "deletionVectors": [_index_to_json(entry) for entry in self.deletion_vectors],
+        }
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "DataSplit":
+        """Return the split that ``to_json`` wrote."""
+        body: dict[str, Any] = json.loads(text)
+        return cls(
+            snapshot_id=body["snapshotId"],
+            partition=base64.b64decode(body["partition"]),
+            bucket=body["bucket"],
+            total_buckets=body["totalBuckets"],
+            files=tuple(DataFileMeta.from_json(file) for file in body["files"]),
+            raw_convertible=body["rawConvertible"],
+            needs_merge=body["needsMerge"],
+            deletion_vectors=tuple(_index_from_json(each) for each in body["deletionVectors"]),
+        )
+
+
+def _index_to_json(entry: IndexManifestEntry) -> dict[str, Any]:
+    return {
+        "partition": base64.b64encode(entry.partition).decode("ascii"),
+        "bucket": entry.bucket,
+        "fileName": entry.file_name,
+        "sizeBytes": entry.size_bytes,
+        "rowCount": entry.row_count,
+        "externalPath": entry.external_path,
+        "vectors": [
+            [each.data_file_name, each.offset, each.length, each.cardinality] for each in entry.deletion_vectors or ()
+        ],
+    }
+
+
+def _index_from_json(body: Mapping[str, Any]) -> IndexManifestEntry:
+    return IndexManifestEntry(
+        kind=EntryKind.ADD,
+        partition=base64.b64decode(body["partition"]),
+        bucket=body["bucket"],
+        index_type=DELETION_VECTORS,
+        file_name=body["fileName"],
+        size_bytes=body["sizeBytes"],
+        row_count=body["rowCount"],
+        deletion_vectors=tuple(
+            DeletionVectorRange(data_file_name=name, offset=offset, length=length, cardinality=cardinality)
+            for name, offset, length, cardinality in body["vectors"]
+        ),
+        external_path=body["externalPath"],
+    )

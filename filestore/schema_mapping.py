@@ -1,0 +1,212 @@
+"""Rows of an old file as rows of the schema that is read: columns found by field id, renamed, cast, filled with nulls.
+
+A column that was added after the file was written is null in it, whatever default it has now: defaults are for writing.
+Source: Paimon SchemaEvolutionUtil; paimon-format.md section 2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.casts import cast_array, keeps_order
+from filestore.datatypes import NESTED_ROOTS, DataField, DataType, arrow_field, arrow_type
+from filestore.file_layout import map_parts
+from filestore.statistics import UNKNOWN, ColumnRange
+from filestore.table_schema import TableSchema
+from lsm.errors import CorruptDataError, InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMapping:
+    """Where a column that is read comes from. ``source`` None: the file is older than the column."""
+
+    source: DataField | None  # as the file's schema declares it
+    target: DataField
+    is_same: bool  # the types agree, down to nested field ids
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaMapping:
+    """The columns of one reading of one file's schema, and how to make them."""
+
+    columns: tuple[ColumnMapping, ...]
+    arrow_schema: pa.Schema
+
+    @property
+    def file_fields(self) -> tuple[DataField, ...]:
+        """Columns that the file must be asked for, each once."""
+        return tuple({c.source.name: c.source for c in self.columns if c.source is not None}.values())
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the file as rows of the read schema.
+
+        Args:
+            rows: any of ``file_fields``, by name; a missing one is null. Types may be any that hold the declared values.
+
+        Raises:
+            CorruptDataError: a stored value is outside its declared type.
+            InvalidInputError: a stored value cannot be cast to the column's new type.
+        """
+        arrays = [_mapped(rows, column) for column in self.columns]
+        if not arrays:
+            return rows.select([])
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+
+def map_schema(file_fields: Sequence[DataField], read_fields: Sequence[DataField]) -> SchemaMapping:
+    """How to read ``read_fields`` from a file with ``file_fields``, by field id."""
+    by_id = {field.id: field for field in file_fields}
+    columns = tuple(_column(by_id.get(field.id), field) for field in read_fields)
+    return SchemaMapping(columns, pa.schema([arrow_field(field) for field in read_fields]))
+
+
+def _column(source: DataField | None, target: DataField) -> ColumnMapping:
+    return ColumnMapping(source=source, target=target, is_same=source is not None and _same(source.type, target.type))
+
+
+def map_ranges(
+    ranges: Mapping[str, ColumnRange], file_schema: TableSchema, read_schema: TableSchema, row_count: int
+) -> Mapping[str, ColumnRange]:
+    """Statistics of a file, by the names and in the types of the read schema.
+
+    A column that the file is too old for is all null; one whose cast may change the order has no bounds.
+    """
+    by_id = {field.id: field for field in file_schema.fields}
+    mapped: dict[str, ColumnRange] = {}
+    for field in read_schema.fields:
+        source = by_id.get(field.id)
+        if source is None:
+            mapped[field.name] = ColumnRange(null_count=row_count)
+        elif source.name in ranges:
+            part = ranges[source.name]
+            keeps = _same(source.type, field.type) or keeps_order(source.type, field.type)
+            # A cast may make nulls of values (a DECIMAL that does not fit), so the count goes with the bounds.
+            mapped[field.name] = part if keeps else UNKNOWN
+    return mapped
+
+
+def _same(source: DataType, target: DataType) -> bool:
+    """Whether values need no change. Whether nulls are allowed does not matter for reading."""
+    if source.root != target.root:
+        return False
+    if source.root == "ROW":
+        return len(source.fields) == len(target.fields) and all(
+            one.id == two.id and one.name == two.name and _same(one.type, two.type)
+            for one, two in zip(source.fields, target.fields, strict=True)
+        )
+    if source.element is not None and target.element is not None:
+        return _same(source.element, target.element)
+    if source.root == "MAP":
+        return all(_same(one, two) for one, two in zip(map_parts(source), map_parts(target), strict=True))
+    return (source.length, source.precision, source.scale) == (target.length, target.precision, target.scale)
+
+
+def _mapped(rows: pa.RecordBatch, column: ColumnMapping) -> pa.Array:
+    target = arrow_type(column.target.type)
+    index = -1 if column.source is None else rows.schema.get_field_index(column.source.name)
+    if column.source is None or index < 0:
+        return pa.nulls(rows.num_rows, target)
+    array = rows.column(index)
+    if column.is_same and array.type == target:
+        return array
+    declared = conform(array, column.source.type, column.source.name)
+    return declared if column.is_same and declared.type == target else _evolve(declared, column.source.type, column.target.type)
+
+
+def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
+    """What a file of any writer holds as the Arrow type that its schema declares: values stay, their storage changes.
+
+    Raises: CorruptDataError when a value is outside the declared type.
+    """
+    target = arrow_type(data_type)
+    if array.type == target:
+        return array
+    try:
+        if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
+            # Finer clocks of other writers (nanoseconds, INT96) are cut to the declared one; a zone is only a name.
+            return pc.cast(array, target, safe=not _is_finer(array.type, target))
+        return pc.cast(array, target) if data_type.root not in NESTED_ROOTS else _conform_nested(array, data_type, column)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise CorruptDataError(
+            f"column holds what its type cannot be: column={column} type={data_type} stored_type={array.type} error={error}"
+        ) from error
+
+
+_TICKS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _is_finer(one: pa.DataType, two: pa.DataType) -> bool:
+    return _TICKS_PER_SECOND[one.unit] > _TICKS_PER_SECOND[two.unit]
+
+
+def _conform_nested(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
+    if data_type.root == "ROW":
+        names = [field.name for field in array.type]
+        inner = [
+            conform(array.field(names.index(field.name)), field.type, f"{column}.{field.name}")
+            if field.name in names
+            else pa.nulls(len(array), arrow_type(field.type))
+            for field in data_type.fields
+        ]
+        return _struct(array, inner, arrow_type(data_type))
+    if data_type.root == "ARRAY" and data_type.element is not None:
+        array = _plain_list(array)
+        return _list(array, conform(array.values, data_type.element, f"{column}.element"), arrow_type(data_type))
+    key, value = map_parts(data_type)
+    return _map(
+        array, conform(array.keys, key, f"{column}.key"), conform(array.items, value, f"{column}.value"), arrow_type(data_type)
+    )
+
+
+def _evolve(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Values of ``arrow_type(source)`` as values of ``arrow_type(target)``, nested fields by id."""
+    if _same(source, target):
+        return conform(array, target, "")
+    if source.root == target.root == "ROW":
+        by_id = {field.id: (index, field.type) for index, field in enumerate(source.fields)}
+        inner = []
+        for field in target.fields:
+            index, old = by_id.get(field.id, (-1, field.type))
+            inner.append(pa.nulls(len(array), arrow_type(field.type)) if index < 0 else _evolve(array.field(index), old, field.type))
+        return _struct(array, inner, arrow_type(target))
+    if source.root == target.root == "ARRAY" and source.element is not None and target.element is not None:
+        return _list(array, _evolve(array.values, source.element, target.element), arrow_type(target))
+    if source.root == target.root and source.root in ("MAP", "MULTISET"):
+        (old_key, old_value), (new_key, new_value) = map_parts(source), map_parts(target)
+        keys, items = _evolve(array.keys, old_key, new_key), _evolve(array.items, old_value, new_value)
+        return _map(array, keys, items, arrow_type(target))
+    if source.root in NESTED_ROOTS or target.root in NESTED_ROOTS:
+        raise InvalidInputError(f"a column cannot be read as its new type: old_type={source} new_type={target}")
+    return cast_array(array, source, target)
+
+
+# Children are swapped under the same offsets and null bitmap, so that slices stay slices and nothing else is copied.
+
+
+def _struct(array: pa.Array, children: Sequence[pa.Array], target: pa.DataType) -> pa.Array:
+    mask = array.is_null() if array.null_count else None
+    if not children:
+        return pc.cast(array, target)
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+
+
+def _plain_list(array: pa.Array) -> pa.Array:
+    """Large and fixed-size lists as ordinary ones."""
+    if pa.types.is_list(array.type):
+        return array
+    return pc.cast(array, pa.list_(array.type.value_field))
+
+
+def _list(array: pa.Array, values: pa.Array, target: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(
+        target, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
+    )
+
+
+def _map(array: pa.Array, keys: pa.Array, items: pa.Array, target: pa.DataType) -> pa.Array:
+    entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
+    return pa.Array.from_buffers(
+        target, len(array), array.buffers()[:2], array.null_count, array.offset, children=[entries]
+    )

@@ -1,0 +1,212 @@
+"""The writer of a task: rows of any partition and bucket in, files of each bucket out, within one memory budget.
+
+FL-76, FL-78, FL-160, FL-161, FL-163.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from filestore.binary_row import EMPTY_ROW, encode_row
+from filestore.bucket_writer import BucketWriter, bucket_writer
+from filestore.buckets import bucket_ids
+from filestore.commit_message import CommitMessage
+from filestore.live_files import NO_SEQUENCE_NUMBER, BucketKey
+from filestore.merge_engines import check_retracts, hides_old_values
+from filestore.row_checks import check_kinds, conform, row_kinds_of_column
+from filestore.schema import check_writable
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+from lsm.keys import internal_value
+from lsm.row_kind import VALUE_KIND_FIELD, RowKind
+
+MaxSequenceNumbers = Mapping[BucketKey, int] | Callable[[bytes, int], int]
+
+
+class TableWrite:
+    """Writes rows into files that a commit makes visible. Not for use by several threads.
+
+    No other writer may write the same buckets meanwhile: sequence numbers would meet, and the later commit would be refused.
+    """
+
+    def __init__(self, table: TableStore, *, max_sequence_numbers: MaxSequenceNumbers, budget_bytes: int | None = None) -> None:
+        """Nothing is written yet.
+
+        Args:
+            table: to write to.
+            max_sequence_numbers: highest sequence number of a bucket by (partition bytes, bucket), from the snapshot that the
+                commit will name as its base; a bucket that is missing has no rows. ``LiveFiles.max_sequence_numbers()`` gives it.
+            budget_bytes: memory for rows of all buckets together; None is ``write-buffer-size``.
+
+        Raises:
+            InvalidInputError: the table cannot be written; says why.
+        """
+        check_writable(table.schema)
+        _check_producer(table)
+        self._table = table
+        self._max_sequence_numbers = max_sequence_numbers
+        self._budget_bytes = table.options.write_buffer_bytes if budget_bytes is None else budget_bytes
+        self._writers: dict[BucketKey, BucketWriter] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the rows that are in memory."""
+        return sum(writer.size_bytes for writer in self._writers.values())
+
+    def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> None:
+        """Take rows in the order they arrived; of two rows with one key the later one is newer.
+
+        Args:
+            rows: columns by name; missing nullable ones are null.
+            kinds: (n,) row kinds as int8 or ``+I -U +U -D``; None: from the column of ``rowkind.field``, else all are inserts.
+
+        Raises:
+            InvalidInputError: names the column, the value and what to change; no row was taken.
+        """
+        if rows.num_rows == 0:
+            return
+        table = self._table
+        batch = conform(rows, table.schema)
+        kinds = self._kinds(batch, kinds)
+        batch, kinds = self._without_ignored(batch, kinds)
+        if batch.num_rows == 0:
+            return
+        self._check_kinds(kinds)
+        if table.has_key:
+            batch = _with_kinds(hides_old_values(batch, kinds, table.schema, table.options), kinds)
+        for key, part in self._routed(batch):
+            self._writer(key).write(part)
+        self._keep_budget()
+
+    def flush(self) -> None:
+        """Write everything in memory to files."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def prepare_commit(self) -> list[CommitMessage]:
+        """Flush, and hand over the files written since the last call; writing may go on. Buckets without files are left out."""
+        messages = [writer.prepare_commit() for writer in self._writers.values()]
+        return [message for message in messages if not message.is_empty]
+
+    def abort(self) -> None:
+        """Delete the files that were not handed over; the writer is of no use any more."""
+        for writer in self._writers.values():
+            writer.abort()
+        self._writers.clear()
+
+    def _kinds(self, batch: pa.RecordBatch, kinds: pa.Array | None) -> pa.Array:
+        field = self._table.options.rowkind_field
+        if kinds is not None:
+            return check_kinds(kinds, batch.num_rows)
+        if field is not None:
+            return row_kinds_of_column(batch.column(field), field)
+        return pa.repeat(pa.scalar(int(RowKind.INSERT), pa.int8()), batch.num_rows)
+
+    def _without_ignored(self, batch: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+        """Leave out what the table ignores: other readers would take ignored retracts for real ones."""
+        options = self._table.options
+        if options.ignore_delete:
+            kept = pc.equal(pc.bit_wise_and(kinds, pa.scalar(1, pa.int8())), 0)
+        elif options.ignore_update_before:
+            kept = pc.not_equal(kinds, int(RowKind.UPDATE_BEFORE))
+        else:
+            return batch, kinds
+        return batch.filter(kept), kinds.filter(kept)
+
+    def _check_kinds(self, kinds: pa.Array) -> None:
+        counts = np.bincount(kinds.to_numpy(zero_copy_only=False), minlength=len(RowKind))
+        if counts[RowKind.UPDATE_BEFORE] or counts[RowKind.DELETE]:
+            if not self._table.has_key:
+                raise InvalidInputError(
+                    f"a table without a primary key takes inserts only: table={self._table.name} "
+                    f"updates_before={counts[RowKind.UPDATE_BEFORE]} deletes={counts[RowKind.DELETE]} "
+                    "fix='declare a primary key, or set ignore-delete=true'"
+                )
+            check_retracts(self._table.schema, self._table.options, deletes_only=not counts[RowKind.UPDATE_BEFORE])
+
+    def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[BucketKey, pa.RecordBatch]]:
+        """The rows of each bucket, in the order they came."""
+        partitions, codes = _partition_codes(batch, self._table)
+        bucket_count = max(self._table.options.bucket, 1)
+        buckets = self._buckets(batch, bucket_count)
+        if len(partitions) * bucket_count == 1:
+            yield BucketKey(partitions[0], 0), batch
+            return
+        places = codes * bucket_count + buckets
+        if len(partitions) * bucket_count <= np.iinfo(np.uint16).max:
+            places = places.astype(np.uint16)  # numpy sorts these by radix
+        order = np.argsort(places, kind="stable")
+        ordered = places[order]
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        for start, stop in zip(starts, [*starts[1:], len(ordered)], strict=True):
+            partition, bucket = divmod(int(ordered[start]), bucket_count)
+            # Taken one by one, so that flushing a bucket really frees its rows.
+            yield BucketKey(partitions[partition], bucket), batch.take(pa.array(order[start:stop]))
+
+    def _buckets(self, batch: pa.RecordBatch, bucket_count: int) -> NDArray[np.int64]:
+        if bucket_count == 1:
+            return np.zeros(batch.num_rows, np.int64)
+        schema = self._table.schema
+        columns = [batch.column(name) for name in schema.bucket_keys]
+        types = [schema.field(name).type for name in schema.bucket_keys]
+        return bucket_ids(columns, types, bucket_count, function=self._table.options.bucket_function).astype(np.int64)
+
+    def _writer(self, key: BucketKey) -> BucketWriter:
+        if key not in self._writers:
+            known = self._max_sequence_numbers
+            highest = known(*key) if callable(known) else known.get(key, NO_SEQUENCE_NUMBER)
+            self._writers[key] = bucket_writer(
+                self._table, key.partition, key.bucket, max_sequence_number=highest, budget_bytes=self._budget_bytes
+            )
+        return self._writers[key]
+
+    def _keep_budget(self) -> None:
+        """Flush the largest writers first: that makes the fewest and largest files."""
+        size_bytes = self.size_bytes
+        if size_bytes <= self._budget_bytes:
+            return
+        for writer in sorted(self._writers.values(), key=lambda each: each.size_bytes, reverse=True):
+            if size_bytes <= self._budget_bytes:
+                return
+            size_bytes -= writer.size_bytes
+            writer.flush()
+
+
+def _check_producer(table: TableStore) -> None:
+    """A changelog that nobody writes would be missed: only a later compaction may owe it (paimon-format.md 6.6)."""
+    producer = table.options.changelog_producer
+    if producer == "none" or (producer in ("lookup", "full-compaction") and table.options.write_only):
+        return
+    fix = "set changelog-producer=none" + ("" if producer == "input" else ", or write-only=true and compact with Paimon")
+    raise InvalidInputError(
+        f"changelog files of this kind cannot be written: table={table.name} changelog-producer={producer} fix='{fix}'"
+    )
+
+
+def _with_kinds(batch: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:
+    schema = batch.schema.append(VALUE_KIND_FIELD)
+    return pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+
+
+def _partition_codes(batch: pa.RecordBatch, table: TableStore) -> tuple[Sequence[bytes], NDArray[np.int64]]:
+    """The partitions that occur (BinaryRow bytes), and the index of each row's partition."""
+    codes = np.zeros(batch.num_rows, np.int64)
+    dictionaries = []
+    for name in table.schema.partition_keys:
+        encoded = batch.column(name).dictionary_encode(null_encoding="encode")
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        dictionaries.append(encoded.dictionary)
+    if not dictionaries:
+        return [EMPTY_ROW], codes
+    present, codes = np.unique(codes, return_inverse=True)
+    partitions = []
+    for code in present.tolist():
+        values: list[object] = []
+        for dictionary in reversed(dictionaries):
+            code, index = divmod(code, len(dictionary))
+            values.insert(0, internal_value(dictionary[index]))
+        partitions.append(encode_row(values, table.partition_types))
+    return partitions, codes

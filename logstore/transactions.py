@@ -1,0 +1,188 @@
+"""One Kafka transaction: rows of one partition, sent in bounded memory, visible together or not at all."""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from lsm.errors import ConflictError, UnavailableError
+
+Record: TypeAlias = dict[str, bytes | None]  # "value", and "key" when there are keys: what the client takes
+
+_PIECE_ROWS: Final = 10_000
+_PIECE_BYTES: Final = 4 << 20
+_BUFFER_ROWS: Final = 200_000  # in the client, waiting for the broker
+_BUFFER_BYTES: Final = 32 << 20
+_WAIT_S: Final = 0.1
+_CLOSE_S: Final = 5.0
+
+
+class Transaction:
+    """An open transaction on an initialized producer. After any error only `close_producer` is left to do.
+
+    Methods raise KafkaException or SystemError as the client does, UnavailableError when the broker takes too long, and
+    ConflictError when the rows did not come to lie side by side.
+    """
+
+    def __init__(self, producer: Producer, *, topic: str, partition: int, timeout_s: float) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._timeout_s = timeout_s
+        self._began = time.monotonic()
+        self._row_count = 0
+        self._first_offset = -1
+        self._end_offset = -1
+        self._delivery_error: KafkaError | None = None
+        self._sent: deque[tuple[int, int]] = deque()  # per piece on its way: rows up to its end, its bytes
+        self._sent_bytes = 0
+        producer.begin_transaction()
+
+    @property
+    def row_count(self) -> int:
+        """Rows given to the client so far."""
+        return self._row_count
+
+    @property
+    def age_s(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    @property
+    def first_offset(self) -> int:
+        """Of the first row, once `flush` has confirmed it."""
+        return self._first_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Of the last row, plus one, once `flush` has confirmed it."""
+        return self._end_offset
+
+    def send(self, records: Sequence[Record], size_bytes: int) -> None:
+        """Give rows to the client; waits while much is on its way."""
+        if not records:
+            return
+        unreported = records
+        if self._row_count == 0:
+            self._send_reported(records[0])
+            unreported = records[1:]
+        # no callback for each row, which would cost throughput: the first and the last tell the offsets, and a row that
+        # is refused in between spoils the transaction
+        queued = (
+            self._producer.produce_batch(self._topic, list(unreported), partition=self._partition) if unreported else 0
+        )
+        if queued != len(unreported):
+            # a hole, and what comes after it may be on its way: the transaction must not be committed
+            raise KafkaException(next(record["_error"] for record in unreported if "_error" in record))
+        self._row_count += queued
+        self._sent.append((self._row_count, size_bytes))
+        self._sent_bytes += size_bytes
+        self._drain()
+
+    def send_marked(self, record: Record, header: str, marker: bytes) -> None:
+        """Give the last row to the client, with a header."""
+        self._send_reported(record, headers=[(header, marker)])
+
+    def flush(self) -> None:
+        """Wait until every row is in the log, and make sure that they lie side by side there."""
+        left = self._producer.flush(self._timeout_s)
+        self._check()
+        if left:
+            raise self._too_slow(left)
+        if self._end_offset - self._first_offset != self._row_count:
+            raise ConflictError(
+                f"rows of a transaction are not side by side: topic={self._topic} bucket={self._partition}"
+                f" first_offset={self._first_offset} end_offset={self._end_offset} rows={self._row_count}"
+                " cause=someone else writes to the topic"
+            )
+
+    def commit(self) -> None:
+        """Make the rows visible. After an error nobody knows whether they are."""
+        resumed(self._producer.commit_transaction, self._timeout_s)
+
+    def _send_reported(self, record: Record, **more: Any) -> None:
+        self._producer.produce(self._topic, partition=self._partition, on_delivery=self._delivered, **record, **more)
+        self._row_count += 1
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._delivery_error = self._delivery_error or error
+            return
+        if self._first_offset < 0:
+            self._first_offset = message.offset()
+        self._end_offset = message.offset() + 1
+
+    def _drain(self) -> None:
+        self._producer.poll(0)
+        deadline = time.monotonic() + self._timeout_s
+        while self._is_full():
+            self._check()
+            if time.monotonic() > deadline:
+                raise self._too_slow(len(self._producer))
+            self._producer.poll(_WAIT_S)
+
+    def _is_full(self) -> bool:
+        waiting = len(self._producer)
+        while self._sent and self._sent[0][0] <= self._row_count - waiting:
+            self._sent_bytes -= self._sent.popleft()[1]
+        return waiting > _BUFFER_ROWS or self._sent_bytes > _BUFFER_BYTES
+
+    def _check(self) -> None:
+        """Raise the error that has spoiled the transaction, if any: in the commit it would leave the outcome open."""
+        if self._delivery_error is not None:
+            raise KafkaException(self._delivery_error)
+        try:
+            # to begin what is begun does nothing, and is refused with the transaction's error where there is one
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+
+    def _too_slow(self, left: int) -> UnavailableError:
+        return UnavailableError(
+            f"broker does not take rows in time: topic={self._topic} bucket={self._partition} waiting_rows={left}"
+            f" timeout_s={self._timeout_s:g}"
+        )
+
+
+def close_producer(producer: Producer, *, abort: bool) -> None:
+    """Drop a producer and what it still holds. Never raises: what an abort misses, the next initialization does."""
+    with contextlib.suppress(KafkaException, SystemError):
+        producer.purge()
+        if abort:
+            producer.abort_transaction(_CLOSE_S)
+    producer.close()  # explicitly: left to the garbage collector, its callbacks would run anywhere
+
+
+def resumed(call: Callable[[float], Any], timeout_s: float) -> None:
+    """Call something of the transaction API, and again while Kafka says that it goes on where it was."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            call(max(0.1, deadline - time.monotonic()))
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() >= deadline:
+                raise
+        else:
+            return
+
+
+def record_pieces(keys: pa.Array | None, values: pa.Array) -> Iterator[tuple[list[Record], int]]:
+    """Rows as the client wants them, in pieces of bounded rows and bytes, with the bytes of each piece.
+
+    Rows become Python objects here, because the client takes nothing else.
+    """
+    size_bytes = values.nbytes + (keys.nbytes if keys is not None else 0)
+    rows = min(_PIECE_ROWS, max(1, len(values) * _PIECE_BYTES // max(1, size_bytes)))
+    for start in range(0, len(values), rows):
+        piece = values.slice(start, rows)
+        piece_bytes = size_bytes * len(piece) // len(values)
+        if keys is None:
+            yield [{"value": value} for value in piece.to_pylist()], piece_bytes
+        else:
+            pairs = zip(keys.slice(start, rows).to_pylist(), piece.to_pylist(), strict=True)
+            yield [{"key": key, "value": value} for key, value in pairs], piece_bytes

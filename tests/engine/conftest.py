@@ -1,0 +1,27 @@
+"""The one Spark session of a test run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from engine.session import session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """As users get it, but quiet and small."""
+    home: Path = tmp_path_factory.mktemp("spark")
+    running = session(
+        "tests",
+        "local[2]",
+        {
+            "spark.ui.enabled": "false",
+            "spark.log.level": "OFF",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(home / "warehouse"),
+        },
+    )
+    yield running
+    running.stop()

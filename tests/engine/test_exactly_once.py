@@ -1,0 +1,156 @@
+"""kill -9 at every step of a micro-batch: afterwards log and table hold each batch once, and agree."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from engine import Catalog
+from engine.broker import Broker
+from engine.steps import Step
+from logstore.changelog_json import decode_changes
+from logstore.log_reader import read_range
+from logstore.offsets import LogRange
+
+ROWS, BUCKETS = 40, 2
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("batch", pa.int32()), ("salt", pa.string())])
+DRIVER_STEPS = [Step.BATCH_STARTED, Step.LOG_RECOVERED, Step.TASKS_DONE, Step.TABLE_COMMITTED]
+TASK_STEPS = [
+    Step.PART_STARTED,
+    Step.BUCKET_FENCED,
+    Step.ROWS_WRITTEN,
+    Step.FILES_FLUSHED,
+    Step.LOG_COMMITTED,
+    Step.PART_DONE,
+]
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+class Job:
+    """The job's world on disk, and its runs."""
+
+    def __init__(self, root: Path, bootstrap: str, batches: int, *, log: bool = True) -> None:
+        self.root = root
+        self.batches = batches
+        options = {"bucket": str(BUCKETS)}
+        if log:
+            options |= {"log.system": "kafka", "log.kafka.bootstrap.servers": bootstrap}
+        self.catalog = Catalog(str(root / "warehouse"))
+        name = f"db.t{abs(hash(str(root))) % 10**9}"
+        self.table = self.catalog.create_table(name, SCHEMA, primary_key=["id"], options=options)
+        (root / "input").mkdir()
+        (root / "marks").mkdir()
+        for batch in range(batches):
+            ids = range(batch * ROWS, (batch + 1) * ROWS)
+            file = root / "input" / f"part-{batch:03d}.parquet"
+            pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "batch": pa.array([batch] * ROWS, pa.int32())}), file)
+            os.utime(file, (1.7e9 + batch, 1.7e9 + batch))
+
+    def run(self, crashes: list[tuple[Step, int]], *, master: str = "local[2,1]") -> int:
+        config = self.root / "config.json"
+        config.write_text(
+            json.dumps(
+                {
+                    "master": master,
+                    "warehouse": str(self.root / "warehouse"),
+                    "table": self.table.name,
+                    "input": str(self.root / "input"),
+                    "checkpoint": str(self.root / "checkpoint"),
+                    "marks": str(self.root / "marks"),
+                    "crashes": [(step.value, batch) for step, batch in crashes],
+                }
+            )
+        )
+        script = Path(__file__).with_name("crashing_job.py")
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run(
+            [sys.executable, str(script), str(config)], env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        (self.root / "last-run.txt").write_text(done.stdout + done.stderr)
+        return done.returncode
+
+    def crashed_at(self) -> set[str]:
+        return {path.name for path in (self.root / "marks").iterdir()}
+
+    def table_rows(self) -> dict[int, tuple[int, str]]:
+        rows = self.table.read().to_arrow().to_pylist()
+        assert len({row["id"] for row in rows}) == len(rows)
+        return {row["id"]: (row["batch"], row["salt"]) for row in rows}
+
+    def log_rows(self) -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        log = self.table.log
+        assert log is not None
+        for bucket, end in log.end_offsets().items():
+            whole = LogRange(bucket=bucket, start_offset=0, end_offset=end)
+            for records in read_range(log.properties, topic=log.topic, log_range=whole):
+                decoded, kinds = decode_changes(
+                    records.column("key"),
+                    records.column("value"),
+                    schema=self.table.schema.arrow_schema,
+                    key_names=["id"],
+                    log_format="debezium-json",
+                )
+                assert set(kinds.to_pylist()) <= {0, 2}
+                rows.extend(decoded.to_pylist())
+        return rows
+
+    def check(self) -> None:
+        """Every row once in the log, once in the table, and the same one in both."""
+        table, log = self.table_rows(), self.log_rows()
+        assert sorted(table) == list(range(self.batches * ROWS))
+        assert Counter(row["id"] for row in log) == Counter(range(self.batches * ROWS))
+        assert {row["id"]: (row["batch"], row["salt"]) for row in log} == table
+        snapshot = self.table.latest_snapshot()
+        assert snapshot is not None
+        ends = self.table.log.end_offsets()
+        for bucket, known in snapshot.log_offsets.items():
+            assert known <= ends[bucket]
+
+
+def test_a_driver_killed_at_any_step_repeats_and_loses_nothing(tmp_path: Path, broker: Broker) -> None:
+    """FL-72, FL-164: one chain of runs on one table, each killed at the next step of the driver."""
+    job = Job(tmp_path, broker.bootstrap_servers, batches=len(DRIVER_STEPS) + 1)
+    for number, step in enumerate(DRIVER_STEPS):
+        assert job.run([(step, number)]) != 0, (tmp_path / "last-run.txt").read_text()
+    assert job.run([]) == 0, (tmp_path / "last-run.txt").read_text()
+    assert job.crashed_at() == {f"{step.value}-{number}" for number, step in enumerate(DRIVER_STEPS)}
+    job.check()
+
+
+def test_a_task_killed_at_any_step_is_tried_again_within_the_run(tmp_path: Path, broker: Broker) -> None:
+    """FL-78, FL-127: Spark retries the task; what the dead attempt had committed to the log is taken over."""
+    job = Job(tmp_path, broker.bootstrap_servers, batches=len(TASK_STEPS) + 1)
+    crashes = [(step, number) for number, step in enumerate(TASK_STEPS)]
+    assert job.run(crashes, master="local[2,4]") == 0, (tmp_path / "last-run.txt").read_text()
+    assert job.crashed_at() == {f"{step.value}-{number}" for number, step in enumerate(TASK_STEPS)}
+    job.check()
+
+
+def test_a_task_killed_at_any_step_fails_the_run_and_the_next_run_goes_on(tmp_path: Path, broker: Broker) -> None:
+    """FL-164: without retries the query fails; its restart replays the batch."""
+    steps = [Step.ROWS_WRITTEN, Step.FILES_FLUSHED, Step.LOG_COMMITTED, Step.PART_DONE]
+    job = Job(tmp_path, broker.bootstrap_servers, batches=len(steps) + 1)
+    for number, step in enumerate(steps):
+        assert job.run([(step, number)]) != 0
+    assert job.run([]) == 0, (tmp_path / "last-run.txt").read_text()
+    job.check()
+
+
+def test_without_a_log_a_killed_driver_repeats_nothing(tmp_path: Path, broker: Broker) -> None:
+    """FL-164: the snapshot alone decides."""
+    job = Job(tmp_path, broker.bootstrap_servers, batches=3, log=False)
+    assert job.run([(Step.TASKS_DONE, 0)]) != 0
+    assert job.run([(Step.TABLE_COMMITTED, 1)]) != 0
+    assert job.run([]) == 0, (tmp_path / "last-run.txt").read_text()
+    assert sorted(job.table_rows()) == list(range(3 * ROWS))
+    snapshots = [job.table.store.snapshots.read(i) for i in range(1, job.table.latest_snapshot().id + 1)]
+    committed = [(s.commit_user, s.commit_identifier) for s in snapshots if s.commit_kind.value == "APPEND"]
+    assert len(committed) == len(set(committed)) == 3
