@@ -147,6 +147,7 @@ class BatchWriter:
         messages = [message for result in results for message in result.messages]
         offsets = {result.bucket: result.log_slice.end_offset for result in results if result.log_slice is not None}
         known = self._log_offsets()
+        self.live.check_bucket_counts(messages)
         for attempt in range(_RENUMBER_ATTEMPTS + 1):
             committable = Committable(
                 identifier=batch_id,

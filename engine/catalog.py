@@ -11,6 +11,7 @@ from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, de
 from filestore.catalog import Catalog as FileCatalog
 from filestore.datatypes import DataField
 from filestore.options import TableOptions, canonical_options
+from filestore.schema import new_schema
 from logstore.clients import KafkaProperties
 from logstore.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
@@ -39,7 +40,7 @@ class Catalog:
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Make a database. Raises: InvalidInputError when there is one and ``if_not_exists`` is false."""
-        self._files.create_database(name, if_not_exists=if_not_exists)
+        self._files.create_database(name, ignore_if_exists=if_not_exists)
 
     def list_databases(self) -> list[str]:
         """Names of the databases, sorted."""
@@ -83,7 +84,7 @@ class Catalog:
             InvalidInputError: it exists, or columns, keys or options do not go together. Nothing was made.
             UnavailableError: the brokers do not answer. Nothing was made.
         """
-        if if_not_exists and self._files.exists(name):
+        if if_not_exists and self._files.table_exists(name):
             return self.table(name)
         given = {**self._defaults, **canonical_options(options or {})}
         if given.get("log.system", "kafka") == "none":
@@ -91,11 +92,12 @@ class Catalog:
         parsed = TableOptions.parse(given, primary_key=primary_key)
         if parsed.log_system == "none":
             return self._created(name, schema, primary_key, partition_by, given, comment, if_not_exists)
-        if self._files.exists(name):
+        if self._files.table_exists(name):
             raise InvalidInputError(f"table exists: table={name} fix=choose another name, or if_not_exists=True")
-        self._files.check_new_table(
-            name, schema, primary_key=primary_key, partition_by=partition_by, options=given, comment=comment
+        new_schema(  # refuses what cannot be, before there is a topic
+            schema, primary_key=primary_key, partition_by=partition_by, options=given, comment=comment, time_ms=0
         )
+        self._files.table_path(name)
         bucket = int(given.setdefault("bucket", "1"))
         topics = LogTopics(KafkaProperties.parse(parsed.log_kafka))
         topic = topics.create_topic(
@@ -118,7 +120,7 @@ class Catalog:
         Raises:
             InvalidInputError: there is none and ``if_exists`` is false.
         """
-        if if_exists and not self._files.exists(name):
+        if if_exists and not self._files.table_exists(name):
             return
         log = self._log_of(name)
         self._files.drop_table(name)
@@ -138,6 +140,6 @@ class Catalog:
                 partition_by=partition_by,
                 options=options,
                 comment=comment,
-                if_not_exists=if_not_exists,
+                ignore_if_exists=if_not_exists,
             )
         )

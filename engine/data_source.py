@@ -56,14 +56,10 @@ class SnapshotReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], names: list[str]) -> None:
         table = _table(options)
-        self._store = table.store
+        read = table.read(snapshot_id=_integer(options, "scan.snapshot-id"), tag=options.get("scan.tag-name"))
+        self._store = read.table
         self._names = names
-        for name in names:
-            table.schema.field(name)
-        snapshot = table.find_snapshot(
-            snapshot_id=_integer(options, "scan.snapshot-id"), tag=options.get("scan.tag-name")
-        )
-        self._plan = table.plan(snapshot=snapshot, filter=options.get("filter"))
+        self._plan = read.plan(filter=options.get("filter"))
 
     def partitions(self) -> list[InputPartition]:
         """One per split."""

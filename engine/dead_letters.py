@@ -7,8 +7,8 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from engine.kafka_offsets import OffsetRange
-from engine.kafka_rows import BadRecord
 from logstore.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
+from logstore.json_reading import BadRecord
 from lsm.errors import UnavailableError
 
 TOPIC_HEADER: Final = "fluvial.topic"
@@ -37,7 +37,7 @@ class DeadLetters:
         if self._producer is None:
             self._producer = self._properties.producer(self._notes, transactional_id=None)
         for each in bad:
-            record = {name: records[name][each.row_index].as_py() for name in ("offset", "key", "value")}
+            record = {name: records[name][each.index].as_py() for name in ("offset", "key", "value")}
             headers = [
                 (TOPIC_HEADER, source.topic.encode()),
                 (PARTITION_HEADER, str(source.partition).encode()),

@@ -31,6 +31,7 @@ from engine.spark_types import spark_schema
 from engine.sql_types import parse_sql_type
 from engine.table import Table
 from filestore.datatypes import DataField
+from filestore.options import canonical_options
 from lsm.errors import InvalidInputError
 
 SOURCE_VIEW: Final = "source"
@@ -160,12 +161,11 @@ def _refuse_difference(table: Table, wanted: TableConfig, fields: Sequence[DataF
             f"the table exists with other keys: table={table.name} primary_key={list(keys[0])} "
             f"partition_by={list(keys[1])} fix=change the job file, or write to another table"
         )
-    for key, value in wanted.options.items():
-        if str(table.options.raw.get(key)) != value:
-            logger.warning(
-                "the table exists with another option, which stays: table=%s option=%s table_has=%s job_has=%s",
-                *(table.name, key, table.options.raw.get(key), value),
-            )
+    for key, value in canonical_options(wanted.options).items():
+        has = table.options.raw.get(key)
+        if has != value:
+            message = "the table exists with another option, which stays: table=%s option=%s table_has=%s job_has=%s"
+            logger.warning(message, table.name, key, has, value)
 
 
 def _started(spark: SparkSession, config: JobConfig, pipeline: PipelineConfig, target: Table) -> "_Running":

@@ -27,6 +27,9 @@ _NAMES: Final = (
     "failOnDataLoss",
     "value.format",
     "key.columns",
+    "update-before",
+    "epoch-units",
+    "decimals",
     "on-bad-record",
     "dead-letter.topic",
 )
@@ -41,6 +44,13 @@ class ValueFormat(Enum):
     RAW = "raw"  # bytes, handed on as they are
     DEBEZIUM_JSON = "debezium-json"  # envelopes: before, after, op
     JSON = "json"  # the row; no value = the row of the key is deleted
+
+
+class DecimalForm(Enum):
+    """How envelopes without a schema part write decimals (Debezium's ``decimal.handling.mode``)."""
+
+    NUMBER = "number"  # or a text that is one
+    BASE64 = "base64"  # precise: unscaled bytes
 
 
 class OnBadRecord(Enum):
@@ -65,7 +75,10 @@ class KafkaSourceOptions:
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     value_format: ValueFormat = ValueFormat.RAW
-    key_columns: tuple[str, ...] = field(default=())  # needed where a delete carries its key only
+    key_columns: tuple[str, ...] = ()  # needed where a delete carries its key only
+    has_update_before: bool = False  # an update is -U and +U
+    epoch_units: Mapping[str, str] = field(default_factory=dict)  # by column: what its numbers count, D s ms us ns
+    has_base64_decimals: bool = False
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     dead_letter_topic: str | None = None
 
@@ -102,6 +115,9 @@ class KafkaSourceOptions:
             fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
             value_format=_one_of(given, "value.format", ValueFormat, ValueFormat.RAW),
             key_columns=_words(given.get("key.columns", "")),
+            has_update_before=_flag(given, "update-before", default=False),
+            epoch_units=_pairs(given, "epoch-units"),
+            has_base64_decimals=_one_of(given, "decimals", DecimalForm, DecimalForm.NUMBER) is DecimalForm.BASE64,
             on_bad_record=bad,
             dead_letter_topic=dead_letter_topic,
         )
@@ -129,6 +145,16 @@ def _positions(given: Mapping[str, str], name: str, default: str) -> Positions:
     if text.lower() in (EARLIEST_WORD, LATEST_WORD):
         return text.lower()
     return parse_positions(text, option=name)
+
+
+def _pairs(given: Mapping[str, str], name: str) -> Mapping[str, str]:
+    pairs = {}
+    for word in _words(given.get(name, "")):
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise InvalidInputError(f"not pairs: option={name} value={given[name]} example=created_at=us,day=D")
+        pairs[key.strip()] = value.strip()
+    return pairs
 
 
 def _count(given: Mapping[str, str], name: str) -> int | None:

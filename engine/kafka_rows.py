@@ -1,36 +1,35 @@
-"""Records of Kafka as rows for Spark: handed on as they are, or decoded into columns and a row kind.
-
-A batch is decoded as a whole. Only when that fails it is halved until the records at fault stand alone, so that good
-input pays nothing for the search.
-"""
+"""Records of Kafka as rows for Spark: handed on as they are, or decoded into columns and a row kind."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from logstore.debezium import decode_envelopes
 
-from engine.kafka_options import ValueFormat
+from engine.kafka_options import KafkaSourceOptions, ValueFormat
 from engine.rows import ROW_KIND_COLUMN
-from logstore.changelog_json import decode_changes
-from lsm.errors import CorruptDataError, InvalidInputError
+from logstore.debezium import decode_envelopes
+from logstore.json_decoding import decode_objects
+from logstore.json_reading import BadRecord, row_reading
 from lsm.row_kind import RowKind
 
 _SYMBOLS: Final = pa.array([kind.symbol for kind in RowKind])
 _DECODED_AS: Final = {pa.time64("ns"): pa.time32("ms"), pa.time64("us"): pa.time32("ms")}
 
-Decode = Callable[[pa.Array, pa.Array], tuple[pa.RecordBatch, pa.Array]]
-"""Keys and values to rows and their kinds."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BadRecord:
-    """A record that could not be decoded."""
+class DecodedRecords:
+    """The changes in some records, in their order, and the records that could not be decoded."""
 
-    row_index: int  # in the batch that was to be decoded
-    reason: str
+    rows: pa.RecordBatch
+    kinds: pa.Array  # (rows,) int8 RowKind
+    bad: Sequence[BadRecord]
+
+
+Decode = Callable[[pa.Array, pa.Array], DecodedRecords]
+"""Keys and values, (n,) binary each, to changes. A record may be one, two, or none."""
 
 
 def raw_rows(
@@ -58,68 +57,91 @@ def raw_rows(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def decoder(value_format: ValueFormat, schema: pa.Schema, key_names: Sequence[str]) -> Decode:
-    """What takes records of a format apart.
+def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
+    """What takes records apart.
 
     Args:
-        value_format: not raw.
-        schema: of the rows, without the row kind.
-        key_names: columns that a delete can be told by when it comes with its key only; may be empty.
+        options: with a format that is not raw.
+        schema: the columns to find in a record.
     """
-    inner = pa.schema([field.with_type(_DECODED_AS.get(field.type, field.type)) for field in schema])
+    plain = pa.schema([pa.field(field.name, _DECODED_AS.get(field.type, field.type)) for field in schema])
 
-    def envelopes(keys: pa.Array, values: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        changes = decode_envelopes(values, schema=inner, keys=keys, key_names=key_names)
-        return changes.rows, changes.kinds
+    def envelopes(keys: pa.Array, values: pa.Array) -> DecodedRecords:
+        found = decode_envelopes(
+            values,
+            schema=plain,
+            keys=keys,
+            key_names=options.key_columns,
+            on_error="collect",
+            with_update_before=options.has_update_before,
+            epoch_units=options.epoch_units,
+            base64_decimals=options.has_base64_decimals,
+        )
+        return DecodedRecords(rows=found.rows, kinds=found.kinds, bad=found.bad)
 
-    def rows(keys: pa.Array, values: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        return decode_changes(keys, values, schema=inner, key_names=key_names, log_format=ValueFormat.JSON.value)
+    def plain_rows(keys: pa.Array, values: pa.Array) -> DecodedRecords:
+        return _decode_plain(keys, values, plain, options.key_columns)
 
-    return envelopes if value_format is ValueFormat.DEBEZIUM_JSON else rows
-
-
-def decoded_rows(
-    records: pa.RecordBatch, decode: Decode, *, schema: pa.Schema
-) -> tuple[list[pa.RecordBatch], list[BadRecord]]:
-    """The changes in records, in their order, and the records that are none.
-
-    Args:
-        records: of ``LOG_SCHEMA``.
-        decode: of ``decoder``.
-        schema: of the result; a column named ``_row_kind`` gets the kinds as ``+I -U +U -D``.
-
-    Returns:
-        Batches that together hold all changes (a record may be one, two, or none), and what could not be decoded, in
-        order.
-    """
-    good: list[pa.RecordBatch] = []
-    bad: list[BadRecord] = []
-    # a stack, the first records on top, so that what comes out keeps its order
-    parts = [(0, records.num_rows)]
-    while parts:
-        start, count = parts.pop()
-        part = records.slice(start, count)
-        try:
-            rows, kinds = decode(part["key"], part["value"])
-        except (CorruptDataError, InvalidInputError) as error:
-            if count == 1:
-                bad.append(BadRecord(row_index=start, reason=str(error)))
-            else:
-                half = count // 2
-                parts += [(start + half, count - half), (start, half)]
-            continue
-        if rows.num_rows:
-            good.append(_with_kinds(rows, kinds, schema))
-    return good, bad
+    return envelopes if options.value_format is ValueFormat.DEBEZIUM_JSON else plain_rows
 
 
-def _with_kinds(rows: pa.RecordBatch, kinds: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
+    """The changes in columns and types as Spark wants them; ``_row_kind`` gets the kinds as ``+I -U +U -D``."""
     columns = [
-        _SYMBOLS.take(kinds) if field.name == ROW_KIND_COLUMN else _as_type(rows[field.name], field.type)
+        _SYMBOLS.take(found.kinds) if field.name == ROW_KIND_COLUMN else pc.cast(found.rows[field.name], field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return column if column.type == wanted else pc.cast(column, wanted)
+def _decode_plain(keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names: Sequence[str]) -> DecodedRecords:
+    """A value is the row; a record without one deletes the row that its key tells, as in Flink's upsert-kafka."""
+    has_value = values.is_valid().to_numpy(zero_copy_only=False)
+    rows, indices, bad = _decode_some(values, np.flatnonzero(has_value), schema)
+    if has_value.all():
+        return DecodedRecords(rows=rows, kinds=_kinds(RowKind.INSERT, len(rows)), bad=bad)
+
+    without = np.flatnonzero(~has_value)
+    if not key_names:
+        reason = "the record has no value, and key.columns does not say which row that deletes"
+        bad += [BadRecord(index=int(index), reason=reason) for index in without]
+        return DecodedRecords(rows=rows, kinds=_kinds(RowKind.INSERT, len(rows)), bad=_sorted(bad))
+    key_schema = pa.schema([schema.field(name) for name in key_names])
+    keyed, key_indices, bad_keys = _decode_some(keys, without, key_schema)
+    deletes = pa.RecordBatch.from_arrays(
+        [keyed[field.name] if field.name in key_names else pa.nulls(len(keyed), field.type) for field in schema],
+        schema=schema,
+    )
+    order = pa.array(np.argsort(np.concatenate([indices, key_indices]), kind="stable"))
+    kinds = pa.concat_arrays([_kinds(RowKind.INSERT, len(rows)), _kinds(RowKind.DELETE, len(deletes))])
+    return DecodedRecords(
+        rows=pa.concat_batches([rows, deletes]).take(order), kinds=kinds.take(order), bad=_sorted(bad + bad_keys)
+    )
+
+
+def _decode_some(
+    texts: pa.Array, records: np.ndarray, schema: pa.Schema
+) -> tuple[pa.RecordBatch, np.ndarray, list[BadRecord]]:
+    """The rows in some of the texts, which record each is from, and those that are none."""
+    chosen = texts.take(pa.array(records))
+    is_text = chosen.is_valid().to_numpy(zero_copy_only=False)
+    bad = [BadRecord(index=int(index), reason="the record has neither value nor key") for index in records[~is_text]]
+    records = records[is_text]
+    decoded = decode_objects(chosen.drop_null(), row_reading(schema, lenient=True))
+    bad += [BadRecord(index=int(records[each.index]), reason=each.reason) for each in decoded.bad]
+    is_row = decoded.rows.is_valid()
+    indices = records[decoded.indices]
+    bad += [
+        BadRecord(index=int(index), reason="the record is the JSON value null")
+        for index in indices[pc.invert(is_row).to_numpy(zero_copy_only=False)]
+    ]
+    rows = pa.RecordBatch.from_arrays(decoded.rows.filter(is_row).flatten(), schema=schema)
+    return rows, indices[is_row.to_numpy(zero_copy_only=False)], _sorted(bad)
+
+
+def _kinds(kind: RowKind, count: int) -> pa.Array:
+    return pa.array(np.full(count, int(kind), np.int8))
+
+
+def _sorted(bad: Sequence[BadRecord]) -> list[BadRecord]:
+    return sorted(bad, key=lambda each: each.index)

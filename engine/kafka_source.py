@@ -39,7 +39,7 @@ from engine.kafka_offsets import (
     to_json,
 )
 from engine.kafka_options import EARLIEST_WORD, KafkaSourceOptions, OnBadRecord, Positions, ValueFormat, in_source_words
-from engine.kafka_rows import decoded_rows, decoder, raw_rows
+from engine.kafka_rows import decoder, raw_rows, spark_rows
 from engine.rows import ROW_KIND_COLUMN
 from logstore.log_reader import read_range
 from logstore.offsets import LogRange
@@ -220,17 +220,18 @@ class _Reader:
             )
             return
         columns = pa.schema([field for field in self._arrow_schema if field.name != ROW_KIND_COLUMN])
-        decode = decoder(options.value_format, columns, options.key_columns)
-        good, bad = decoded_rows(records, decode, schema=self._arrow_schema)
-        if bad and options.on_bad_record is OnBadRecord.FAIL:
-            offset = records["offset"][bad[0].row_index].as_py()
+        found = decoder(options, columns)(records["key"], records["value"])
+        if found.bad and options.on_bad_record is OnBadRecord.FAIL:
+            first = found.bad[0]
             raise CorruptDataError(
-                f"record cannot be decoded: topic={source.topic} partition={source.partition} offset={offset} "
-                f"value.format={options.value_format.value} reason={bad[0].reason} "
+                f"record cannot be decoded: topic={source.topic} partition={source.partition} "
+                f"offset={records['offset'][first.index].as_py()} value.format={options.value_format.value} "
+                f"reason={first.reason} "
                 f"fix=correct the schema, or set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic"
             )
-        letters.send(records, bad, source)
-        yield from good
+        letters.send(records, found.bad, source)
+        if found.rows.num_rows:
+            yield spark_rows(found, self._arrow_schema)
 
 
 class KafkaBatchReader(_Reader, DataSourceReader):
@@ -330,6 +331,7 @@ def _check_schema(options: KafkaSourceOptions, schema: StructType) -> None:
             f"without row kinds deletes would become inserts: value.format={options.value_format.value} "
             f"fix=add '{ROW_KIND_COLUMN} STRING' to the schema"
         )
-    for name in options.key_columns:
-        if name not in names:
-            raise InvalidInputError(f"no such column: option=key.columns column={name} known={', '.join(names)}")
+    for option, columns in (("key.columns", options.key_columns), ("epoch-units", options.epoch_units)):
+        for name in columns:
+            if name not in names:
+                raise InvalidInputError(f"no such column: option={option} column={name} known={', '.join(names)}")

@@ -138,6 +138,8 @@ def _make_importable() -> None:
 
 def _is_local_path(spark: SparkSession, location: str) -> bool:
     scheme = urlsplit(location).scheme
-    if scheme:
-        return scheme == "file"
-    return spark.conf.get("spark.hadoop.fs.defaultFS", "file:///").startswith("file:")
+    if not scheme:
+        # core-site.xml may say that a path without a scheme is on HDFS
+        default = str(spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS"))
+        scheme = urlsplit(default).scheme
+    return scheme == "file"

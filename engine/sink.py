@@ -20,6 +20,7 @@ from engine.spark_types import aligned
 from engine.steps import Observer, ignore
 from engine.table_log import ORPHANS_KEY, TableLog
 from engine.option_check import unknown_option
+from filestore.schema import check_writable
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
@@ -58,7 +59,7 @@ class _Sink:
     """State of one run of one query: made by its first micro-batch."""
 
     def __init__(self, store: TableStore, options: Mapping[str, str], observe: Observer) -> None:
-        store.check_writable()
+        check_writable(store.schema)
         self._store = store
         self._options = options
         self._observe = observe

@@ -20,7 +20,6 @@ from filestore.table import Table as FileTable
 from filestore.table import TableRead
 from filestore.table_commit import CommitResult
 from filestore.table_schema import TableSchema
-from filestore.table_store import TableStore
 
 
 class Table:
@@ -28,15 +27,10 @@ class Table:
 
     def __init__(self, files: FileTable) -> None:
         """Wrap the files of a table."""
-        self.files = files
+        self.store = files  # what reads, writes and commits are made of; can be pickled
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, key={list(self.schema.primary_keys)}, log={self.options.log_system})"
-
-    @property
-    def store(self) -> TableStore:
-        """What reads, writes and commits are made of; can be pickled."""
-        return self.files.store
 
     @property
     def name(self) -> str:
@@ -72,7 +66,7 @@ class Table:
         Raises:
             InvalidInputError: no such snapshot or tag, or both given.
         """
-        return self.files.read(snapshot_id=snapshot_id, tag=tag)
+        return self.store.read(snapshot_id=snapshot_id, tag=tag)
 
     def dataframe(
         self,
@@ -96,7 +90,7 @@ class Table:
             InvalidInputError: unknown column, snapshot or tag; a filter that cannot be read.
         """
         read = self.read(snapshot_id=snapshot_id, tag=tag)
-        return table_frame(spark, read.store, read.plan(filter=filter), columns=columns, filter_text=filter)
+        return table_frame(spark, read.table, read.plan(filter=filter), columns=columns, filter_text=filter)
 
     def write(
         self, rows: pa.Table | pa.RecordBatch, *, kinds: pa.Array | None = None, options: Mapping[str, str] | None = None
@@ -132,7 +126,7 @@ class Table:
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""
-        return self.files.compact(full=full)
+        return self.store.compact(full=full)
 
     def _batch_writer(self, options: Mapping[str, str] | None) -> BatchWriter:
         return BatchWriter(self.store, TableLog.of(self.store, options), commit_user=str(uuid.uuid4()))

@@ -79,7 +79,7 @@ def avro_records(body: bytes, *, source: str, decode: Callable[[Record], T]) -> 
         if _codec_of(body) == _ZSTANDARD:
             body = _recoded(body, "null", _unpacked)
         # The writer's schema decides. Fields are then taken by name: order, additions and record names do not matter.
-        return [decode(record) for record in fastavro.reader(io.BytesIO(body))]  # type: ignore[arg-type]
+        return [decode(record) for record in fastavro.reader(io.BytesIO(body))]
     except Exception as error:
         raise CorruptDataError(
             f"avro file cannot be decoded: file={source} size_bytes={len(body)} error={error!r}"

@@ -1,17 +1,16 @@
-"""Avro data files. Rows are Python dicts on the way, so this is the slow format; it is there to read other writers' tables.
+"""Avro data files: the slow format, since rows are Python dicts on the way; it is there to read other writers' tables.
 
-A block of a container file is byte for byte what an Avro array of its rows is, so a whole block is decoded by one call.
 Logical types are dropped from the reading schema: numbers stay numbers and become Arrow arrays column by column.
 Source: Paimon AvroSchemaConverter; its TIMESTAMP is Avro's timestamp and its LTZ is Avro's local-timestamp.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from io import BytesIO
 from typing import Any, Final
 
-import fastavro
 import pyarrow as pa
+from fastavro.schema import SchemaParseException
 
+from filestore.avro_blocks import BlockWriter, read_blocks
 from filestore.datatypes import (
     BYTES_ROOTS,
     NESTED_ROOTS,
@@ -26,19 +25,8 @@ from filestore.statistics import ColumnRange, RangeCollector
 from lsm.errors import CorruptDataError, InvalidInputError
 
 NAMESPACE: Final = "org.apache.paimon.avro.generated"
-BLOCK_BYTES: Final = 256 * 1024
+BLOCK_ROWS: Final = 4096
 
-_CODECS: Final = {
-    "zstd": "zstandard",
-    "gzip": "deflate",
-    "deflate": "deflate",
-    "snappy": "snappy",
-    "bzip2": "bzip2",
-    "xz": "xz",
-    "none": "null",
-    "uncompressed": "null",
-    "": "null",
-}
 _NUMBERS: Final = {
     "BOOLEAN": "boolean",
     "TINYINT": "int",
@@ -64,19 +52,12 @@ class AvroFileWriter:
         shared: Mapping[str, str],
     ) -> None:
         """``shared``: columns whose content, and range, is that of another one."""
-        codec = _CODECS.get(compression.strip().lower())
-        if codec is None:
-            raise InvalidInputError(f"unknown compression: file.compression={compression} allowed={sorted(_CODECS)}")
         self._sink = sink
         self._fields = fields
-        self._schema = fastavro.parse_schema(avro_schema(fields))
-        self._writer = fastavro.write.Writer(
-            sink,
-            self._schema,
-            codec=codec,
-            sync_interval=BLOCK_BYTES,
-            compression_level=zstd_level if codec == "zstandard" else None,
-        )
+        try:
+            self._writer = BlockWriter(sink, avro_schema(fields), compression=compression, zstd_level=zstd_level)
+        except SchemaParseException as error:
+            raise InvalidInputError(f"avro files cannot hold such columns: error={error} fix='rename them'") from error
         self._collector = RangeCollector([field for field in fields if field.name not in shared])
 
     def write(self, rows: pa.Table) -> None:
@@ -84,16 +65,16 @@ class AvroFileWriter:
         self._collector.add(rows)
         names = [field.name for field in self._fields]
         columns = [_to_python(rows.column(field.name), field.type) for field in self._fields]
-        for values in zip(*columns, strict=True):
-            self._writer.write(dict(zip(names, values, strict=True)))
+        dicts = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        for start in range(0, len(dicts), BLOCK_ROWS):
+            self._writer.write(dicts[start : start + BLOCK_ROWS])
 
     def bytes_written(self) -> int:
-        """Bytes that the sink has got; up to a block lags behind."""
+        """Bytes that the sink has got: all."""
         return int(self._sink.tell())
 
     def close(self) -> dict[str, ColumnRange]:
         """Finish the file, but leave the sink open. Ranges of the columns that are not shared."""
-        self._writer.flush()
         return self._collector.ranges()
 
 
@@ -135,7 +116,9 @@ def _avro_plain(data_type: DataType, name: str) -> Any:
     if root in TIMESTAMP_ROOTS:
         precision = data_type.precision or 0
         if precision > 6:
-            raise InvalidInputError(f"avro files hold timestamps up to precision 6: type={data_type} fix='file.format=orc'")
+            raise InvalidInputError(
+                f"avro files hold timestamps up to precision 6: type={data_type} fix='file.format=orc'"
+            )
         kind = "timestamp" if root == "TIMESTAMP" else "local-timestamp"
         return {"type": "long", "logicalType": f"{kind}-{'millis' if precision <= 3 else 'micros'}"}
     if root == "ROW":
@@ -190,18 +173,14 @@ def read_avro(source: pa.NativeFile, fields: Sequence[DataField], *, batch_rows:
     Raises: CorruptDataError when the container is broken or uses a codec that nobody here knows.
     """
     try:
-        blocks = fastavro.block_reader(source)
-        record = _record_of(blocks.writer_schema)
-        inner = {field["name"]: field["type"] for field in record["fields"]}
-        present = [field for field in fields if field.name in inner]
-        types = [_stored_type(field.type, inner[field.name]) for field in present]
-        decode = fastavro.parse_schema({"type": "array", "items": _without_logic(blocks.writer_schema)}, _write_hint=False)
-        for block in blocks:
-            body = BytesIO(_array_of(block.num_records, block.bytes_.read()))
-            rows = fastavro.schemaless_reader(body, decode, None)
+        schema, blocks = read_blocks(source, _without_logic)
+        stored = {field["name"]: field["type"] for field in _record_of(schema)["fields"]}
+        present = [field for field in fields if field.name in stored]
+        types = [_stored_type(field.type, stored[field.name]) for field in present]
+        for rows in blocks:
             for start in range(0, len(rows), batch_rows):
                 yield _to_batch(rows[start : start + batch_rows], present, types)
-    except (EOFError, KeyError, IndexError, TypeError, ValueError, pa.ArrowException) as error:
+    except (EOFError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorruptDataError(f"avro file cannot be decoded: error={error!r}") from error
 
 
@@ -256,14 +235,3 @@ def _without_logic(schema: Any) -> Any:
         for key, value in schema.items()
         if key != "logicalType" or value == "decimal"
     }
-
-
-def _array_of(count: int, body: bytes) -> bytes:
-    """The encoding of an array of this many items: count, items, end."""
-    number = count << 1
-    prefix = bytearray()
-    while number > 0x7F:
-        prefix.append(number & 0x7F | 0x80)
-        number >>= 7
-    prefix.append(number)
-    return bytes(prefix) + body + b"\x00" if count else b"\x00"

@@ -1,25 +1,26 @@
 """The writer of one bucket: rows in, data files and a commit message out.
 
-``BucketWriter`` has two forms. Of a table with a key, rows gather in a memtable and each flush leaves sorted level-0 files with every key once
-(FL-160, FL-161). Of an append table, rows are written in the order they came.
+``BucketWriter`` has two forms. Of a table with a key, rows gather in a memtable and each flush leaves sorted level-0
+files with every key once (FL-160, FL-161). Of an append table, rows are written in the order they came.
 """
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from filestore.commit_message import CommitMessage
-from filestore.data_files import RollingWriter
+from filestore.data_files import APPEND_SOURCE, RollingWriter
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import merge_function
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
+from lsm.keys import key_order
 from lsm.memtable import MemTable
-
-APPEND_SOURCE: Final = 0  # _FILE_SOURCE of files with new rows; 1 is a compaction's
+from lsm.row_kind import SEQUENCE_NUMBER_FIELD
 
 
 class BucketWriter(Protocol):
@@ -70,8 +71,9 @@ class _Files:
         self.partition = partition
         self.bucket = bucket
         self.finished: list[DataFileMeta] = []
+        self.changelog: list[DataFileMeta] = []
 
-    def rolling_writer(self) -> RollingWriter:
+    def rolling_writer(self, *, changelog: bool = False) -> RollingWriter:
         """A writer of level-0 files with new rows."""
         table = self.table
         return RollingWriter(
@@ -84,25 +86,29 @@ class _Files:
             level=0,
             file_source=APPEND_SOURCE,
             key_values=table.has_key,
+            changelog=changelog,
         )
 
     def message(self) -> CommitMessage:
         """The commit message of the finished files, which are the committer's from now on."""
         files, self.finished = self.finished, []
+        changelog, self.changelog = self.changelog, []
         return CommitMessage(
             partition=self.partition,
             bucket=self.bucket,
             total_buckets=self.table.options.bucket,
             new_files=tuple(files),
+            changelog_files=tuple(changelog),
         )
 
     def delete(self) -> None:
         """Remove the finished files."""
         directory = self.table.bucket_dir(self.partition, self.bucket)
-        for file in self.finished:
+        for file in (*self.finished, *self.changelog):
             with suppress(FluvialError, OSError):  # an orphan costs space only
                 self.table.io.delete(f"{directory}/{file.file_name}")
         self.finished.clear()
+        self.changelog.clear()
 
 
 class _KeyWriter:
@@ -122,18 +128,28 @@ class _KeyWriter:
             budget_bytes=budget_bytes,
             next_sequence_number=next_sequence_number,
         )
+        self._key_names = table.schema.trimmed_primary_keys
+        self._keeps_changes = table.options.changelog_producer == "input"
+        self._changes: list[pa.RecordBatch] = []  # every row with its number, for the changelog file
 
     @property
     def size_bytes(self) -> int:
-        return self._memtable.size_bytes
+        return self._memtable.size_bytes * (2 if self._keeps_changes else 1)
 
     def write(self, rows: pa.RecordBatch) -> None:
+        if self._keeps_changes:
+            self._changes.append(_numbered(rows, self._memtable.next_sequence_number))
         self._memtable.add(rows)
 
     def flush(self) -> None:
         if self._memtable.row_count == 0:
             return
         self._files.finished += write_files(self._files.rolling_writer(), self._memtable.flush())
+        if self._changes:
+            changes, self._changes = self._changes, []
+            self._files.changelog += write_files(
+                self._files.rolling_writer(changelog=True), [_sorted_by_key(changes, self._key_names)]
+            )
 
     def prepare_commit(self) -> CommitMessage:
         self.flush()
@@ -194,6 +210,18 @@ class _AppendWriter:
             numbered.append(replace(file, min_sequence_number=first, max_sequence_number=last))
             self._next_sequence_number = last + 1
         return numbered
+
+
+def _numbered(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+    return rows.append_column(SEQUENCE_NUMBER_FIELD, numbers)
+
+
+def _sorted_by_key(batches: Sequence[pa.RecordBatch], key_names: Sequence[str]) -> pa.Table:
+    """Rows of one key stay in the order they came."""
+    rows = pa.Table.from_batches(batches).combine_chunks()
+    order, _ = key_order([rows.column(name).combine_chunks() for name in key_names], presorted=False)
+    return rows.take(pa.array(order))
 
 
 def write_files(writer: RollingWriter, rows: Iterable[pa.Table | pa.RecordBatch]) -> list[DataFileMeta]:

@@ -1,7 +1,7 @@
 """Values of a column whose type was changed later, as Paimon's readers show them.
 
-Integers wrap and floats saturate when they are narrowed, as in Java; digits beyond a DECIMAL's scale are rounded half up and
-what does not fit its precision becomes null; finer clocks are cut. Session time zones are taken as UTC.
+Integers wrap and floats saturate when they are narrowed, as in Java; digits beyond a DECIMAL's scale are rounded half
+up and what does not fit its precision becomes null; finer clocks are cut. Session time zones are taken as UTC.
 Source: Paimon CastExecutors and the rules in its ``casting`` package.
 """
 
@@ -85,7 +85,7 @@ def keeps_order(source: DataType, target: DataType) -> bool:
     return source.root == target.root and source.root in ("BOOLEAN", "DATE", "TIME")
 
 
-type _Cast = Callable[[pa.Array, DataType, DataType], pa.Array]
+_Cast = Callable[[pa.Array, DataType, DataType], pa.Array]
 
 
 def _find(source: DataType, target: DataType) -> _Cast | None:
@@ -105,7 +105,7 @@ def _by_arrow(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
 
 def _float_to_integer(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Towards zero; NaN is 0; what is too large becomes the largest INT or BIGINT, of which narrower types take the low bits."""
+    """Towards zero, NaN is 0, what is too large becomes the largest INT or BIGINT; narrower types take its low bits."""
     wide = pa.int64() if target.root == "BIGINT" else pa.int32()
     limits = np.iinfo(wide.to_pandas_dtype())
     values = array.cast(pa.float64()).fill_null(0).to_numpy()

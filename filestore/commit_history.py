@@ -9,12 +9,12 @@ _DATA_KINDS = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 class CommitHistory:
     """Answers "was this identifier committed already?".
 
-    Identifiers of one user rise, so everything up to the newest committed one is done. Compactions and statistics do not count:
-    they carry the identifier of other work. Source: paimon-format.md section 7, "Idempotency".
+    Identifiers of one user rise, so everything up to the newest committed one is done. Compactions and statistics do
+    not count: they carry the identifier of other work. Source: paimon-format.md section 7, "Idempotency".
     """
 
     def __init__(self, table: TableStore, commit_user: str, *, start: int = 0) -> None:
-        """Snapshots up to ``start`` are known to hold no commit of this user (a user invented after ``start`` was published)."""
+        """No snapshot up to ``start`` is by this user, because the user was invented later."""
         self._table = table
         self._commit_user = commit_user
         self._start = start

@@ -1,7 +1,7 @@
 """Carrying out compactions: what a strategy picked, as tasks that may run anywhere, and the files they leave.
 
-A task reads the files it names and nothing else, so it can be sent to another machine. Whether its result becomes visible is decided
-when it is committed: if somebody else took one of its inputs meanwhile, the result is thrown away.
+A task reads the files it names and nothing else, so it can be sent to another machine. Whether its result becomes
+visible is decided when it is committed: if somebody else took one of its inputs meanwhile, the result is thrown away.
 Source: paimon-format.md sections 6.7 and 6.8; FL-162, FL-166 to FL-177.
 """
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from filestore.bucket_writer import write_files
 from filestore.commit_message import CommitMessage
-from filestore.data_files import RollingWriter
+from filestore.data_files import COMPACT_SOURCE, RollingWriter
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta
 from filestore.options import TableOptions
@@ -29,7 +29,6 @@ from lsm.leveled import LeveledCompaction
 from lsm.levels import Levels, SortedRun
 from lsm.universal import UniversalCompaction
 
-COMPACT_SOURCE: Final = 1  # _FILE_SOURCE of rewritten rows
 _MOST_ATTEMPTS: Final = 3
 
 
@@ -189,7 +188,8 @@ def _pick_unit(options: TableOptions, levels: Levels, *, full: bool) -> Compacti
     if full:
         return full_compaction(levels)
     if options.merge_engine == "first-row":
-        # Readers of such a table take every row above level 0 for the first of its key, so all levels are merged at once.
+        # Readers of such a table take every row above level 0 for the first of its key, so all levels are merged at
+        # once.
         return full_compaction(levels) if levels.runs[0].level == 0 else None
     return compaction_strategy(options).pick(levels)
 
@@ -207,7 +207,10 @@ def _message(task: CompactionTask, before: Iterable[DataFileMeta], after: Iterab
 def _merge(
     table: TableStore, task: CompactionTask, written: list[DataFileMeta]
 ) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-    """Merge sorted files; a file that nothing overlaps only moves to its new level, if it is worth a file of its own."""
+    """Merge sorted files.
+
+    A file that nothing overlaps only moves to its new level, if it is worth a file of its own.
+    """
     files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files)
     by_name = {file.file_name: file for file in task.files}
     before: list[DataFileMeta] = []
@@ -273,7 +276,9 @@ def _pick_appended(table: TableStore, live: LiveFiles, key: BucketKey, *, full: 
     least = 2 if full else max(2, options.value("compaction.min.file-num"))
     chosen: list[DataFileMeta] = []
     for group in _small_groups(files, options, is_ordered=is_ordered):
-        if len(group) >= least or (len(group) > 1 and sum(f.size_bytes for f in group) >= options.target_file_size_bytes):
+        if len(group) >= least or (
+            len(group) > 1 and sum(f.size_bytes for f in group) >= options.target_file_size_bytes
+        ):
             chosen.extend(group)
             if is_ordered:
                 break  # one group at a time keeps the numbers of a task contiguous

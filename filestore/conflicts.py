@@ -1,7 +1,7 @@
 """Whether a commit may be published on top of what others published meanwhile: pure functions over manifest entries.
 
-Each function returns None, or the reason as a lower-case fact with ``key=value`` pairs; the caller raises ConflictError.
-Source: paimon-format.md section 7.1 (Paimon ``ConflictDetection``), FL-89 to FL-91.
+Each function returns None, or the reason as a lower-case fact with ``key=value`` pairs; the caller raises
+ConflictError. Source: paimon-format.md section 7.1 (Paimon ``ConflictDetection``), FL-89 to FL-91.
 """
 
 from collections import defaultdict
@@ -56,8 +56,8 @@ def bucket_count_conflict(live: Iterable[ManifestEntry], delta: Iterable[Manifes
 def sequence_conflict(newer: Iterable[ManifestEntry], delta: Iterable[ManifestEntry]) -> str | None:
     """Return the bucket in which somebody took sequence numbers that we also use, or None.
 
-    Two records of one key with one number have no order: readers disagree about the winner (paimon-format.md 0.13), so the
-    later of two writers of a bucket must number its rows again.
+    Two records of one key with one number have no order: readers disagree about the winner (paimon-format.md 0.13), so
+    the later of two writers of a bucket must number its rows again.
 
     Args:
         newer: entries published after the snapshot from whose highest numbers ``delta`` was numbered, or all live ones.
@@ -73,8 +73,8 @@ def sequence_conflict(newer: Iterable[ManifestEntry], delta: Iterable[ManifestEn
         if first is not None and entry.kind is EntryKind.ADD and entry.file.max_sequence_number >= first:
             return (
                 f"another writer numbered rows of this bucket: partition={entry.partition.hex()} bucket={entry.bucket} "
-                f"file={entry.file.file_name} max_sequence={entry.file.max_sequence_number} our_first_sequence={first}: "
-                "write the rows again from the new highest number"
+                f"file={entry.file.file_name} max_sequence={entry.file.max_sequence_number} "
+                f"our_first_sequence={first}: write the rows again from the new highest number"
             )
     return None
 

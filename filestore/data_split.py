@@ -21,7 +21,9 @@ class DataSplit:
     bucket: int
     total_buckets: int
     files: tuple[DataFileMeta, ...]
-    raw_convertible: bool  # the rows of the files are the rows of the table: no merging, no deletes, no deletion vectors
+    raw_convertible: (
+        bool  # the rows of the files are the rows of the table: no merging, no deletes, no deletion vectors
+    )
     needs_merge: bool
     deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # only those of these files
 

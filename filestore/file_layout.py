@@ -21,9 +21,7 @@ VALUE_KIND_ID: Final = 2_147_483_645
 SEQUENCE_NUMBER_COLUMN: Final = DataField(
     id=SEQUENCE_NUMBER_ID, name=SEQUENCE_NUMBER, type=DataType(root="BIGINT", nullable=False)
 )
-VALUE_KIND_COLUMN: Final = DataField(
-    id=VALUE_KIND_ID, name=VALUE_KIND, type=DataType(root="TINYINT", nullable=False)
-)
+VALUE_KIND_COLUMN: Final = DataField(id=VALUE_KIND_ID, name=VALUE_KIND, type=DataType(root="TINYINT", nullable=False))
 
 _NESTED_ID_START: Final = 536_870_911
 _NESTED_DEPTHS: Final = 1_024  # ids of one column's elements lie this far from those of the next column

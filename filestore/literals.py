@@ -1,8 +1,9 @@
 """Comparing a column with a literal of SQL, exactly: what the literal means in the column's own domain.
 
-Most types count something (units, cents, days, microseconds), so the literal is a fraction of that unit and a comparison with
-what lies between two values becomes one with a neighbour: ``quantity > 1.5`` is ``quantity > 1`` for an INT column.
-Where time zones matter (text for TIMESTAMP_LTZ, LTZ against TIMESTAMP) the zone is UTC: a filter gives the same rows everywhere.
+Most types count something (units, cents, days, microseconds), so the literal is a fraction of that unit and comparing
+with what lies between two values is comparing with a neighbour: ``quantity > 1.5`` is ``quantity > 1`` for an INT.
+Where time zones matter (text for TIMESTAMP_LTZ, LTZ against TIMESTAMP) the zone is UTC: a filter gives the same rows
+everywhere.
 """
 
 import math
@@ -116,7 +117,7 @@ def _units(literal: Literal, data_type: DataType) -> Fraction | float:
         number = _number(literal, data_type)
         if isinstance(number, float):
             return number
-        return number * 10 ** (data_type.scale or 0)
+        return number * Fraction(10) ** (data_type.scale or 0)
     nanos = _nanos(literal, data_type)
     if root == "DATE":
         return Fraction(nanos, NANOS_PER_DAY)

@@ -1,13 +1,15 @@
 """A view of a table's live files that a long-lived writer keeps, and advances by what newer snapshots changed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from filestore.commit_message import CommitMessage
 from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry
 from filestore.snapshot_files import changes_since, live_files
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
 from lsm.levels import Levels
 
 NO_SEQUENCE_NUMBER = -1
@@ -99,6 +101,22 @@ class LiveFiles:
     def partition_total_buckets(self) -> Mapping[bytes, int]:
         """The number of buckets of every partition that has files."""
         return {key.partition: self._buckets[key].total_buckets for key in self.buckets()}
+
+    def check_bucket_counts(self, messages: Iterable[CommitMessage]) -> None:
+        """Refuse messages of a partition whose live files were written for another number of buckets.
+
+        Raises:
+            InvalidInputError: the table's ``bucket`` was changed; only an overwrite rescales a partition.
+        """
+        counts = self.partition_total_buckets()
+        for message in messages:
+            live = counts.get(message.partition, message.total_buckets)
+            if live != message.total_buckets:
+                raise InvalidInputError(
+                    f"a partition was written for another number of buckets: table={self._table.name} "
+                    f"partition={self._table.partition_values(message.partition)} live={live} "
+                    f"now={message.total_buckets} fix='overwrite the partition to rescale it'"
+                )
 
     def _changes_until(self, latest: Snapshot | None) -> dict[int, list[ManifestEntry]] | None:
         if latest is None or self.snapshot is None:

@@ -1,8 +1,8 @@
 """Keeping the list of manifests short, so that planning a scan does not read one manifest per commit.
 
-``plan_merge`` decides, ``merge_manifests`` does it with the reader and writer it is given. Rewritten entries are copied verbatim.
-The result is chronological: an ADD never stands behind its DELETE, which old readers need.
-Source: paimon-format.md section 7.2 (Paimon ``ManifestFileMerger``), with one change: see ``_newest_tier``.
+``plan_merge`` decides, ``merge_manifests`` does it with the reader and writer it is given. Rewritten entries are copied
+verbatim. The result is chronological: an ADD never stands behind its DELETE, which old readers need. Source:
+paimon-format.md section 7.2 (Paimon ``ManifestFileMerger``), with one change: see ``_newest_tier``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +27,8 @@ class MergeLimits:
     def is_small(self, manifest: ManifestFileMeta) -> bool:
         """Whether the manifest is worth merging.
 
-        Half the target, because outputs are cut by an estimate and one of 7.9 MB must not be rewritten with every commit.
+        Half the target, because outputs are cut by an estimate and one of 7.9 MB must not be rewritten with every
+        commit.
         """
         return manifest.size_bytes < self.target_bytes // 2
 
@@ -71,8 +72,9 @@ def plan_merge(manifests: Sequence[ManifestFileMeta], limits: MergeLimits) -> Me
 def _newest_tier(sizes: Sequence[int]) -> int:
     """Index of the first manifest to merge, at least two from the end.
 
-    Paimon merges the whole tail every time, so that a manifest of 7 MB is rewritten with every thirtieth commit. Taking only
-    as many older ones as the newer ones outweigh rewrites each entry a logarithmic number of times: commits stay even.
+    Paimon merges the whole tail every time, so that a manifest of 7 MB is rewritten with every thirtieth commit. Taking
+    only as many older ones as the newer ones outweigh rewrites each entry a logarithmic number of times: commits stay
+    even.
     """
     first = len(sizes) - 1
     taken_bytes = sizes[first]

@@ -1,6 +1,6 @@
 """ORC data files, through Arrow's ORC library.
 
-It reads timestamps as nanoseconds in 64 bits, from 1677 to 2262, and complains outside; so what is outside is not written.
+It reads timestamps as nanoseconds in 64 bits, from 1677 to 2262, and complains outside; so none outside is written.
 Source: Paimon OrcTypeUtil; TIME is an INT of milliseconds there.
 """
 

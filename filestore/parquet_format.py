@@ -1,12 +1,13 @@
-"""Parquet data files: written for speed without losing readers, read in every form that other Paimon writers leave behind.
+"""Parquet data files: written for speed without losing readers, read in every form that other writers leave behind.
 
-DELTA_BINARY_PACKED stands on integer keys, sequence numbers and timestamps: one sixth less time to write, one fifth less to
-read. Java Paimon reads it since 1.0, Spark and Arrow always did; Java 0.8 and 0.9 fail with an error (never with wrong values).
+DELTA_BINARY_PACKED stands on integer keys, sequence numbers and timestamps: one sixth less time to write, one fifth
+less to read. Java Paimon reads it since 1.0, as do Spark and Arrow; Java 0.8 and 0.9 fail with an error.
 Strings stay PLAIN: no other encoding of theirs was proved with the Java readers.
 Source: Paimon ParquetSchemaConverter, paimon-format.md 6.2 and 10.2.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from filestore.file_layout import file_schema
 from filestore.statistics import (
     FLOAT_ROOTS,
     ColumnRange,
-    column_range,
+    RangeCollector,
     has_order,
     holds_nan,
     merge_ranges,
@@ -37,7 +38,7 @@ _CODECS: Final = frozenset({"zstd", "snappy", "gzip", "lz4", "brotli", "none"})
 _CODEC_SYNONYMS: Final = {"uncompressed": "none", "null": "none", "": "none"}
 _EXACT: Final = Context(prec=80)
 
-type KeepRows = Callable[[Mapping[str, ColumnRange], int], bool]
+KeepRows = Callable[[Mapping[str, ColumnRange], int], bool]
 """Whether a group of rows with these ranges may hold a row that is wanted."""
 
 
@@ -68,11 +69,13 @@ class ParquetFileWriter:
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._float_columns = [f.name for f in fields if f.type.root in FLOAT_ROOTS and f.name not in shared]
+        self._nulls_of_floats = dict.fromkeys(self._float_columns, 0)
         self._with_nan: set[str] = set()
 
     def write(self, rows: pa.Table) -> None:
         """Append rows of the file's columns, in file order and of their Arrow types."""
         for name in self._float_columns:
+            self._nulls_of_floats[name] += rows.column(name).null_count
             if name not in self._with_nan and holds_nan(rows.column(name)):
                 self._with_nan.add(name)
         self._pending.append(rows)
@@ -87,7 +90,7 @@ class ParquetFileWriter:
     def close(self) -> dict[str, ColumnRange]:
         """Finish the file, but leave the sink open. Ranges of the columns that are not shared."""
         self._flush(keep_partial=False)
-        writer = self._open(self._schema.empty_table())
+        writer = self._writer or self._open(self._schema.empty_table())
         writer.close()
         return self._ranges(writer.writer.metadata)
 
@@ -103,11 +106,10 @@ class ParquetFileWriter:
         self._pending, self._pending_rows = ([rest] if rest.num_rows else []), rest.num_rows
 
     def _open(self, rows: pa.Table) -> pq.ParquetWriter:
+        """The writer, made when the first rows are there to choose encodings by."""
         if self._writer is None:
             dictionary = self._dictionary_columns(rows)
-            delta = {
-                name: "DELTA_BINARY_PACKED" for name in self._delta_columns() if name not in dictionary
-            }
+            delta = {name: "DELTA_BINARY_PACKED" for name in self._delta_columns() if name not in dictionary}
             self._writer = pq.ParquetWriter(
                 self._sink,
                 self._schema,
@@ -121,7 +123,7 @@ class ParquetFileWriter:
         return self._writer
 
     def _dictionary_columns(self, rows: pa.Table) -> list[str]:
-        """Leaf columns of which a spread-out sample has few distinct values: sorted rows would fool a sample of the first."""
+        """Leaf columns of which a spread-out sample has few distinct values; the first sorted rows would lie."""
         if rows.num_rows == 0:
             return []
         step = max(rows.num_rows // SAMPLE_ROWS, 1)
@@ -145,30 +147,23 @@ class ParquetFileWriter:
     def _ranges(self, metadata: pq.FileMetaData) -> dict[str, ColumnRange]:
         fields = [field for field in self._fields if field.name not in self._shared]
         by_group = _ranges_by_group(metadata, fields, range(metadata.num_row_groups))
-        result: dict[str, ColumnRange] = {}
+        # Footers leave NaN out of the bounds; Paimon's rule is to have no bounds then.
+        result = {name: ColumnRange(null_count=self._nulls_of_floats[name]) for name in self._with_nan}
         for field in fields:
             parts = [group.get(field.name) for group in by_group]
             known = [part for part in parts if part is not None]
-            if not has_order(field.type) or len(known) < len(parts):
-                continue
-            merged = merge_ranges(known)
-            # Footers leave NaN out of the bounds; Paimon's rule is to have no bounds then.
-            result[field.name] = (
-                ColumnRange(null_count=merged.null_count)
-                if field.name in self._with_nan
-                else ColumnRange(min=merged.min, max=merged.max, null_count=merged.null_count)
-            )
+            if field.name not in result and has_order(field.type) and len(known) == len(parts):
+                result[field.name] = replace(merge_ranges(known), may_hold_nan=False)
         return result
 
 
 def missing_ranges(source: pa.NativeFile, fields: Sequence[DataField]) -> dict[str, ColumnRange]:
     """Ranges of columns whose footers have none (a bound over 4 KB, nested ones), by reading the columns again."""
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
-    parts: dict[str, list[ColumnRange]] = {field.name: [] for field in fields}
-    for batch in file.iter_batches(columns=list(parts), use_threads=False):
-        for field in fields:
-            parts[field.name].append(column_range(batch.column(field.name), field.type))
-    return {name: merge_ranges(ranges) for name, ranges in parts.items()}
+    collector = RangeCollector(fields)
+    for batch in file.iter_batches(columns=[field.name for field in fields], use_threads=False):
+        collector.add(pa.Table.from_batches([batch]))
+    return collector.ranges()
 
 
 def read_parquet(
@@ -179,7 +174,7 @@ def read_parquet(
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The columns that the file has of ``fields``, in file order of rows; memory is bounded by a batch and a page per column.
+    """The columns that the file has of ``fields``, in file order of rows; in memory are a batch and a page per column.
 
     Args:
         source: the file.
@@ -207,12 +202,10 @@ def read_parquet(
 
 
 def _open(source: pa.NativeFile, fields: Sequence[DataField]) -> pq.ParquetFile:
-    # INT96 holds nanoseconds; read as such it only reaches from 1677 to 2262, so that finer units are taken only when declared.
+    # INT96 read as nanoseconds reaches from 1677 to 2262 only, so that is done only for columns declared so fine.
     inner = [kind for field in fields for kind in walk(field.type) if kind.root in TIMESTAMP_ROOTS]
     unit = "ns" if any((kind.precision or 0) > 6 for kind in inner) else "us"
-    return pq.ParquetFile(
-        source, pre_buffer=False, buffer_size=READ_BUFFER_BYTES, coerce_int96_timestamp_unit=unit
-    )
+    return pq.ParquetFile(source, pre_buffer=False, buffer_size=READ_BUFFER_BYTES, coerce_int96_timestamp_unit=unit)
 
 
 def _ranges_by_group(

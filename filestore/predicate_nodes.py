@@ -1,4 +1,4 @@
-"""What a filter is once it is understood: values that compare columns with internal values, in SQL's three-valued logic.
+"""What a filter is once it is understood: comparisons of columns with internal values, in SQL's three-valued logic.
 
 Every comparison is unknown where its column is null; a row passes a filter only when the whole of it is true.
 """
@@ -6,11 +6,11 @@ Every comparison is unknown where its column is null; a row passes a filter only
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 
-class CompareOp(str, Enum):
+class CompareOp(StrEnum):
     """A comparison. Floats compare as in Spark: NaN equals itself and is greater than every number, -0.0 equals 0.0."""
 
     EQ = "="

@@ -6,13 +6,13 @@ sqlglot makes the tree; this module allows what has an exact meaning on one tabl
 import difflib
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from filestore.datatypes import TEXT_ROOTS, DataField, DataType
 from filestore.literals import (
@@ -59,8 +59,8 @@ ColumnRef = tuple[str, tuple[str, ...], DataType]
 def parse_filter(text: str, schema: TableSchema) -> Predicate:
     """The filter that a WHERE clause of this text would be: comparisons of columns with literals, and their logic.
 
-    Raises: InvalidInputError that shows the place: bad syntax, unknown column, a literal that its column cannot be compared
-        with, or SQL that is more than a filter.
+    Raises: InvalidInputError that shows the place: bad syntax, unknown column, a literal that its column cannot be
+        compared with, or SQL that is more than a filter.
     """
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
@@ -85,7 +85,7 @@ class _FilterReader:
     def read(self, node: exp.Expr) -> Predicate:
         reader = _READERS.get(type(node))
         if reader is None:
-            self._fail(
+            raise self._error(
                 "filters cannot use this",
                 node,
                 f"sql={node.sql(dialect='spark')!r} expected='comparisons of columns with literals, AND OR NOT'",
@@ -94,7 +94,7 @@ class _FilterReader:
 
     def read_logic(self, node: exp.Expr) -> Predicate:
         make = And if isinstance(node, exp.And) else Or
-        return make(parts=(self.read(node.this), self.read(node.expression)))
+        return make(parts=tuple(self.read(part) for part in node.flatten()))
 
     def read_not(self, node: exp.Expr) -> Predicate:
         return Not(part=self.read(node.this))
@@ -138,11 +138,11 @@ class _FilterReader:
             name, path, _ = self._column(node.this.unnest())
             given = Not(part=IsNull(column=name, path=path))
             return And(parts=(given, inner if right.this else Not(part=inner)))
-        self._fail("filters cannot use this IS", node, f"sql={node.sql(dialect='spark')!r} expected='a column'")
+        raise self._error("filters cannot use this IS", node, f"sql={node.sql(dialect='spark')!r} expected='a column'")
 
     def read_in(self, node: exp.Expr) -> Predicate:
         if node.args.get("query") or not node.expressions:
-            self._fail("filters cannot hold subqueries", node, "expected='a list of literals'")
+            raise self._error("filters cannot hold subqueries", node, "expected='a list of literals'")
         name, path, data_type = self._column(node.this.unnest())
         literals = [self._literal(item.unnest()) for item in node.expressions]
         return self._typed(node, lambda: is_in(name, path, data_type, literals))
@@ -152,7 +152,7 @@ class _FilterReader:
         low, high = self._literal(node.args["low"].unnest()), self._literal(node.args["high"].unnest())
         bounds = [(CompareOp.GE, low), (CompareOp.LE, high)]
         if node.args.get("symmetric"):
-            self._fail("filters cannot use BETWEEN SYMMETRIC", node, "")
+            raise self._error("filters cannot use BETWEEN SYMMETRIC", node, "")
         return And(parts=tuple(self._compare(node, reference, op, literal) for op, literal in bounds))
 
     def read_like(self, node: exp.Expr) -> Predicate:
@@ -160,11 +160,11 @@ class _FilterReader:
         if isinstance(node, exp.Escape):
             escape, node = self._escape(node), node.this
         if not isinstance(node, exp.Like):
-            self._fail("ESCAPE goes with LIKE only", node, "")
+            raise self._error("ESCAPE goes with LIKE only", node, "")
         name, path, data_type = self._column(node.this.unnest())
         pattern = self._literal(node.expression.unnest())
         if data_type.root not in TEXT_ROOTS or not (pattern is None or isinstance(pattern, str)):
-            self._fail("LIKE compares a text column with a text", node, f"column={name} type={data_type}")
+            raise self._error("LIKE compares a text column with a text", node, f"column={name} type={data_type}")
         matched: Predicate = Constant(outcome=None)
         if pattern is not None:
             matched = self._like(node, (name, path, data_type), pattern, escape)
@@ -174,18 +174,18 @@ class _FilterReader:
     def _escape(self, node: exp.Expr) -> str:
         escape = self._literal(node.expression)
         if not isinstance(escape, str) or len(escape) != 1 or escape in "%_":
-            self._fail("ESCAPE takes one character that is not a wildcard", node, f"escape={escape!r}")
+            raise self._error("ESCAPE takes one character that is not a wildcard", node, f"escape={escape!r}")
         return escape
 
     def _like(self, node: exp.Expr, reference: ColumnRef, pattern: str, escape: str) -> Predicate:
         name, path, _ = reference
-        parts: list[str] = []  # literal characters, and "%" or "_" as None-free markers behind a NUL
+        parts: list[str] = []  # literal characters; wildcards are marked by a NUL in front
         characters = iter(pattern)
         for character in characters:
             if character == escape:
                 escaped = next(characters, "")
                 if escaped not in ("%", "_", escape):
-                    self._fail("ESCAPE must stand before a wildcard or itself", node, f"pattern={pattern!r}")
+                    raise self._error("ESCAPE must stand before a wildcard or itself", node, f"pattern={pattern!r}")
                 parts.append(escaped)
             else:
                 parts.append(f"\0{character}" if character in "%_" else character)
@@ -212,7 +212,7 @@ class _FilterReader:
         if left is None or right is None:
             return Constant(outcome=None)
         if type(left) is not type(right):
-            self._fail("literals of two kinds are compared", node, "expected='a column and a literal'")
+            raise self._error("literals of two kinds are compared", node, "expected='a column and a literal'")
         outcomes = {"=": left == right, "<": left < right, ">": left > right}
         equal, less, greater = outcomes["="], outcomes["<"], outcomes[">"]
         chosen = {
@@ -233,14 +233,14 @@ class _FilterReader:
     def _column(self, node: exp.Expr) -> ColumnRef:
         """Column name, path inside it and type of what the path leads to."""
         if not isinstance(node, exp.Column | exp.Dot):
-            self._fail("a column was expected", node, f"sql={node.sql(dialect='spark')!r}")
+            raise self._error("a column was expected", node, f"sql={node.sql(dialect='spark')!r}")
         identifiers = list(node.parts)
         field = self._resolve(identifiers[0], self._fields, "column")
         path: list[str] = []
         inner = field
         for identifier in identifiers[1:]:
             if inner.type.root != "ROW":
-                self._fail("only ROW columns have fields", identifier, f"column={inner.name} type={inner.type}")
+                raise self._error("only ROW columns have fields", identifier, f"column={inner.name} type={inner.type}")
             inner = self._resolve(identifier, inner.type.fields, "field")
             path.append(inner.name)
         return field.name, tuple(path), inner.type
@@ -254,9 +254,9 @@ class _FilterReader:
             return alike[0]
         names = [field.name for field in fields]
         if alike:
-            self._fail(f"{what} name fits several in another case", identifier, f"{what}={name} columns={names}")
+            raise self._error(f"{what} name fits several in another case", identifier, f"{what}={name} columns={names}")
         guesses = difflib.get_close_matches(name, names, n=3) or sorted(names)[:10]
-        self._fail(f"unknown {what}", identifier, f"{what}={name} did_you_mean={guesses}")
+        raise self._error(f"unknown {what}", identifier, f"{what}={name} did_you_mean={guesses}")
 
     # ---- literals
 
@@ -279,7 +279,7 @@ class _FilterReader:
             return self._adjacent_texts(node)
         if isinstance(node, exp.Cast):
             return self._cast(node)
-        self._fail(
+        raise self._error(
             "a column is compared with something that is no literal", node, f"sql={node.sql(dialect='spark')!r}"
         )
 
@@ -287,10 +287,10 @@ class _FilterReader:
         """``'it''s'``: without a gap the two quotes are one of the text (Spark 4); with a gap the texts are joined."""
         parts = node.expressions
         if not all(isinstance(part, exp.Literal) and part.is_string for part in parts):
-            self._fail("a column is compared with something that is no literal", node, "expected='a text'")
+            raise self._error("a column is compared with something that is no literal", node, "expected='a text'")
         tokens = [token for token in Spark().tokenize(self._text) if token.token_type == TokenType.STRING]
         first = next(index for index, token in enumerate(tokens) if token.start == parts[0].meta.get("start"))
-        text = parts[0].name
+        text = str(parts[0].name)
         for before, token, part in zip(tokens[first:], tokens[first + 1 :], parts[1:], strict=False):
             text += ("'" if token.start == before.end + 1 else "") + part.name
         return text
@@ -299,7 +299,7 @@ class _FilterReader:
         """``DATE '…'``, ``TIMESTAMP '…'``, ``CAST(literal AS type)``, ``10L``, ``1.5BD``."""
         inner = node.this.unnest()
         if self._is_column(inner):
-            self._fail("a column cannot be cast in a filter", node, "fix='cast the literal instead'")
+            raise self._error("a column cannot be cast in a filter", node, "fix='cast the literal instead'")
         literal = self._literal(inner)
         target = node.to.this
         try:
@@ -320,12 +320,12 @@ class _FilterReader:
             return literal
         if target is exp.DType.BINARY and isinstance(literal, str):
             return literal.encode()
-        self._fail("literal cannot be cast in a filter", node, f"sql={node.sql(dialect='spark')!r}")
+        raise self._error("literal cannot be cast in a filter", node, f"sql={node.sql(dialect='spark')!r}")
 
     # ---- complaints
 
-    def _fail(self, fact: str, node: exp.Expr, details: str) -> NoReturn:
-        raise InvalidInputError(f"{fact}: {details} filter={self._marked(node)}".replace(":  ", ": "))
+    def _error(self, fact: str, node: exp.Expr, details: str) -> InvalidInputError:
+        return InvalidInputError(f"{fact}: {details} filter={self._marked(node)}".replace(":  ", ": "))
 
     def _marked(self, node: exp.Expr) -> str:
         """The filter with ``>>>`` and ``<<<`` around what the node covers, as far as sqlglot knows."""

@@ -65,7 +65,9 @@ class Pruner:
     def _part(self, names: Sequence[str]) -> Predicate | None:
         if self._predicate is None:
             return None
-        return and_all([each for each in conjuncts(self._predicate) if columns_of(each) and columns_of(each) <= {*names}])
+        return and_all(
+            [each for each in conjuncts(self._predicate) if columns_of(each) and columns_of(each) <= {*names}]
+        )
 
     def _in_words_of_now(self, file: DataFileMeta, ranges: Ranges) -> Ranges:
         """Ranges by today's column names; a column whose type has changed since is unknown."""
@@ -95,9 +97,7 @@ class Pruner:
             return None
         types = [schema.field(name).type for name in schema.bucket_keys]
         rows = list(product(*choices))
-        columns = [
-            pa.array([row[index] for row in rows], type=arrow_type(each)) for index, each in enumerate(types)
-        ]
+        columns = [pa.array([row[index] for row in rows], type=arrow_type(each)) for index, each in enumerate(types)]
         return frozenset(
             bucket_ids(columns, types, total_buckets, function=self._table.options.bucket_function).tolist()
         )

@@ -61,7 +61,8 @@ def row_kinds_of_column(column: pa.Array, name: str) -> pa.Array:
     if found.null_count:
         row = _first(pc.is_null(found))
         raise InvalidInputError(
-            f"not a row kind: column={name} row={row} value={_shown(column[row])} fix='use one of {symbols.to_pylist()}'"
+            f"not a row kind: column={name} row={row} value={_shown(column[row])} "
+            f"fix='use one of {symbols.to_pylist()}'"
         )
     return found
 
@@ -88,7 +89,8 @@ def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField) -> pa.Arr
     if index < 0:
         if not field.type.nullable and rows.num_rows:
             raise InvalidInputError(
-                f"a NOT NULL column is missing: column={field.name} type={field.type} fix='give it a value in every row'"
+                f"a NOT NULL column is missing: column={field.name} type={field.type} "
+                "fix='give it a value in every row'"
             )
         return pa.nulls(rows.num_rows, wanted)
     column = rows.column(index)
@@ -104,9 +106,7 @@ def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField) -> pa.Arr
 def _cast(column: pa.Array, wanted: pa.DataType, field: DataField) -> pa.Array:
     given = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not _is_lossless_kind(given, wanted):
-        raise InvalidInputError(
-            f"a column has another type: column={field.name} given={given} wanted={wanted} fix='cast it to {field.type}'"
-        )
+        raise InvalidInputError(_other_type(field, given, wanted))
     try:
         decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         return decoded.cast(wanted)
@@ -116,9 +116,11 @@ def _cast(column: pa.Array, wanted: pa.DataType, field: DataField) -> pa.Array:
             "fix='round or cast the values'"
         ) from error
     except pa.ArrowNotImplementedError as error:
-        raise InvalidInputError(
-            f"a column has another type: column={field.name} given={given} wanted={wanted} fix='cast it to {field.type}'"
-        ) from error
+        raise InvalidInputError(_other_type(field, given, wanted)) from error
+
+
+def _other_type(field: DataField, given: pa.DataType, wanted: pa.DataType) -> str:
+    return f"a column has another type: column={field.name} given={given} wanted={wanted} fix='cast it to {field.type}'"
 
 
 def _is_lossless_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -183,7 +185,9 @@ def _check_digits(column: pa.Array, data_type: DataType, name: str) -> None:
         return
     widest = pa.decimal128(_MOST_DIGITS, scale)
     bound = pa.scalar(Decimal(10) ** (digits - scale), widest)
-    _refuse(column, pc.greater_equal(pc.abs(column.cast(widest)), bound), data_type, name, "a value has too many digits")
+    _refuse(
+        column, pc.greater_equal(pc.abs(column.cast(widest)), bound), data_type, name, "a value has too many digits"
+    )
 
 
 def _refuse(column: pa.Array, bad: pa.Array, data_type: DataType, name: str, fact: str) -> None:

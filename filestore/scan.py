@@ -1,8 +1,8 @@
 """From a snapshot and a filter to splits: the pieces that tasks read independently of each other.
 
-Whoever reads a split of a filtered plan must apply the filter to its rows: pruning leaves out whole files whose keys cannot match,
-also those that hold newer versions of rows that do not match.
-Source: paimon-format.md sections 6.4 and 13; FL-178 to FL-182, FL-80.
+Whoever reads a split of a filtered plan must apply the filter to its rows: pruning leaves out whole files whose keys
+cannot match, also those that hold newer versions of rows that do not match. Source: paimon-format.md sections 6.4 and
+13; FL-178 to FL-182, FL-80.
 """
 
 from collections import defaultdict
@@ -66,7 +66,9 @@ class TableScan:
             snapshot,
             keep_ranges=pruner.keep_ranges,
             keep_partition=lambda each: (partitions is None or each in partitions) and pruner.keep_partition(each),
-            keep_bucket=lambda bucket, total: (buckets is None or bucket in buckets) and pruner.keep_bucket(bucket, total),
+            keep_bucket=lambda bucket, total: (
+                (buckets is None or bucket in buckets) and pruner.keep_bucket(bucket, total)
+            ),
             bucket_span=(min(buckets), max(buckets)) if buckets else None,
             min_level=1 if self._skips_level0 else 0,
         )
@@ -113,7 +115,6 @@ class TableScan:
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
         return pack_plain((file for file in ordered if pruner.keep_by_value(file)), limits)
 
-
     def _deletion_indexes(self, snapshot: Snapshot) -> Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]:
         indexes: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
         if snapshot.index_manifest is not None:
@@ -123,9 +124,7 @@ class TableScan:
         return indexes
 
 
-def _only_of(
-    files: Sequence[DataFileMeta], indexes: Iterable[IndexManifestEntry]
-) -> tuple[IndexManifestEntry, ...]:
+def _only_of(files: Sequence[DataFileMeta], indexes: Iterable[IndexManifestEntry]) -> tuple[IndexManifestEntry, ...]:
     """The index entries with the deletion vectors of these files only."""
     names = {file.file_name for file in files}
     found = []

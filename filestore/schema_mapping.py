@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from filestore.casts import cast_array, keeps_order
 from filestore.datatypes import NESTED_ROOTS, DataField, DataType, arrow_field, arrow_type
 from filestore.file_layout import map_parts
-from filestore.statistics import UNKNOWN, ColumnRange
+from filestore.statistics import ColumnRange
 from filestore.table_schema import TableSchema
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -43,7 +43,7 @@ class SchemaMapping:
         """Rows of the file as rows of the read schema.
 
         Args:
-            rows: any of ``file_fields``, by name; a missing one is null. Types may be any that hold the declared values.
+            rows: any of ``file_fields``, by name; a missing one is null. Of any type that can hold its values.
 
         Raises:
             CorruptDataError: a stored value is outside its declared type.
@@ -53,6 +53,21 @@ class SchemaMapping:
         if not arrays:
             return rows.select([])
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+    def ranges(self, ranges: Mapping[str, ColumnRange], row_count: int) -> Mapping[str, ColumnRange]:
+        """Ranges by the file's names as ranges by the names that are read.
+
+        A column that the file is too old for is all null; one whose cast may change the order is left out.
+        """
+        mapped: dict[str, ColumnRange] = {}
+        for column in self.columns:
+            if column.source is None:
+                mapped[column.target.name] = ColumnRange(null_count=row_count)
+            elif column.source.name in ranges and (
+                column.is_same or keeps_order(column.source.type, column.target.type)
+            ):
+                mapped[column.target.name] = ranges[column.source.name]
+        return mapped
 
 
 def map_schema(file_fields: Sequence[DataField], read_fields: Sequence[DataField]) -> SchemaMapping:
@@ -69,22 +84,8 @@ def _column(source: DataField | None, target: DataField) -> ColumnMapping:
 def map_ranges(
     ranges: Mapping[str, ColumnRange], file_schema: TableSchema, read_schema: TableSchema, row_count: int
 ) -> Mapping[str, ColumnRange]:
-    """Statistics of a file, by the names and in the types of the read schema.
-
-    A column that the file is too old for is all null; one whose cast may change the order has no bounds.
-    """
-    by_id = {field.id: field for field in file_schema.fields}
-    mapped: dict[str, ColumnRange] = {}
-    for field in read_schema.fields:
-        source = by_id.get(field.id)
-        if source is None:
-            mapped[field.name] = ColumnRange(null_count=row_count)
-        elif source.name in ranges:
-            part = ranges[source.name]
-            keeps = _same(source.type, field.type) or keeps_order(source.type, field.type)
-            # A cast may make nulls of values (a DECIMAL that does not fit), so the count goes with the bounds.
-            mapped[field.name] = part if keeps else UNKNOWN
-    return mapped
+    """Statistics of a file, by the names and in the types of the read schema; see ``SchemaMapping.ranges``."""
+    return map_schema(file_schema.fields, read_schema.fields).ranges(ranges, row_count)
 
 
 def _same(source: DataType, target: DataType) -> bool:
@@ -112,7 +113,11 @@ def _mapped(rows: pa.RecordBatch, column: ColumnMapping) -> pa.Array:
     if column.is_same and array.type == target:
         return array
     declared = conform(array, column.source.type, column.source.name)
-    return declared if column.is_same and declared.type == target else _evolve(declared, column.source.type, column.target.type)
+    return (
+        declared
+        if column.is_same and declared.type == target
+        else _evolve(declared, column.source.type, column.target.type)
+    )
 
 
 def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
@@ -127,10 +132,13 @@ def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
             # Finer clocks of other writers (nanoseconds, INT96) are cut to the declared one; a zone is only a name.
             return pc.cast(array, target, safe=not _is_finer(array.type, target))
-        return pc.cast(array, target) if data_type.root not in NESTED_ROOTS else _conform_nested(array, data_type, column)
+        return (
+            pc.cast(array, target) if data_type.root not in NESTED_ROOTS else _conform_nested(array, data_type, column)
+        )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CorruptDataError(
-            f"column holds what its type cannot be: column={column} type={data_type} stored_type={array.type} error={error}"
+            f"column holds what its type cannot be: column={column} type={data_type} stored_type={array.type} "
+            f"error={error}"
         ) from error
 
 
@@ -156,7 +164,10 @@ def _conform_nested(array: pa.Array, data_type: DataType, column: str) -> pa.Arr
         return _list(array, conform(array.values, data_type.element, f"{column}.element"), arrow_type(data_type))
     key, value = map_parts(data_type)
     return _map(
-        array, conform(array.keys, key, f"{column}.key"), conform(array.items, value, f"{column}.value"), arrow_type(data_type)
+        array,
+        conform(array.keys, key, f"{column}.key"),
+        conform(array.items, value, f"{column}.value"),
+        arrow_type(data_type),
     )
 
 
@@ -169,7 +180,11 @@ def _evolve(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         inner = []
         for field in target.fields:
             index, old = by_id.get(field.id, (-1, field.type))
-            inner.append(pa.nulls(len(array), arrow_type(field.type)) if index < 0 else _evolve(array.field(index), old, field.type))
+            inner.append(
+                pa.nulls(len(array), arrow_type(field.type))
+                if index < 0
+                else _evolve(array.field(index), old, field.type)
+            )
         return _struct(array, inner, arrow_type(target))
     if source.root == target.root == "ARRAY" and source.element is not None and target.element is not None:
         return _list(array, _evolve(array.values, source.element, target.element), arrow_type(target))

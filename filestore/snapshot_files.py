@@ -34,7 +34,10 @@ def delta_entries(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
 
 
 def changes_since(table: TableStore, base_id: int, latest: Snapshot) -> dict[int, list[ManifestEntry]] | None:
-    """What the commits after ``base_id`` up to ``latest`` changed, by snapshot id; None when some of them have expired."""
+    """What the commits after ``base_id`` up to ``latest`` changed, by snapshot id.
+
+    None when some of them have expired.
+    """
     changes: dict[int, list[ManifestEntry]] = {}
     if base_id > latest.id:  # the history was rolled back behind the base
         return None
@@ -62,7 +65,8 @@ def live_files(
     Args:
         table: whose.
         snapshot: None has no files.
-        keep_ranges: False when no partition within these value ranges (by column name) is wanted; skips whole manifests.
+        keep_ranges: False when no partition within these value ranges (by column name) is wanted; skips whole
+            manifests.
         keep_partition: False when this partition (its bytes) is not wanted; asked once per partition.
         keep_bucket: False when this (bucket, total buckets) is not wanted.
         bucket_span: lowest and highest wanted bucket, when only one span is.
@@ -97,7 +101,9 @@ def live_files_of_partitions(
     names = table.schema.partition_keys
 
     def keep_ranges(ranges: Ranges) -> bool:
-        return any(all(_within(value, ranges.get(name)) for name, value in zip(names, each, strict=True)) for each in values)
+        return any(
+            all(_within(value, ranges.get(name)) for name, value in zip(names, each, strict=True)) for each in values
+        )
 
     return live_files(table, snapshot, keep_ranges=keep_ranges, keep_partition=frozenset(partitions).__contains__)
 

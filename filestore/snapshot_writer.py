@@ -33,7 +33,9 @@ def entries_of(messages: Sequence[CommitMessage], replaced: Iterable[ManifestEnt
     """The manifest entries of a commit, deletes first: other readers fold entries in order."""
     entries = [replace(entry, kind=EntryKind.DELETE) for entry in replaced]
     entries += [_entry(each, EntryKind.DELETE, file) for each in messages for file in each.compact_before]
-    entries += [_entry(each, EntryKind.ADD, file) for each in messages for file in (*each.compact_after, *each.new_files)]
+    entries += [
+        _entry(each, EntryKind.ADD, file) for each in messages for file in (*each.compact_after, *each.new_files)
+    ]
     return entries
 
 
@@ -99,7 +101,9 @@ def write_snapshot(
         next_row_id=latest.next_row_id if latest else None,
         uuid=table.names.uuid(),
     )
-    return WrittenSnapshot(snapshot=snapshot, new_files=(*base.new_files, *changes.new_files, *changelog_list.new_files))
+    return WrittenSnapshot(
+        snapshot=snapshot, new_files=(*base.new_files, *changes.new_files, *changelog_list.new_files)
+    )
 
 
 _NO_LIST = _List(name=None, size_bytes=None, new_files=())
@@ -141,7 +145,8 @@ def _write_list(table: TableStore, manifests: Sequence[ManifestFileMeta], new_ma
 def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Committable) -> Mapping[int, int]:
     """The newest log offsets that a snapshot carries.
 
-    Other engines drop them. Without the walk back a commit to one bucket would make the offsets of all others disappear.
+    Other engines drop them. Without the walk back a commit to one bucket would make the offsets of all others
+    disappear.
     """
     if latest is None or latest.log_offsets or not (committable.log_offsets or table.options.log_system != "none"):
         return latest.log_offsets if latest else {}

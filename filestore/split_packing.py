@@ -40,8 +40,9 @@ def pack_sorted(
 ) -> list[Pack]:
     """Splits of one bucket of a table with a key.
 
-    A key is in one section only, so sections are read apart. Where no other file overlaps a section, it needs no merging unless a
-    file holds deletes; what is little is merged along with the rest, because a split costs more than a merge.
+    A key is in one section only, so sections are read apart. Where no other file overlaps a section, it needs no
+    merging unless a file holds deletes; what is little is merged along with the rest, because a split costs more than a
+    merge.
 
     Args:
         files: of one bucket, in any order.

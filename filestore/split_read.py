@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from filestore.data_files import read_data_file
 from filestore.data_split import DataSplit
@@ -107,20 +108,20 @@ def read_split(
     if with_system:
         fields += [SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
     schema = pa.schema(fields)
-    rows = _merged_rows(table, split, names, predicate) if split.needs_merge else _raw_rows(
-        table, split, names, predicate, with_system=with_system
-    )
+    if split.needs_merge:
+        rows = _merged_rows(table, split, names, predicate)
+    else:
+        rows = _raw_rows(table, split, names, predicate, with_system=with_system)
     for batch in rows:
-        found = batch if predicate is None else batch.filter(filter_mask(predicate, batch))
-        if found.num_rows:
-            yield pa.RecordBatch.from_arrays([found.column(field.name) for field in schema], schema=schema)
+        if batch.num_rows:
+            yield pa.RecordBatch.from_arrays([batch.column(field.name) for field in schema], schema=schema)
 
 
 def _raw_rows(
     table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None, *, with_system: bool
 ) -> Iterator[pa.RecordBatch]:
     files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
-    columns = _in_order(table, {*names, *_filter_columns(predicate)})
+    columns = _in_order(table, {*names, *_columns_of(predicate)})
     deleted = read_deletion_vectors(table.io, table.paths, split.deletion_vectors) if split.deletion_vectors else {}
     for file in split.files:
         positions = deleted.get(file.file_name)
@@ -128,10 +129,12 @@ def _raw_rows(
             yield from files.read(file, columns, with_system=with_system, filter=predicate)
             continue
         # Positions count the rows of the file: no filter may come before them.
-        yield from _without(files.read(file, columns, with_system=with_system), positions)
+        for batch in _without(files.read(file, columns, with_system=with_system), positions):
+            yield _matching(batch, predicate)
 
 
-def _without(batches: Iterable[pa.RecordBatch], positions: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Iterator[pa.RecordBatch]:
+def _without(batches: Iterable[pa.RecordBatch], positions: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Leave out the rows at these places of the file."""
     start = 0
     for batch in batches:
         inside = positions[(positions >= start) & (positions < start + batch.num_rows)]
@@ -145,11 +148,12 @@ def _merged_rows(
     table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
-    columns = _in_order(table, columns_to_merge(table.schema, table.options, {*names, *_filter_columns(predicate)}))
+    columns = _in_order(table, columns_to_merge(table.schema, table.options, {*names, *_columns_of(predicate)}))
     by_key = _on_key_only(table, predicate)
     for runs in files.sections():
         for merged in files.merged(runs, columns, drop_deletes=True, filter=by_key):
-            yield from merged.to_batches()
+            for batch in merged.to_batches():
+                yield _matching(batch, predicate)
 
 
 def _on_key_only(table: TableStore, predicate: Predicate | None) -> Predicate | None:
@@ -159,7 +163,11 @@ def _on_key_only(table: TableStore, predicate: Predicate | None) -> Predicate | 
     return and_all([each for each in parts if columns_of(each) and columns_of(each) <= keys])
 
 
-def _filter_columns(predicate: Predicate | None) -> frozenset[str]:
+def _matching(batch: pa.RecordBatch, predicate: Predicate | None) -> pa.RecordBatch:
+    return batch if predicate is None else batch.filter(filter_mask(predicate, batch))
+
+
+def _columns_of(predicate: Predicate | None) -> frozenset[str]:
     return frozenset() if predicate is None else columns_of(predicate)
 
 

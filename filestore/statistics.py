@@ -1,7 +1,8 @@
 """The smallest and the largest value of columns: gathered while writing, kept in manifests, asked when pruning.
 
-A range bounds its values, it need not be tight: a truncated maximum is larger than any value. Python's order of internal values
-is the order of the files, except for floats, where Spark's is meant: NaN is greater than everything and -0.0 equals 0.0.
+A range bounds its values, it need not be tight: a cut maximum is larger than any value. Python's order of internal
+values is the order of the files, except for floats, where Spark's is meant: NaN is greater than everything and -0.0
+equals 0.0.
 Source: Paimon SimpleStats, SimpleStatsConverter, TruncateSimpleColStatsCollector.
 """
 
@@ -167,6 +168,32 @@ def stats_of_columns(ranges: Sequence[ColumnRange | None], types: Sequence[DataT
     )
 
 
+def value_stats(
+    ranges: Mapping[str, ColumnRange], fields: Sequence[DataField], modes: Mapping[str, str]
+) -> tuple[SimpleStats, tuple[str, ...] | None]:
+    """Statistics of a file's value columns, as far as the mode of each column keeps them, and the columns they are of.
+
+    None for the columns means all: the only form that Java up to 0.9 understands, so it is taken whenever all are kept.
+    """
+    kept: dict[str, ColumnRange] = {}
+    for field in fields:
+        part = keep_range(ranges.get(field.name, UNKNOWN), field.type, modes[field.name])
+        if part is not None:
+            kept[field.name] = part
+    if not kept:
+        return EMPTY_STATS, ()
+    types = [field.type for field in fields if field.name in kept]
+    return stats_of_columns(list(kept.values()), types), None if len(kept) == len(fields) else tuple(kept)
+
+
+def key_stats(ranges: Mapping[str, ColumnRange], keys: Sequence[DataField]) -> SimpleStats:
+    """Statistics of a file's key columns; Java needs all of them."""
+    if not keys:
+        return EMPTY_STATS
+    cut = [truncate_range(ranges.get(field.name, UNKNOWN), field.type, KEY_STATS_LENGTH) for field in keys]
+    return stats_of_columns(cut, [field.type for field in keys])
+
+
 def ranges_of(meta: DataFileMeta, schema: TableSchema) -> Mapping[str, ColumnRange]:
     """Value ranges of a data file by column name of ``schema``, which must be the one that it was written with.
 
@@ -193,8 +220,6 @@ def _decode(stats: SimpleStats, fields: Sequence[DataField], meta: DataFileMeta)
             f"columns={len(fields)}"
         )
     return {
-        field.name: ColumnRange(
-            min=low, max=high, null_count=nulls, may_hold_nan=field.type.root in FLOAT_ROOTS
-        )
+        field.name: ColumnRange(min=low, max=high, null_count=nulls, may_hold_nan=field.type.root in FLOAT_ROOTS)
         for field, low, high, nulls in zip(fields, minima, maxima, counts, strict=True)
     }

@@ -1,8 +1,8 @@
 """Publishing a snapshot: the optimistic loop that makes a set of files visible at once, exactly once.
 
-Nothing is locked. A commit writes its manifests, then creates ``snapshot-<n>`` exclusively: the only atomic point. Whoever comes
-second looks at what the first one published, and either follows it or reports a conflict.
-Source: paimon-format.md section 7; FL-72, FL-89 to FL-92, FL-163 to FL-165.
+Nothing is locked. A commit writes its manifests, then creates ``snapshot-<n>`` exclusively: the only atomic point.
+Whoever comes second looks at what the first one published, and either follows it or reports a conflict. Source:
+paimon-format.md section 7; FL-72, FL-89 to FL-92, FL-163 to FL-165.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -56,7 +56,8 @@ class TableCommit:
         Args:
             table: to commit to.
             commit_user: stable for one streaming query (its identifiers rise), fresh for each batch write.
-            history_start: no snapshot up to this id is by this user; saves a fresh user the walk through the whole history.
+            history_start: no snapshot up to this id is by this user; saves a fresh user the walk through the whole
+                history.
         """
         check_writable(table.schema)
         self._table = table
@@ -67,7 +68,8 @@ class TableCommit:
         """Make new files visible. A committed (user, identifier) is not committed again.
 
         Raises:
-            ConflictError: another writer used our sequence numbers, or changed the number of buckets: write the rows again.
+            ConflictError: another writer used our sequence numbers, or changed the number of buckets: write the rows
+                again.
             OutcomeUnknownError: it may be visible: keep every file and call again with the same committable.
             UnavailableError: nothing is visible: call again later.
         """
@@ -206,7 +208,10 @@ class TableCommit:
         delta: Sequence[ManifestEntry],
         replaced: Sequence[ManifestEntry],
     ) -> Snapshot | None:
-        """Return the snapshot that already holds this compaction. Raises: ConflictError when the delta cannot follow."""
+        """Return the snapshot that already holds this compaction.
+
+        Raises: ConflictError when the delta cannot follow.
+        """
         if latest is None:
             return None
         base_id = request.committable.base_snapshot_id
@@ -230,7 +235,7 @@ class TableCommit:
         return None
 
     def _others(self, latest: Snapshot, base_id: int | None, delta: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-        """What others may have numbered: the changes since the base, or all files of our partitions when it is not known."""
+        """What others may have numbered: the changes since the base; without one, all files of our partitions."""
         partitions = {entry.partition for entry in delta if entry.total_buckets > 0}
         if not partitions:
             return []
@@ -244,7 +249,8 @@ class TableCommit:
     ) -> tuple[list[ManifestEntry], Snapshot | None]:
         """The entries that a compaction must fit to, and the snapshot that holds it already.
 
-        The inputs were live in the base snapshot, and nothing else in it overlaps the outputs: so the changes since are enough.
+        The inputs were live in the base snapshot, and nothing else in it overlaps the outputs: so the changes since are
+        enough.
         """
         changes = None if base_id is None else changes_since(self._table, base_id, latest)
         if changes is None:

@@ -103,7 +103,9 @@ class TableStore:
 
     def file_path(self, partition: bytes, bucket: int, file: DataFileMeta) -> str:
         """Path of a data file."""
-        return file.external_path or f"{self.bucket_dir(partition, bucket)}/{file.file_name}"
+        if file.external_path is not None:
+            return file.external_path.removeprefix("file:").replace("//", "/", 1)
+        return f"{self.bucket_dir(partition, bucket)}/{file.file_name}"
 
     def arrow_field(self, name: str) -> pa.Field:
         """A column as Arrow sees it. Raises: InvalidInputError with the names there are."""

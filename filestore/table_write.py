@@ -29,16 +29,20 @@ MaxSequenceNumbers = Mapping[BucketKey, int] | Callable[[bytes, int], int]
 class TableWrite:
     """Writes rows into files that a commit makes visible. Not for use by several threads.
 
-    No other writer may write the same buckets meanwhile: sequence numbers would meet, and the later commit would be refused.
+    No other writer may write the same buckets meanwhile: sequence numbers would meet, and the later commit would be
+    refused.
     """
 
-    def __init__(self, table: TableStore, *, max_sequence_numbers: MaxSequenceNumbers, budget_bytes: int | None = None) -> None:
+    def __init__(
+        self, table: TableStore, *, max_sequence_numbers: MaxSequenceNumbers, budget_bytes: int | None = None
+    ) -> None:
         """Nothing is written yet.
 
         Args:
             table: to write to.
-            max_sequence_numbers: highest sequence number of a bucket by (partition bytes, bucket), from the snapshot that the
-                commit will name as its base; a bucket that is missing has no rows. ``LiveFiles.max_sequence_numbers()`` gives it.
+            max_sequence_numbers: highest sequence number of a bucket by (partition bytes, bucket), from the snapshot
+                that the commit will name as its base; a bucket that is missing has no rows.
+                ``LiveFiles.max_sequence_numbers()`` gives it.
             budget_bytes: memory for rows of all buckets together; None is ``write-buffer-size``.
 
         Raises:
@@ -61,7 +65,8 @@ class TableWrite:
 
         Args:
             rows: columns by name; missing nullable ones are null.
-            kinds: (n,) row kinds as int8 or ``+I -U +U -D``; None: from the column of ``rowkind.field``, else all are inserts.
+            kinds: (n,) row kinds as int8 or ``+I -U +U -D``; None: from the column of ``rowkind.field``, else all are
+                inserts.
 
         Raises:
             InvalidInputError: names the column, the value and what to change; no row was taken.
@@ -87,7 +92,10 @@ class TableWrite:
             writer.flush()
 
     def prepare_commit(self) -> list[CommitMessage]:
-        """Flush, and hand over the files written since the last call; writing may go on. Buckets without files are left out."""
+        """Flush, and hand over the files written since the last call; writing may go on.
+
+        Buckets without files are left out.
+        """
         messages = [writer.prepare_commit() for writer in self._writers.values()]
         return [message for message in messages if not message.is_empty]
 
@@ -178,11 +186,11 @@ class TableWrite:
 def _check_producer(table: TableStore) -> None:
     """A changelog that nobody writes would be missed: only a later compaction may owe it (paimon-format.md 6.6)."""
     producer = table.options.changelog_producer
-    if producer == "none" or (producer in ("lookup", "full-compaction") and table.options.write_only):
+    if producer in ("none", "input") or table.options.write_only:
         return
-    fix = "set changelog-producer=none" + ("" if producer == "input" else ", or write-only=true and compact with Paimon")
     raise InvalidInputError(
-        f"changelog files of this kind cannot be written: table={table.name} changelog-producer={producer} fix='{fix}'"
+        f"changelog files of this kind cannot be written: table={table.name} changelog-producer={producer} "
+        "fix='set changelog-producer to none or input, or write-only=true and compact with Paimon'"
     )
 
 

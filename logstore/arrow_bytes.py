@@ -28,7 +28,9 @@ def value_bytes(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     return offsets - first, data
 
 
-def array_of_bytes(data_type: pa.DataType, offsets: np.ndarray, data: np.ndarray, *, nulls_of: pa.Array | None = None) -> pa.Array:
+def array_of_bytes(
+    data_type: pa.DataType, offsets: np.ndarray, data: np.ndarray, *, nulls_of: pa.Array | None = None
+) -> pa.Array:
     """String or binary column over the given bytes: the inverse of :func:`value_bytes`, with the nulls of another column."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     array = pa.Array.from_buffers(data_type, len(offsets) - 1, buffers)
@@ -38,9 +40,11 @@ def array_of_bytes(data_type: pa.DataType, offsets: np.ndarray, data: np.ndarray
 
 
 def texts_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
-    """String column of the bytes from each start to its end; spans ascend and do not overlap, and hold whole characters."""
-    boundaries = np.append(np.column_stack([starts, ends]).ravel(), data.size).astype(np.int32)  # every second value is a gap
-    spans = pa.Array.from_buffers(pa.string(), 2 * len(starts), [None, pa.py_buffer(boundaries), pa.py_buffer(data)])
+    """Binary column of the bytes from each start to its end; spans ascend and do not overlap."""
+    boundaries = np.append(np.column_stack([starts, ends]).ravel(), data.size).astype(
+        np.int32
+    )  # every second value is a gap
+    spans = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(boundaries), pa.py_buffer(data)])
     return pc.take(spans, pa.array(np.arange(0, 2 * len(starts), 2)))
 
 
@@ -61,7 +65,9 @@ def decimals_of_bytes(values: pa.Array, scale: int) -> pa.Array:
     lengths = np.diff(offsets)
     is_valid = values.is_valid().to_numpy(zero_copy_only=False)
     if np.any(lengths > _DECIMAL_BYTES) or np.any(lengths[is_valid] == 0):
-        raise InvalidInputError(f"an unscaled decimal has 1 to 16 bytes: longest={lengths.max()} shortest={lengths[is_valid].min()}")
+        raise InvalidInputError(
+            f"an unscaled decimal has 1 to 16 bytes: longest={lengths.max()} shortest={lengths[is_valid].min()}"
+        )
     little_endian = np.zeros((len(values), _DECIMAL_BYTES), np.uint8)
     is_negative = is_valid.copy()
     is_negative[is_valid] = data[offsets[:-1][is_valid]] >= 0x80
@@ -71,7 +77,9 @@ def decimals_of_bytes(values: pa.Array, scale: int) -> pa.Array:
     buffers = [None, pa.py_buffer(little_endian)]
     decimals = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), buffers)
     decimals.validate(full=True)
-    return decimals if values.null_count == 0 else pc.if_else(values.is_valid(), decimals, pa.scalar(None, decimals.type))
+    return (
+        decimals if values.null_count == 0 else pc.if_else(values.is_valid(), decimals, pa.scalar(None, decimals.type))
+    )
 
 
 def running_sum(counts: np.ndarray) -> np.ndarray:

@@ -99,21 +99,16 @@ def decode_changes(
         CorruptDataError: a record is not of this format; the message has its index in the batch.
     """
     has_value = values.is_valid().to_numpy(zero_copy_only=False)
-    texts = values if has_value.all() else values.drop_null()
     record_indices = np.flatnonzero(has_value)
+    texts = values if has_value.all() else values.drop_null()
     if log_format == "json":
         decoded = decode_objects(texts, row_reading(schema))
         _refuse_bad(_bad_rows(decoded), record_indices, len(values))
         columns, kinds = decoded.rows.flatten(), np.full(len(texts), RowKind.INSERT, np.int8)
-    elif (bare := _bare_rows(texts)) is not None:
-        row_texts, is_retract = bare
-        decoded = decode_objects(row_texts, row_reading(schema))
-        _refuse_bad(_bad_rows(decoded), record_indices, len(values))
-        columns, kinds = decoded.rows.flatten(), np.where(is_retract, np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
     else:
-        envelopes = read_envelopes(texts, row_reading(schema))
-        _refuse_bad(envelopes.bad, record_indices, len(values))
-        columns, kinds = pick_sides(envelopes, envelopes.kinds == RowKind.DELETE), envelopes.kinds
+        columns, kinds = _read_spelled_as_here(texts, schema) or _read_any_envelopes(
+            texts, schema, record_indices, len(values)
+        )
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     if has_value.all():
         return rows, pa.array(kinds)
@@ -124,16 +119,22 @@ def decode_changes(
     all_kinds = np.full(len(values), RowKind.DELETE, np.int8)
     all_kinds[has_value] = kinds
     merged = pa.Table.from_batches([rows, deletes]).take(pa.array(place)).combine_chunks()
-    return pa.RecordBatch.from_arrays([column.chunk(0) for column in merged.columns], schema=schema), pa.array(all_kinds)
+    return pa.RecordBatch.from_arrays([column.chunk(0) for column in merged.columns], schema=schema), pa.array(
+        all_kinds
+    )
 
 
 def _checked_mode(key_names: Sequence[str], log_format: LogFormat, changelog_mode: ChangelogMode) -> ChangelogMode:
     if not key_names and log_format == "json":
-        raise InvalidInputError("log.format=json needs a primary key, as its deletes are known by their keys: use log.format=debezium-json")
+        raise InvalidInputError(
+            "log.format=json needs a primary key, as its deletes are known by their keys: use log.format=debezium-json"
+        )
     if not key_names and changelog_mode == "upsert":
         raise InvalidInputError("log.changelog-mode=upsert needs a primary key: use log.changelog-mode=all")
     if changelog_mode == "all" and log_format == "json":
-        raise InvalidInputError("log.format=json cannot hold log.changelog-mode=all, it has no -U: use log.format=debezium-json")
+        raise InvalidInputError(
+            "log.format=json cannot hold log.changelog-mode=all, it has no -U: use log.format=debezium-json"
+        )
     if changelog_mode != "auto":
         return changelog_mode
     return "upsert" if key_names else "all"
@@ -156,11 +157,8 @@ def _envelope_values(rows: pa.RecordBatch, is_retract: np.ndarray) -> pa.Array:
     return object_texts(names, columns, prefix=prefix, suffix=suffix)
 
 
-def _bare_rows(texts: pa.Array) -> tuple[pa.Array, np.ndarray] | None:
-    """Row objects and which of them are retracts, if every envelope is spelled exactly as here and in Flink.
-
-    Then what stands around the row needs no parsing; that the row is one object is for its reader to find out.
-    """
+def _read_spelled_as_here(texts: pa.Array, schema: pa.Schema) -> tuple[Sequence[pa.Array], np.ndarray] | None:
+    """Columns and kinds, if every envelope is spelled exactly as here and in Flink: what stands around the row then needs no parsing."""
     is_add = _is_wrapped(texts, _BEFORE_AN_ADD, _AFTER_AN_ADD)
     is_retract = _is_wrapped(texts, _BEFORE_A_RETRACT, _AFTER_A_RETRACT)
     if not np.all(is_add | is_retract):
@@ -168,7 +166,18 @@ def _bare_rows(texts: pa.Array) -> tuple[pa.Array, np.ndarray] | None:
     offsets, data = value_bytes(texts)
     starts = offsets[:-1] + np.where(is_retract, len(_BEFORE_A_RETRACT), len(_BEFORE_AN_ADD))
     ends = offsets[1:] - np.where(is_retract, len(_AFTER_A_RETRACT), len(_AFTER_AN_ADD))
-    return texts_between(data, starts, ends), is_retract
+    decoded = decode_objects(texts_between(data, starts, ends), row_reading(schema))
+    if decoded.bad:
+        return None
+    return decoded.rows.flatten(), np.where(is_retract, np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
+
+
+def _read_any_envelopes(
+    texts: pa.Array, schema: pa.Schema, record_indices: np.ndarray, record_count: int
+) -> tuple[Sequence[pa.Array], np.ndarray]:
+    envelopes = read_envelopes(texts, row_reading(schema))
+    _refuse_bad(envelopes.bad, record_indices, record_count)
+    return pick_sides(envelopes, envelopes.kinds == RowKind.DELETE), envelopes.kinds
 
 
 def _is_wrapped(texts: pa.Array, prefix: str, suffix: str) -> np.ndarray:
@@ -176,11 +185,15 @@ def _is_wrapped(texts: pa.Array, prefix: str, suffix: str) -> np.ndarray:
     return pc.and_(starts, ends).to_numpy(zero_copy_only=False)
 
 
-def _rows_of_keys(keys: pa.Array | None, is_asked: np.ndarray, schema: pa.Schema, key_names: Sequence[str]) -> pa.RecordBatch:
+def _rows_of_keys(
+    keys: pa.Array | None, is_asked: np.ndarray, schema: pa.Schema, key_names: Sequence[str]
+) -> pa.RecordBatch:
     """Rows of the key columns alone, for the records asked for."""
     record_indices = np.flatnonzero(is_asked)
     if keys is None or not key_names:
-        raise CorruptDataError(f"a log record has neither value nor key: index={record_indices[0]} records={len(is_asked)}")
+        raise CorruptDataError(
+            f"a log record has neither value nor key: index={record_indices[0]} records={len(is_asked)}"
+        )
     texts = keys.filter(pa.array(is_asked))
     if texts.null_count:
         index = record_indices[np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))[0]]
@@ -190,7 +203,10 @@ def _rows_of_keys(keys: pa.Array | None, is_asked: np.ndarray, schema: pa.Schema
     _refuse_bad(_bad_rows(decoded), record_indices, len(is_asked))
     key_columns = dict(zip(key_names, decoded.rows.flatten(), strict=True))
     columns = [key_columns.get(field.name, pa.nulls(0)) for field in schema]
-    filled = [column if len(column) else pa.nulls(len(texts), field.type) for column, field in zip(columns, schema, strict=True)]
+    filled = [
+        column if len(column) else pa.nulls(len(texts), field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(filled, schema=schema)
 
 
@@ -206,4 +222,6 @@ def _refuse_bad(bad: Sequence[BadRecord], record_indices: np.ndarray, record_cou
     if bad:
         first = min(bad, key=lambda record: record.index)
         index = record_indices[first.index]
-        raise CorruptDataError(f"a log record cannot be read: index={index} records={record_count} bad={len(bad)} reason={first.reason}")
+        raise CorruptDataError(
+            f"a log record cannot be read: index={index} records={record_count} bad={len(bad)} reason={first.reason}"
+        )

@@ -32,7 +32,9 @@ class Envelopes:
     bad: tuple[BadRecord, ...]
 
 
-def read_envelopes(texts: pa.Array, row: Reading, *, needs_before: bool = False, allows_keyed_delete: bool = False) -> Envelopes:
+def read_envelopes(
+    texts: pa.Array, row: Reading, *, needs_before: bool = False, allows_keyed_delete: bool = False
+) -> Envelopes:
     """Read one envelope per record.
 
     Args:
@@ -59,7 +61,13 @@ def read_envelopes(texts: pa.Array, row: Reading, *, needs_before: bool = False,
         kept = pa.array(~refused)
         before, after, kinds = before.filter(kept), after.filter(kept), kinds[~refused]
     indices = decoded.indices[~refused] if refused.any() else decoded.indices
-    return Envelopes(before=before, after=after, kinds=kinds, indices=indices, bad=tuple(sorted(bad, key=lambda record: record.index)))
+    return Envelopes(
+        before=before,
+        after=after,
+        kinds=kinds,
+        indices=indices,
+        bad=tuple(sorted(bad, key=lambda record: record.index)),
+    )
 
 
 def pick_sides(envelopes: Envelopes, takes_before: np.ndarray) -> list[pa.Array]:

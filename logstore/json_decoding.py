@@ -19,7 +19,16 @@ import pyarrow.json
 from logstore.arrow_bytes import decimals_of_bytes
 from logstore.base64_text import base64_values
 from logstore.json_maps import JsonScan, UnscannableError
-from logstore.json_reading import MILLIS_PER_DAY, NON_FINITE, UNITS_PER_DAY, BadRecord, Reading, UnreadableError, parsed, value_of
+from logstore.json_reading import (
+    MILLIS_PER_DAY,
+    NON_FINITE,
+    UNITS_PER_DAY,
+    BadRecord,
+    Reading,
+    UnreadableError,
+    parsed,
+    value_of,
+)
 from lsm.errors import InvalidInputError
 
 _FEW_RECORDS: Final = 64  # below this, reading them one by one costs less than another call of the reader
@@ -66,7 +75,9 @@ def decode_objects(texts: pa.Array, reading: Reading) -> DecodedObjects:
             indices.append(good)
             bad += refused
     rows = pa.concat_arrays(pieces) if pieces else pa.array([], reading.type)
-    return DecodedObjects(rows=rows, indices=np.concatenate([*indices, np.zeros(0, np.int64)]).astype(np.int64), bad=tuple(bad))
+    return DecodedObjects(
+        rows=rows, indices=np.concatenate([*indices, np.zeros(0, np.int64)]).astype(np.int64), bad=tuple(bad)
+    )
 
 
 def _read_each(texts: pa.Array, reading: Reading, first_index: int) -> tuple[pa.Array, np.ndarray, list[BadRecord]]:
@@ -110,7 +121,9 @@ def _parsed_lines(lines: bytes, wire: pa.StructType, record_count: int) -> pa.St
     table = pyarrow.json.read_json(
         pa.py_buffer(lines),
         read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
-        parse_options=pyarrow.json.ParseOptions(explicit_schema=pa.schema(list(wire)), unexpected_field_behavior="ignore"),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema(list(wire)), unexpected_field_behavior="ignore"
+        ),
     )
     if table.num_rows != record_count:
         raise UnscannableError(f"records are not one document each: records={record_count} documents={table.num_rows}")
@@ -175,7 +188,11 @@ def _may_be_number(data_type: pa.DataType) -> bool:
 def _leaves(name: str, reading: Reading) -> list[tuple[str, Reading]]:
     """Every scalar below, with the name of the member that holds it."""
     if pa.types.is_struct(reading.type):
-        return [leaf for field, child in zip(reading.type, reading.children, strict=True) for leaf in _leaves(field.name, child)]
+        return [
+            leaf
+            for field, child in zip(reading.type, reading.children, strict=True)
+            for leaf in _leaves(field.name, child)
+        ]
     if pa.types.is_list(reading.type):
         return _leaves(name, reading.children[0])
     return [(name, reading)]
@@ -201,24 +218,35 @@ def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.
     data_type = reading.type
     if pa.types.is_struct(data_type):
         named = zip(data_type, reading.children, strict=True)
-        return pa.struct([(f.name, _wire_type(child, numeric, f.name)) for f, child in named if not pa.types.is_map(f.type)])
+        return pa.struct(
+            [(f.name, _wire_type(child, numeric, f.name)) for f, child in named if not pa.types.is_map(f.type)]
+        )
     if pa.types.is_list(data_type):
         return pa.list_(_wire_type(reading.children[0], numeric, name))
     if name in numeric and reading.lenient and _may_be_number(data_type):
         return pa.int64()
-    if pa.types.is_date(data_type) or pa.types.is_time(data_type) or pa.types.is_binary(data_type) or reading.unscaled_scale is not None:
+    if (
+        pa.types.is_date(data_type)
+        or pa.types.is_time(data_type)
+        or pa.types.is_binary(data_type)
+        or reading.unscaled_scale is not None
+    ):
         return pa.string()
     return data_type
 
 
-def _converted(array: pa.Array, reading: Reading, numeric: frozenset[str], *, path: tuple[str, ...], scan: JsonScan | None) -> pa.Array:
+def _converted(
+    array: pa.Array, reading: Reading, numeric: frozenset[str], *, path: tuple[str, ...], scan: JsonScan | None
+) -> pa.Array:
     """What the reader gave, as the column's type."""
     data_type = reading.type
     if pa.types.is_struct(data_type):
         return _converted_struct(array, reading, numeric, path=path, scan=scan)
     if pa.types.is_list(data_type):
         elements = _converted(array.values, reading.children[0], numeric, path=path, scan=scan)
-        return pa.ListArray.from_arrays(_plain_offsets(array), elements, type=data_type, mask=array.is_null() if array.null_count else None)
+        return pa.ListArray.from_arrays(
+            _plain_offsets(array), elements, type=data_type, mask=array.is_null() if array.null_count else None
+        )
     if array.type == data_type:
         if pa.types.is_decimal(data_type):
             array.validate(full=True)  # the reader lets numbers pass that fit into 128 bits but not into the column
@@ -230,7 +258,11 @@ def _converted(array: pa.Array, reading: Reading, numeric: frozenset[str], *, pa
     if pa.types.is_time(data_type):
         return _times(array)
     values = base64_values(array)
-    return values if pa.types.is_binary(data_type) else decimals_of_bytes(values, int(reading.unscaled_scale or 0)).cast(data_type)
+    return (
+        values
+        if pa.types.is_binary(data_type)
+        else decimals_of_bytes(values, int(reading.unscaled_scale or 0)).cast(data_type)
+    )
 
 
 def _converted_struct(
@@ -246,7 +278,9 @@ def _converted_struct(
             children.append(_converted(array.field(field.name), child, numeric, path=field_path, scan=scan))
     mask = array.is_null() if array.null_count else None
     if not children:
-        return pa.array([{}] * len(array), reading.type, mask=None if mask is None else mask.to_numpy(zero_copy_only=False))
+        return pa.array(
+            [{}] * len(array), reading.type, mask=None if mask is None else mask.to_numpy(zero_copy_only=False)
+        )
     return pa.StructArray.from_arrays(children, fields=list(reading.type), mask=mask)
 
 

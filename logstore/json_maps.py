@@ -15,7 +15,9 @@ from logstore.arrow_bytes import running_sum, texts_between, value_bytes
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPENING_BRACE = b'"\\:,{'
 _IS_STRUCTURE: Final = np.isin(np.arange(256), list(b"{}[]:,"))
-_DEPTH_STEP: Final = np.isin(np.arange(256), list(b"{[")).astype(np.int8) - np.isin(np.arange(256), list(b"}]")).astype(np.int8)
+_DEPTH_STEP: Final = np.isin(np.arange(256), list(b"{[")).astype(np.int8) - np.isin(np.arange(256), list(b"}]")).astype(
+    np.int8
+)
 
 
 class UnscannableError(ValueError):
@@ -49,7 +51,9 @@ class JsonScan:
         self._quotes = quotes
         is_quote = np.zeros(data.size, np.uint8)
         is_quote[quotes] = 1
-        is_inside_string = np.cumsum(is_quote, dtype=np.uint8) & 1  # the opening quote counts as inside, the closing one as outside
+        is_inside_string = (
+            np.cumsum(is_quote, dtype=np.uint8) & 1
+        )  # the opening quote counts as inside, the closing one as outside
         tokens = np.flatnonzero(_IS_STRUCTURE[data])
         self._tokens = tokens[is_inside_string[tokens] == 0]
         self._kinds = data[self._tokens]
@@ -80,8 +84,8 @@ class JsonScan:
         return MapMembers(
             offsets=running_sum(counts).astype(np.int32),
             is_null=is_null,
-            keys=texts_between(self._data, key_starts, key_ends),
-            values=texts_between(self._data, key_ends + 1, value_ends),
+            keys=texts_between(self._data, key_starts, key_ends).cast(pa.string()),
+            values=texts_between(self._data, key_ends + 1, value_ends).cast(pa.string()),
         )
 
     def _spans(self, path: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -93,7 +97,9 @@ class JsonScan:
             colons = colons[self._is_named(colons, name)]
             first_bytes = self._data[self._tokens[colons] + 1]
             if not np.all((first_bytes == _OPENING_BRACE) | (first_bytes == ord("n"))):
-                raise UnscannableError(f"a member is neither an object nor null, or follows a space: path={'.'.join(path)}")
+                raise UnscannableError(
+                    f"a member is neither an object nor null, or follows a space: path={'.'.join(path)}"
+                )
             opening = colons[first_bytes == _OPENING_BRACE] + 1
             all_closing = np.flatnonzero(self._is_closing & (self._depths == depth))
             closing = all_closing[np.searchsorted(all_closing, opening)]

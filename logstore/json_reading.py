@@ -9,7 +9,7 @@ import datetime
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 from typing import Any, Final
 
@@ -19,13 +19,21 @@ import pyarrow as pa
 from lsm.errors import InvalidInputError
 
 MILLIS_PER_DAY: Final = 86_400_000
-UNITS_PER_DAY: Final = {"D": 1, "s": 86_400, "ms": MILLIS_PER_DAY, "us": MILLIS_PER_DAY * 10**3, "ns": MILLIS_PER_DAY * 10**6}
+UNITS_PER_DAY: Final = {
+    "D": 1,
+    "s": 86_400,
+    "ms": MILLIS_PER_DAY,
+    "us": MILLIS_PER_DAY * 10**3,
+    "ns": MILLIS_PER_DAY * 10**6,
+}
 NON_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 _TIME_OF_DAY: Final = r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?"
-_DATE_TEXT: Final = re.compile(r"([+-]\d{4,7}|\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_DATE_TEXT: Final = re.compile(r"([+-]\d{4,12}|\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _TIME_TEXT: Final = re.compile(_TIME_OF_DAY + "Z?", re.ASCII)
-_TIMESTAMP_TEXT: Final = re.compile(_DATE_TEXT.pattern + "(?:[ T]" + _TIME_OF_DAY + r"(?:Z|([+-])(\d\d)(?::?(\d\d))?)?)?", re.ASCII)
+_TIMESTAMP_TEXT: Final = re.compile(
+    _DATE_TEXT.pattern + "(?:[ T]" + _TIME_OF_DAY + r"(?:Z|([+-])(\d\d)(?::?(\d\d))?)?)?", re.ASCII
+)
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 _EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation])
 
@@ -82,7 +90,9 @@ def reading_of(data_type: pa.DataType, *, lenient: bool = False) -> Reading:
         child_types = []
     else:
         raise InvalidInputError(f"this type cannot be read from JSON: type={data_type}")
-    return Reading(type=data_type, lenient=lenient, children=tuple(reading_of(child, lenient=lenient) for child in child_types))
+    return Reading(
+        type=data_type, lenient=lenient, children=tuple(reading_of(child, lenient=lenient) for child in child_types)
+    )
 
 
 def row_reading(schema: pa.Schema, *, lenient: bool = False, special: Mapping[str, Reading] | None = None) -> Reading:
@@ -175,6 +185,10 @@ def _bytes(value: Any, reading: Reading) -> bytes:
 
 
 def _decimal(value: Any, reading: Reading) -> Decimal:
+    if reading.lenient and isinstance(value, dict) and isinstance(value.get("scale"), int) and "value" in value:
+        return _decimal(
+            value["value"], replace(reading, unscaled_scale=value["scale"])
+        )  # io.debezium.data.VariableScaleDecimal
     if reading.unscaled_scale is not None:
         unscaled = int.from_bytes(_bytes(value, reading), "big", signed=True)
         return _fitted(Decimal(unscaled).scaleb(-reading.unscaled_scale, _EXACT), reading)

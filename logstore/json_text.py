@@ -10,6 +10,7 @@ the column's unit, and ``Z`` after an instant. Years outside 0000..9999 are writ
 Source: Flink ``RowDataToJsonConverters``, ``TimeFormats``; RFC 8259.
 """
 
+import datetime
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ _ESCAPES: Final = {ord(special): json.dumps(special)[1:-1] for special in (*map(
 _SECONDS_OF_YEAR_0: Final = -62167219200
 _SECONDS_OF_YEAR_10000: Final = 253402300800
 _SECONDS_PER_DAY: Final = 86400
+_DAYS_BEFORE_1970: Final = 719162  # since 0001-01-01
+_DAYS_PER_CYCLE: Final = 146097  # 400 years, after which the calendar repeats
 _UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -46,7 +49,9 @@ def json_texts(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         text = _text_of(_plain(array))
         return _quoted(text.values) if text.needs_quotes else text.values
     except pa.ArrowCapacityError as error:
-        raise InvalidInputError(f"the JSON text of one batch exceeds 2 GiB, write smaller batches: rows={len(array)}") from error
+        raise InvalidInputError(
+            f"the JSON text of one batch exceeds 2 GiB, write smaller batches: rows={len(array)}"
+        ) from error
 
 
 def object_texts(
@@ -73,7 +78,9 @@ def object_texts(
     try:
         return _object_texts(names, [_plain(column) for column in columns], prefix, suffix)
     except pa.ArrowCapacityError as error:
-        raise InvalidInputError(f"the JSON text of one batch exceeds 2 GiB, write smaller batches: rows={len(columns[0])}") from error
+        raise InvalidInputError(
+            f"the JSON text of one batch exceeds 2 GiB, write smaller batches: rows={len(columns[0])}"
+        ) from error
 
 
 def quoted_texts(texts: pa.Array) -> pa.Array:
@@ -113,8 +120,6 @@ _PLAIN_TYPES: Final[dict[int, Callable[[pa.DataType], pa.DataType]]] = {
     pa.date64().id: lambda _: pa.date32(),
     pa.list_(pa.null(), 1).id: lambda t: pa.list_(t.value_field),
     pa.large_list(pa.null()).id: lambda t: pa.list_(t.value_field),
-    pa.list_view(pa.null()).id: lambda t: pa.list_(t.value_field),
-    pa.large_list_view(pa.null()).id: lambda t: pa.list_(t.value_field),
 }
 
 
@@ -160,7 +165,9 @@ def _date_text(array: pa.Array) -> _Text:
 
 def _timestamp_text(array: pa.Array) -> _Text:
     unit = array.type.unit
-    naive = array if array.type.tz is None else array.view(pa.timestamp(unit))  # an instant is stored, and written, in UTC
+    naive = (
+        array if array.type.tz is None else array.view(pa.timestamp(unit))
+    )  # an instant is stored, and written, in UTC
     texts = _calendar_texts(naive, naive.view(pa.int64()), unit)
     return _Text(texts if array.type.tz is None else _joined([texts, "Z"]), needs_quotes=True)
 
@@ -184,23 +191,36 @@ def _calendar_texts(array: pa.Array, numbers: pa.Array, unit: str) -> pa.Array:
 
 def _far_text(number: int, unit: str) -> str:
     """Text of a date or timestamp whose year does not have four digits (sentinels: a handful of values)."""
-    moment = np.datetime64(number, unit)
-    year = int(moment.astype("datetime64[Y]").astype(np.int64)) + 1970
-    rest = str(moment).lstrip("-+").split("-", 1)[1].replace("T", " ")
-    return f"{year:+05d}-{rest}" if year > 9999 else f"{year:05d}-{rest}"
+    per_day = 1 if unit == "D" else _SECONDS_PER_DAY * _UNITS_PER_SECOND[unit]
+    days, in_day = divmod(number, per_day)
+    cycle, day_of_cycle = divmod(days + _DAYS_BEFORE_1970, _DAYS_PER_CYCLE)
+    date = datetime.date.fromordinal(day_of_cycle + 1)
+    year = date.year + 400 * cycle
+    text = f"{year:+05d}-{date:%m-%d}" if year > 9999 else f"{year:05d}-{date:%m-%d}"
+    if unit == "D":
+        return text
+    seconds, fraction = divmod(in_day, _UNITS_PER_SECOND[unit])
+    digits = "" if unit == "s" else "." + str(_UNITS_PER_SECOND[unit] + fraction)[1:]
+    return f"{text} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}"
 
 
 def _time_text(array: pa.Array) -> _Text:
     limits = pc.min_max(array.cast(pa.int32() if array.type.bit_width == 32 else pa.int64()))
     lowest, highest = limits["min"].as_py(), limits["max"].as_py()
     if lowest is not None and not (lowest >= 0 and highest < _SECONDS_PER_DAY * _UNITS_PER_SECOND[array.type.unit]):
-        raise InvalidInputError(f"a time lies outside of the day: lowest={lowest} highest={highest} unit={array.type.unit}")
+        raise InvalidInputError(
+            f"a time lies outside of the day: lowest={lowest} highest={highest} unit={array.type.unit}"
+        )
     return _Text(array.cast(pa.string()), needs_quotes=True)
 
 
 def _struct_text(array: pa.Array) -> _Text:
     names = [field.name for field in array.type]
-    texts = _object_texts(names, [_plain(child) for child in array.flatten()], "", "") if names else pa.repeat("{}", len(array))
+    texts = (
+        _object_texts(names, [_plain(child) for child in array.flatten()], "", "")
+        if names
+        else pa.repeat("{}", len(array))
+    )
     return _Text(_null_where_null(texts, array))
 
 
@@ -212,7 +232,9 @@ def _list_text(array: pa.Array) -> _Text:
 
 def _map_text(array: pa.Array) -> _Text:
     key_type, item_type = array.type.key_type, array.type.item_type
-    entries = array.cast(pa.list_(pa.struct([pa.field("key", key_type), pa.field("value", item_type)])))  # as a list, it knows its slice
+    entries = array.cast(
+        pa.list_(pa.struct([pa.field("key", key_type), pa.field("value", item_type)]))
+    )  # as a list, it knows its slice
     keys, items = (_plain(child) for child in entries.flatten().flatten())
     members = _joined([_member_names(keys), ":", pc.fill_null(_all_texts(items), "null")])
     return _Text(_collection_texts(array, pc.list_value_length(entries), members, "{", "}"))
@@ -254,7 +276,9 @@ _WRITERS: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], _
 ]
 
 
-def _object_texts(names: Sequence[str], columns: Sequence[pa.Array], prefix: str | pa.Array, suffix: str | pa.Array) -> pa.Array:
+def _object_texts(
+    names: Sequence[str], columns: Sequence[pa.Array], prefix: str | pa.Array, suffix: str | pa.Array
+) -> pa.Array:
     parts: list[pa.Array | str] = [prefix]
     literal = "{"
     for name, column in zip(names, columns, strict=True):
@@ -281,7 +305,11 @@ def _joined(parts: Sequence[pa.Array | str], *, null_text: str | None = None) ->
             merged[-1] += part
         else:
             merged.append(part)
-    operands = [pa.scalar(part) if isinstance(part, str) else part for part in merged if not (isinstance(part, str) and part == "")]
+    operands = [
+        pa.scalar(part) if isinstance(part, str) else part
+        for part in merged
+        if not (isinstance(part, str) and part == "")
+    ]
     separator = pa.scalar("")
     if null_text is None:
         return pc.binary_join_element_wise(*operands, separator)
@@ -307,6 +335,8 @@ def _escaped(texts: pa.Array) -> pa.Array:
     mask = pa.array(needs_escape)
     found = np.unique(data[specials]).tolist()
     escaped = texts.filter(mask)
-    for special in sorted(found, key=lambda byte: byte != ord("\\")):  # the backslash first: the others' escapes bring their own
+    for special in sorted(
+        found, key=lambda byte: byte != ord("\\")
+    ):  # the backslash first: the others' escapes bring their own
         escaped = pc.replace_substring(escaped, chr(special), _ESCAPES[special])
     return pc.replace_with_mask(texts, mask, escaped)

@@ -112,4 +112,4 @@ class MemTable:
             stop = begin + rows_per_batch
             piece = slice(firsts[begin], firsts[stop] if stop < len(firsts) else None)
             merged = self._merge.merge(rows, order[piece], starts[piece], drop_deletes=False)
-            yield from merged.combine_chunks().to_batches()
+            yield from merged.to_batches()

@@ -57,7 +57,7 @@ def merge_runs(
                 if table.num_rows:
                     yield table
             continue
-        rows = pa.Table.from_batches([batch for batches in section for batch in batches]).combine_chunks()
+        rows = pa.Table.from_batches([batch for batches in section for batch in batches])
         order, starts = key_order([one_chunk(rows.column(name)) for name in key_names], presorted=True)
         order = newest_last(rows, order, starts, sequence_names, descending=sequence_descending)
         table = merge.merge(rows, order, starts, drop_deletes=drop_deletes)
@@ -105,6 +105,15 @@ class _Run:
                 count += batch.num_rows
                 continue
             return count + rows_before(self._key_columns(batch), key, inclusive=inclusive)
+        return count
+
+    def guess_until(self, key: KeyTuple) -> int:
+        """About how many pending rows come up to a key: half of the batch that the key falls into, found without looking into it."""
+        count = 0
+        for batch, last_key in self._pending:
+            if last_key > key:
+                return count + batch.num_rows // 2
+            count += batch.num_rows
         return count
 
     def key_of(self, row_index: int) -> KeyTuple:
@@ -183,7 +192,7 @@ def _cut(
             opened = _Run(*waiting.popleft(), key_names)
             if opened.row_count:
                 insort(active, opened, key=lambda run: run.index)
-        elif limit is not None and sum(run.row_count for run in active) < section_rows:
+        elif limit is not None and sum(run.guess_until(cut) for run in active) < section_rows:
             limit.feed()
         else:
             return cut

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm.errors import InvalidInputError
-from lsm.key_groups import KeyGroups, is_retract, without_retracts
+from lsm.key_groups import KeyGroups, is_retract, take_rows, without_retracts
 from lsm.words import BoolArray, IndexArray
 
 __all__ = ["Deduplicate", "FirstRow", "MergeFunction"]
@@ -24,7 +24,7 @@ class MergeFunction(Protocol):
         """One row per key, in key order, of the schema of `rows`.
 
         Args:
-            rows: value columns, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; each column in one chunk.
+            rows: value columns, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
             order: (n,) indices of rows, by key and then oldest first; not all rows need to be in it, but all of a key.
             starts: (n,) whether an ordered row starts a new key.
             drop_deletes: leave out keys whose result is a retract.
@@ -57,7 +57,7 @@ class Deduplicate:
             retracts = is_retract(rows)
             if retracts is not None:
                 winners = winners[~retracts[winners]]
-        return rows.take(pa.array(winners))
+        return take_rows(rows, winners)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The rows, without retracts if these are to be dropped."""
@@ -86,7 +86,7 @@ class FirstRow:
                 )
             kept = ~unwanted
             order, starts = order[kept], groups.starts_among(kept)
-        oldest = rows.take(pa.array(order[starts]))
+        oldest = take_rows(rows, order[starts])
         return without_retracts(oldest) if drop_deletes else oldest
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:

@@ -7,7 +7,7 @@ Rows that tie on what did fit are compared on the rest, and only groups that rea
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -27,7 +27,7 @@ _SIGN: Final = np.uint64(1 << 63)
 _NAN: Final = np.uint64(0x7FF8_0000_0000_0000)
 # _LEADING_BYTES[k] keeps the first k bytes of a big-endian word.
 _LEADING_BYTES: Final = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], dtype=np.uint64)
-_MAX_PREFIX_WORDS: Final = 8  # a common prefix longer than 64 bytes is left to the full comparison
+_MAX_PREFIX_BYTES: Final = 64  # what comes behind is left to the full comparison
 _MAX_ROUNDS: Final = 3  # then Arrow's own comparison sort takes what still ties
 
 
@@ -82,52 +82,46 @@ class NumberPart:
 
 @dataclass(frozen=True, slots=True)
 class BytesPart:
-    """Strings or binaries in unsigned byte order, from byte ``depth`` on (the bytes before are the same in rows that are compared)."""
+    """Strings or binaries in unsigned byte order, from byte ``depth`` on: rows that are compared are the same before it."""
 
-    data: NDArray[np.uint8]
-    begin: IndexArray
+    source: pa.Array
+    rows: IndexArray | None  # (n,) rows of the source; None: all
+    data: NDArray[np.uint8]  # the bytes of all source rows, and eight more
+    begin: IndexArray  # (n,) where a row's bytes begin in data
     end: IndexArray
     depth: int = 0
-    prefix_words: int = field(default=0)
 
     def lead(self) -> Lead:
         """Eight bytes, padded with zeros; lengths decide between an end and a zero byte."""
-        words = NumberPart(_words_at(self.data, self.begin + self.depth, self.end)).lead()
-        lengths = self.end - self.begin
-        longest = int(lengths.max())
+        begin = self.begin + self.depth
+        remaining = self.end - begin
+        every = np.ndarray((len(self.data) - _WORD_BYTES + 1,), ">u8", self.data, strides=(1,))
+        words = every[np.minimum(begin, len(every) - 1)].astype(np.uint64)
+        longest, shortest = int(remaining.max()), int(remaining.min())
+        if shortest < _WORD_BYTES:
+            words &= _LEADING_BYTES[np.clip(remaining, 0, _WORD_BYTES)]
         rest: tuple[Part, ...] = ()
-        if longest > self.depth + _WORD_BYTES:
-            rest = (BytesPart(self.data, self.begin, self.end, self.depth + _WORD_BYTES, self.prefix_words + 1),)
-        elif longest != int(lengths.min()):
-            rest = (NumberPart(lengths.view(np.uint64)),)
-        return Lead(words.values, words.bits, rest)
+        if longest > _WORD_BYTES:
+            rest = (replace(self, depth=self.depth + _WORD_BYTES),)
+        elif longest != shortest:
+            rest = (NumberPart((remaining + self.depth).view(np.uint64)),)
+        lead = NumberPart(words).lead()
+        return Lead(lead.values, lead.bits, rest)
 
     def take(self, rows: IndexArray) -> "BytesPart":
         """The part of the chosen rows; no bytes are copied."""
-        return BytesPart(self.data, self.begin[rows], self.end[rows], self.depth)
+        of_source = rows if self.rows is None else self.rows[rows]
+        return replace(self, rows=of_source, begin=self.begin[rows], end=self.end[rows])
 
     def changes(self) -> BoolArray:
-        """(n-1,) whether a row differs from the row before it: word by word, for pairs still equal."""
-        lengths = self.end - self.begin
-        changed = lengths[1:] != lengths[:-1]
-        pairs = np.flatnonzero(~changed & (lengths[1:] > self.depth))
-        left, right, end = self.begin[pairs] + self.depth, self.begin[pairs + 1] + self.depth, self.end[pairs + 1]
-        while len(pairs):
-            # Both of a pair are equally long, so bytes read behind the end are masked out of both.
-            differ = (_raw_words(self.data, left) ^ _raw_words(self.data, right)) & _leading_mask(end - right)
-            unequal = differ != 0
-            changed[pairs[unequal]] = True
-            left, right = left + _WORD_BYTES, right + _WORD_BYTES
-            go_on = ~unequal & (right < end)
-            if not go_on.all():
-                pairs, left, right, end = pairs[go_on], left[go_on], right[go_on], end[go_on]
+        """(n-1,) whether a row differs from the row before it."""
+        rows = self.to_arrow()
+        changed: BoolArray = pc.not_equal(rows[1:], rows[:-1]).to_numpy(zero_copy_only=False)
         return changed
 
     def to_arrow(self) -> pa.Array:
-        """The strings as binaries."""
-        return pa.array(
-            [self.data[a:b].tobytes() for a, b in zip(self.begin, self.end, strict=True)], pa.large_binary()
-        )
+        """The chosen rows of the source."""
+        return self.source if self.rows is None else self.source.take(pa.array(self.rows))
 
 
 def parts_of(column: pa.Array) -> Sequence[Part]:
@@ -197,23 +191,23 @@ def _ordered(
 
 def _packed(parts: Sequence[Part], row_count: int, capacity: int) -> tuple[WordArray, list[Part]]:
     """As much of the parts as `capacity` bits hold, and the parts that say the rest."""
-    word = np.zeros(row_count, np.uint64)
+    word: WordArray | None = None
     queue = deque(parts)
-    while queue:
+    while queue and capacity:
         part = queue[0]
-        if capacity == 0 or (isinstance(part, BytesPart) and part.prefix_words > _MAX_PREFIX_WORDS):
+        if isinstance(part, BytesPart) and part.depth > _MAX_PREFIX_BYTES:
             break
         queue.popleft()
         lead = part.lead()
         queue.extendleft(reversed(lead.rest))
         cut = max(lead.bits - capacity, 0)
-        word = (word << np.uint64(lead.bits - cut)) if lead.bits - cut < _WORD_BITS else np.zeros(row_count, np.uint64)
-        word |= lead.values >> np.uint64(cut)
+        values = lead.values >> np.uint64(cut) if cut else lead.values
+        # No bits are left of the word when all of them are asked for, so the shift below is less than 64.
+        word = values.copy() if word is None else (word << np.uint64(lead.bits - cut)) | values
         capacity -= lead.bits - cut
         if cut:
             queue.appendleft(NumberPart(lead.values & np.uint64((1 << cut) - 1)))
-            break
-    return word, list(queue)
+    return np.zeros(row_count, np.uint64) if word is None else word, list(queue)
 
 
 def _repair_ties(
@@ -268,23 +262,6 @@ def _with_first(changed: BoolArray) -> BoolArray:
     return starts
 
 
-def _words_at(data: NDArray[np.uint8], begin: IndexArray, end: IndexArray) -> WordArray:
-    """Eight bytes from `begin` of each row as a big-endian number, zeros where the row has ended."""
-    words = _raw_words(data, begin)
-    words &= _leading_mask(end - begin)
-    return words
-
-
-def _leading_mask(lengths: IndexArray) -> WordArray:
-    return _LEADING_BYTES[np.clip(lengths, 0, _WORD_BYTES)]
-
-
-def _raw_words(data: NDArray[np.uint8], begin: IndexArray) -> WordArray:
-    """Eight bytes from `begin`, whatever they are; `data` has eight bytes of padding."""
-    every = np.ndarray((len(data) - _WORD_BYTES + 1,), ">u8", data, strides=(1,))
-    return every[np.minimum(begin, len(every) - 1)].astype(np.uint64)
-
-
 def _is_bytes(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(kind)
@@ -299,23 +276,20 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _bytes_part(column: pa.Array) -> BytesPart:
     kind = column.type
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
-        column = column.cast(pa.large_binary())
-        kind = column.type
     is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    if not (is_large or pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        column, is_large = column.cast(pa.large_binary()), True  # views, fixed size
     _, offset_buffer, data_buffer = column.buffers()
-    width = np.int64 if is_large else np.int32
-    if len(column) == 0 or offset_buffer is None:
-        return BytesPart(
-            np.zeros(_WORD_BYTES, np.uint8), np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)
-        )
-    offsets = np.frombuffer(offset_buffer, width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    offsets = np.zeros(len(column) + 1, np.int64)
+    if len(column):
+        stored = np.frombuffer(offset_buffer, np.int64 if is_large else np.int32)
+        offsets[:] = stored[column.offset : column.offset + len(column) + 1]
     low, high = int(offsets[0]), int(offsets[-1])
     data = np.zeros(high - low + _WORD_BYTES, np.uint8)
     if high > low:
         data[: high - low] = np.frombuffer(data_buffer, np.uint8)[low:high]
     offsets -= low
-    return BytesPart(data, offsets[:-1], offsets[1:])
+    return BytesPart(column, None, data, offsets[:-1], offsets[1:])
 
 
 def _number_words(column: pa.Array) -> Iterable[WordArray]:

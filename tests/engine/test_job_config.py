@@ -122,17 +122,29 @@ def test_an_override_replaces_one_value(override: str, found: object) -> None:
 @pytest.mark.parametrize(
     ("broken", "facts"),
     [
-        (JOB.replace("  target: shop.orders", "  tagret: shop.orders"), "key=pipelines[0].tagret file=job.yaml line=17 did_you_mean=target"),
-        (JOB.replace("primary_key: [id]", "primary_key: [ib]"), "line=10 column=ib did_you_mean=id"),
+        (
+            JOB.replace("  target: shop.orders", "  tagret: shop.orders"),
+            "key=pipelines[0].tagret file=job.yaml line=18 did_you_mean=target",
+        ),
+        (JOB.replace("primary_key: [id]", "primary_key: [ib]"), "line=10 column=ib known=amount, id"),
         (JOB.replace("5 seconds", "5 parsecs"), "given=5 parsecs example=5 seconds"),
         (JOB.replace("{processing-time: 5 seconds}", "hourly"), "known=available-now"),
-        (JOB.replace("target: shop.orders", "target: orders"), "a table is named database.table: key=pipelines[0].target"),
+        (
+            JOB.replace("target: shop.orders", "target: orders"),
+            "a table is named database.table: key=pipelines[0].target",
+        ),
         (JOB.replace("name: payments", "name: orders"), "two pipelines share a name"),
         (JOB.replace("checkpoints/payments", "checkpoints/orders"), "two pipelines share a checkpoint"),
         (JOB.replace("SELECT * FROM source", "{sql: SELECT 1, python: m:f}"), "either sql or python"),
         (JOB.replace("SELECT * FROM source", "{python: nowhere}"), "module:function"),
-        (JOB.replace("  checkpoint: /data/checkpoints/orders\n", ""), "a value is missing: key=pipelines[0].checkpoint"),
-        (JOB.replace("primary_key: [id]", "primary_key: id"), "a list belongs here: key=tables.shop.orders.primary_key"),
+        (
+            JOB.replace("  checkpoint: /data/checkpoints/orders\n", ""),
+            "a value is missing: key=pipelines[0].checkpoint",
+        ),
+        (
+            JOB.replace("primary_key: [id]", "primary_key: id"),
+            "a list belongs here: key=tables.shop.orders.primary_key",
+        ),
         (JOB.replace("{subscribe: payments}", "payments"), "a mapping belongs here"),
         (JOB + "name: again\n", "the same key twice in one mapping: key=name"),
         ("name: [", "not a YAML file"),

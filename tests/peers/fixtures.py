@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.peers.agreement import Agreement
 from tests.peers.java_peer import JavaPeer
 from tests.peers.pypaimon_peer import PyPaimonPeer
 
@@ -18,7 +19,13 @@ def java_peer() -> Iterator[JavaPeer]:
 
 @pytest.fixture(scope="session")
 def pypaimon_peer() -> Iterator[PyPaimonPeer]:
-    """pypaimon."""
+    """Apache Paimon for Python."""
     peer = PyPaimonPeer()
     yield peer
     peer.close()
+
+
+@pytest.fixture(scope="session")
+def assert_peers_agree(java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer) -> Agreement:
+    """Call it with a table's directory: every implementation must read the same rows. Mark the test `interop`."""
+    return Agreement([java_peer, pypaimon_peer])

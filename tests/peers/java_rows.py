@@ -28,11 +28,17 @@ def dump(jvm: Jvm, reader: Any, row_type: Any, path: Path) -> pa.Table:
     writer = jvm.call(factory, "format.FormatWriterFactory", "create", out, "zstd")
     try:
         jvm.call(reader, "reader.RecordReader", "forEachRemaining", jvm.consumer(_adding(jvm, writer)))
+        jvm.call(writer, "java.io.Closeable", "close")
     finally:
         jvm.call(reader, "java.io.Closeable", "close")
-        jvm.call(writer, "java.io.Closeable", "close")
         jvm.call(out, "java.io.Closeable", "close")
-    return pq.read_table(path)
+    rows = pq.read_table(path)
+    for field in row_type.getFields():  # nanoseconds are INT96 in Parquet, which says nothing of zones
+        position = rows.column_names.index(field.name())
+        column = rows.column(position)
+        if "LOCAL" in field.type().getTypeRoot().name() and column.type.tz is None:
+            rows = rows.set_column(position, field.name(), column.cast(pa.timestamp(column.type.unit, tz="UTC")))
+    return rows
 
 
 def feed(jvm: Jvm, rows: pa.Table, kinds: Sequence[int], row_type: Any, write: Any, path: Path) -> None:

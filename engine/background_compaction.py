@@ -1,0 +1,167 @@
+"""Compaction beside the stream: picked after a commit, run elsewhere, committed on its own, and never in a batch's way before it must be.
+
+A compaction that loses to another commit is abandoned; the data never is. What holds a batch back is only the number of sorted runs that readers
+would have to merge: above the soft limit a batch waits a moment for a running compaction, at ``num-sorted-run.stop-trigger`` it
+waits until the number has come down.
+Source: design.md section 3 step 7, FL-162, FL-166, FL-168.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from filestore.commit_message import CommitMessage
+from filestore.compactor import CompactionTask, check_compactable, pick_tasks
+from filestore.live_files import BucketKey, LiveFiles
+from filestore.table_commit import TableCommit, discard
+from filestore.table_store import TableStore
+from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+
+logger = logging.getLogger("fluvial.compaction")
+
+RunTasks = Callable[[Sequence[CompactionTask]], list[CommitMessage]]
+"""Carries out tasks somewhere and returns what each wrote, in any order."""
+
+_SOFT_WAIT_S: Final = 1.0
+_TASKS_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionDebt:
+    """How far behind compaction is."""
+
+    most_runs: int  # sorted runs of the worst bucket
+    over_soft: tuple[BucketKey, ...]
+    over_stop: tuple[BucketKey, ...]
+
+
+def compaction_debt(table: TableStore, live: LiveFiles, keys: Iterable[BucketKey]) -> CompactionDebt:
+    """Count the sorted runs of buckets. The soft limit lies half-way between compaction trigger and stop trigger."""
+    options = table.options
+    soft = (options.run_count_trigger + options.run_count_stop_trigger) // 2
+    runs = {key: len(live.levels(key).runs) for key in keys}
+    return CompactionDebt(
+        most_runs=max(runs.values(), default=0),
+        over_soft=tuple(key for key, count in runs.items() if count > soft),
+        over_stop=tuple(key for key, count in runs.items() if count >= options.run_count_stop_trigger),
+    )
+
+
+class BackgroundCompaction:
+    """Compactions of one table for one writer. One runs at a time; each is one commit of several buckets."""
+
+    def __init__(self, table: TableStore, run_tasks: RunTasks) -> None:
+        """Start idle.
+
+        Args:
+            table: must be compactable by us; else nothing is ever compacted, and batches are not held back.
+            run_tasks: where the work is done.
+        """
+        self._table = table
+        self._run_tasks = run_tasks
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-compaction")
+        self._running: Future[None] | None = None
+        self._changed: set[BucketKey] = set()
+        self._is_enabled = _is_compactable(table)
+
+    def before_batch(self, live: LiveFiles) -> float:
+        """Hold a batch back while readers would suffer; return the seconds that it waited.
+
+        Args:
+            live: the writer's view; advanced while waiting.
+        """
+        if not self._is_enabled:
+            return 0.0
+        began = time.perf_counter()
+        debt = self._debt(live)
+        if debt.over_soft and self._running is not None and not self._running.done():
+            self._wait(_SOFT_WAIT_S)
+            debt = self._debt(live)
+        while debt.over_stop:
+            if self._running is None or self._running.done():
+                self._start(live)
+            self._wait(None)
+            before = debt
+            debt = self._debt(live)
+            if debt.over_stop and debt.most_runs >= before.most_runs:
+                logger.warning(
+                    "compaction does not bring the number of sorted runs down: table=%s runs=%d stop_trigger=%d",
+                    self._table.name, debt.most_runs, self._table.options.run_count_stop_trigger,
+                )  # fmt: skip
+                break
+        waited = time.perf_counter() - began
+        if waited > _SOFT_WAIT_S:
+            logger.info("batch waited for compaction: table=%s seconds=%.1f", self._table.name, waited)
+        return waited
+
+    def after_commit(self, live: LiveFiles) -> None:
+        """Start what is worth it, unless a compaction is running."""
+        if not self._is_enabled:
+            return
+        self._changed |= live.advance()
+        if self._running is None or self._running.done():
+            self._start(live)
+
+    def close(self) -> None:
+        """Wait for the running compaction, and start no other."""
+        self._is_enabled = False
+        self._wait(None)
+        self._pool.shutdown()
+
+    def _debt(self, live: LiveFiles) -> CompactionDebt:
+        self._changed |= live.advance()
+        return compaction_debt(self._table, live, live.buckets())
+
+    def _start(self, live: LiveFiles) -> None:
+        keys = [key for key in self._changed if live.file_count(key)] or list(live.buckets())
+        tasks = sorted(pick_tasks(self._table, live, keys=keys), key=lambda task: len(task.files), reverse=True)
+        self._changed.clear()
+        chosen, left = tasks[:_TASKS_AT_ONCE], tasks[_TASKS_AT_ONCE:]
+        self._changed |= {task.key for task in left}
+        if chosen:
+            self._running = self._pool.submit(self._compact, chosen, live.snapshot_id)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        if self._running is not None:
+            try:
+                self._running.result(timeout_s)
+            except TimeoutError:
+                return
+
+    def _compact(self, tasks: Sequence[CompactionTask], base_snapshot_id: int) -> None:
+        """Never raises: a compaction that fails leaves the table as it was, and the next one tries again."""
+        began = time.perf_counter()
+        messages: list[CommitMessage] = []
+        try:
+            messages = [message for message in self._run_tasks(tasks) if not message.is_empty]
+            if not messages:
+                return
+            commit = TableCommit(self._table, self._table.names.uuid(), history_start=base_snapshot_id)
+            commit.commit_compaction(messages, base_snapshot_id=base_snapshot_id)
+        except ConflictError as error:
+            logger.info("compaction abandoned: table=%s reason=%s", self._table.name, error)
+            discard(self._table, messages)
+        except OutcomeUnknownError as error:
+            logger.warning("compaction may be visible, its files stay: table=%s reason=%s", self._table.name, error)
+        except Exception:  # noqa: BLE001  the edge of a thread: the stream goes on, the next commit tries again
+            logger.warning("compaction failed: table=%s", self._table.name, exc_info=True)
+        else:
+            logger.info(
+                "compacted: table=%s buckets=%d files=%d→%d bytes=%d seconds=%.2f reasons=%s",
+                self._table.name, len(messages), sum(len(m.compact_before) for m in messages),
+                sum(len(m.compact_after) for m in messages), sum(task.size_bytes for task in tasks),
+                time.perf_counter() - began, ",".join(sorted({task.reason.value for task in tasks})),
+            )  # fmt: skip
+
+
+def _is_compactable(table: TableStore) -> bool:
+    try:
+        check_compactable(table)
+    except InvalidInputError as error:
+        logger.warning("the table will not be compacted by this writer: table=%s reason=%s", table.name, error)
+        return False
+    return True
+

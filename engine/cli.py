@@ -1,0 +1,432 @@
+"""The command ``fluvial``.
+
+Exit codes: 0 done, 1 it failed, 2 the request is wrong (change it), 130 interrupted.
+"""
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pyarrow as pa
+
+from engine.broker import Broker
+from engine.catalog import Catalog
+from engine.cli_output import (
+    console,
+    grid,
+    job_progress,
+    print_json,
+    print_results,
+    print_rows,
+    print_state,
+    time_text,
+    waiting,
+)
+from engine.inspection import inspect_table
+from engine.job import run_job
+from engine.job_config import JobConfig, load_job
+from engine.table import Table
+from lsm.errors import FluvialError, InvalidInputError
+
+EXIT_FAILED: Final = 1
+EXIT_INVALID: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+_SHOWN_ROWS: Final = 20
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+Command = Callable[..., Any]
+
+
+def main() -> None:
+    """What the script ``fluvial`` calls."""
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; errors are told on standard error, in one line."""
+    is_debug = "--debug" in arguments
+    try:
+        code = cli.main(args=list(arguments), prog_name="fluvial", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return EXIT_INVALID
+    except click.ClickException as error:
+        error.show()
+        return EXIT_INVALID
+    except click.Abort:
+        sys.stderr.write("interrupted\n")
+        return EXIT_INTERRUPTED
+    except FluvialError as error:
+        if is_debug:
+            traceback.print_exc()
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        return EXIT_INVALID if isinstance(error, InvalidInputError) else EXIT_FAILED
+    except Exception as error:  # noqa: BLE001  (the edge of the process: what comes here is a mistake of ours)
+        if is_debug:
+            traceback.print_exc()
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        sys.stderr.write(f"error: unexpected: {reason} fix=run it with --debug and report what is printed\n")
+        return EXIT_FAILED
+    return code if isinstance(code, int) else 0
+
+
+@click.group(context_settings=_SETTINGS)
+@click.option("--debug", is_flag=True, help="Show log messages, and tracebacks of errors.")
+@click.version_option(package_name="fluvial")
+def cli(debug: bool) -> None:
+    """Streaming ingestion for PySpark: tables that are a Kafka log and an LSM tree of columnar files."""
+    level = logging.INFO if debug else logging.WARNING
+    handler = _StandardError()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+class _StandardError(logging.Handler):
+    """Log messages to what standard error is at the time: progress bars and Spark's log file change that."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        sys.stderr.write(self.format(record) + "\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where the tables are."""
+
+    warehouse: str
+    options: Mapping[str, str]
+
+    def table(self, name: str) -> Table:
+        return Catalog(self.warehouse, options=self.options).table(name)
+
+
+def _with_place(command: Command) -> Command:
+    """Adds the options that say where the tables are, and hands them over as ``place``."""
+
+    def run(warehouse: str | None, config: str | None, catalog_option: tuple[str, ...], **rest: Any) -> Any:
+        return command(place=_place(warehouse, config, catalog_option), **rest)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        click.option("--catalog-option", metavar="KEY=VALUE", multiple=True, help="Option of the catalog; repeatable."),
+        click.option("--config", metavar="FILE", help="Job file to take warehouse and catalog options from."),
+        click.option(
+            "--warehouse",
+            metavar="DIR",
+            envvar="FLUVIAL_WAREHOUSE",
+            show_envvar=True,
+            help="Directory or URL of the tables.",
+        ),
+    ):
+        run = option(run)
+    return run
+
+
+def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> _Place:
+    options: dict[str, str] = {}
+    if config is not None:
+        job = load_job(config, environment=os.environ)
+        warehouse = warehouse or job.warehouse
+        options.update(job.catalog)
+    for given in catalog_options:
+        key, equals, value = given.partition("=")
+        if not equals:
+            raise InvalidInputError(f"a catalog option is written key=value: given={given}")
+        options[key] = value
+    if not warehouse:
+        raise InvalidInputError("no warehouse: fix=give --warehouse DIR or --config FILE, or set FLUVIAL_WAREHOUSE")
+    return _Place(warehouse=warehouse, options=options)
+
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+_set_option = click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a value of the job file; repeatable."
+)
+
+
+@cli.command()
+@click.argument("config")
+@_set_option
+@click.option("--spark-log", metavar="FILE", help="Where Spark's own messages go. [default: a temporary file]")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@_json_option
+def run(config: str, overrides: tuple[str, ...], spark_log: str | None, quiet: bool, as_json: bool) -> None:
+    """Run the pipelines of a job file until they end.
+
+    Pipelines with a processing-time trigger run until they are interrupted. What was committed stays, and the next
+    run goes on from there.
+    """
+    job = load_job(config, overrides=overrides, environment=os.environ)
+    log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
+    _import_from_here()
+    signal.signal(signal.SIGTERM, _interrupt)
+    with _spark_output(log_file), job_progress([each.name for each in job.pipelines], quiet=quiet) as on_progress:
+        try:
+            results = run_job(job, on_progress=on_progress)
+        except FluvialError as error:
+            raise type(error)(f"{error} spark_log={log_file}") from error
+    if as_json:
+        print_json([asdict(each) for each in results])
+    else:
+        print_results(results)
+
+
+@cli.command()
+@click.argument("config")
+@_set_option
+@_json_option
+def validate(config: str, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Check a job file without running it."""
+    job: JobConfig = load_job(config, overrides=overrides, environment=os.environ)
+    if as_json:
+        print_json(job.model_dump(by_alias=True))
+    else:
+        console().print(f"{config}: {len(job.tables)} tables, {len(job.pipelines)} pipelines: no problem found")
+
+
+@cli.group()
+def broker() -> None:
+    """A real Kafka broker on this machine, for trying out and for a single machine."""
+
+
+_dir_option = click.option(
+    "--dir",
+    "data_dir",
+    metavar="DIR",
+    envvar="FLUVIAL_BROKER_DIR",
+    show_envvar=True,
+    default=".fluvial/broker",
+    show_default=True,
+    help="Where its data are; it is known by this directory.",
+)
+
+
+@broker.command()
+@_dir_option
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="[default: that of the last start, else a free one]"
+)
+@_json_option
+def start(data_dir: str, port: int, as_json: bool) -> None:
+    """Start it, and leave it running; does nothing if it runs already. Prints the address for clients."""
+    with waiting("starting a Kafka broker (the first time, its archives are fetched)"):
+        started = Broker(data_dir, port=port, detached=True).start()
+    _print_broker(started, as_json=as_json)
+
+
+@broker.command()
+@_dir_option
+@_json_option
+def stop(data_dir: str, as_json: bool) -> None:
+    """Stop it; its data stay."""
+    stopped = Broker(data_dir)
+    with waiting("stopping the Kafka broker"):
+        stopped.stop()
+    _print_broker(stopped, as_json=as_json)
+
+
+@broker.command()
+@_dir_option
+@_json_option
+def status(data_dir: str, as_json: bool) -> None:
+    """Tell whether it runs, and where. The exit code is 0 if it runs, else 1."""
+    asked = Broker(data_dir)
+    _print_broker(asked, as_json=as_json)
+    if not asked.status().running:
+        click.get_current_context().exit(EXIT_FAILED)
+
+
+def _print_broker(asked: Broker, *, as_json: bool) -> None:
+    found = asked.status()
+    if as_json:
+        print_json(asdict(found))
+    elif found.running:
+        console().print(f"running at {found.bootstrap_servers} (process {found.pid}, {found.data_dir})", soft_wrap=True)
+    else:
+        console().print(f"not running ({found.data_dir})", soft_wrap=True)
+
+
+@cli.command()
+@click.argument("table")
+@_json_option
+@_with_place
+def describe(place: _Place, table: str, as_json: bool) -> None:
+    """Show columns, keys and options of a table (named database.table)."""
+    found = place.table(table)
+    schema = found.schema
+    columns = [
+        {
+            "name": field.name,
+            "type": str(field.type),
+            "key": field.name in schema.primary_keys,
+            "partition": field.name in schema.partition_keys,
+            "comment": field.description,
+        }
+        for field in schema.fields
+    ]
+    if as_json:
+        print_json(
+            {"table": found.name, "comment": schema.comment, "columns": columns, "options": dict(schema.options)}
+        )
+        return
+    rows = [
+        (each["name"], each["type"], "key" if each["key"] else "", "yes" if each["partition"] else "", each["comment"])
+        for each in columns
+    ]
+    title = f"{found.name}{': ' + schema.comment if schema.comment else ''}"
+    console().print(grid(title, ("column", "type", "key", "partition", "comment"), rows))
+    console().print(grid("options", ("option", "value"), sorted(schema.options.items())))
+
+
+@cli.command()
+@click.argument("table")
+@click.option(
+    "--snapshots", type=click.IntRange(1), default=10, show_default=True, help="How many of the newest to show."
+)
+@_json_option
+@_with_place
+def inspect(place: _Place, table: str, snapshots: int, as_json: bool) -> None:
+    """Show snapshots, and the runs and bytes of each bucket, of a table."""
+    state = inspect_table(place.table(table).store, snapshot_limit=snapshots)
+    if as_json:
+        print_json(state.as_json())
+    else:
+        print_state(state)
+
+
+@cli.command()
+@click.argument("table")
+@click.option("--columns", metavar="A,B", help="[default: all]")
+@click.option(
+    "--filter", "filter_text", metavar="CONDITION", help="As in SQL's WHERE: \"amount > 10 AND dt = '2020-08-08'\"."
+)
+@click.option(
+    "--limit", type=click.IntRange(0), help=f"Most rows to show. [default: {_SHOWN_ROWS} for a table, else all]"
+)
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@_with_place
+def read(place: _Place, table: str, columns: str | None, filter_text: str | None, limit: int | None, form: str) -> None:
+    """Print rows of the newest snapshot of a table. JSON is one object per line."""
+    names = [name.strip() for name in columns.split(",")] if columns else None
+    batches = place.table(table).read().to_batches(columns=names, filter=filter_text)
+    shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
+    schema, rows = _peeked(batches, place.table(table), names)
+    print_rows(_first(rows, shown), schema, form=form)
+
+
+@cli.command()
+@click.argument("table")
+@click.option("--full", is_flag=True, help="Merge every bucket into one run, whatever it costs.")
+@_json_option
+@_with_place
+def compact(place: _Place, table: str, full: bool, as_json: bool) -> None:
+    """Merge the sorted runs of a table's buckets, where it pays or everywhere."""
+    found = place.table(table)
+    before = inspect_table(found.store, snapshot_limit=1)
+    with waiting(f"compacting {found.name}"):
+        found.compact(full=full)
+    after = inspect_table(found.store, snapshot_limit=1)
+    facts = {
+        name: {"max_run_count": state.max_run_count, "size_bytes": state.size_bytes}
+        for name, state in (("before", before), ("after", after))
+    }
+    if as_json:
+        print_json({"table": found.name, **facts})
+    else:
+        rows = [(name, each["max_run_count"], each["size_bytes"]) for name, each in facts.items()]
+        columns = ("", "most runs in a bucket", "bytes")
+        console().print(grid(found.name, columns, rows, numbers=columns[1:]))
+
+
+@cli.command()
+@click.argument("table")
+@_json_option
+@_with_place
+def lag(place: _Place, table: str, as_json: bool) -> None:
+    """Show how far the log of a table is ahead of its newest snapshot, per bucket."""
+    found = place.table(table)
+    snapshot = found.latest_snapshot()
+    committed = dict(snapshot.log_offsets or {}) if snapshot is not None else {}
+    ends = dict(found.log_end_offsets())
+    buckets = [
+        {"bucket": bucket, "snapshot_offset": committed.get(bucket, 0), "log_end_offset": end}
+        for bucket, end in sorted(ends.items())
+    ]
+    for each in buckets:
+        each["lag"] = max(0, each["log_end_offset"] - each["snapshot_offset"])
+    if as_json:
+        time_ms = None if snapshot is None else snapshot.time_ms
+        print_json({"table": found.name, "snapshot_time_ms": time_ms, "buckets": buckets})
+        return
+    title = f"{found.name}: {f'snapshot {snapshot.id} of {time_text(snapshot.time_ms)}' if snapshot else 'no snapshot'}"
+    columns = ("bucket", "offset of the snapshot", "end of the log", "offsets ahead")
+    console().print(grid(title, columns, [tuple(each.values()) for each in buckets], numbers=columns))
+
+
+def _peeked(
+    batches: Iterator[pa.RecordBatch], table: Table, names: Sequence[str] | None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema of batches, also when there is none."""
+    schema = table.schema.arrow_schema
+    return (pa.schema([schema.field(name) for name in names]) if names else schema), batches
+
+
+def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
+    left = count
+    for rows in batches:
+        if left is None:
+            yield rows
+        elif left > 0:
+            yield rows.slice(0, left)
+            left -= min(left, rows.num_rows)
+        else:
+            return
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """SIGTERM ends a job as Ctrl-C does: queries are stopped, nothing is half-written."""
+    raise KeyboardInterrupt
+
+
+def _import_from_here() -> None:
+    """Functions of a job file are found in the directory where the command is run, here and in Spark's workers."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if here not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([here, *paths])
+
+
+@contextmanager
+def _spark_output(log_file: str) -> Iterator[None]:
+    """Spark, its JVM and its workers inherit standard error: let them write to a file, and keep the terminal for us."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    saved = sys.stderr
+    os.dup2(log, 2)
+    sys.stderr = os.fdopen(os.dup(terminal), "w", buffering=1, encoding="utf-8")
+    try:
+        yield
+    finally:
+        sys.stderr.close()
+        sys.stderr = saved
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(log)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""What commands print: tables for people on a terminal, JSON for scripts, and progress while they wait.
+
+Results go to standard output, everything else to standard error, so that a pipe gets results only.
+"""
+
+import datetime as dt
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import csv
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table as Grid
+
+from engine.inspection import BucketState, TableState
+from engine.job import OnProgress, PipelineProgress, PipelineResult
+from logstore.json_text import json_texts, object_texts
+
+_PIPED_WIDTH: Final = 160
+_LINE_EVERY_S: Final = 5.0
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def console() -> Console:
+    """For results. A pipe has no width of its own; 160 columns hold most tables."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
+
+
+def notes() -> Console:
+    """For everything that is not a result."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """One JSON document, indented."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def size_text(size_bytes: int) -> str:
+    """A number of bytes as people say it."""
+    size = float(size_bytes)
+    for unit in _UNITS[:-1]:
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {_UNITS[-1]}"
+
+
+def time_text(time_ms: int) -> str:
+    """A time of the past, to the second, in UTC."""
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> Grid:
+    """A table for people.
+
+    Args:
+        title: above it.
+        columns: headings.
+        rows: one cell for each column; None is shown as nothing, whole numbers with separators.
+        numbers: headings of columns that are set flush right.
+    """
+    made = Grid(title=title, title_justify="left", title_style="bold")
+    for name in columns:
+        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*[_cell(value) for value in row])
+    return made
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value).replace("[", r"\[")  # rich takes [x] for a style
+
+
+def print_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, form: str) -> None:
+    """Rows as a table, as JSON lines or as CSV. JSON and CSV are written batch by batch."""
+    if form == "csv":
+        _print_csv(batches, schema)
+    elif form == "json":
+        for rows in batches:
+            lines = object_texts(schema.names, rows.columns, suffix="\n")
+            sys.stdout.write("".join(lines.to_pylist()))
+    else:
+        shown = pa.Table.from_batches(list(batches), schema)
+        cells = [_shown(column) for column in shown.columns]
+        numbers = [field.name for field in schema if pa.types.is_primitive(field.type)]
+        console().print(grid("", schema.names, zip(*cells, strict=True), numbers=numbers))
+
+
+def _shown(column: pa.ChunkedArray) -> list[str | None]:
+    if pa.types.is_string(column.type):
+        return [None if value is None else str(value) for value in column.to_pylist()]
+    return [None if value is None else str(value).strip('"') for value in json_texts(column).to_pylist()]
+
+
+def _print_csv(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+    flat = pa.schema([pa.field(field.name, pa.string()) if _is_odd(field.type) else field for field in schema])
+    sys.stdout.flush()
+    with csv.CSVWriter(pa.PythonFile(sys.stdout.buffer, mode="w"), flat) as writer:
+        for rows in batches:
+            columns = [
+                json_texts(column) if _is_odd(field.type) else column
+                for field, column in zip(schema, rows.columns, strict=True)
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=flat))
+    sys.stdout.flush()
+
+
+def _is_odd(arrow: pa.DataType) -> bool:
+    """CSV has no place for it: it is written as JSON."""
+    return bool(pa.types.is_nested(arrow) or pa.types.is_binary(arrow))
+
+
+def print_state(state: TableState) -> None:
+    """Snapshots and buckets of a table."""
+    out = console()
+    out.print(
+        f"{state.table}: {size_text(state.size_bytes)} in {len(state.buckets)} buckets, "
+        f"{state.snapshot_count} snapshots, at most {state.max_run_count} runs in a bucket"
+    )
+    snapshots = [
+        (each.id, time_text(each.time_ms), each.commit_kind.value, each.total_record_count, each.commit_identifier)
+        for each in state.snapshots
+    ]
+    headings: Sequence[str] = ("id", "time", "kind", "records in files", "identifier")
+    out.print(grid("newest snapshots", headings, snapshots, numbers=("id", "records in files")))
+    rows = [
+        (each.partition, each.bucket, _runs_text(each), each.file_count, each.row_count, size_text(each.size_bytes))
+        for each in state.buckets
+    ]
+    headings = ("partition", "bucket", "runs, newest first (level:files)", "files", "rows in files", "size")
+    out.print(grid("buckets", headings, rows, numbers=("bucket", "files", "rows in files", "size")))
+
+
+def _runs_text(bucket: BucketState) -> str:
+    return " ".join(f"{run.level}:{run.file_count}" for run in bucket.runs)
+
+
+def print_results(results: Sequence[PipelineResult]) -> None:
+    """What a job did."""
+    rows = [
+        (
+            each.pipeline,
+            each.target,
+            each.batch_count,
+            each.row_count,
+            f"{each.seconds:.1f}",
+            f"{each.row_count / each.seconds:,.0f}" if each.seconds else "",
+            each.snapshot_id,
+        )
+        for each in results
+    ]
+    columns = ("pipeline", "table", "batches", "changes", "seconds", "changes/s", "snapshot")
+    console().print(grid("", columns, rows, numbers=columns[2:]))
+
+
+@contextmanager
+def job_progress(pipelines: Sequence[str], *, quiet: bool) -> Iterator[OnProgress]:
+    """Shows how a job goes on: bars on a terminal, else a line every few seconds, or nothing."""
+    if quiet:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with _bars() as bars:
+            yield _Bars(bars, pipelines)
+    else:
+        yield _Lines()
+
+
+@contextmanager
+def waiting(words: str) -> Iterator[None]:
+    """Something that moves while the user waits, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with notes().status(words):
+        yield
+
+
+def _bars() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[facts]}"),
+        TimeElapsedColumn(),
+        console=notes(),
+    )
+
+
+class _Bars:
+    def __init__(self, bars: Progress, pipelines: Sequence[str]) -> None:
+        self._bars = bars
+        self._tasks: Mapping[str, TaskID] = {
+            name: bars.add_task(name, total=None, facts="starting Spark") for name in pipelines
+        }
+
+    def __call__(self, progress: PipelineProgress) -> None:
+        total = None if progress.waiting_count is None else progress.row_count + progress.waiting_count
+        facts = f"{progress.row_count:,} changes  {progress.rows_per_second:,.0f}/s  batch {progress.batch_count}"
+        self._bars.update(self._tasks[progress.pipeline], completed=progress.row_count, total=total, facts=facts)
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._told_s: dict[str, float] = {}
+
+    def __call__(self, progress: PipelineProgress) -> None:
+        now = time.monotonic()
+        if now - self._told_s.get(progress.pipeline, float("-inf")) < _LINE_EVERY_S:
+            return
+        self._told_s[progress.pipeline] = now
+        facts: dict[str, Any] = {
+            "batches": progress.batch_count,
+            "changes": progress.row_count,
+            "changes_per_s": round(progress.rows_per_second),
+            "waiting": progress.waiting_count,
+        }
+        words = " ".join(f"{name}={value}" for name, value in facts.items())
+        sys.stderr.write(f"{progress.pipeline}: {words}\n")

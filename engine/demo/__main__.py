@@ -1,0 +1,7 @@
+"""``python -m engine.demo``: what ``make demo`` runs."""
+
+import sys
+
+from engine.demo.run import main
+
+sys.exit(main(sys.argv[1:]))

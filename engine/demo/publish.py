@@ -1,0 +1,60 @@
+"""A change stream sent to a topic, each flight's changes to one partition and in their order."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, Producer
+
+from engine.demo.flights import ChangeStream
+from logstore.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
+from lsm.errors import UnavailableError
+
+_IN_FLIGHT: Final = 200_000
+_WAIT_S: Final = 0.05
+
+
+def publish(
+    stream: ChangeStream, properties: KafkaProperties, topic: str, *, on_sent: Callable[[int], None] = lambda _: None
+) -> int:
+    """Send every change; return the bytes of keys and values.
+
+    Args:
+        stream: what to send.
+        properties: of the cluster.
+        topic: exists.
+        on_sent: told the number of records, batch by batch.
+
+    Raises:
+        UnavailableError: the broker did not take all of them.
+    """
+    notes = ErrorNotes()
+    producer = properties.producer(notes, transactional_id=None)
+    refused: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            refused.append(error)
+
+    size_bytes = 0
+    for records in stream.records():
+        size_bytes += records.nbytes
+        _send(producer, topic, records, delivered)
+        while len(producer) > _IN_FLIGHT:
+            producer.poll(_WAIT_S)
+        on_sent(records.num_rows)
+    left = producer.flush(OPERATION_TIMEOUT_S)
+    if refused:
+        raise fluvial_error(refused[0], f"changes were refused: topic={topic} count={len(refused)}", notes)
+    if left:
+        raise UnavailableError(f"changes were not taken in time: topic={topic} left={left}{notes.text}")
+    return size_bytes
+
+
+def _send(producer: Producer, topic: str, records: pa.RecordBatch, delivered: Callable[..., None]) -> None:
+    """The client chooses the partition by the hash of the key, as Debezium's would."""
+    keys = records["key"].cast(pa.binary()).to_pylist()
+    values = records["value"].cast(pa.binary()).to_pylist()
+    for key, value in zip(keys, values, strict=True):
+        producer.produce(topic, value, key, on_delivery=delivered)
+    producer.poll(0)

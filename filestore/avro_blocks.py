@@ -1,0 +1,169 @@
+"""Avro container files block by block: what data files need that are larger than memory should have to hold.
+
+A block is byte for byte an Avro array of its rows without the count in front and the zero behind, so one call of
+fastavro codes a whole block. Compression is done here: which library fastavro takes for zstandard depends on its version.
+Source: Avro 1.11 specification, "Object Container Files".
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
+from typing import Any, Final
+
+import cramjam
+import fastavro
+import orjson
+import zstandard
+
+from lsm.errors import InvalidInputError
+
+_SYNC_BYTES: Final = 16
+_MAGIC: Final = b"Obj\x01"
+_HEADER: Final = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": len(_MAGIC)}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": _SYNC_BYTES}},
+        ],
+    }
+)
+_CODEC_OF_OPTION: Final = {
+    "zstd": "zstandard",
+    "gzip": "deflate",
+    "zlib": "deflate",
+    "deflate": "deflate",
+    "snappy": "snappy",
+    "none": "null",
+    "null": "null",
+    "uncompressed": "null",
+    "": "null",
+}
+
+
+class BlockWriter:
+    """Writes a container file; every call of ``write`` is one block."""
+
+    def __init__(self, sink: Any, schema: Any, *, compression: str, zstd_level: int) -> None:
+        codec = _CODEC_OF_OPTION.get(compression.strip().lower())
+        if codec is None:
+            raise InvalidInputError(
+                f"unknown compression: file.compression={compression} allowed={sorted(_CODEC_OF_OPTION)}"
+            )
+        self._sink = sink
+        self._array = fastavro.parse_schema({"type": "array", "items": schema})
+        self._pack = _packer(codec, zstd_level)
+        meta = {"avro.schema": orjson.dumps(schema), "avro.codec": codec.encode()}
+        # The marker only has to be unlikely in the data; taken from the schema, equal rows make equal files.
+        self._sync = zlib.crc32(meta["avro.schema"]).to_bytes(4, "big") * 4
+        header = BytesIO()
+        fastavro.schemaless_writer(header, _HEADER, {"magic": _MAGIC, "meta": meta, "sync": self._sync})
+        sink.write(header.getvalue())
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Append rows as one block."""
+        if not rows:
+            return
+        body = BytesIO()
+        fastavro.schemaless_writer(body, self._array, rows)
+        count = encode_long(len(rows))
+        block = self._pack(body.getvalue()[len(count) : -1])
+        self._sink.write(count + encode_long(len(block)) + block + self._sync)
+
+
+def read_blocks(source: Any, reading_schema: Callable[[Any], Any]) -> tuple[Any, Iterator[list[dict[str, Any]]]]:
+    """The schema of a container file, and its blocks as lists of rows.
+
+    Args:
+        source: a file open for reading.
+        reading_schema: makes of the file's schema one that reads the same bytes, perhaps into other values.
+
+    Raises:
+        ValueError: the file is broken. Also EOFError, KeyError, IndexError and TypeError, as fastavro finds it.
+    """
+    header: Any = fastavro.schemaless_reader(source, _HEADER, None)
+    if header["magic"] != _MAGIC:
+        raise ValueError("not an avro container")
+    schema = orjson.loads(header["meta"]["avro.schema"])
+    unpack = _UNPACKERS[header["meta"].get("avro.codec", b"null").decode()]
+    array = fastavro.parse_schema({"type": "array", "items": reading_schema(schema)})
+    return schema, _blocks(source, array, unpack, header["sync"])
+
+
+def _blocks(source: Any, array: Any, unpack: Callable[[bytes], bytes], sync: bytes) -> Iterator[list[dict[str, Any]]]:
+    while first := source.read(1):
+        count = _read_long(source, first)
+        size = _read_long(source, source.read(1))
+        block, marker = source.read(size), source.read(_SYNC_BYTES)
+        if len(block) != size or marker != sync:
+            raise ValueError("block is cut short or not followed by the file's marker")
+        if count:
+            body = BytesIO(encode_long(count) + unpack(block) + b"\x00")
+            rows: Any = fastavro.schemaless_reader(body, array, None)
+            yield rows
+
+
+def _read_long(source: Any, first: bytes) -> int:
+    """A non-negative number whose first byte is read already."""
+    byte, value, shift = first[0], first[0] & 0x7F, 7
+    while byte >= 0x80:
+        byte = source.read(1)[0]
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return value >> 1
+
+
+def encode_long(value: int) -> bytes:
+    """A non-negative number as Avro writes it: doubled, seven bits per byte, low ones first."""
+    rest, encoded = value << 1, bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*encoded, rest])
+
+
+def _packer(codec: str, zstd_level: int) -> Callable[[bytes], bytes]:
+    if codec == "zstandard":
+        return zstandard.ZstdCompressor(level=zstd_level).compress
+    if codec == "deflate":
+        return _deflate
+    return _pack_snappy if codec == "snappy" else bytes
+
+
+def _deflate(block: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(block) + packer.flush()
+
+
+def _pack_snappy(block: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(block)) + zlib.crc32(block).to_bytes(4, "big")
+
+
+def _unpack_snappy(block: bytes) -> bytes:
+    body = bytes(cramjam.snappy.decompress_raw(block[:-4]))
+    if zlib.crc32(body).to_bytes(4, "big") != block[-4:]:
+        raise ValueError("block does not fit its checksum")
+    return body
+
+
+def _unpack_zstd(block: bytes) -> bytes:
+    # Java's frames do not say how long their content is, so it is streamed.
+    stream = zstandard.ZstdDecompressor().decompressobj()
+    body = stream.decompress(block)
+    if not stream.eof:
+        raise ValueError("zstandard frame is cut short")
+    return body
+
+
+def _inflate(block: bytes) -> bytes:
+    return zlib.decompress(block, wbits=-zlib.MAX_WBITS)
+
+
+_UNPACKERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "null": bytes,
+    "deflate": _inflate,
+    "snappy": _unpack_snappy,
+    "zstandard": _unpack_zstd,
+}

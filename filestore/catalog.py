@@ -1,0 +1,239 @@
+"""A warehouse directory of databases and tables, in the layout of Paimon's file system catalog.
+
+A database is a directory ``<name>.db``; a table is a directory in it that has a schema. Creating the first schema file
+is the one atomic step that makes a table: before it there is nothing to see. Source: paimon-format.md section 1; FL-17,
+FL-19.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from filestore.datatypes import DataField
+from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
+from filestore.paths import MAIN_BRANCH, TablePaths
+from filestore.schema import SchemaStore, new_schema
+from filestore.table import Table
+from lsm.errors import ConflictError, InvalidInputError
+
+DATABASE_SUFFIX: Final = ".db"
+DEFAULT_DATABASE: Final = "default"
+TABLE_DEFAULT_PREFIX: Final = "table-default."
+_FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
+
+
+class Catalog:
+    """Databases and tables of one warehouse."""
+
+    def __init__(
+        self,
+        warehouse: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        io: FileIO | None = None,
+        clock: Clock | None = None,
+        names: NameSource | None = None,
+    ) -> None:
+        """Nothing is read or made yet.
+
+        Args:
+            warehouse: absolute path, or ``file://`` URI.
+            options: of the catalog; ``table-default.<key>`` is the default of ``<key>`` in new tables.
+            io: file system; None is the local one.
+            clock: None is the machine's.
+            names: of new files; None is random.
+        """
+        self.warehouse = warehouse_path(warehouse)
+        self.options = dict(options or {})
+        self._io = io or LocalFileIO()
+        self._clock = clock or SystemClock()
+        self._names = names or RandomNames()
+
+    def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
+        """Make a database. Raises: InvalidInputError when it exists or the name cannot be one."""
+        path = self._database_path(name)
+        if self._io.is_directory(path):
+            if not ignore_if_exists:
+                raise InvalidInputError(f"database exists already: database={name} path={path}")
+            return
+        # A directory comes with its first file; the file is not needed after that, and no reader looks at dotted names.
+        marker = f"{path}/.{self._names.uuid()}"
+        self._io.write_new(marker, b"")
+        self._io.delete(marker)
+
+    def list_databases(self) -> list[str]:
+        """Names of all databases, sorted."""
+        names = self._io.list_names(self.warehouse)
+        return [name.removesuffix(DATABASE_SUFFIX) for name in names if name.endswith(DATABASE_SUFFIX)]
+
+    def drop_database(self, name: str, *, cascade: bool = False, ignore_if_missing: bool = False) -> None:
+        """Remove a database. Raises: InvalidInputError when it has tables and ``cascade`` is not set."""
+        if not self._has_database(name, ignore_if_missing=ignore_if_missing):
+            return
+        tables = self.list_tables(name)
+        if tables and not cascade:
+            raise InvalidInputError(
+                f"database is not empty: database={name} tables={tables} fix='drop them or cascade'"
+            )
+        for table in tables:
+            self.drop_table(f"{name}.{table}")
+        self._io.delete_tree(self._database_path(name))
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        ignore_if_exists: bool = False,
+    ) -> Table:
+        """Make a table; it is there completely or not at all.
+
+        Args:
+            name: ``db.table``; the database is made when it is missing.
+            schema: Arrow schema, or fields when CHAR(n), comments or defaults matter.
+            primary_key: columns whose values are unique together; they become NOT NULL.
+            partition_by: columns, in directory order; a primary key must contain them.
+            options: of the table.
+            comment: of the table.
+            ignore_if_exists: return the table that is there, whatever its schema.
+
+        Raises:
+            InvalidInputError: the table exists, or the schema or an option is wrong; says what to change.
+        """
+        root = self.table_path(name)
+        defaults = {
+            key.removeprefix(TABLE_DEFAULT_PREFIX): text
+            for key, text in self.options.items()
+            if key.startswith(TABLE_DEFAULT_PREFIX)
+        }
+        first = new_schema(
+            schema,
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options={**defaults, **(options or {})},
+            comment=comment,
+            time_ms=self._clock.now_ms(),
+        )
+        store = SchemaStore(self._io, TablePaths(root))
+        if not store.ids():
+            leftovers = self._io.list_names(root)
+            if [each for each in leftovers if each != "schema"]:
+                raise InvalidInputError(
+                    f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
+                    "fix='it belongs to somebody else or to a table whose drop was interrupted: drop or remove it'"
+                )
+            try:
+                store.create(first)
+            except ConflictError:
+                pass  # somebody made it at this moment
+            else:
+                return self.table(name)
+        if not ignore_if_exists:
+            raise InvalidInputError(f"table exists already: table={name} path={root}")
+        return self.table(name)
+
+    def table(self, name: str, *, branch: str = MAIN_BRANCH, options: Mapping[str, str] | None = None) -> Table:
+        """Open a table.
+
+        Args:
+            name: ``db.table``.
+            branch: whose schemas, snapshots and tags count.
+            options: in force for this object only.
+
+        Raises:
+            InvalidInputError: no such database or table, or a directory that is none; says which.
+        """
+        root = self.table_path(name)
+        self._has_database(name.split(".")[0], ignore_if_missing=False)
+        return Table.open(name, root, branch=branch, options=options, io=self._io, clock=self._clock, names=self._names)
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is such a table."""
+        return bool(SchemaStore(self._io, TablePaths(self.table_path(name))).ids())
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of the tables of a database, sorted. Raises: InvalidInputError when there is no such database."""
+        self._has_database(database, ignore_if_missing=False)
+        path = self._database_path(database)
+        names = self._io.list_names(path)
+        return [name for name in names if SchemaStore(self._io, TablePaths(f"{path}/{name}")).ids()]
+
+    def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
+        """Remove a table and all its files.
+
+        The schema goes first: an interrupted drop leaves files, but no table. Dropping again removes them.
+
+        Raises:
+            InvalidInputError: there is no such table.
+        """
+        root = self.table_path(name)
+        if not self._io.is_directory(root):
+            if not ignore_if_missing:
+                raise InvalidInputError(f"no such table: table={name} path={root}")
+            return
+        paths = TablePaths(root)
+        found = self._io.list_names(root)
+        if not SchemaStore(self._io, paths).ids() and not _is_what_a_drop_leaves(found):
+            raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
+        self._io.delete_tree(paths.schema_dir)
+        self._io.delete_tree(root)
+
+    def table_path(self, name: str) -> str:
+        """Directory of a table, whether it exists or not. Raises: InvalidInputError for a name that cannot be one."""
+        parts = name.split(".")
+        if len(parts) != 2:
+            raise InvalidInputError(f"a table is named database.table: name={name!r}")
+        _check_name("table", parts[1])
+        return f"{self._database_path(parts[0])}/{parts[1]}"
+
+    def _database_path(self, name: str) -> str:
+        _check_name("database", name)
+        return f"{self.warehouse}/{name}{DATABASE_SUFFIX}"
+
+    def _has_database(self, name: str, *, ignore_if_missing: bool) -> bool:
+        if self._io.is_directory(self._database_path(name)):
+            return True
+        if ignore_if_missing:
+            return False
+        raise InvalidInputError(
+            f"no such database: database={name} warehouse={self.warehouse} databases={self.list_databases()}"
+        )
+
+
+def warehouse_path(warehouse: str) -> str:
+    """The absolute path of a warehouse given as path or ``file:`` URI, without a slash at its end.
+
+    Raises: InvalidInputError.
+    """
+    parts = urlsplit(warehouse)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise InvalidInputError(f"warehouse is on another host: warehouse={warehouse} fix='write file:///path'")
+        path = unquote(parts.path)
+    elif parts.scheme and "://" in warehouse:
+        raise InvalidInputError(f"warehouse must be a local path or file:// URI: warehouse={warehouse}")
+    else:
+        path = warehouse
+    if not path.startswith("/"):
+        raise InvalidInputError(
+            f"warehouse must be an absolute path: warehouse={warehouse!r} fix='write /path or file:///path'"
+        )
+    return path.rstrip("/") or "/"
+
+
+def _check_name(kind: str, name: str) -> None:
+    bad = sorted({char for char in name if char in _FORBIDDEN or not char.isprintable()})
+    if not name.strip() or name != name.strip() or name.startswith(".") or bad:
+        raise InvalidInputError(
+            f"name cannot be that of a {kind}: name={name!r} forbidden={bad} fix='use letters, digits, _ and -'"
+        )
+
+
+def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:
+    return bool(names) and bool({*names} & {"snapshot", "manifest", "schema"})

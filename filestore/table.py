@@ -1,0 +1,297 @@
+"""A table: read, write, overwrite and compact it without Spark and without a log."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from filestore.commit_message import BATCH_IDENTIFIER, Committable
+from filestore.compactor import compact_table
+from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
+from filestore.live_files import LiveFiles
+from filestore.paths import MAIN_BRANCH, TablePaths
+from filestore.scan import Filter, Plan, TableScan
+from filestore.schema import SchemaStore, TableSchema, check_readable
+from filestore.snapshots import Snapshot
+from filestore.split_read import read_split
+from filestore.table_commit import CommitResult, PartitionTest, TableCommit, discard
+from filestore.table_store import TableStore
+from filestore.table_write import MaxSequenceNumbers, TableWrite
+from lsm.errors import ConflictError, InvalidInputError
+from lsm.keys import internal_value
+
+_MOST_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(TableStore):
+    """An opened table. It keeps the schema that was current when it was opened."""
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        root: str,
+        *,
+        branch: str = MAIN_BRANCH,
+        options: Mapping[str, str] | None = None,
+        io: FileIO | None = None,
+        clock: Clock | None = None,
+        names: NameSource | None = None,
+    ) -> "Table":
+        """Open the table in a directory.
+
+        Args:
+            name: for messages, ``db.table``.
+            root: directory of the table.
+            branch: whose schemas, snapshots and tags count.
+            options: in force for this object only, on top of the table's own.
+            io: file system; None is the local one.
+            clock: None is the machine's.
+            names: of new files; None is random.
+
+        Raises:
+            InvalidInputError: there is no table, or it is one that would be read wrongly; says why.
+        """
+        io = io or LocalFileIO()
+        schema = SchemaStore(io, TablePaths(root, branch)).latest()
+        if schema is None:
+            raise InvalidInputError(_no_table(io, name, root, branch))
+        check_readable(schema)
+        return cls._of(
+            schema,
+            options or {},
+            name=name,
+            paths=TablePaths(root, branch),
+            io=io,
+            clock=clock or SystemClock(),
+            names=names or RandomNames(),
+        )
+
+    @classmethod
+    def _of(cls, schema: TableSchema, dynamic: Mapping[str, str], *, paths: TablePaths, **parts: Any) -> "Table":
+        schema = replace(schema, options={**schema.options, **dynamic})
+        options = schema.table_options
+        return cls(schema=schema, options=options, paths=paths.with_layout(schema.partition_fields, options), **parts)
+
+    def with_options(self, options: Mapping[str, str]) -> "Table":
+        """The same table with other options in force; nothing is stored."""
+        return self._of(
+            self.schema, options, name=self.name, paths=self.paths, io=self.io, clock=self.clock, names=self.names
+        )
+
+    def at_schema(self, schema_id: int) -> "Table":
+        """The same table seen with another version of its schema; today's options stay in force."""
+        if schema_id == self.schema.id:
+            return self
+        return replace(self, schema=replace(self.schema_of(schema_id), options=self.schema.options))
+
+    def new_scan(self) -> TableScan:
+        """Plans reads."""
+        return TableScan(self)
+
+    def new_write(self, *, max_sequence_numbers: MaxSequenceNumbers, budget_bytes: int | None = None) -> TableWrite:
+        """Writes files; see ``TableWrite``."""
+        return TableWrite(self, max_sequence_numbers=max_sequence_numbers, budget_bytes=budget_bytes)
+
+    def new_commit(self, commit_user: str, *, history_start: int = 0) -> TableCommit:
+        """Publishes files; see ``TableCommit``."""
+        return TableCommit(self, commit_user, history_start=history_start)
+
+    def read(
+        self, *, snapshot_id: int | None = None, tag: str | None = None, timestamp_ms: int | None = None
+    ) -> "TableRead":
+        """Read the newest snapshot, or travel to an older one; then its own schema is in force.
+
+        Args:
+            snapshot_id: to read.
+            tag: name of a tag.
+            timestamp_ms: epoch milliseconds; the last snapshot that was committed then or before.
+
+        Raises:
+            InvalidInputError: there is no such snapshot or tag, or several are asked for.
+        """
+        asked = [each for each in (snapshot_id, tag, timestamp_ms) if each is not None]
+        if len(asked) > 1:
+            raise InvalidInputError(
+                f"only one of snapshot_id, tag and timestamp_ms can be read: "
+                f"snapshot_id={snapshot_id} tag={tag} timestamp_ms={timestamp_ms}"
+            )
+        if not asked:
+            return TableRead(self, self.snapshots.latest())
+        snapshot = self._travel(snapshot_id, tag, timestamp_ms)
+        return TableRead(self.at_schema(snapshot.schema_id), snapshot)
+
+    def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> CommitResult:
+        """Write rows and commit them, as one batch.
+
+        Args:
+            rows: columns by name.
+            kinds: (n,) row kinds, see ``TableWrite.write``; None is all inserts.
+
+        Raises:
+            InvalidInputError: names the column, the value and what to change.
+            ConflictError: other writers were faster too often: try again.
+        """
+        return self._write(rows, kinds, lambda commit, committable: commit.commit(committable), keeps_rows=True)
+
+    def overwrite(self, rows: pa.Table | pa.RecordBatch, partition: Mapping[str, object] | None = None) -> CommitResult:
+        """Replace rows.
+
+        Args:
+            rows: the new rows; of a static partition they must lie in it.
+            partition: values of some partition columns: everything there is replaced. None: of a partitioned table the
+                partitions that occur in the rows (all, with ``dynamic-partition-overwrite=false``), else everything.
+
+        Raises:
+            InvalidInputError: names the column, the value and what to change.
+        """
+        spec = self._partition_spec(partition or {})
+
+        def publish(commit: TableCommit, committable: Committable) -> CommitResult:
+            present = {message.partition for message in committable.messages}
+            outside = [each for each in present if not self._is_in(each, spec)]
+            if outside:
+                values = dict(zip(self.schema.partition_keys, self.partition_values(outside[0]), strict=True))
+                raise InvalidInputError(
+                    f"rows lie outside the partition to overwrite: partition={dict(partition or {})} found={values}"
+                )
+            return commit.overwrite(
+                committable, replaces=self._replaced(present, spec, is_static=partition is not None)
+            )
+
+        return self._write(rows, None, publish, keeps_rows=False)
+
+    def compact(self, *, full: bool = False) -> CommitResult | None:
+        """Compact buckets that need it, or with ``full`` all; None when there was nothing to do.
+
+        Raises: ConflictError.
+        """
+        return compact_table(self, full=full)
+
+    def _write(
+        self,
+        rows: pa.Table | pa.RecordBatch,
+        kinds: pa.Array | None,
+        publish: Callable[[TableCommit, Committable], CommitResult],
+        *,
+        keeps_rows: bool,
+    ) -> CommitResult:
+        for attempt in range(_MOST_ATTEMPTS):
+            live = LiveFiles.latest(self) if keeps_rows and self.options.bucket > 0 else None
+            base_id = live.snapshot_id if live else self.snapshots.latest_id() or 0
+            writer = self.new_write(max_sequence_numbers=live.max_sequence_numbers() if live else {})
+            try:
+                writer.write(rows, kinds)
+                messages = writer.prepare_commit()
+            except BaseException:
+                writer.abort()
+                raise
+            try:
+                if live:
+                    live.check_bucket_counts(messages)
+                committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base_snapshot_id=base_id)
+                return publish(self.new_commit(self.names.uuid(), history_start=base_id), committable)
+            except ConflictError:
+                discard(self, messages)
+                if attempt + 1 == _MOST_ATTEMPTS:
+                    raise
+            except InvalidInputError:
+                discard(self, messages)
+                raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _travel(self, snapshot_id: int | None, tag: str | None, timestamp_ms: int | None) -> Snapshot:
+        if tag is not None:
+            return self.snapshots.tag(tag)
+        if timestamp_ms is not None:
+            found = self.snapshots.as_of(timestamp_ms)
+            wanted = f"timestamp_ms={timestamp_ms}"
+        else:
+            found = self.snapshots.find(snapshot_id or 0)
+            wanted = f"snapshot_id={snapshot_id}"
+        if found is None:
+            raise InvalidInputError(
+                f"no such snapshot: table={self.name} {wanted} "
+                f"earliest={self.snapshots.earliest_id()} latest={self.snapshots.latest_id()}"
+            )
+        return found
+
+    def _partition_spec(self, partition: Mapping[str, object]) -> Mapping[str, object]:
+        unknown = [name for name in partition if name not in self.schema.partition_keys]
+        if unknown:
+            raise InvalidInputError(
+                f"not a partition column: column={unknown[0]} partition_columns={list(self.schema.partition_keys)}"
+            )
+        return {name: self._internal(name, value) for name, value in partition.items()}
+
+    def _internal(self, name: str, value: object) -> object:
+        try:
+            return internal_value(pa.scalar(value, self.arrow_field(name).type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidInputError(
+                f"not a value of the partition column: column={name} value={value!r} "
+                f"type={self.schema.field(name).type}"
+            ) from error
+
+    def _is_in(self, partition: bytes, spec: Mapping[str, object]) -> bool:
+        values = dict(zip(self.schema.partition_keys, self.partition_values(partition), strict=True))
+        return all(values[name] == value for name, value in spec.items())
+
+    def _replaced(self, present: set[bytes], spec: Mapping[str, object], *, is_static: bool) -> PartitionTest:
+        is_dynamic = self.schema.partition_keys and self.options.value("dynamic-partition-overwrite")
+        if is_dynamic and not is_static:
+            return present.__contains__
+        return lambda partition: self._is_in(partition, spec)
+
+
+class TableRead:
+    """One snapshot of a table, ready to be read as often as wanted."""
+
+    def __init__(self, table: Table, snapshot: Snapshot | None) -> None:
+        """``snapshot`` None is the empty table."""
+        self.table = table
+        self.snapshot = snapshot
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return self.table.schema.arrow_schema
+
+    def plan(self, filter: Filter = None) -> Plan:
+        """The splits to read; what surely does not match the filter is left out."""
+        if self.snapshot is None:
+            return Plan(snapshot=None, splits=())
+        return self.table.new_scan().plan(snapshot=self.snapshot, filter=filter)
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that match, one split after the other.
+
+        Args:
+            columns: to return, in this order; None is all.
+            filter: SQL text such as ``"amount > 10 and day = DATE '2024-02-29'"``, or a predicate.
+        """
+        plan = self.plan(filter)
+        for split in plan.splits:
+            yield from read_split(self.table, split, columns=columns, filter=plan.filter)
+
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: Filter = None) -> pa.Table:
+        """The rows that match, in memory; see ``to_batches``."""
+        names = self.table.schema.column_names if columns is None else columns
+        schema = pa.schema([self.table.arrow_field(name) for name in names])
+        return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
+
+
+def _no_table(io: FileIO, name: str, root: str, branch: str) -> str:
+    if branch != MAIN_BRANCH and SchemaStore(io, TablePaths(root)).ids():
+        return f"no such branch: table={name} branch={branch} path={root}"
+    if io.is_directory(root):
+        return (
+            f"directory is not a table, it has no schema: table={name} path={root} fix='look at the name or the path'"
+        )
+    return f"no such table: table={name} path={root}"

@@ -1,0 +1,170 @@
+"""A file system in memory and one that fails on purpose, with a clock and names that a test controls."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from filestore.effects import FileIO
+from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
+
+
+class MemoryFileIO:
+    """Files as a dictionary; directories exist as long as a file is below them."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def read_bytes(self, path: str) -> bytes:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path]
+
+    def exists(self, path: str) -> bool:
+        return path in self.files or self.is_directory(path)
+
+    def is_directory(self, path: str) -> bool:
+        return any(name.startswith(f"{path}/") for name in self.files)
+
+    def size_bytes(self, path: str) -> int:
+        return len(self.read_bytes(path))
+
+    def modified_ms(self, path: str) -> int:
+        self.read_bytes(path)
+        return 0
+
+    def list_names(self, directory: str) -> list[str]:
+        start = f"{directory}/"
+        return sorted({name[len(start) :].split("/")[0] for name in self.files if name.startswith(start)})
+
+    def write_new(self, path: str, body: bytes) -> None:
+        if path in self.files:
+            raise ConflictError(f"file exists already, nothing was written: path={path}")
+        self.files[path] = body
+
+    def create_exclusive(self, path: str, body: bytes) -> bool:
+        return self.files.setdefault(path, body) is body
+
+    def replace(self, path: str, body: bytes) -> None:
+        self.files[path] = body
+
+    def sync(self, path: str) -> None:
+        self.read_bytes(path)
+
+    def delete(self, path: str) -> None:
+        self.files.pop(path, None)
+
+    def delete_tree(self, path: str) -> None:
+        for name in [name for name in self.files if name == path or name.startswith(f"{path}/")]:
+            del self.files[name]
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self.read_bytes(path))
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        return pa.PythonFile(_Sink(self.files, path), mode="w")
+
+
+class _Sink(io.BytesIO):
+    def __init__(self, files: dict[str, bytes], path: str) -> None:
+        super().__init__()
+        self._files = files
+        self._path = path
+
+    def close(self) -> None:
+        if not self.closed:
+            self._files[self._path] = self.getvalue()
+        super().close()
+
+
+class When(Enum):
+    """How an operation fails."""
+
+    BEFORE = "before"  # nothing happened
+    AFTER = "after"  # it happened, and the answer got lost
+    UNSURE = "unsure"  # nothing happened, but nobody can know
+
+
+@dataclass
+class FaultyFileIO:
+    """Passes everything on to another file system, but fails one operation, counted from 1."""
+
+    inner: FileIO
+    fail_at: int = 0  # 0: never
+    when: When = When.BEFORE
+    calls: int = 0
+    log: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operation = getattr(self.inner, name)
+
+        def call(*arguments: Any) -> Any:
+            self.calls += 1
+            self.log.append(f"{name} {arguments[0]}")
+            if self.calls != self.fail_at:
+                return operation(*arguments)
+            if self.when is When.AFTER:
+                operation(*arguments)
+            raise self._error(name)(f"injected fault: operation={name} call={self.calls} path={arguments[0]}")
+
+        return call
+
+    def _error(self, name: str) -> type[Exception]:
+        is_unsure = name == "create_exclusive" and self.when is not When.BEFORE
+        return OutcomeUnknownError if is_unsure else UnavailableError
+
+
+@dataclass
+class ManualClock:
+    """Time moves only when somebody sleeps, and by a millisecond with every look."""
+
+    ms: int = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        self.ms += 1
+        return self.ms
+
+    def local_ms(self) -> int:
+        return self.ms
+
+    def sleep(self, seconds: float) -> None:
+        self.ms += round(seconds * 1000)
+
+
+class CountedNames:
+    """Names that are new within one test, and the same in every run."""
+
+    def __init__(self) -> None:
+        self._numbers: Iterator[int] = count()
+
+    def uuid(self) -> str:
+        return f"00000000-0000-4000-8000-{next(self._numbers):012d}"
+
+
+@contextmanager
+def paused_before(inner: FileIO, operation: str, action: Callable[[], None]) -> Iterator[FileIO]:
+    """A file system that runs ``action`` once, right before the first ``operation``: a race with a known winner."""
+    yield _Paused(inner, operation, action)  # type: ignore[misc]
+
+
+class _Paused:
+    def __init__(self, inner: FileIO, operation: str, action: Callable[[], None]) -> None:
+        self._inner = inner
+        self._operation = operation
+        self._action: Callable[[], None] | None = action
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operation: Callable[..., Any] = getattr(self._inner, name)
+
+        def call(*arguments: Any) -> Any:
+            if name == self._operation and self._action is not None:
+                action, self._action = self._action, None
+                action()
+            return operation(*arguments)
+
+        return call

@@ -1,0 +1,86 @@
+"""Tables in memory, and the shortest ways to fill them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from filestore.catalog import Catalog
+from filestore.commit_message import CommitMessage, Committable
+from filestore.effects import FileIO
+from filestore.live_files import LiveFiles
+from filestore.table import Table
+from tests.support.faults import CountedNames, ManualClock, MemoryFileIO
+
+WAREHOUSE = "/warehouse"
+KEY_SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+
+
+def memory_catalog(io: FileIO | None = None) -> Catalog:
+    """A catalog whose files, clock and names belong to the test."""
+    return Catalog(WAREHOUSE, io=io or MemoryFileIO(), clock=ManualClock(), names=CountedNames())
+
+
+def key_table(
+    io: FileIO | None = None,
+    *,
+    schema: pa.Schema = KEY_SCHEMA,
+    primary_key: Sequence[str] = ("id",),
+    partition_by: Sequence[str] = (),
+    **options: str,
+) -> Table:
+    """A table ``db.t`` with a key; option keys with ``_`` for ``-``."""
+    return memory_catalog(io).create_table(
+        "db.t",
+        schema,
+        primary_key=primary_key,
+        partition_by=partition_by,
+        options={key.replace("_", "-"): text for key, text in options.items()},
+    )
+
+
+def reopened(table: Table, io: FileIO) -> Table:
+    """The same table through another file system object."""
+    return Table.open(table.name, table.paths.root, io=io, clock=table.clock, names=table.names)
+
+
+def rows(*pairs: tuple[int, int | None]) -> pa.Table:
+    """Rows of KEY_SCHEMA."""
+    return pa.table({"id": [pair[0] for pair in pairs], "v": [pair[1] for pair in pairs]}, schema=KEY_SCHEMA)
+
+
+def messages_of(table: Table, data: pa.Table, kinds: Sequence[str] | None = None) -> list[CommitMessage]:
+    """Files with these rows, numbered from the newest snapshot, not committed."""
+    live = LiveFiles.latest(table)
+    writer = table.new_write(max_sequence_numbers=live.max_sequence_numbers())
+    writer.write(data, None if kinds is None else pa.array(kinds))
+    return writer.prepare_commit()
+
+
+def committable_of(table: Table, identifier: int, data: pa.Table, **parts: Any) -> Committable:
+    """A committable with these rows on top of the newest snapshot."""
+    return Committable(
+        identifier=identifier,
+        messages=messages_of(table, data),
+        base_snapshot_id=table.snapshots.latest_id() or 0,
+        **parts,
+    )
+
+
+def content(table: Table, **travel: Any) -> dict[int, int | None]:
+    """``{id: v}`` of a table of KEY_SCHEMA; fails when a key is there twice."""
+    found = table.read(**travel).to_arrow(columns=["id", "v"]).to_pylist()
+    by_id: Mapping[int, int | None] = {row["id"]: row["v"] for row in found}
+    assert len(by_id) == len(found)
+    return dict(by_id)
+
+
+def check_metadata(table: Table) -> None:
+    """The self-test of paimon-format.md section 14.10 for every snapshot."""
+    for snapshot_id in table.snapshots.ids():
+        snapshot = table.snapshots.read(snapshot_id)
+        live = LiveFiles(table, snapshot)
+        files = [(key, file) for key in live.buckets() for file in live.files(key)]
+        assert snapshot.total_record_count == sum(file.row_count for _, file in files)
+        for key, file in files:
+            assert table.io.size_bytes(table.file_path(key.partition, key.bucket, file)) == file.size_bytes

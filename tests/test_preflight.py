@@ -1,0 +1,104 @@
+"""The preflight: what a newcomer reads when the machine lacks something."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.preflight import failure_advice, java_command, java_major, java_problem, python_problem
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "engine" / "preflight.py"
+
+
+def preflight(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run it as the Makefile does: isolated, without our packages."""
+    command = [sys.executable, "-I", str(SCRIPT), *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_402"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('openjdk version "25-ea" 2025-09-16', 25),
+        ("The operation couldn't be completed. Unable to locate a Java Runtime.", 0),
+        ("", 0),
+    ],
+)
+def test_javas_version_is_read_from_what_it_prints(text: str, major: int) -> None:
+    assert java_major(text) == major
+
+
+def test_the_java_that_is_checked_is_the_one_that_spark_will_start() -> None:
+    assert java_command({"JAVA_HOME": "/jdk"}) == "/jdk/bin/java"
+    assert java_command({}) == "java"
+
+
+def test_a_missing_or_old_java_says_what_to_install() -> None:
+    assert java_problem("java", 'version "17.0.1"') == ""
+    assert java_problem("java", "").startswith("java was not found on the PATH: needed>=17; install one")
+    old = java_problem("/jdk/bin/java", 'version "11.0.2"')
+    assert old.startswith("java is too old at JAVA_HOME (/jdk/bin/java): found=11 needed>=17; point JAVA_HOME")
+    assert "apt install openjdk-17-jdk-headless" in old
+
+
+def test_an_old_python_names_a_newer_one_on_the_path() -> None:
+    assert python_problem((3, 11), []) == ""
+    assert python_problem((3, 14), []) == ""
+    assert "make PYTHON=python3.12" in python_problem((3, 10), ["python3.12", "python3.14"])
+    assert "apt install python3" in python_problem((3, 9), [])
+
+
+@pytest.mark.parametrize(
+    ("output", "fact"),
+    [
+        ("Max retries exceeded ... Temporary failure in name resolution", "the network did not answer"),
+        (":::: ERRORS Server access error at url ... java.net.UnknownHostException", "the network did not answer"),
+        ("Max retries exceeded: SSLError(CERTIFICATE_VERIFY_FAILED)", "certificate was not trusted"),
+        ("ERROR: No matching distribution found for pyarrow==19.0.1", "a pinned version was not offered"),
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("SyntaxError: invalid syntax", "the lines above say why"),
+    ],
+)
+def test_a_failed_command_ends_with_one_sentence_about_what_to_do(output: str, fact: str) -> None:
+    advice = failure_advice(output, "installing")
+    assert advice.startswith("installing failed: ")
+    assert fact in advice
+    assert "\n" not in advice
+
+
+def test_this_machine_is_fit() -> None:
+    done = preflight("check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_wrong_java_home_is_reported_before_anything_is_installed(tmp_path: Path) -> None:
+    done = preflight("check", JAVA_HOME=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"fluvial: java was not found at JAVA_HOME ({tmp_path}/bin/java)")
+
+
+def test_a_commands_output_is_passed_on_and_its_failure_explained() -> None:
+    program = "print('line'); raise SystemExit('ConnectTimeoutError')"
+    done = preflight("run", "fetching", sys.executable, "-c", program)
+    assert done.returncode == 1
+    assert done.stdout == "line\nConnectTimeoutError\n"
+    assert done.stderr.startswith("fluvial: fetching failed: the network did not answer")
+    assert preflight("run", "fetching", sys.executable, "-c", "").returncode == 0
+
+
+def test_an_environment_without_network_fails_with_the_reason(tmp_path: Path) -> None:
+    """Needs no network itself: the index it is sent to is a closed port."""
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("six==1.0\n")
+    closed = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0", "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": ""}
+    done = preflight("venv", str(tmp_path / "venv"), str(constraints), "six", **closed)
+    assert done.returncode == 1
+    assert "the network did not answer" in done.stderr
