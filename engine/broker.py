@@ -1,8 +1,8 @@
 """A real Kafka broker on this machine, for tests, demos and single-machine use.
 
-One KRaft node without security, on 127.0.0.1. ``data_dir`` is the broker: its data, ports, log and process id live there,
-so that any process can ask for its status or stop it, and a start after a stop or a kill finds the same port and the same
-records.
+One KRaft node without security, on 127.0.0.1. ``data_dir`` is the broker: its data, ports, log and process id live
+there, so that any process can ask for its status or stop it, and a start after a stop or a kill finds the same port and
+the same records.
 """
 
 import contextlib
@@ -327,8 +327,7 @@ class Broker:
             evidence = self._evidence()
             self.kill()
             raise UnavailableError(f"broker answers but its transactions do not: {error.args[0]} {evidence}") from error
-        finally:
-            producer.close()
+        producer.close()
 
 
 def _answers_metadata(port: int) -> bool:

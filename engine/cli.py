@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -35,6 +36,7 @@ from engine.inspection import inspect_table
 from engine.job import run_job
 from engine.job_config import JobConfig, load_job
 from engine.table import Table
+from filestore.datatypes import arrow_schema
 from lsm.errors import FluvialError, InvalidInputError
 
 EXIT_FAILED: Final = 1
@@ -49,6 +51,8 @@ Command = Callable[..., Any]
 
 def main() -> None:
     """What the script ``fluvial`` calls."""
+    # PySpark says so of every release of pandas that is newer than it; nothing here goes through pandas
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     sys.exit(run_command(sys.argv[1:]))
 
 
@@ -87,6 +91,9 @@ def cli(debug: bool) -> None:
     """Streaming ingestion for PySpark: tables that are a Kafka log and an LSM tree of columnar files."""
     level = logging.INFO if debug else logging.WARNING
     handler = _StandardError()
+    if not debug:
+        # what libraries have to say about an interrupted call, for one, is nothing to users
+        handler.addFilter(logging.Filter("fluvial"))
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
 
@@ -318,11 +325,12 @@ def inspect(place: _Place, table: str, snapshots: int, as_json: bool) -> None:
 @_with_place
 def read(place: _Place, table: str, columns: str | None, filter_text: str | None, limit: int | None, form: str) -> None:
     """Print rows of the newest snapshot of a table. JSON is one object per line."""
-    names = [name.strip() for name in columns.split(",")] if columns else None
-    batches = place.table(table).read().to_batches(columns=names, filter=filter_text)
+    found = place.table(table)
+    names = [name.strip() for name in columns.split(",")] if columns else list(found.schema.column_names)
+    fields = found.schema.fields_of(names)
     shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
-    schema, rows = _peeked(batches, place.table(table), names)
-    print_rows(_first(rows, shown), schema, form=form)
+    rows = found.read().to_batches(columns=names, filter=filter_text)
+    print_rows(_first(rows, shown), arrow_schema(fields), form=form)
 
 
 @cli.command()
@@ -364,7 +372,8 @@ def lag(place: _Place, table: str, as_json: bool) -> None:
         for bucket, end in sorted(ends.items())
     ]
     for each in buckets:
-        each["lag"] = max(0, each["log_end_offset"] - each["snapshot_offset"])
+        # behind the last record that a snapshot knows stands the marker that ended its transaction: not a record
+        each["lag"] = max(0, each["log_end_offset"] - each["snapshot_offset"] - 1)
     if as_json:
         time_ms = None if snapshot is None else snapshot.time_ms
         print_json({"table": found.name, "snapshot_time_ms": time_ms, "buckets": buckets})
@@ -372,14 +381,6 @@ def lag(place: _Place, table: str, as_json: bool) -> None:
     title = f"{found.name}: {f'snapshot {snapshot.id} of {time_text(snapshot.time_ms)}' if snapshot else 'no snapshot'}"
     columns = ("bucket", "offset of the snapshot", "end of the log", "offsets ahead")
     console().print(grid(title, columns, [tuple(each.values()) for each in buckets], numbers=columns))
-
-
-def _peeked(
-    batches: Iterator[pa.RecordBatch], table: Table, names: Sequence[str] | None
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema of batches, also when there is none."""
-    schema = table.schema.arrow_schema
-    return (pa.schema([schema.field(name) for name in names]) if names else schema), batches
 
 
 def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:

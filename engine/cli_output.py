@@ -65,7 +65,7 @@ def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *
         rows: one cell for each column; None is shown as nothing, whole numbers with separators.
         numbers: headings of columns that are set flush right.
     """
-    made = Grid(title=title, title_justify="left", title_style="bold")
+    made = Grid(title=title or None, title_justify="left", title_style="bold", show_header=any(columns))
     for name in columns:
         made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
@@ -90,7 +90,7 @@ def print_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, form: st
             lines = object_texts(schema.names, rows.columns, suffix="\n")
             sys.stdout.write("".join(lines.to_pylist()))
     else:
-        shown = pa.Table.from_batches(list(batches), schema)
+        shown = pa.Table.from_batches([rows.cast(schema) for rows in batches], schema)
         cells = [_shown(column) for column in shown.columns]
         numbers = [field.name for field in schema if pa.types.is_primitive(field.type)]
         console().print(grid("", schema.names, zip(*cells, strict=True), numbers=numbers))

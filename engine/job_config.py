@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from engine.config_file import ConfigFile, override, parse_config
@@ -18,7 +18,10 @@ from lsm.errors import InvalidInputError
 AVAILABLE_NOW: Final = "available-now"
 PROCESSING_TIME: Final = "processing-time"
 
-_INTERVAL: Final = re.compile(r"\d+ *(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)")
+_INTERVAL: Final = re.compile(r"(\d+) *(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)")
+_LONG_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
+"""Units of time that Spark does not know by their short names."""
+
 _FREE_KEYS: Final = frozenset({"catalog", "options", "conf", "columns"})
 _WORDS: Final = {
     "missing": "a value is missing",
@@ -146,12 +149,15 @@ class TriggerConfig(_Section):
             raise _problem("unknown trigger", facts=f"given={given} known={known}")
         return {}
 
-    @model_validator(mode="after")
-    def _interval_is_a_duration(self) -> Self:
-        if self.processing_time is not None and not _INTERVAL.fullmatch(self.processing_time):
-            facts = f"given={self.processing_time} example=5 seconds"
-            raise _problem("not a duration", key=PROCESSING_TIME, facts=facts)
-        return self
+    @field_validator("processing_time")
+    @classmethod
+    def _interval_as_spark_writes_it(cls, given: str | None) -> str | None:
+        if given is None:
+            return None
+        found = _INTERVAL.fullmatch(given)
+        if found is None:
+            raise _problem("not a duration", facts=f"given={given} example=5 seconds")
+        return f"{found[1]} {_LONG_UNITS.get(found[2], found[2])}"
 
 
 class PipelineConfig(_Section):

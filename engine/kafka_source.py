@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from engine.dead_letters import DeadLetters
 from engine.kafka_offsets import (
@@ -47,9 +47,17 @@ from logstore.topics import LogTopics
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 
 RAW: Final = ValueFormat.RAW.value
-RAW_COLUMNS: Final = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+RAW_SCHEMA: Final = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestampType", IntegerType())
 )
+"""Columns of records that are not decoded, those of Spark's own connector."""
 
 _TOPIC_CHECK_S: Final = 30.0  # how soon new partitions are found
 _TIMESTAMP_TYPES: Final = {"CreateTime": 0, "LogAppendTime": 1}
@@ -65,7 +73,7 @@ class KafkaSource(DataSource):
         """The word for ``format(...)``."""
         return "fluvial-kafka"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The columns when the user gives none, which is enough for raw records only."""
         options = KafkaSourceOptions.parse(self.options)
         if options.value_format is not ValueFormat.RAW:
@@ -73,7 +81,7 @@ class KafkaSource(DataSource):
                 f"columns to decode are missing: value.format={options.value_format.value} "
                 f"fix=add .schema('id BIGINT, ..., {ROW_KIND_COLUMN} STRING')"
             )
-        return RAW_COLUMNS
+        return RAW_SCHEMA
 
     def reader(self, schema: StructType) -> "KafkaBatchReader":
         """For ``spark.read``."""
@@ -318,12 +326,11 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
 def _check_schema(options: KafkaSourceOptions, schema: StructType) -> None:
     names = schema.fieldNames()
     if options.value_format is ValueFormat.RAW:
-        known = StructType.fromDDL(RAW_COLUMNS)
         for field in schema.fields:
-            if field.name not in known.names or known[field.name].dataType != field.dataType:
+            if field.name not in RAW_SCHEMA.names or RAW_SCHEMA[field.name].dataType != field.dataType:
                 raise InvalidInputError(
                     f"raw records have no such column: column={field.name} type={field.dataType.simpleString()} "
-                    f"known={RAW_COLUMNS} fix=set value.format to decode records"
+                    f"known={RAW_SCHEMA.simpleString()} fix=set value.format to decode records"
                 )
         return
     if ROW_KIND_COLUMN not in names or not isinstance(schema[ROW_KIND_COLUMN].dataType, StringType):

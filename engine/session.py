@@ -29,8 +29,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     # Text and timestamps convert the same way on every machine.
     "spark.sql.session.timeZone": "UTC",
-    # Spark's own bar rewrites the line that a progress report of ours stands on.
-    "spark.ui.showConsoleProgress": "false",
 }
 """Settings for every master."""
 

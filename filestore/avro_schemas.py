@@ -7,8 +7,6 @@ Source: Paimon ManifestEntrySerializer, ManifestFileMetaSerializer, IndexManifes
 from collections.abc import Sequence
 from typing import Any, Final
 
-import fastavro
-
 _NAMESPACE: Final = "org.apache.paimon.avro.generated"
 _STRINGS: Final = {"type": "array", "items": "string"}
 _MILLIS: Final = {"type": "long", "logicalType": "timestamp-millis"}
@@ -30,8 +28,8 @@ def _record(name: str, fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _root(fields: Sequence[tuple[str, Any]]) -> Any:
-    return fastavro.parse_schema(_record("record", fields) | {"namespace": _NAMESPACE})
+def _root(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    return _record("record", fields) | {"namespace": _NAMESPACE}
 
 
 _STATS: Final[Sequence[tuple[str, Any]]] = (

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from filestore.datatypes import DataField
 from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
+from filestore.merge_engines import merge_function
 from filestore.paths import MAIN_BRANCH, TablePaths
 from filestore.schema import SchemaStore, new_schema
 from filestore.table import Table
@@ -120,6 +121,7 @@ class Catalog:
             comment=comment,
             time_ms=self._clock.now_ms(),
         )
+        merge_function(first, first.table_options)  # wrong functions and columns shall not wait for the first rows
         store = SchemaStore(self._io, TablePaths(root))
         if not store.ids():
             leftovers = self._io.list_names(root)

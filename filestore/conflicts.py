@@ -29,13 +29,9 @@ def find_conflict(
         key_of: turns a file's min or max key bytes into a comparable key; None for a table without a key.
     """
     live = live_entries(base)
-    checks = (
-        lambda: None if kind is CommitKind.OVERWRITE else bucket_count_conflict(live, delta),
-        lambda: _repeated_add(live, delta),
-        lambda: _lost_input(live, delta),
-        lambda: None if key_of is None else _overlap(live, delta, key_of),
-    )
-    return next((reason for check in checks if (reason := check()) is not None), None)
+    reason = None if kind is CommitKind.OVERWRITE else bucket_count_conflict(live, delta)
+    reason = reason or _repeated_add(live, delta) or _lost_input(live, delta)
+    return reason if reason is not None or key_of is None else _overlap(live, delta, key_of)
 
 
 def bucket_count_conflict(live: Iterable[ManifestEntry], delta: Iterable[ManifestEntry]) -> str | None:

@@ -191,6 +191,8 @@ def data_type_of(arrow: pa.DataType, *, nullable: bool = True) -> DataType:
     if types.is_dictionary(arrow):
         return data_type_of(arrow.value_type, nullable=nullable)
     if types.is_struct(arrow):
+        if (marked := _spark_root(arrow)) is not None:
+            return DataType(root=marked, nullable=nullable)
         fields = tuple(
             DataField(id=index, name=field.name, type=data_type_of(field.type, nullable=field.nullable))
             for index, field in enumerate(arrow)
@@ -319,6 +321,12 @@ def _atomic_of_arrow(arrow: pa.DataType) -> DataType | None:
         # Tables keep milliseconds of the day; a finer value is refused when it is written, not rounded.
         return DataType(root="TIME", precision=0 if arrow == pa.time32("s") else 3)
     return DataType(root="DATE") if types.is_date64(arrow) else None
+
+
+def _spark_root(arrow: pa.DataType) -> str | None:
+    """VARIANT, GEOMETRY or GEOGRAPHY when Spark has marked the struct as one, so that it is refused by its name."""
+    marks = {key.decode().upper() for field in arrow for key in field.metadata or {}}
+    return next(iter(marks & UNSUPPORTED_ROOTS), None)
 
 
 def _is_list(arrow: pa.DataType) -> bool:

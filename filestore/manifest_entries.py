@@ -6,7 +6,6 @@ Source: Paimon DataFileMeta, ManifestEntry, SimpleStats.
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +13,6 @@ from filestore.binary_row import EMPTY_ROW
 from lsm.errors import CorruptDataError
 
 MANIFEST_VERSION: Final = 2
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class EntryKind(IntEnum):
@@ -95,12 +92,12 @@ class DataFileMeta:
             given = dict(body)
             for name in ("min_key", "max_key", "embedded_index"):
                 if given.get(name) is not None:
-                    given[name] = base64.b64decode(given[name])
+                    given[name] = base64.b64decode(given[name], validate=True)
             for name in ("key_stats", "value_stats"):
                 low, high, counts = given[name]
                 given[name] = SimpleStats(
-                    min_values=base64.b64decode(low),
-                    max_values=base64.b64decode(high),
+                    min_values=base64.b64decode(low, validate=True),
+                    max_values=base64.b64decode(high, validate=True),
                     null_counts=None if counts is None else tuple(counts),
                 )
             for name in ("extra_files", "value_stats_cols", "write_cols"):
@@ -152,7 +149,7 @@ class DataFileMeta:
             schema_id=record["_SCHEMA_ID"],
             level=record["_LEVEL"],
             extra_files=tuple(get("_EXTRA_FILES") or ()),
-            creation_time_ms=_epoch_ms(get("_CREATION_TIME")),
+            creation_time_ms=get("_CREATION_TIME"),
             delete_row_count=get("_DELETE_ROW_COUNT"),
             embedded_index=get("_EMBEDDED_FILE_INDEX"),
             file_source=get("_FILE_SOURCE"),
@@ -255,10 +252,6 @@ _KINDS: Final[Mapping[int, EntryKind]] = {int(kind): kind for kind in EntryKind}
 
 def _tuple(values: Iterable[str] | None) -> tuple[str, ...] | None:
     return None if values is None else tuple(values)
-
-
-def _epoch_ms(value: datetime | int | None) -> int | None:
-    return (value - _EPOCH) // _MILLISECOND if isinstance(value, datetime) else value
 
 
 def _base64(data: bytes) -> str:

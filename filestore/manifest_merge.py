@@ -42,14 +42,6 @@ class MergePlan:
     drops_deletes: bool = False  # everything may be rewritten, and no DELETE is left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergedManifests:
-    """The manifests of a base list, and which of them were written for it."""
-
-    manifests: tuple[ManifestFileMeta, ...]
-    new_files: tuple[str, ...] = ()
-
-
 def plan_merge(manifests: Sequence[ManifestFileMeta], limits: MergeLimits) -> MergePlan:
     """Decide what to rewrite before these manifests become a base list.
 
@@ -98,7 +90,7 @@ def cancel_pairs(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
 
 def merge_manifests(
     manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read, write: Write
-) -> MergedManifests:
+) -> list[ManifestFileMeta]:
     """Return the manifests of a base list that holds the same live files.
 
     Args:
@@ -112,12 +104,12 @@ def merge_manifests(
         return _merge_fully(plan.rewritten, limits, read=read, write=write)
     entries = cancel_pairs(entry for each in plan.rewritten for entry in read(each))
     written = [write(chunk) for chunk in _chunks(entries, _entries_per_file(plan.rewritten, limits))]
-    return MergedManifests(manifests=(*plan.kept, *written), new_files=tuple(each.file_name for each in written))
+    return [*plan.kept, *written]
 
 
 def _merge_fully(
     manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read, write: Write
-) -> MergedManifests:
+) -> list[ManifestFileMeta]:
     """Rewrite what is small, holds deletes or holds a deleted file; one manifest at a time is in memory."""
     deleted = {
         entry.identity
@@ -138,7 +130,7 @@ def _merge_fully(
                 kept.append(each)
 
     written = [write(chunk) for chunk in _chunks(survivors(), _entries_per_file(manifests, limits))]
-    return MergedManifests(manifests=(*kept, *written), new_files=tuple(each.file_name for each in written))
+    return [*kept, *written]
 
 
 def _is_wasteful(manifest: ManifestFileMeta, limits: MergeLimits) -> bool:

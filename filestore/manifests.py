@@ -118,7 +118,7 @@ class ManifestStore:
         """All index files of a snapshot. Raises: CorruptDataError naming the file; FileNotFoundError."""
         return self._read(name, None, IndexManifestEntry.from_avro)
 
-    def _write(self, prefix: str, schema: Any, records: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
+    def _write(self, prefix: str, schema: Any, records: Sequence[dict[str, Any]]) -> tuple[str, int]:
         name = f"{prefix}-{self._names.uuid()}-0"
         body = avro_bytes(schema, records, compression=self._compression)
         self._io.write_new(self._paths.manifest(name), body)

@@ -3,36 +3,163 @@
 Source: paimon-format.md section 6.5; FL-186, FL-187.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from filestore.option_values import boolean, names
 from filestore.options import TableOptions
 from filestore.table_schema import TableSchema
+from lsm.aggregates import AGGREGATE_FUNCTIONS, FieldAggregate
+from lsm.aggregation import Aggregation
 from lsm.errors import InvalidInputError
 from lsm.merge_function import Deduplicate, FirstRow, MergeFunction
+from lsm.partial_update import PartialUpdate, SequenceGroup
+from lsm.row_kind import RowKind
+
+_GROUP_SUFFIX: Final = ".sequence-group"
 
 
-def merge_function(schema: TableSchema, options: TableOptions) -> MergeFunction:
-    """The function that ``merge-engine`` names."""
+def merge_function(schema: TableSchema, options: TableOptions, columns: Collection[str] | None = None) -> MergeFunction:
+    """The function that ``merge-engine`` names.
+
+    Args:
+        schema: of the table.
+        options: of the table.
+        columns: that the rows will have, at least those of ``columns_to_merge``; None is all.
+
+    Raises:
+        InvalidInputError: an option names a function or column that does not exist.
+    """
     if options.merge_engine == "deduplicate":
         return Deduplicate(ignore_delete=options.ignore_delete)
     if options.merge_engine == "first-row":
         return FirstRow(ignore_delete=options.ignore_delete)
-    raise InvalidInputError(f"merge engine is not supported: merge-engine={options.merge_engine}")
+    if options.merge_engine == "aggregation":
+        default = options.value("fields.default-aggregate-function")
+        return Aggregation(
+            key_names=schema.primary_keys,
+            fields=_aggregates(schema, options, default),
+            sequence_names=options.sequence_fields,
+            remove_record_on_delete=options.value("aggregation.remove-record-on-delete"),
+        )
+    removing = options.value("partial-update.remove-record-on-sequence-group")
+    return PartialUpdate(
+        key_names=schema.primary_keys,
+        ignore_delete=options.ignore_delete,
+        remove_record_on_delete=options.value("partial-update.remove-record-on-delete"),
+        sequence_groups=tuple(_only(group, columns) for group in sequence_groups(schema, options)),
+        remove_on_sequence_groups=names(removing) if removing else (),
+        aggregates={
+            name: each
+            for name, each in _aggregates(schema, options, None).items()
+            if columns is None or name in columns
+        },
+    )
 
 
 def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:
     """The columns that have to be read so that these come out right."""
-    return frozenset({*wanted, *schema.trimmed_primary_keys, *options.sequence_fields})
+    needed = {*wanted, *schema.trimmed_primary_keys, *options.sequence_fields}
+    if options.merge_engine == "partial-update":
+        # All of them: without a group a retract would mean something else.
+        needed |= {name for group in sequence_groups(schema, options) for name in group.sequence_names}
+    return frozenset(needed)
+
+
+def sequence_groups(schema: TableSchema, options: TableOptions) -> Sequence[SequenceGroup]:
+    """The groups that ``fields.<sequence columns>.sequence-group`` defines. Raises: InvalidInputError."""
+    groups = []
+    for key, columns in options.columns_with_options().items():
+        if key.endswith(_GROUP_SUFFIX):
+            members = tuple(name for name in names(options.raw[key]) if name not in columns)
+            for name in (*columns, *members):
+                schema.field(name)
+            groups.append(SequenceGroup(sequence_names=columns, field_names=members))
+    return groups
 
 
 def check_retracts(schema: TableSchema, options: TableOptions, *, deletes_only: bool) -> None:
-    """Refuse retracts that no later merge could digest. Raises: InvalidInputError naming the option."""
+    """Refuse retracts that no later merge could take back: the table could not be read any more.
+
+    Raises:
+        InvalidInputError: names the option that would allow them.
+    """
+    engine = options.merge_engine
+    if engine == "first-row":
+        raise InvalidInputError("first-row cannot take back a row: merge-engine=first-row fix='set ignore-delete=true'")
+    if engine == "partial-update":
+        groups = sequence_groups(schema, options)
+        if not groups and not options.value("partial-update.remove-record-on-delete"):
+            raise InvalidInputError(
+                "partial-update cannot take back a row: merge-engine=partial-update "
+                "fix='set ignore-delete=true or partial-update.remove-record-on-delete=true, or define sequence groups'"
+            )
+        grouped = {name for group in groups for name in group.field_names}
+        _check_functions({n: a for n, a in _aggregates(schema, options, None).items() if n in grouped})
+    if engine == "aggregation" and not (deletes_only and options.value("aggregation.remove-record-on-delete")):
+        plain = {*schema.primary_keys, *options.sequence_fields}
+        default = options.value("fields.default-aggregate-function")
+        _check_functions({n: a for n, a in _aggregates(schema, options, default).items() if n not in plain})
 
 
-def hides_old_values(
-    batch: pa.RecordBatch, kinds: pa.Array, schema: TableSchema, options: TableOptions
+def without_old_values(
+    rows: pa.RecordBatch, kinds: pa.Array, schema: TableSchema, options: TableOptions
 ) -> pa.RecordBatch:
-    """Null out what a delete must not bring back."""
-    return batch
+    """Deletes without the values that a later insert of the key would get back.
+
+    Readers begin such an insert with what the delete carries (paimon-format.md 0.12), so it carries nulls where it may.
+    """
+    if options.merge_engine == "partial-update" and not sequence_groups(schema, options):
+        cleared = pc.equal(pc.bit_wise_and(kinds, pa.scalar(1, pa.int8())), 1)
+    elif options.merge_engine == "aggregation" and options.value("aggregation.remove-record-on-delete"):
+        cleared = pc.equal(kinds, int(RowKind.DELETE))
+    else:
+        return rows
+    if not pc.any(cleared).as_py():
+        return rows
+    kept = {*schema.primary_keys, *options.sequence_fields, options.rowkind_field}
+    columns = [
+        column
+        if field.name in kept or not field.type.nullable
+        else pc.if_else(cleared, pa.scalar(None, column.type), column)
+        for field, column in zip(schema.fields, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _aggregates(schema: TableSchema, options: TableOptions, default: str | None) -> Mapping[str, FieldAggregate]:
+    """The aggregate of every column that has one, by its own option or the default."""
+    found: dict[str, FieldAggregate] = {}
+    for field in schema.fields:
+        own = options.field_options(field.name)
+        function = own.get("aggregate-function", default)
+        if field.name in schema.primary_keys or (function is None and options.merge_engine != "aggregation"):
+            continue
+        found[field.name] = FieldAggregate(
+            function=function or FieldAggregate().function,
+            ignore_retract=boolean(own.get("ignore-retract", "false")),
+            distinct=boolean(own.get("distinct", "false")),
+            delimiter=own.get("list-agg-delimiter", FieldAggregate().delimiter),
+        )
+    return found
+
+
+def _check_functions(aggregates: Mapping[str, FieldAggregate]) -> None:
+    for name, aggregate in aggregates.items():
+        if not aggregate.ignore_retract and not AGGREGATE_FUNCTIONS[aggregate.function].takes_retracts:
+            raise InvalidInputError(
+                f"a value cannot be taken back: column={name} aggregate-function={aggregate.function} "
+                f"fix='set fields.{name}.ignore-retract=true'"
+            )
+
+
+def _only(group: SequenceGroup, columns: Collection[str] | None) -> SequenceGroup:
+    """The group without the columns that nobody asked for."""
+    if columns is None:
+        return group
+    return SequenceGroup(
+        sequence_names=group.sequence_names, field_names=tuple(name for name in group.field_names if name in columns)
+    )

@@ -8,7 +8,7 @@ depend on.
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from filestore.option_keys import ALIASES, ELSEWHERE, FIELD_SUFFIXES, FREE_PREFIXES, IMMUTABLE_KEYS, MIB, OPTIONS
 from filestore.option_values import Option
@@ -79,7 +79,7 @@ class TableOptions:
     commit_max_retry_wait_ms: int
     # log
     log_system: str  # 'none' | 'kafka'
-    log_format: str  # 'debezium-json' | 'json'
+    log_format: Literal["debezium-json", "json"]
     log_key_format: str
     log_consistency: str  # 'transactional' | 'eventual'
     log_changelog_mode: str  # 'upsert' | 'all'; auto is resolved

@@ -31,6 +31,7 @@ from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER
 
 READ_BUFFER_BYTES: Final = 64 * 1024  # per column: a reader holds a page of each, not a whole column chunk
 SAMPLE_ROWS: Final = 1024
+SMALL_FILE_ROWS: Final = 512  # below, looking for repetition costs more than it saves
 DICTIONARY_SHARE: Final = 4  # a dictionary must save this factor in the sample
 DELTA_ROOTS: Final = frozenset({"INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ"})
 
@@ -124,9 +125,11 @@ class ParquetFileWriter:
 
     def _dictionary_columns(self, rows: pa.Table) -> list[str]:
         """Leaf columns of which a spread-out sample has few distinct values; the first sorted rows would lie."""
-        if rows.num_rows == 0:
+        if rows.num_rows < SMALL_FILE_ROWS:
             return []
-        step = max(rows.num_rows // SAMPLE_ROWS, 1)
+        # One row in 32 keeps the cost of looking at a few percent of the cost of writing.
+        wanted = min(max(rows.num_rows // 32, SAMPLE_ROWS // 4), SAMPLE_ROWS)
+        step = max(rows.num_rows // wanted, 1)
         sample = rows.take(np.arange(0, rows.num_rows, step)) if step > 1 else rows
         chosen: list[str] = []
         for field in self._fields:

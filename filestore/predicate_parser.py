@@ -106,7 +106,11 @@ class _FilterReader:
         return Constant(outcome=None if isinstance(node, exp.Null) else bool(node.this))
 
     def read_flag(self, node: exp.Expr) -> Predicate:
-        return self._compare(node, self._column(node), CompareOp.EQ, True)
+        reference = self._column(node)
+        if reference[2].root != "BOOLEAN":
+            details = f"column={reference[0]} type={reference[2]} fix='compare it with a literal'"
+            raise self._error("only a boolean column is a condition by itself", node, details)
+        return self._compare(node, reference, CompareOp.EQ, True)
 
     def read_compare(self, node: exp.Expr) -> Predicate:
         op = _OPS[type(node)]

@@ -85,7 +85,8 @@ def to_arrow(predicate: Predicate, schema: TableSchema) -> pc.Expression:
             inner = inner.field(name).type
         return pc.field(leaf.column, *leaf.path), inner
 
-    return _build(predicate, operand)
+    built = _build(predicate, operand)
+    return pc.scalar(built) if isinstance(built, pa.Scalar) else built
 
 
 def filter_mask(predicate: Predicate, rows: pa.RecordBatch) -> pa.BooleanArray:

@@ -127,9 +127,9 @@ def _is_lossless_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a checked cast keeps the meaning; texts are never parsed, numbers never written out."""
     types = pa.types
     if types.is_null(given) or types.is_nested(given):
-        return types.is_null(given) or types.is_nested(wanted)
+        return bool(types.is_null(given) or types.is_nested(wanted))
     if types.is_timestamp(given) and types.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)  # local time and a moment are different things
+        return bool((given.tz is None) == (wanted.tz is None))  # local time and a moment are different things
     return any(_is_in(given, family) and _is_in(wanted, family) for family in _FAMILIES)
 
 

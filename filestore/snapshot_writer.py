@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.manifest_merge import MergeLimits, merge_manifests
 from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
-from filestore.snapshot_files import manifests_of
+from filestore.snapshot_files import live_files, manifests_of
 from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
 
@@ -15,18 +15,9 @@ _ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenSnapshot:
-    """A candidate snapshot, and the paths of the metadata files that were written only for it."""
-
-    snapshot: Snapshot
-    new_files: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _List:
     name: str | None
     size_bytes: int | None
-    new_files: tuple[str, ...]
 
 
 def entries_of(messages: Sequence[CommitMessage], replaced: Iterable[ManifestEntry] = ()) -> list[ManifestEntry]:
@@ -68,16 +59,20 @@ def write_snapshot(
     commit_user: str,
     committable: Committable,
     delta: Sequence[ManifestEntry],
-) -> WrittenSnapshot:
-    """Write manifests and lists, and return the snapshot that would follow ``latest``; it is not published."""
-    base = _write_base(table, latest)
-    changes = _write_entries(table, delta)
+    new_files: list[str],
+) -> Snapshot:
+    """Write manifests and lists, and return the snapshot that would follow ``latest``; it is not published.
+
+    ``new_files`` gets the path of every file as it is written, so that they can be deleted whatever happens.
+    """
+    base = _write_base(table, latest, new_files)
+    changes = _write_entries(table, delta, new_files)
     changelog = changelog_entries(committable.messages)
-    changelog_list = _write_entries(table, changelog) if changelog else _NO_LIST
+    changelog_list = _write_entries(table, changelog, new_files) if changelog else _NO_LIST
     schema = table.schemas.latest()
     schema_id = table.schema.id if schema is None else schema.id
     delta_rows = sum(entry.file.row_count * (1 if entry.kind is EntryKind.ADD else -1) for entry in delta)
-    snapshot = Snapshot(
+    return Snapshot(
         id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
         schema_id=schema_id,
         base_manifest_list=str(base.name),
@@ -92,7 +87,7 @@ def write_snapshot(
         commit_kind=kind,
         time_ms=max(table.clock.now_ms(), latest.time_ms if latest else 0),
         log_offsets=merged_offsets(_known_offsets(table, latest, committable), committable.log_offsets),
-        total_record_count=(latest.total_record_count if latest else 0) + delta_rows,
+        total_record_count=_total_rows(table, latest) + delta_rows,
         delta_record_count=delta_rows,
         changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
         watermark=_later(latest.watermark if latest else None, committable.watermark),
@@ -101,12 +96,9 @@ def write_snapshot(
         next_row_id=latest.next_row_id if latest else None,
         uuid=table.names.uuid(),
     )
-    return WrittenSnapshot(
-        snapshot=snapshot, new_files=(*base.new_files, *changes.new_files, *changelog_list.new_files)
-    )
 
 
-_NO_LIST = _List(name=None, size_bytes=None, new_files=())
+_NO_LIST = _List(name=None, size_bytes=None)
 
 
 def _entry(message: CommitMessage, kind: EntryKind, file: DataFileMeta) -> ManifestEntry:
@@ -115,7 +107,7 @@ def _entry(message: CommitMessage, kind: EntryKind, file: DataFileMeta) -> Manif
     )
 
 
-def _write_base(table: TableStore, latest: Snapshot | None) -> _List:
+def _write_base(table: TableStore, latest: Snapshot | None, new_files: list[str]) -> _List:
     """The list of everything before this commit, merged when it is due."""
     options = table.options
     limits = MergeLimits(
@@ -125,21 +117,30 @@ def _write_base(table: TableStore, latest: Snapshot | None) -> _List:
     )
     manifests = [] if latest is None else manifests_of(table, latest)
     merged = merge_manifests(
-        manifests, limits, read=table.manifests.read_manifest, write=table.manifests.write_manifest
+        manifests,
+        limits,
+        read=table.manifests.read_manifest,
+        write=lambda entries: _write_manifest(table, entries, new_files),
     )
-    return _write_list(table, merged.manifests, merged.new_files)
+    return _write_list(table, merged, new_files)
 
 
-def _write_entries(table: TableStore, entries: Sequence[ManifestEntry]) -> _List:
+def _write_entries(table: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> _List:
     starts = range(0, len(entries), _ENTRIES_PER_MANIFEST)
-    manifests = [table.manifests.write_manifest(entries[start : start + _ENTRIES_PER_MANIFEST]) for start in starts]
-    return _write_list(table, manifests, [each.file_name for each in manifests])
+    manifests = [_write_manifest(table, entries[start : start + _ENTRIES_PER_MANIFEST], new_files) for start in starts]
+    return _write_list(table, manifests, new_files)
 
 
-def _write_list(table: TableStore, manifests: Sequence[ManifestFileMeta], new_manifests: Sequence[str]) -> _List:
+def _write_manifest(table: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> ManifestFileMeta:
+    manifest = table.manifests.write_manifest(entries)
+    new_files.append(table.paths.manifest(manifest.file_name))
+    return manifest
+
+
+def _write_list(table: TableStore, manifests: Sequence[ManifestFileMeta], new_files: list[str]) -> _List:
     name, size_bytes = table.manifests.write_list(manifests)
-    new_files = tuple(table.paths.manifest(each) for each in (*new_manifests, name))
-    return _List(name=name, size_bytes=size_bytes, new_files=new_files)
+    new_files.append(table.paths.manifest(name))
+    return _List(name=name, size_bytes=size_bytes)
 
 
 def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Committable) -> Mapping[int, int]:
@@ -157,6 +158,14 @@ def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Comm
         if snapshot.log_offsets:
             return snapshot.log_offsets
     return {}
+
+
+def _total_rows(table: TableStore, latest: Snapshot | None) -> int:
+    if latest is None:
+        return 0
+    if latest.total_record_count is None:  # written by a very old version
+        return sum(entry.file.row_count for entry in live_files(table, latest))
+    return latest.total_record_count
 
 
 def _later(first: int | None, second: int | None) -> int | None:

@@ -14,7 +14,7 @@ import orjson
 
 from filestore.effects import FileIO
 from filestore.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths
-from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
 logger = logging.getLogger("fluvial.snapshots")
 
@@ -232,8 +232,6 @@ class SnapshotStore:
         path, body = self._paths.snapshot(snapshot.id), snapshot.to_json().encode()
         try:
             self._io.create_exclusive(path, body)
-        except FluvialError:
-            raise
         except OSError as error:
             raise OutcomeUnknownError(f"snapshot may or may not be visible: file={path} error={error}") from error
         # Java publishes by rename under a lock of its own process and may have replaced ours; and a file that was there

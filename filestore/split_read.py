@@ -75,7 +75,7 @@ class BucketFiles:
         return merge_runs(
             [RunSource(min_key=run.min_key, open=partial(rows_of, run)) for run in runs],
             key_names=table.schema.trimmed_primary_keys,
-            merge=merge_function(table.schema, table.options),
+            merge=merge_function(table.schema, table.options, columns),
             sequence_names=table.options.sequence_fields,
             sequence_descending=table.options.sequence_descending,
             drop_deletes=drop_deletes,
@@ -113,7 +113,9 @@ def read_split(
     else:
         rows = _raw_rows(table, split, names, predicate, with_system=with_system)
     for batch in rows:
-        if batch.num_rows:
+        if batch.num_rows and not fields:
+            yield batch.select([])  # rows without columns can still be counted
+        elif batch.num_rows:
             yield pa.RecordBatch.from_arrays([batch.column(field.name) for field in schema], schema=schema)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,8 +20,6 @@ from filestore.table_store import TableStore
 from filestore.table_write import MaxSequenceNumbers, TableWrite
 from lsm.errors import ConflictError, InvalidInputError
 from lsm.keys import internal_value
-
-_MOST_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +176,8 @@ class Table(TableStore):
         *,
         keeps_rows: bool,
     ) -> CommitResult:
-        for attempt in range(_MOST_ATTEMPTS):
+        wait_ms = self.options.commit_min_retry_wait_ms
+        for attempts_left in reversed(range(self.options.commit_max_retries + 1)):
             live = LiveFiles.latest(self) if keeps_rows and self.options.bucket > 0 else None
             base_id = live.snapshot_id if live else self.snapshots.latest_id() or 0
             writer = self.new_write(max_sequence_numbers=live.max_sequence_numbers() if live else {})
@@ -195,8 +194,10 @@ class Table(TableStore):
                 return publish(self.new_commit(self.names.uuid(), history_start=base_id), committable)
             except ConflictError:
                 discard(self, messages)
-                if attempt + 1 == _MOST_ATTEMPTS:
+                if not attempts_left:
                     raise
+                self.clock.sleep(wait_ms / 1000)
+                wait_ms = min(2 * wait_ms, self.options.commit_max_retry_wait_ms)
             except InvalidInputError:
                 discard(self, messages)
                 raise

@@ -170,11 +170,16 @@ class TableCommit:
         done = self._check(request, latest, delta, replaced)
         if done is not None:
             return CommitResult(snapshot=done, already_committed=True)
-        written = write_snapshot(
-            table, latest, kind=request.kind, commit_user=self._commit_user, committable=committable, delta=delta
+        candidate = write_snapshot(
+            table,
+            latest,
+            kind=request.kind,
+            commit_user=self._commit_user,
+            committable=committable,
+            delta=delta,
+            new_files=progress.scratch,
         )
-        progress.scratch.extend(written.new_files)
-        return self._publish(written.snapshot, progress)
+        return self._publish(candidate, progress)
 
     def _publish(self, candidate: Snapshot, progress: _Progress) -> CommitResult | None:
         try:

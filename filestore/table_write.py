@@ -15,7 +15,7 @@ from filestore.bucket_writer import BucketWriter, bucket_writer
 from filestore.buckets import bucket_ids
 from filestore.commit_message import CommitMessage
 from filestore.live_files import NO_SEQUENCE_NUMBER, BucketKey
-from filestore.merge_engines import check_retracts, hides_old_values
+from filestore.merge_engines import check_retracts, without_old_values
 from filestore.row_checks import check_kinds, conform, row_kinds_of_column
 from filestore.schema import check_writable
 from filestore.table_store import TableStore
@@ -81,7 +81,7 @@ class TableWrite:
             return
         self._check_kinds(kinds)
         if table.has_key:
-            batch = _with_kinds(hides_old_values(batch, kinds, table.schema, table.options), kinds)
+            batch = _with_kinds(without_old_values(batch, kinds, table.schema, table.options), kinds)
         for key, part in self._routed(batch):
             self._writer(key).write(part)
         self._keep_budget()

@@ -48,38 +48,61 @@ def texts_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.
     return pc.take(spans, pa.array(np.arange(0, 2 * len(starts), 2)))
 
 
-def decimals_of_bytes(values: pa.Array, scale: int) -> pa.Array:
-    """Decimals from their unscaled numbers in two's complement, big-endian, as short as each number allows (Java's BigInteger).
+def decimals_of_bytes(values: pa.Array, *, scale: int, data_type: pa.Decimal128Type) -> pa.Array:
+    """Decimals from their unscaled numbers in two's complement, big-endian, as short as each number allows.
 
     Args:
-        values: binary, at most 16 bytes each, nulls stay null.
-        scale: digits after the point.
-
-    Returns:
-        decimal128(38, scale) array.
+        values: binary, at most 16 bytes each; nulls stay null.
+        scale: digits after the point of the unscaled numbers.
+        data_type: of the result; its scale may be another.
 
     Raises:
-        InvalidInputError: a value is empty, or longer than 16 bytes.
+        InvalidInputError: a value is empty, or longer than 16 bytes, or it does not fit into the type exactly.
+
+    Source: Java ``BigInteger.toByteArray``, which Kafka Connect's Decimal uses.
     """
     offsets, data = value_bytes(values)
     lengths = np.diff(offsets)
     is_valid = values.is_valid().to_numpy(zero_copy_only=False)
     if np.any(lengths > _DECIMAL_BYTES) or np.any(lengths[is_valid] == 0):
-        raise InvalidInputError(
-            f"an unscaled decimal has 1 to 16 bytes: longest={lengths.max()} shortest={lengths[is_valid].min()}"
-        )
+        raise InvalidInputError("an unscaled decimal has 1 to 16 bytes")
     little_endian = np.zeros((len(values), _DECIMAL_BYTES), np.uint8)
     is_negative = is_valid.copy()
     is_negative[is_valid] = data[offsets[:-1][is_valid]] >= 0x80
     little_endian[is_negative] = 0xFF
     rows = np.repeat(np.arange(len(values)), lengths)
     little_endian[rows, np.repeat(offsets[1:], lengths) - 1 - np.arange(data.size)] = data
-    buffers = [None, pa.py_buffer(little_endian)]
-    decimals = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), buffers)
-    decimals.validate(full=True)
-    return (
-        decimals if values.null_count == 0 else pc.if_else(values.is_valid(), decimals, pa.scalar(None, decimals.type))
-    )
+    if scale == data_type.scale:
+        return _decimals(little_endian, data_type, nulls_of=values)
+    unscaled = _decimals(little_endian, pa.decimal128(38, 0), nulls_of=values)
+    moved = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), unscaled.buffers(), offset=unscaled.offset)
+    return narrowed_decimals(moved.cast(pa.decimal256(76, data_type.scale)), data_type)
+
+
+def narrowed_decimals(decimals: pa.Array, data_type: pa.Decimal128Type) -> pa.Array:
+    """256-bit decimals in 128 bits.
+
+    Raises:
+        InvalidInputError: one does not fit into the type.
+    """
+    first_word = 4 * decimals.offset
+    words = np.frombuffer(decimals.buffers()[1], np.int64)[first_word : first_word + 4 * len(decimals)].reshape(-1, 4)
+    sign = words[:, 1] >> 63
+    fits = (words[:, 2] == sign) & (words[:, 3] == sign)
+    if not fits[decimals.is_valid().to_numpy(zero_copy_only=False)].all():
+        raise InvalidInputError(f"a decimal has more digits than its column: type={data_type}")
+    return _decimals(np.ascontiguousarray(words[:, :2]), data_type, nulls_of=decimals)
+
+
+def _decimals(little_endian: np.ndarray, data_type: pa.Decimal128Type, *, nulls_of: pa.Array) -> pa.Array:
+    decimals = pa.Array.from_buffers(data_type, len(nulls_of), [None, pa.py_buffer(little_endian)])
+    if nulls_of.null_count:
+        decimals = pc.if_else(nulls_of.is_valid(), decimals, pa.scalar(None, data_type))
+    try:
+        decimals.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"a decimal has more digits than its column: type={data_type}") from error
+    return decimals
 
 
 def running_sum(counts: np.ndarray) -> np.ndarray:

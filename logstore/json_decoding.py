@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from logstore.arrow_bytes import decimals_of_bytes
+from logstore.arrow_bytes import decimals_of_bytes, narrowed_decimals
 from logstore.base64_text import base64_values
 from logstore.json_maps import JsonScan, UnscannableError
 from logstore.json_reading import (
@@ -33,6 +33,7 @@ from lsm.errors import InvalidInputError
 
 _FEW_RECORDS: Final = 64  # below this, reading them one by one costs less than another call of the reader
 _MAX_BLOCK_BYTES: Final = 1 << 30
+_LARGE_EXPONENT: Final = re.compile(rb'-(?:[0-9]{3,}|[4-9][0-9])["\s,}\]]')
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowCapacityError, UnscannableError, InvalidInputError)
 
 
@@ -104,23 +105,25 @@ def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
         raise UnscannableError("such maps are read one by one")
     texts = _bracketed(texts.cast(pa.string()))  # the cast checks that the bytes are UTF-8
     lines = _lines(texts)
+    if _holds_tiny_decimals(lines, reading):
+        raise UnscannableError("Arrow's reader misreads decimals with such exponents")
     numeric_columns = _columns_with_numbers(lines, reading)
     wire = _wire_type(reading, numeric_columns)
     try:
         rows = _parsed_lines(lines, wire, len(texts))
     except _REFUSALS:
         plainer_lines = _plainer(texts, lines, reading)
-        if plainer_lines is lines:
+        if plainer_lines is None:
             raise
         rows = _parsed_lines(plainer_lines, wire, len(texts))
     scan = JsonScan(texts) if _holds_maps(reading) else None
     return _converted(rows, reading, numeric_columns, path=(), scan=scan)
 
 
-def _parsed_lines(lines: bytes, wire: pa.StructType, record_count: int) -> pa.StructArray:
+def _parsed_lines(lines: pa.Buffer, wire: pa.StructType, record_count: int) -> pa.StructArray:
     table = pyarrow.json.read_json(
-        pa.py_buffer(lines),
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+        lines,
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=lines.size + 1),
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=pa.schema(list(wire)), unexpected_field_behavior="ignore"
         ),
@@ -146,39 +149,53 @@ def _bracketed(texts: pa.Array) -> pa.Array:
     return texts
 
 
-def _plainer(texts: pa.Array, lines: bytes, reading: Reading) -> bytes:
-    """The same records as Arrow's reader prefers them; the same object if there is nothing to change.
+def _plainer(texts: pa.Array, lines: pa.Buffer, reading: Reading) -> pa.Buffer | None:
+    """The same records as Arrow's reader prefers them; None if there is nothing to change.
 
     White space inside of a record has no line feeds, and NaN and the infinities of float members have no quotes.
     """
-    if lines.count(b"\n") != len(texts) - 1:
-        lines = _lines(pc.replace_substring(texts, "\n", " "))  # JSON strings hold no raw line feed: it is white space
+    before = plainer = lines.to_pybytes()
+    if plainer.count(b"\n") != len(texts) - 1:
+        plainer = _lines(pc.replace_substring(texts, "\n", " ")).to_pybytes()  # in strings, JSON has no raw line feeds
     names = {name for name, leaf in _leaves("", reading) if pa.types.is_floating(leaf.type)}
     for text in NON_FINITE:
         quoted = f'"{text}"'
-        if quoted.encode() in lines:
+        if quoted.encode() in plainer:
             for name in names:
-                lines = lines.replace(f'"{name}":{quoted}'.encode(), f'"{name}":{text}'.encode())
-    return lines
+                plainer = plainer.replace(f'"{name}":{quoted}'.encode(), f'"{name}":{text}'.encode())
+    return None if plainer == before else pa.py_buffer(plainer)
 
 
 def _all_bracketed(texts: pa.Array) -> bool:
     return pc.all(pc.starts_with(texts, "{")).as_py() and pc.all(pc.ends_with(texts, "}")).as_py()
 
 
-def _lines(texts: pa.Array) -> bytes:
+def _lines(texts: pa.Array) -> pa.Buffer:
     whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-    lines = pc.binary_join(whole, "\n")
-    if lines.nbytes > _MAX_BLOCK_BYTES:
-        raise UnscannableError(f"too much for one block: bytes={lines.nbytes}")
-    return lines[0].as_buffer().to_pybytes()
+    lines = pc.binary_join(whole, "\n")[0].as_buffer()
+    if lines.size > _MAX_BLOCK_BYTES:
+        raise UnscannableError(f"too much for one block: bytes={lines.size}")
+    return lines
 
 
-def _columns_with_numbers(lines: bytes, reading: Reading) -> frozenset[str]:
+def _columns_with_numbers(lines: pa.Buffer, reading: Reading) -> frozenset[str]:
     """Which lenient columns hold numbers: decided by the first value that is not null. A wrong guess is refused later, never misread."""
     names = {name for name, leaf in _leaves("", reading) if leaf.lenient and _may_be_number(leaf.type)}
     first_bytes = {name: re.search(b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9"tf])', lines) for name in names}
     return frozenset(name for name, match in first_bytes.items() if match is not None and match[1] in b"-0123456789")
+
+
+def _holds_tiny_decimals(lines: pa.Buffer, reading: Reading) -> bool:
+    """Whether numbers like 2e-324 may stand in decimal columns: for these, Arrow's reader leaves its table of powers of ten."""
+    if not any(pa.types.is_decimal(leaf.type) for _, leaf in _leaves("", reading)):
+        return False
+    data = np.frombuffer(lines, np.uint8)
+    dashes = np.flatnonzero(data == ord("-"))
+    dashes = dashes[(data[dashes - 1] | 0x20 == ord("e")) & (dashes + 3 < data.size)]
+    digits = data[dashes[:, None] + np.arange(1, 4)]
+    is_digit = (digits >= ord("0")) & (digits <= ord("9"))
+    is_large = is_digit[:, 0] & is_digit[:, 1] & ((digits[:, 0] >= ord("4")) | is_digit[:, 2])
+    return any(_LARGE_EXPONENT.match(lines, position) for position in dashes[is_large].tolist())
 
 
 def _may_be_number(data_type: pa.DataType) -> bool:
@@ -232,6 +249,8 @@ def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.
         or reading.unscaled_scale is not None
     ):
         return pa.string()
+    if pa.types.is_decimal(data_type) and data_type.precision + data_type.scale > 38:
+        return pa.decimal256(38, data_type.scale)  # Arrow's reader scales up without seeing that 128 bits overflow
     return data_type
 
 
@@ -257,12 +276,12 @@ def _converted(
         return array.cast(data_type)
     if pa.types.is_time(data_type):
         return _times(array)
+    if pa.types.is_decimal(data_type) and pa.types.is_decimal(array.type):
+        return narrowed_decimals(array, data_type)
     values = base64_values(array)
-    return (
-        values
-        if pa.types.is_binary(data_type)
-        else decimals_of_bytes(values, int(reading.unscaled_scale or 0)).cast(data_type)
-    )
+    if pa.types.is_binary(data_type):
+        return values
+    return decimals_of_bytes(values, scale=int(reading.unscaled_scale or 0), data_type=data_type)
 
 
 def _converted_struct(
@@ -315,13 +334,14 @@ def _keys(texts: pa.Array, reading: Reading) -> pa.Array:
 
 
 def _from_numbers(numbers: pa.Array, reading: Reading) -> pa.Array:
-    data_type, unit = reading.type, reading.number_unit
+    data_type = reading.type
     if pa.types.is_boolean(data_type):
         if not _every(pc.is_in(numbers, pa.array([0, 1, None], pa.int64()))):
             raise UnscannableError("a flag is neither 0 nor 1")
         return numbers.cast(data_type)
+    unit = str(reading.number_unit)
     if pa.types.is_time(data_type):
-        return _times_from_numbers(numbers, str(unit))
+        return _times_from_numbers(numbers, unit)
     moments = numbers.cast(pa.int32()).view(pa.date32()) if unit == "D" else numbers.view(pa.timestamp(unit))
     if pa.types.is_timestamp(data_type):
         return moments.cast(pa.timestamp(data_type.unit)).view(data_type)

@@ -136,21 +136,26 @@ def _refusal(value: Any, reading: Reading, detail: str = "") -> UnreadableError:
 def _boolean(value: Any, reading: Reading) -> bool:
     if isinstance(value, bool):
         return value
-    if reading.lenient and isinstance(value, int) and value in (0, 1):
+    if reading.lenient and _whole(value) in (0, 1):
         return bool(value)
     raise _refusal(value, reading)
 
 
 def _integer(value: Any, reading: Reading) -> int:
-    if isinstance(value, Decimal) and value.is_zero() and value.as_tuple().exponent == 0:
-        value = 0
-    if not isinstance(value, int) or isinstance(value, bool):
+    number = _whole(value)
+    if number is None:
         raise _refusal(value, reading)
-    bits = reading.type.bit_width
-    low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if pa.types.is_signed_integer(reading.type) else (0, 1 << bits)
-    if not low <= value < high:
+    limit = 1 << (reading.type.bit_width - 1)
+    if not -limit <= number < limit:
         raise _refusal(value, reading, "out of range")
-    return value
+    return number
+
+
+def _whole(value: Any) -> int | None:
+    """The number, if it is spelled as an integer."""
+    if isinstance(value, Decimal):
+        return 0 if value.is_zero() and value.as_tuple().exponent == 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _float(value: Any, reading: Reading) -> float:
@@ -214,9 +219,9 @@ def _fitted(value: Decimal, reading: Reading) -> Decimal:
 
 
 def _date(value: Any, reading: Reading) -> int:
-    unit = reading.number_unit
-    if unit is not None and isinstance(value, int) and not isinstance(value, bool):
-        days, rest = divmod(value, UNITS_PER_DAY[unit])
+    unit, number = reading.number_unit, _whole(value)
+    if unit is not None and number is not None:
+        days, rest = divmod(number, UNITS_PER_DAY[unit])
         if rest or not -(1 << 31) <= days < 1 << 31:
             raise _refusal(value, reading, f"not a whole day: unit={unit}" if rest else "out of range")
         return days
@@ -227,11 +232,11 @@ def _date(value: Any, reading: Reading) -> int:
 
 
 def _time(value: Any, reading: Reading) -> int:
-    unit = reading.number_unit
-    if unit is not None and isinstance(value, int) and not isinstance(value, bool):
-        if not 0 <= value < UNITS_PER_DAY[unit]:
+    unit, number = reading.number_unit, _whole(value)
+    if unit is not None and number is not None:
+        if not 0 <= number < UNITS_PER_DAY[unit]:
             raise _refusal(value, reading, f"outside of the day: unit={unit}")
-        return value * 1000 if unit == "s" else value * MILLIS_PER_DAY // UNITS_PER_DAY[unit]
+        return number * MILLIS_PER_DAY // UNITS_PER_DAY[unit]
     match = _TIME_TEXT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise _refusal(value, reading)
@@ -239,9 +244,9 @@ def _time(value: Any, reading: Reading) -> int:
 
 
 def _timestamp(value: Any, reading: Reading) -> int:
-    unit = reading.number_unit
-    if unit is not None and isinstance(value, int) and not isinstance(value, bool):
-        nanos = value * (UNITS_PER_DAY["ns"] // UNITS_PER_DAY[unit])
+    unit, number = reading.number_unit, _whole(value)
+    if unit is not None and number is not None:
+        nanos = number * (UNITS_PER_DAY["ns"] // UNITS_PER_DAY[unit])
     else:
         match = _TIMESTAMP_TEXT.fullmatch(value) if isinstance(value, str) else None
         if match is None:
@@ -250,12 +255,12 @@ def _timestamp(value: Any, reading: Reading) -> int:
         seconds_east = (int(zone_hours or 0) * 60 + int(zone_minutes or 0)) * (-60 if sign == "-" else 60)
         nanos = _epoch_day(match, reading) * UNITS_PER_DAY["ns"] - seconds_east * 10**9
         nanos += _nanos_of_day((hour, minute, second, fraction), value, reading)
-    number, rest = divmod(nanos, UNITS_PER_DAY["ns"] // UNITS_PER_DAY[reading.type.unit])
+    units, rest = divmod(nanos, UNITS_PER_DAY["ns"] // UNITS_PER_DAY[reading.type.unit])
     if rest:
         raise _refusal(value, reading, "finer than the column's unit")
-    if not -(1 << 63) <= number < 1 << 63:
+    if not -(1 << 63) <= units < 1 << 63:
         raise _refusal(value, reading, "out of range")
-    return number
+    return units
 
 
 def _epoch_day(match: re.Match[str], reading: Reading) -> int:

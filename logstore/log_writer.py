@@ -16,6 +16,7 @@ so a repeated attempt repeats rows, and readers fold by key. It is fenced all th
 could put an old value last.
 """
 
+import contextlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,12 +24,12 @@ from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from logstore.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
 from logstore.marker import HEADER, CommitMarker, LogTail, encode_marker, read_tail
 from logstore.offsets import LogSlice
-from logstore.transactions import Record, Transaction, close_producer, record_pieces, resumed
+from logstore.transactions import Record, Transaction, close_producer, record_pieces, resumed, transaction_error
 from lsm.errors import FluvialError, OutcomeUnknownError
 
 CHUNK_ROWS: Final = 50_000
@@ -166,7 +167,7 @@ class BucketLogWriter:
         """End the attempt and abort what was not committed. Never raises: the next fence aborts what this misses."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            close_producer(producer, abort=self._transaction is not None)
+            close_producer(producer, is_idle=self._tail is not None and self._transaction is None)
             self._transaction = None
 
     abort = close
@@ -224,7 +225,13 @@ class BucketLogWriter:
         return self._transaction
 
     def _error(self, error: KafkaException | SystemError, problem: str) -> FluvialError:
-        return fluvial_error(error, f"{problem}: {self._target}", self._notes)
+        cause: KafkaError | KafkaException | SystemError = error
+        if self._producer is not None:
+            with contextlib.suppress(KafkaException, SystemError):
+                self._producer.poll(0)  # lets it say what it saw
+            if self._transaction is not None:
+                cause = transaction_error(self._producer) or error
+        return fluvial_error(cause, f"{problem}: {self._target}", self._notes)
 
 
 def fence_all(targets: Iterable[LogTarget], *, timeout_s: float = OPERATION_TIMEOUT_S) -> dict[int, LogTail]:

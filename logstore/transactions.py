@@ -133,14 +133,9 @@ class Transaction:
 
     def _check(self) -> None:
         """Raise the error that has spoiled the transaction, if any: in the commit it would leave the outcome open."""
-        if self._delivery_error is not None:
-            raise KafkaException(self._delivery_error)
-        try:
-            # to begin what is begun does nothing, and is refused with the transaction's error where there is one
-            self._producer.begin_transaction()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._STATE:
-                raise
+        spoiled = transaction_error(self._producer) or self._delivery_error
+        if spoiled is not None:
+            raise KafkaException(spoiled)
 
     def _too_slow(self, left: int) -> UnavailableError:
         return UnavailableError(
@@ -149,13 +144,35 @@ class Transaction:
         )
 
 
-def close_producer(producer: Producer, *, abort: bool) -> None:
-    """Drop a producer and what it still holds. Never raises: what an abort misses, the next initialization does."""
-    with contextlib.suppress(KafkaException, SystemError):
-        producer.purge()
-        if abort:
+def transaction_error(producer: Producer) -> KafkaError | None:
+    """What has spoiled the open transaction, None while it is sound. Calls that fail after it only say that they failed."""
+    try:
+        # to begin what is begun does nothing, and is refused with the transaction's error where there is one
+        producer.begin_transaction()
+    except KafkaException as error:
+        spoiled: KafkaError = error.args[0]
+        return None if spoiled.code() == KafkaError._STATE else spoiled
+    return None
+
+
+def close_producer(producer: Producer, *, is_idle: bool) -> None:
+    """End a producer and what it still holds. Never raises: what an abort misses, the next initialization does.
+
+    Args:
+        producer: the caller drops its last reference afterwards.
+        is_idle: it is initialized, without a transaction and without an error.
+    """
+    if not is_idle:
+        try:
+            producer.purge()
             producer.abort_transaction(_CLOSE_S)
-    producer.close()  # explicitly: left to the garbage collector, its callbacks would run anywhere
+        except (KafkaException, SystemError):
+            with contextlib.suppress(KafkaException, SystemError):
+                producer.poll(0)  # reports on what was purged, here rather than from a destructor
+            # Not close(): with a transaction open and the broker away it waits for ever (confluent-kafka 2.16.1). The
+            # destructor does not wait.
+            return
+    producer.close()
 
 
 def resumed(call: Callable[[float], Any], timeout_s: float) -> None:

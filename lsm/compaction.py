@@ -1,7 +1,7 @@
 """What a compaction is: a decision, as data. Strategies make it, a compactor elsewhere carries it out.
 
-Whatever a strategy picks is legal: nothing older than an input stays above the output, and the output fits between the files that stay on
-its level.
+Whatever a strategy picks is legal: nothing older than an input stays above the output, and the output fits between the
+files that stay on its level.
 """
 
 from dataclasses import dataclass
@@ -47,14 +47,20 @@ class CompactionUnit:
             levels: the tree that the unit was picked from.
         """
         inputs = {file.file_name for file in self.files}
-        min_key = min(run.min_key for run in self.runs)
-        max_key = max(run.max_key for run in self.runs)
-        newest = max(run.max_sequence_number for run in self.runs)
-        return not any(
-            file.overlaps(min_key, max_key) and (file.level > self.output_level or file.min_sequence_number <= newest)
-            for file in levels.files
-            if file.file_name not in inputs
-        )
+        outside = [file for file in levels.files if file.file_name not in inputs]
+        return not any(_may_be_older(file, run) for file in outside for run in self.runs)
+
+
+def _may_be_older(file: SortedFile, run: SortedRun) -> bool:
+    """Whether a file may hold an older row of a key of a run.
+
+    Deeper levels are older. Level 0 is newer than the rest, unless a second writer of the bucket numbered its rows on
+    its own: then the numbers tell.
+    """
+    if not file.overlaps(run.min_key, run.max_key):
+        return False
+    is_older = file.level > run.level or (file.level == 0 and file.min_sequence_number <= run.max_sequence_number)
+    return is_older and any(file.overlaps(other.min_key, other.max_key) for other in run.files)
 
 
 class CompactionStrategy(Protocol):

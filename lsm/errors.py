@@ -7,8 +7,8 @@
     ├── InvalidInputError     the request is wrong: change it
     └── CorruptDataError      what was stored is not what was written: stop and look
 
-Messages are a lower-case fact followed by ``key=value`` pairs, because the text is all that crosses Spark's process borders.
-Each class takes one positional message, so that it can be pickled.
+Messages are a lower-case fact followed by ``key=value`` pairs, because the text is all that crosses Spark's process
+borders. Each class takes one positional message, so that it can be pickled.
 """
 
 

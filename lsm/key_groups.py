@@ -1,6 +1,8 @@
 """Ordered rows seen as groups of equal keys, and the row kinds among them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -11,7 +13,7 @@ from lsm.row_kind import VALUE_KIND
 from lsm.words import BoolArray, IndexArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KeyGroups:
     """Rows by key, oldest first. Positions count ordered rows, rows count table rows."""
 
@@ -31,21 +33,22 @@ class KeyGroups:
         return cls(order, starts, firsts, lasts, row_kinds(rows)[order])
 
     @property
-    def count(self) -> int:
+    def key_count(self) -> int:
         """Number of keys."""
         return len(self.firsts)
 
     @property
     def singles(self) -> BoolArray:
         """(k,) whether the key has one row only."""
-        return self.firsts == self.lasts
+        is_single: BoolArray = self.firsts == self.lasts
+        return is_single
 
-    @property
-    def group_of_row(self) -> IndexArray:
-        """(n,) the key's number, at every position."""
+    @cached_property
+    def keys(self) -> IndexArray:
+        """(n,) the number of the key at every position."""
         return np.cumsum(self.starts) - 1
 
-    @property
+    @cached_property
     def retracts(self) -> BoolArray:
         """(n,) whether a position holds a -U or -D."""
         return (self.kinds & 1).astype(np.bool_)
@@ -55,12 +58,40 @@ class KeyGroups:
         """Whether any position holds a -U or -D."""
         return bool(self.retracts.any())
 
+    def last_position(self, chosen: BoolArray) -> IndexArray:
+        """(k,) the last of the chosen positions of every key, -1 if none of its positions is chosen."""
+        return np.maximum.reduceat(np.where(chosen, np.arange(len(chosen)), -1), self.firsts)
+
     def starts_among(self, kept: BoolArray) -> BoolArray:
         """Where keys start when only some positions are kept."""
-        groups = self.group_of_row[kept]
+        groups = self.keys[kept]
         starts = np.ones(len(groups), np.bool_)
         starts[1:] = groups[1:] != groups[:-1]
         return starts
+
+
+def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], pa.Table]) -> pa.Table:
+    """One row per key: the row itself where a key has one only, else what `fold` makes of it.
+
+    Args:
+        rows: the table that the groups are of.
+        groups: all keys.
+        fold: gets the keys with several rows and gives one row for each, of the schema of `rows`.
+
+    Source: Paimon format notes 6.4.4, a single record is never merged.
+    """
+    is_single = groups.singles
+    if is_single.all():
+        return take_rows(rows, groups.order[groups.firsts])
+    if not is_single.any():
+        return fold(groups)
+    repeated = ~is_single[groups.keys]
+    folded = fold(KeyGroups.of(rows, groups.order[repeated], groups.starts[repeated]))
+    singles = take_rows(rows, groups.order[groups.firsts[is_single]])
+    places = np.empty(groups.key_count, np.int64)
+    places[is_single] = np.arange(len(singles))
+    places[~is_single] = np.arange(len(folded)) + len(singles)
+    return take_rows(pa.concat_tables([singles, folded]), places)
 
 
 def row_kinds(rows: pa.Table) -> NDArray[np.int8]:
@@ -85,7 +116,8 @@ def without_retracts(rows: pa.Table) -> pa.Table:
 def take_rows(rows: pa.Table, indices: IndexArray) -> pa.Table:
     """The chosen rows, in the order of the indices.
 
-    Column by column, so that the copy which makes one chunk of many is freed, and its memory used again, before the next is made.
+    Column by column, so that the copy which makes one chunk of many is freed, and its memory used again, before the
+    next is made.
     """
     chosen = pa.array(indices)
     return pa.Table.from_arrays([one_chunk(column).take(chosen) for column in rows.columns], schema=rows.schema)

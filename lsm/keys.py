@@ -1,7 +1,7 @@
 """Keys: their order as values, and the order of whole columns of them.
 
-The order is that of the files: numbers numeric, ``false < true``, strings and binaries by unsigned bytes, floats as Java compares them
-(``-0.0 < 0.0``, NaN greatest), columns from left to right. Source: Paimon format notes 6.3.
+The order is that of the files: numbers numeric, ``false < true``, strings and binaries by unsigned bytes, floats as
+Java compares them (``-0.0 < 0.0``, NaN greatest), columns from left to right. Source: Paimon format notes 6.3.
 """
 
 import struct
@@ -34,7 +34,8 @@ KeyTuple: TypeAlias = tuple[Any, ...]
 def comparable(value: object) -> object:
     """An internal value as something that Python compares in key order.
 
-    Only floats change: to the 64 bits of the double, ordered like Java's ``Double.compare``. A FLOAT equals the same number as DOUBLE.
+    Only floats change: to the 64 bits of the double, ordered like Java's ``Double.compare``. A FLOAT equals the same
+    number as DOUBLE.
     """
     if not isinstance(value, float):
         return value
@@ -45,9 +46,9 @@ def comparable(value: object) -> object:
 
 
 def internal_value(scalar: pa.Scalar) -> object:
-    """An Arrow scalar as internal value: dates, times and timestamps as numbers in the unit of the type, null as None."""
-    value = scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
-    return value  # noqa: RET504  pyarrow is untyped: the name keeps Any from leaking
+    """An Arrow scalar as internal value: temporal values as numbers in the unit of the type, null as None."""
+    value: object = scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
+    return value
 
 
 def key_at(columns: Sequence[pa.Array], row_index: int) -> KeyTuple:
@@ -86,7 +87,8 @@ def key_order(columns: Sequence[pa.Array], *, presorted: bool) -> tuple[IndexArr
         presorted: the rows are a few sorted runs behind one another; only speed depends on it.
 
     Returns:
-        (n,) row indices in key order, rows of one key in the order they came; and (n,) whether an ordered row starts a new key.
+        (n,) row indices in key order, rows of one key in the order they came; and (n,) whether an ordered row starts a
+        new key.
 
     Raises:
         InvalidInputError: a key is null, or of a type that has no order.
@@ -107,7 +109,8 @@ def order_by_sequence(
     Args:
         order: (n,) rows in key order; rows that tie on every sequence stay as they are.
         starts: (n,) whether an ordered row starts a new key.
-        sequences: most significant first, over all rows (not only ordered ones); null is oldest, whatever the direction.
+        sequences: most significant first, over all rows (not only ordered ones); null is oldest, whatever the
+            direction.
         descending: smaller is newer; for all sequences or one by one.
 
     Returns:

@@ -1,6 +1,7 @@
 """The shape of one bucket's LSM tree: files, sorted runs, levels.
 
-Level 0 holds what was flushed, one run per file, ranges overlapping freely. Every level from 1 on is one run of key-disjoint files.
+Level 0 holds what was flushed, one run per file, ranges overlapping freely. Every level from 1 on is one run of
+key-disjoint files.
 Source: Paimon format notes 6.4, 6.7.
 """
 
@@ -127,8 +128,8 @@ def sections(files: Iterable[SortedFile]) -> list[list[SortedRun]]:
     """Cut files into the groups that must be merged together.
 
     Returns:
-        Sections in key order, no key in two of them. The runs of a section are as few as possible, oldest first, and may chain files
-        of several levels (then ``level`` is the highest of them).
+        Sections in key order, no key in two of them. The runs of a section are as few as possible, oldest first, and
+        may chain files of several levels (then ``level`` is the highest of them).
 
     Source: Paimon's IntervalPartition.
     """

@@ -92,8 +92,8 @@ class MemTable:
         """Empty the table; sequence numbers go on.
 
         Yields:
-            Batches sorted by key, each key once: value columns, ``_SEQUENCE_NUMBER``, ``_VALUE_KIND``. Retracts are kept, for the older
-            rows that they take back. Each batch is gathered when it is asked for.
+            Batches sorted by key, each key once: value columns, ``_SEQUENCE_NUMBER``, ``_VALUE_KIND``. Retracts are
+            kept, for the older rows that they take back. Each batch is gathered when it is asked for.
         """
         batches, self._batches = self._batches, []
         self._row_count = 0

@@ -1,7 +1,8 @@
 """The merge of sorted runs, section by section: what reading and compacting have in common.
 
-Every open run keeps a few batches. The smallest of their last keys is the *cut*: all rows up to it are there, so they can be ordered and
-merged as columns, and forgotten. Memory is bounded by the size of a section and one batch of each run whose range is being read.
+Every open run keeps a few batches. The smallest of their last keys is the *cut*: all rows up to it are there, so they
+can be ordered and merged as columns, and forgotten. Memory is bounded by the size of a section and one batch of each
+run whose range is being read.
 """
 
 from bisect import insort
@@ -38,8 +39,9 @@ def merge_runs(
     """Merge runs into one sequence of tables in key order, every key at most once.
 
     Args:
-        runs: oldest first, which only makes it faster: recency is decided by the rows. Batches hold the value columns asked for (keys and
-            sequence fields among them), ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; one schema for all.
+        runs: oldest first, which only makes it faster: recency is decided by the rows. Batches hold the value columns
+            asked for (keys and sequence fields among them), ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; one schema for
+            all.
         key_names: the key columns, most significant first.
         merge: folds rows of one key.
         sequence_names: columns that decide which row is newer, before the sequence number does.
@@ -108,12 +110,12 @@ class _Run:
         return count
 
     def guess_until(self, key: KeyTuple) -> int:
-        """About how many pending rows come up to a key: half of the batch that the key falls into, found without looking into it."""
-        count = 0
+        """About how many pending rows come up to a key: of the batch that it falls into, half."""
+        count: int = 0
         for batch, last_key in self._pending:
             if last_key > key:
-                return count + batch.num_rows // 2
-            count += batch.num_rows
+                return count + int(batch.num_rows) // 2
+            count += int(batch.num_rows)
         return count
 
     def key_of(self, row_index: int) -> KeyTuple:
@@ -141,7 +143,7 @@ class _Run:
 def _sections(
     runs: Sequence[RunSource], key_names: Sequence[str], section_rows: int
 ) -> Iterator[list[list[pa.RecordBatch]]]:
-    """Batches of the runs, cut at the same keys: a list per run that has rows in the section, in the order of the runs."""
+    """Batches of the runs, cut at the same keys: a list per run that has rows in the section, oldest run first."""
     waiting = deque(
         sorted(
             ((index, run) for index, run in enumerate(runs) if run.min_key is not None),
@@ -182,7 +184,7 @@ def _sections(
 def _cut(
     active: list[_Run], waiting: "deque[tuple[int, RunSource]]", key_names: Sequence[str], section_rows: int
 ) -> KeyTuple:
-    """The greatest key up to which every run has been read; reads and opens runs until there is a section's worth of rows."""
+    """The greatest key up to which every run has been read, after reading a section's worth of rows."""
     while True:
         growing = [run for run in active if not run.is_exhausted]
         limit = min(growing, key=lambda run: run.last_key) if growing else None

@@ -1,6 +1,7 @@
 """How rows of equal keys become one row.
 
-A merge function sees whole columns: the rows, their order by key, and where keys start. It never sees a key in two pieces.
+A merge function sees whole columns: the rows, their order by key, and where keys start. It never sees a key in two
+pieces.
 Source: Paimon format notes 6.4, 6.5.
 """
 
@@ -10,11 +11,22 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from lsm.aggregates import FieldAggregate
+from lsm.aggregation import Aggregation
 from lsm.errors import InvalidInputError
 from lsm.key_groups import KeyGroups, is_retract, take_rows, without_retracts
+from lsm.partial_update import PartialUpdate, SequenceGroup
 from lsm.words import BoolArray, IndexArray
 
-__all__ = ["Deduplicate", "FirstRow", "MergeFunction"]
+__all__ = [
+    "Aggregation",
+    "Deduplicate",
+    "FieldAggregate",
+    "FirstRow",
+    "MergeFunction",
+    "PartialUpdate",
+    "SequenceGroup",
+]
 
 
 class MergeFunction(Protocol):
@@ -45,7 +57,7 @@ class Deduplicate:
         if self.ignore_delete:
             groups = KeyGroups.of(rows, order, starts)
             if groups.has_retracts:
-                kept = ~groups.retracts | groups.singles[groups.group_of_row]
+                kept = ~groups.retracts | groups.singles[groups.keys]
                 order, starts = order[kept], groups.starts_among(kept)
         if len(order) == 0:
             return rows.slice(0, 0)
@@ -78,7 +90,7 @@ class FirstRow:
         """
         groups = KeyGroups.of(rows, order, starts)
         if groups.has_retracts:
-            unwanted = groups.retracts & ~groups.singles[groups.group_of_row]
+            unwanted = groups.retracts & ~groups.singles[groups.keys]
             if unwanted.any() and not self.ignore_delete:
                 raise InvalidInputError(
                     f"first-row cannot take back a row: merge-engine=first-row retract_count={int(unwanted.sum())} "

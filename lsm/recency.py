@@ -1,7 +1,7 @@
 """Which of two rows with one key is newer.
 
-By the table's sequence fields if it has some (null is oldest), then by ``_SEQUENCE_NUMBER``, then a retract is older than an add. Which
-file or level a row lies in says nothing. Source: Paimon format notes 6.4.3.
+By the table's sequence fields if it has some (null is oldest), then by ``_SEQUENCE_NUMBER``, then a retract is older
+than an add. Which file or level a row lies in says nothing. Source: Paimon format notes 6.4.3.
 """
 
 from collections.abc import Sequence

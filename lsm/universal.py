@@ -1,7 +1,8 @@
 """Universal compaction: few large rewrites, for tables where writes dominate.
 
-Three checks in this order: space wasted by old versions, neighbouring runs of similar size, number of runs. What is picked is always the
-newest runs, so no rule about recency can be broken. Source: RocksDB "Universal Compaction"; Paimon format notes 6.7.
+Three checks in this order: space wasted by old versions, neighbouring runs of similar size, number of runs. What is
+picked is always the newest runs, so no rule about recency can be broken. Source: RocksDB "Universal Compaction";
+Paimon format notes 6.7.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ class UniversalCompaction:
     def __post_init__(self) -> None:
         if self.run_count_trigger < 1 or self.max_size_amplification_percent < 0 or self.size_ratio_percent < 0:
             raise InvalidInputError(
-                f"universal compaction cannot work with these numbers: run_count_trigger={self.run_count_trigger} (at least 1) "
+                "universal compaction cannot work with these numbers: "
+                f"run_count_trigger={self.run_count_trigger} (at least 1) "
                 f"max_size_amplification_percent={self.max_size_amplification_percent} (at least 0) "
                 f"size_ratio_percent={self.size_ratio_percent} (at least 0)"
             )
@@ -51,7 +53,7 @@ class UniversalCompaction:
     def _similar_prefix(self, runs: Sequence[SortedRun], *, at_least: int) -> int:
         """How many of the newest runs to join: on, until a run is larger than all that were joined, with some slack.
 
-        A larger run of level 0 or 1 does not stop two or more: the output has to land below it in any case.
+        A larger run of level 0 or 1 does not stop two or more: there is no level above it for the output to go to.
         """
         joined_bytes = sum(run.size_bytes for run in runs[:at_least])
         for count in range(at_least, len(runs)):
@@ -64,12 +66,8 @@ class UniversalCompaction:
 
 
 def _unit(levels: Levels, count: int, reason: CompactionReason) -> CompactionUnit:
-    """The newest `count` runs, into the level just above the next run; more runs if that level is 0, which only flushes write."""
+    """The newest `count` runs into the level just above the next run, or to the top if there is none."""
     runs = levels.runs
-    output_level = runs[count].level - 1 if count < len(runs) else levels.top_level
-    while output_level < 1 and count < len(runs):
-        output_level = runs[count].level
-        count += 1
-    if count == len(runs):
-        output_level = max(levels.top_level, 1)
+    output_level = runs[count].level - 1 if count < len(runs) else max(levels.top_level, 1)
+    assert output_level > 0, "level 0 is for flushes: joining never stops at a run of level 0 or 1"
     return CompactionUnit(runs=runs[:count], output_level=output_level, reason=reason)

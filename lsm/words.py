@@ -1,14 +1,15 @@
 """Columns as unsigned 64-bit words that compare like the values: the machinery under ``keys``.
 
-Sorting uint64 is the fastest sort there is, so every column is cut into *parts*, each giving one word per row, most significant first.
-As many bits as fit go into one uint64 whose low bits carry the row number: one sort of plain numbers then gives a stable order.
-Rows that tie on what did fit are compared on the rest, and only groups that really differ are sorted once more.
+Sorting uint64 is the fastest sort there is, so every column is cut into *parts*, each giving one word per row, most
+significant first. As many bits as fit go into one uint64 whose low bits carry the row number: one sort of plain
+numbers then gives a stable order. Rows that tie on what did fit are compared on the rest, and only groups that really
+differ are sorted once more.
 """
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +74,8 @@ class NumberPart:
 
     def changes(self) -> BoolArray:
         """(n-1,) whether a row differs from the row before it."""
-        return self.values[1:] != self.values[:-1]
+        changed: BoolArray = self.values[1:] != self.values[:-1]
+        return changed
 
     def to_arrow(self) -> pa.Array:
         """The words themselves."""
@@ -82,7 +84,7 @@ class NumberPart:
 
 @dataclass(frozen=True, slots=True)
 class BytesPart:
-    """Strings or binaries in unsigned byte order, from byte ``depth`` on: rows that are compared are the same before it."""
+    """Strings or binaries in unsigned byte order, from byte ``depth`` on: before it, compared rows are the same."""
 
     source: pa.Array
     rows: IndexArray | None  # (n,) rows of the source; None: all
@@ -159,7 +161,7 @@ def number_parts_of(column: pa.Array, *, descending: bool = False) -> list[Numbe
 
 
 def stable_order(parts: Sequence[Part], row_count: int, *, presorted: bool) -> tuple[IndexArray, BoolArray]:
-    """Order of rows by their parts, equal rows in the order they came; and which ordered rows differ from the one before.
+    """Order of rows by their parts, equal rows as they came; and which ordered rows differ from the one before.
 
     Args:
         parts: at least one, each (n,), most significant first.
@@ -303,42 +305,32 @@ def _number_words(column: pa.Array) -> Iterable[WordArray]:
         return [column.cast(pa.uint8()).to_numpy().astype(np.uint64)]
     if pa.types.is_unsigned_integer(kind):
         return [column.to_numpy().astype(np.uint64)]
-    return [signed_numbers(column).astype(np.int64, copy=False).view(np.uint64) ^ _SIGN]
+    return [_signed_numbers(column).view(np.uint64) ^ _SIGN]
 
 
-def signed_numbers(column: pa.Array) -> NDArray[Any]:
-    """The numbers of signed integers, dates, times, timestamps and durations without nulls.
-
-    Raises:
-        InvalidInputError: the type is none of these.
-    """
+def _signed_numbers(column: pa.Array) -> NDArray[np.int64]:
+    """Signed integers, and the numbers behind dates, times, timestamps and durations."""
     kind = column.type
-    if pa.types.is_signed_integer(kind):
-        return column.to_numpy()
-    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        return column.view(pa.int32()).to_numpy()
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        return column.view(pa.int64()).to_numpy()
-    raise InvalidInputError(
-        f"values of this type have no order: type={kind} allowed=numbers, dates, times, strings, binaries"
-    )
+        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif not pa.types.is_signed_integer(kind):
+        raise InvalidInputError(
+            f"values of this type have no order: type={kind} allowed=numbers, dates, times, strings, binaries"
+        )
+    return np.asarray(column.to_numpy(), dtype=np.int64)
 
 
 def _decimal_words(column: pa.Array) -> list[WordArray]:
+    """As many words as the widest value needs."""
     width = column.type.bit_width // 8
-    buffer = column.buffers()[1]
-    signed = np.int32 if width == 4 else np.int64
-    limbs = max(width // 8, 1)
-    numbers = np.frombuffer(buffer, signed)[column.offset * limbs : (column.offset + len(column)) * limbs].reshape(
-        -1, limbs
+    stored = np.frombuffer(column.buffers()[1] or b"", np.int32 if width == 4 else np.int64).astype(
+        np.int64, copy=False
     )
-    if limbs > 1 and bool((numbers[:, 1:] == (numbers[:, :1] >> 63)).all()):
-        numbers = numbers[:, :1]  # the lowest limb alone says every value
-    words = [
-        np.ascontiguousarray(numbers[:, limb]).astype(np.int64).view(np.uint64) for limb in range(numbers.shape[1])
-    ]
-    words[-1] = words[-1] ^ _SIGN
-    return words[::-1]
+    limbs = stored.reshape(-1, max(width // 8, 1))[column.offset : column.offset + len(column)]
+    if bool((limbs[:, 1:] == (limbs[:, :1] >> 63)).all()):
+        limbs = limbs[:, :1]
+    words = [np.ascontiguousarray(limbs[:, index]).view(np.uint64) for index in reversed(range(limbs.shape[1]))]
+    return [words[0] ^ _SIGN, *words[1:]]
 
 
 def float_words(values: NDArray[np.float64]) -> WordArray:

@@ -157,7 +157,7 @@ def _publish(stream: ChangeStream, properties: KafkaProperties, out: Console) ->
     topics.delete_topic(default_topic(TABLE))  # the log of the table of an earlier run, whose files are gone
     topics.create_topic(TOPIC, bucket_count=PARTITION_COUNT)
     columns = (SpinnerColumn(), BarColumn(bar_width=30), TextColumn("{task.completed:,} changes"), TimeElapsedColumn())
-    with Progress(*columns, console=out, transient=True) as bars:
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bars:
         task = bars.add_task("", total=len(stream))
         return publish(stream, properties, TOPIC, on_sent=lambda count: bars.advance(task, count))
 
@@ -196,7 +196,8 @@ def _summary(story: _Story, table: Table, stream: ChangeStream, result: Mapping[
     rate = result["row_count"] / result["seconds"]
     snapshot = table.latest_snapshot()
     offsets = snapshot.log_offsets or {} if snapshot is not None else {}
-    lag = sum(max(0, end - offsets.get(bucket, 0)) for bucket, end in table.log_end_offsets().items())
+    # behind the last record of a snapshot stands the marker that ended its transaction
+    lag = sum(max(0, end - offsets.get(bucket, 0) - 1) for bucket, end in table.log_end_offsets().items())
     seconds = f"{result['seconds']:.1f} s after Spark's start"
     rows = [
         ("changes taken in", f"{result['row_count']:,} in {result['batch_count']} micro-batches"),
@@ -204,7 +205,7 @@ def _summary(story: _Story, table: Table, stream: ChangeStream, result: Mapping[
         ("files", f"{size_text(state.size_bytes)} of Parquet, from {size_text(size_bytes)} of JSON"),
         ("buckets", f"{len(state.buckets)} in {len({each.partition for each in state.buckets})} partitions"),
         ("runs per bucket", _runs_text(state)),
-        ("log lag", f"{lag} offsets between the newest snapshot and the end of the log"),
+        ("log lag", f"{lag} records in the log that the newest snapshot does not have"),
         ("all in all", f"{story.seconds:.0f} s"),
     ]
     story.out.print(grid(TABLE, ("", ""), rows))

@@ -70,6 +70,14 @@ def test_a_section_with_nothing_behind_it_is_as_good_as_absent() -> None:
     assert parsed().pipelines[1].trigger.processing_time is None
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("100 ms", "100 milliseconds"), ("5s", "5 seconds"), ("1 minute", "1 minute"), ("2h", "2 hours")],
+)
+def test_intervals_are_handed_on_as_spark_writes_them(given: str, meant: str) -> None:
+    assert parsed(JOB.replace("5 seconds", given)).pipelines[0].trigger.processing_time == meant
+
+
 def test_values_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         parsed().name = "other"

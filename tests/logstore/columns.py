@@ -43,7 +43,7 @@ def _nested_types(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa
 
 
 def schemas(types: st.SearchStrategy[pa.DataType] | None = None) -> st.SearchStrategy[pa.Schema]:
-    fields = st.dictionaries(field_names(), types or data_types(), min_size=1, max_size=4)
+    fields = st.dictionaries(field_names(), data_types() if types is None else types, min_size=1, max_size=4)
     return fields.map(lambda named: pa.schema(list(named.items())))
 
 

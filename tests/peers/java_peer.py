@@ -24,6 +24,8 @@ _SPARK_JARS: Final = ("hadoop-client-api-*", "hadoop-client-runtime-*")
 _TABLE: Final = "table.Table"
 _CATALOG: Final = "catalog.Catalog"
 _READ_BUILDER: Final = "table.source.ReadBuilder"
+_PREDICATE_BUILDER: Final = "predicate.PredicateBuilder"
+_OBJECT: Final = "java.lang.Object"
 _PREDICATES: Final = {
     "=": "equal",
     "<>": "notEqual",
@@ -88,8 +90,13 @@ class JavaPeer:
     ) -> list[Row]:
         """Rows, see `Peer.read`."""
         dynamic = dict(options or {}) | ({} if snapshot_id is None else {"scan.snapshot-id": str(snapshot_id)})
-        rows = self.read_arrow(warehouse, table, columns=columns, where=where, options=dynamic)
-        return normalise(rows.drop([KIND_COLUMN]))
+        if columns is None:
+            return normalise(self.read_arrow(warehouse, table, where=where, options=dynamic).drop([KIND_COLUMN]))
+        # Paimon loses every row when it filters by a column that it does not read
+        needed = list(dict.fromkeys([*columns, *(condition[0] for condition in where)]))
+        return normalise(
+            self.read_arrow(warehouse, table, columns=needed, where=where, options=dynamic).select(columns)
+        )
 
     def changes(self, warehouse: Path, table: str, *, after: int, until: int) -> list[tuple[int, Row]]:
         """Kinds and rows of the changelog between two snapshots, in the order of Paimon's reader."""
@@ -140,18 +147,13 @@ class JavaPeer:
         jvm = self._jvm
         with jvm.errors(), tempfile.TemporaryDirectory(prefix="java-peer-") as work:
             found = self._table(warehouse, table, {"write-only": "false"})
-            places = [
-                (one.partition(), one.bucket()) for one in self._splits(jvm.call(found, _TABLE, "newReadBuilder"))
-            ]
+            reader = jvm.call(found, "table.DataTable", "newSnapshotReader")
+            # all buckets, also those whose files a reader cannot see before they are compacted (first-row)
+            entries = jvm.call(reader, "table.source.snapshot.SnapshotReader", "bucketEntries")
 
             def fill(write: Any) -> None:
-                seen: list[tuple[Any, int]] = []
-                for (
-                    place
-                ) in places:  # a bucket of several splits comes several times; Java's equals compares partitions
-                    if place not in seen:
-                        seen.append(place)
-                        jvm.call(write, "table.sink.TableWrite", "compact", *place, True)
+                for entry in entries:
+                    jvm.call(write, "table.sink.TableWrite", "compact", entry.partition(), entry.bucket(), True)
 
             self._commit(found, work, fill)
 
@@ -225,20 +227,27 @@ class JavaPeer:
             return builder.isNull(index)
         if operator == "is_not_null":
             return builder.isNotNull(index)
+        literals = self._jvm.java_list([self._literal(one) for one in (value if operator == "in" else [value])])
+        # converted without leaving Java: on the way through Python a BIGINT would become an Integer
+        convert = self._jvm.static_handle(_PREDICATE_BUILDER, "convertJavaObject", _OBJECT, ["types.DataType", _OBJECT])
+        literals.replaceAll(self._jvm.unary_operator(convert.bindTo(row_type.getTypeAt(index))))
         if operator == "in":
-            literals = [self._literal(row_type.getTypeAt(index), one) for one in value]
-            return getattr(builder, "in")(index, self._jvm.java_list(literals))
-        return getattr(builder, _PREDICATES[operator])(index, self._literal(row_type.getTypeAt(index), value))
+            return getattr(builder, "in")(index, literals)
+        compare = self._jvm.instance_handle(
+            _PREDICATE_BUILDER, _PREDICATES[operator], "predicate.Predicate", ["int", _OBJECT]
+        )
+        return self._jvm.first_bound(compare.bindTo(builder), index).invokeWithArguments(literals)
 
-    def _literal(self, data_type: Any, value: Any) -> Any:
+    def _literal(self, value: Any) -> Any:
         java = self._jvm.root.java
         match value:
             case Decimal():
-                value = java.math.BigDecimal(str(value))
+                return java.math.BigDecimal(str(value))
             case datetime.datetime():
-                value = java.time.LocalDateTime.parse(value.replace(tzinfo=None).isoformat())
+                return java.time.LocalDateTime.parse(value.replace(tzinfo=None).isoformat())
             case datetime.date():
-                value = java.time.LocalDate.parse(value.isoformat())
+                return java.time.LocalDate.parse(value.isoformat())
             case datetime.time():
-                value = java.time.LocalTime.parse(value.isoformat())
-        return self._jvm.paimon.predicate.PredicateBuilder.convertJavaObject(data_type, value)
+                return java.time.LocalTime.parse(value.isoformat())
+            case _:
+                return value

@@ -120,11 +120,20 @@ class Jvm:
         """The handle with other static types (casts, boxing)."""
         return handle.asType(self.signature(returns, parameters))
 
+    def first_bound(self, handle: Any, value: Any) -> Any:
+        """The handle with its first argument given, which may be a primitive."""
+        return self.handles.insertArguments(handle, 0, self.java_array("java.lang.Object", [value]))
+
     def consumer(self, handle: Any) -> Any:
         """A `java.util.function.Consumer` that feeds the handle."""
-        return self.root.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
-            self.java_class("java.util.function.Consumer"), handle
-        )
+        return self._functional("java.util.function.Consumer", handle)
+
+    def unary_operator(self, handle: Any) -> Any:
+        """A `java.util.function.UnaryOperator` that applies the handle."""
+        return self._functional("java.util.function.UnaryOperator", handle)
+
+    def _functional(self, interface: str, handle: Any) -> Any:
+        return self.root.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(self.java_class(interface), handle)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -132,7 +141,7 @@ class Jvm:
         try:
             yield
         except Py4JError as raised:
-            raise self._error(raised) from raised
+            raise self._error(raised) from None  # its own text is a hundred lines of reflection
 
     def _error(self, raised: Py4JError) -> PeerError:
         if not isinstance(raised, Py4JJavaError):

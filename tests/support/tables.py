@@ -9,6 +9,7 @@ from filestore.catalog import Catalog
 from filestore.commit_message import CommitMessage, Committable
 from filestore.effects import FileIO
 from filestore.live_files import LiveFiles
+from filestore.options import OPTIONS
 from filestore.table import Table
 from tests.support.faults import CountedNames, ManualClock, MemoryFileIO
 
@@ -35,7 +36,7 @@ def key_table(
         schema,
         primary_key=primary_key,
         partition_by=partition_by,
-        options={key.replace("_", "-"): text for key, text in options.items()},
+        options={key if key in OPTIONS else key.replace("_", "-"): text for key, text in options.items()},
     )
 
 

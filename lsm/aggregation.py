@@ -1,0 +1,71 @@
+"""The aggregation merge engine: every column folds the values of a key by a function of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from lsm.aggregates import FieldAggregate
+from lsm.key_groups import KeyGroups, fold_keys, one_chunk, without_retracts
+from lsm.operands import Operands
+from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from lsm.words import BoolArray, IndexArray
+
+_LAST_VALUE: Final = FieldAggregate(function="last_value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregation:
+    """Folds the rows of a key column by column. The result is an insert: a retract takes values back, the row stays."""
+
+    key_names: tuple[str, ...]
+    fields: Mapping[str, FieldAggregate] = field(default_factory=dict)
+    default: FieldAggregate = FieldAggregate()  # noqa: RUF009  frozen, so it can be shared
+    sequence_names: tuple[str, ...] = ()  # these keep the newest value
+    remove_record_on_delete: bool = False  # -D forgets what came before, and removes the row when it is the newest
+
+    def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
+        """One row per key; see MergeFunction.
+
+        Raises:
+            InvalidInputError: a function cannot take back a retract, does not fit the type, or the result leaves the
+                type.
+        """
+        groups = KeyGroups.of(rows, order, starts)
+        merged = fold_keys(rows, groups, lambda repeated: self._fold(rows, repeated))
+        return without_retracts(merged) if drop_deletes else merged
+
+    def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
+        """The rows, without retracts if these are to be dropped."""
+        return without_retracts(rows) if drop_deletes else rows
+
+    def _fold(self, rows: pa.Table, groups: KeyGroups) -> pa.Table:
+        newest = groups.order[groups.lasts]
+        order, keys, retracts = groups.order, groups.keys, groups.retracts
+        kinds = np.full(groups.key_count, RowKind.INSERT, np.int8)
+        if self.remove_record_on_delete:
+            # A removed row leaves its own values behind, on which later rows aggregate. Source: format notes 10.3,
+            # agg_delete_then_add.
+            positions = np.arange(len(order))
+            removed_at = groups.last_position(groups.kinds == RowKind.DELETE)[keys]
+            alive = positions >= removed_at
+            retracts = (retracts & (positions > removed_at))[alive]
+            order, keys = order[alive], keys[alive]
+            kinds[groups.kinds[groups.lasts] == RowKind.DELETE] = RowKind.DELETE
+        columns = []
+        for name in rows.column_names:
+            column = one_chunk(rows.column(name))
+            if name == VALUE_KIND:
+                columns.append(pa.array(kinds))
+            elif name == SEQUENCE_NUMBER or name in self.key_names:
+                columns.append(column.take(pa.array(newest)))
+            else:
+                values = column.take(pa.array(order))
+                operands = Operands(values=values, keys=keys, retracts=retracts, key_count=groups.key_count)
+                columns.append(self._aggregate_of(name).fold(name, operands))
+        return pa.Table.from_arrays(columns, schema=rows.schema)
+
+    def _aggregate_of(self, name: str) -> FieldAggregate:
+        return _LAST_VALUE if name in self.sequence_names else self.fields.get(name, self.default)

@@ -1,0 +1,163 @@
+"""A job is checked against tables and sources before anything is started."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from engine.catalog import Catalog
+from engine.job import PipelineProgress, ensure_table, run_job
+from engine.job_config import JobConfig, TableConfig
+from logstore.clients import ErrorNotes, KafkaProperties
+from lsm.errors import CorruptDataError, InvalidInputError
+
+ORDERS: dict[str, Any] = {
+    "columns": {"id": "BIGINT", "day": "DATE", "amount": "DECIMAL(10, 2)"},
+    "primary_key": ["id"],
+    "options": {"bucket": "2", "log.system": "none"},
+    "comment": "orders",
+}
+
+
+def with_amount_doubled(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("amount", (F.col("amount") * 2).cast("decimal(10, 2)"))
+
+
+def nothing(_: DataFrame) -> None:
+    return None
+
+
+def orders(**changes: object) -> TableConfig:
+    return TableConfig.model_validate(ORDERS | changes)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog(str(tmp_path / "warehouse"))
+
+
+def test_a_missing_table_is_made_and_an_equal_one_is_taken(catalog: Catalog) -> None:
+    made = ensure_table(catalog, "shop.orders", orders())
+    assert [(field.name, str(field.type)) for field in made.schema.fields] == [
+        ("id", "BIGINT NOT NULL"),
+        ("day", "DATE"),
+        ("amount", "DECIMAL(10, 2)"),
+    ]
+    assert (made.schema.comment, made.options.bucket) == ("orders", 2)
+    assert ensure_table(catalog, "shop.orders", orders()).schema == made.schema
+
+
+@pytest.mark.parametrize(
+    ("changes", "fact"),
+    [
+        ({"columns": ORDERS["columns"] | {"day": "STRING"}}, "column=day table_has=DATE job_has=STRING"),
+        ({"columns": ORDERS["columns"] | {"more": "INT"}}, "column=more table_has=no such column"),
+        ({"primary_key": []}, "the table exists with"),
+        ({"primary_key": ["id", "day"], "partition_by": ["day"]}, "the table exists with"),
+    ],
+)
+def test_a_table_that_exists_otherwise_is_refused(catalog: Catalog, changes: dict[str, object], fact: str) -> None:
+    ensure_table(catalog, "shop.orders", orders())
+    with pytest.raises(InvalidInputError) as caught:
+        ensure_table(catalog, "shop.orders", orders(**changes))
+    assert fact in str(caught.value)
+    assert "table=shop.orders" in str(caught.value)
+
+
+def test_an_option_that_differs_is_warned_about(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
+    ensure_table(catalog, "shop.orders", orders())
+    with caplog.at_level(logging.WARNING):
+        ensure_table(catalog, "shop.orders", orders(options=ORDERS["options"] | {"bucket": "4"}))
+    assert "option=bucket table_has=2 job_has=4" in caplog.text
+
+
+Send = Callable[[list[str]], str]
+
+
+@pytest.fixture
+def send(kafka: KafkaProperties, new_topic: Callable[..., str]) -> Send:
+    """Puts values into a new topic."""
+
+    def to_new_topic(values: list[str]) -> str:
+        topic = new_topic()
+        producer = kafka.producer(ErrorNotes(), transactional_id=None)
+        for value in values:
+            producer.produce(topic, value.encode())
+        producer.flush(30)
+        return topic
+
+    return to_new_topic
+
+
+def job(home: Path, kafka: KafkaProperties, topic: str, **pipeline: object) -> JobConfig:
+    source = {"options": {"subscribe": topic, "value.format": "debezium-json"} | dict(pipeline.pop("source", {}))}  # type: ignore[call-overload]
+    source["options"]["kafka.bootstrap.servers"] = kafka.by_name["bootstrap.servers"]
+    described = {"name": "p", "source": source, "target": "shop.orders", "checkpoint": str(home / "checkpoint")}
+    return JobConfig.model_validate(
+        {
+            "name": "test",
+            "warehouse": str(home / "warehouse"),
+            "tables": {"shop.orders": ORDERS},
+            "pipelines": [described | pipeline],
+        }
+    )
+
+
+ENVELOPES = [
+    '{"before": null, "after": {"id": 1, "day": "2024-02-29", "amount": "1.50"}, "op": "c"}',
+    '{"before": null, "after": {"id": 2, "day": null, "amount": "7.00"}, "op": "r"}',
+    '{"before": {"id": 2}, "after": null, "op": "d"}',
+]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_python_function_may_stand_between_source_and_table(
+    spark: SparkSession, kafka: KafkaProperties, send: Send, tmp_path: Path
+) -> None:
+    told: list[PipelineProgress] = []
+    config = job(tmp_path, kafka, send(ENVELOPES), transform={"python": f"{__name__}:with_amount_doubled"})
+    [result] = run_job(config, spark=spark, on_progress=told.append)
+    assert (result.batch_count, result.row_count, result.snapshot_id) == (1, 3, 1)
+    assert [(each.row_count, each.waiting_count) for each in told] == [(3, 0)]
+    rows = Catalog(config.warehouse).table("shop.orders").read().to_arrow()
+    assert [(row["id"], str(row["amount"])) for row in rows.to_pylist()] == [(1, "3.00")]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("pipeline", "fact"),
+    [
+        ({"transform": "SELECT id FROM source"}, "loses the row kinds"),
+        ({"transform": "SELEC 1"}, "pipeline cannot start: pipeline=p"),
+        ({"transform": {"python": "no.such.module:f"}}, "module=no.such.module"),
+        ({"transform": {"python": f"{__name__}:missing"}}, "function=missing"),
+        ({"transform": {"python": f"{__name__}:nothing"}}, "returned=NoneType"),
+        ({"target": "shop.nothing"}, "shop.nothing"),
+        ({"source": {"subscrbe": "x"}}, "did_you_mean=subscribe"),
+    ],
+)
+def test_a_pipeline_that_cannot_work_is_refused_before_it_starts(
+    spark: SparkSession, kafka: KafkaProperties, send: Send, tmp_path: Path, pipeline: dict[str, object], fact: str
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        run_job(job(tmp_path, kafka, send([]), **pipeline), spark=spark)
+    assert fact in str(caught.value)
+    assert spark.streams.active == []
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_an_error_of_a_task_ends_the_job_with_its_own_words(
+    spark: SparkSession, kafka: KafkaProperties, send: Send, tmp_path: Path
+) -> None:
+    config = job(tmp_path, kafka, send([ENVELOPES[0], "garbage"]))
+    with pytest.raises(CorruptDataError, match=r"record cannot be decoded: .* offset=1 "):
+        run_job(config, spark=spark)
+    assert spark.streams.active == []
+    assert Catalog(config.warehouse).table("shop.orders").latest_snapshot() is None

@@ -1,0 +1,97 @@
+"""A session suits pipelines, and never changes what its user gave."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from engine.session import LOCAL_CHECKPOINT_SETTINGS, LOCAL_SETTINGS, SETTINGS, checkpoint_settings, session
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).resolve().parents[2]
+ABOUT_THE_WORKER = "executable string, frozen bigint, has_engine boolean"
+
+
+def about_the_worker(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import gc  # runs in another process
+    import sys
+
+    facts = {"executable": [sys.executable], "frozen": [gc.get_freeze_count()]}
+    yield pa.RecordBatch.from_pydict(facts | {"has_engine": ["engine.kafka_source" in sys.modules]})
+
+
+def test_workers_run_this_interpreter_and_have_our_modules_before_they_start(spark: SparkSession) -> None:
+    [facts] = spark.range(0, 1, 1, 1).mapInArrow(about_the_worker, ABOUT_THE_WORKER).collect()
+    assert facts.executable == sys.executable
+    assert facts.frozen > 10_000
+    assert facts.has_engine
+
+
+def test_our_settings_are_in_force_where_the_user_gave_none(spark: SparkSession) -> None:
+    for key, value in {**SETTINGS, **LOCAL_SETTINGS}.items():
+        assert spark.conf.get(key) == value
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"  # as the fixture says
+
+
+def test_a_session_that_runs_is_taken_as_it_is(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    try:
+        again = session(conf={"spark.sql.parquet.compression.codec": "zstd"})
+        assert again.sparkContext is spark.sparkContext
+        assert again.conf.get("spark.sql.adaptive.enabled") == "true"
+        assert again.conf.get("spark.sql.parquet.compression.codec") == "zstd"
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        spark.conf.unset("spark.sql.parquet.compression.codec")
+
+
+@pytest.mark.parametrize("location", ["/data/checkpoint", "file:///data/checkpoint", "relative/path"])
+def test_checkpoints_on_a_local_disk_get_their_own_settings_for_a_while(spark: SparkSession, location: str) -> None:
+    with checkpoint_settings(spark, location):
+        assert {key: spark.conf.get(key) for key in LOCAL_CHECKPOINT_SETTINGS} == dict(LOCAL_CHECKPOINT_SETTINGS)
+    assert all(spark.conf.get(key, None) is None for key in LOCAL_CHECKPOINT_SETTINGS)
+
+
+@pytest.mark.parametrize("location", ["s3a://bucket/checkpoint", "hdfs://host/checkpoint"])
+def test_checkpoints_elsewhere_are_left_to_spark(spark: SparkSession, location: str) -> None:
+    with checkpoint_settings(spark, location):
+        assert all(spark.conf.get(key, None) is None for key in LOCAL_CHECKPOINT_SETTINGS)
+
+
+def test_a_checkpoint_manager_that_the_user_chose_stays(spark: SparkSession) -> None:
+    key = "spark.sql.streaming.checkpointFileManagerClass"
+    spark.conf.set(key, "users.choice")
+    try:
+        with checkpoint_settings(spark, "/data/checkpoint"):
+            assert spark.conf.get(key) == "users.choice"
+        assert spark.conf.get(key) == "users.choice"
+    finally:
+        spark.conf.unset(key)
+
+
+def test_the_defaults_file_of_spark_wins_over_ours_and_conf_wins_over_it(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.sql.session.timeZone Europe/Paris\nspark.sql.adaptive.enabled true\nspark.master local[1]\n"
+    )
+    script = (
+        "import json\nfrom engine.session import session\n"
+        "spark = session('probe', conf={'spark.sql.adaptive.enabled': 'false', 'spark.ui.enabled': 'false'})\n"
+        "keys = ('spark.sql.session.timeZone', 'spark.sql.adaptive.enabled', 'spark.master', 'spark.app.name',"
+        " 'spark.driver.host')\n"
+        "print(json.dumps([spark.conf.get(key) for key in keys]))\n"
+    )
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "SPARK_CONF_DIR": str(tmp_path),
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["Europe/Paris", "false", "local[1]", "probe", "127.0.0.1"]

@@ -1,0 +1,81 @@
+"""Changes to a table, told one by one, and what a merge makes of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lsm.keys import key_at
+from lsm.merge import RunSource, merge_runs
+from lsm.merge_function import MergeFunction
+from lsm.row_kind import (
+    ROW_KIND_OF_SYMBOL,
+    SEQUENCE_NUMBER,
+    SEQUENCE_NUMBER_FIELD,
+    VALUE_KIND,
+    VALUE_KIND_FIELD,
+    RowKind,
+)
+
+Change = tuple[str, int, dict[str, Any]]
+"""(kind symbol, sequence number, values); the key column is `k`, 1 unless said otherwise."""
+
+COLUMNS: Mapping[str, pa.DataType] = {"a": pa.int32(), "b": pa.string(), "g": pa.int32()}
+
+
+def schema_of(columns: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Key, value columns, and what the tree adds."""
+    fields = [pa.field(name, kind) for name, kind in columns.items()]
+    return pa.schema([pa.field("k", pa.int64(), nullable=False), *fields, SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD])
+
+
+def batch_of(changes: Sequence[Change], columns: Mapping[str, pa.DataType] = COLUMNS) -> pa.RecordBatch:
+    """The changes as rows, in the order given."""
+    rows = [
+        {"k": 1} | values | {SEQUENCE_NUMBER: number, VALUE_KIND: int(ROW_KIND_OF_SYMBOL[symbol])}
+        for symbol, number, values in changes
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema_of(columns))
+
+
+def source_of(batches: Sequence[pa.RecordBatch]) -> RunSource:
+    """A run that is told its first key."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    return RunSource(min_key=key_at([first.column("k")], 0) if first else None, open=lambda: iter(batches))
+
+
+def told(tables: Sequence[pa.Table]) -> list[Change]:
+    """Rows back as changes, without the key if it is 1."""
+    changes = []
+    for row in (row for table in tables for row in table.to_pylist()):
+        values = {name: value for name, value in row.items() if name not in (SEQUENCE_NUMBER, VALUE_KIND)}
+        if values["k"] == 1:
+            del values["k"]
+        changes.append((RowKind(row[VALUE_KIND]).symbol, row[SEQUENCE_NUMBER], values))
+    return changes
+
+
+def merged(
+    changes: Sequence[Change],
+    merge: MergeFunction,
+    *,
+    columns: Mapping[str, pa.DataType] = COLUMNS,
+    sequence_names: Sequence[str] = (),
+    sequence_descending: bool = False,
+    drop_deletes: bool = True,
+) -> list[Change]:
+    """What is read when every change lies in a file of its own, as in the golden tables."""
+    tables = merge_runs(
+        [source_of([batch_of([change], columns)]) for change in changes],
+        key_names=["k"],
+        merge=merge,
+        sequence_names=sequence_names,
+        sequence_descending=sequence_descending,
+        drop_deletes=drop_deletes,
+    )
+    return told(list(tables))
+
+
+def values_of(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    """The values alone."""
+    return [values for _, _, values in changes]
