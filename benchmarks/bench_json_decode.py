@@ -17,7 +17,7 @@ from benchmarks.json_rows import debezium_events, flat_rows, nested_rows
 from logstore.changelog_json import decode_changes, encode_changes
 from logstore.debezium import decode_envelopes
 
-BATCH_ROWS = 65_536
+BATCH_ROWS = 32_768
 PEER = "orjson per record"
 
 
@@ -43,11 +43,15 @@ def compare(name: str, rows: pa.RecordBatch) -> Measurement:
     records = [values.to_pylist() for values in encoded]
 
     def ours() -> list[pa.RecordBatch]:
-        return [decode_changes(None, v, schema=rows.schema, key_names=[], log_format="debezium-json")[0] for v in encoded]
+        return [
+            decode_changes(None, v, schema=rows.schema, key_names=[], log_format="debezium-json")[0] for v in encoded
+        ]
 
     if not pa.Table.from_batches(ours()).equals(pa.Table.from_batches(batches)):
         raise SystemExit("what is read is not what was written")
-    return measure(name, {"fluvial": ours, PEER: lambda: [decode_per_record(r, rows.schema) for r in records]}, rows=len(rows))
+    return measure(
+        name, {"fluvial": ours, PEER: lambda: [decode_per_record(r, rows.schema) for r in records]}, rows=len(rows)
+    )
 
 
 def compare_events(rows: pa.RecordBatch, *, with_schema: bool) -> Measurement:
@@ -63,7 +67,7 @@ def compare_events(rows: pa.RecordBatch, *, with_schema: bool) -> Measurement:
 
 
 if __name__ == "__main__":
-    row_count = int(sys.argv[1]) if len(sys.argv) > 1 else 4 * BATCH_ROWS
+    row_count = int(sys.argv[1]) if len(sys.argv) > 1 else 8 * BATCH_ROWS
     flat, nested = compare("json_decode", flat_rows(row_count)), compare("nested", nested_rows(row_count))
     others = {
         "nested": nested,
@@ -72,5 +76,9 @@ if __name__ == "__main__":
     }
     facts: dict[str, float] = {}
     for name, other in others.items():
-        facts |= {f"{name}_rows_per_s": round(other.rows_per_s("fluvial")), f"{name}_ratio": round(other.ratio("fluvial", PEER), 2)}
+        facts |= {
+            f"{name}_rows_per_s": round(other.rows_per_s("fluvial")),
+            f"{name}_ratio": round(other.ratio("fluvial", PEER), 2),
+        }
+        facts |= {f"{name}_rows_per_cpu_s": round(other.rows_per_cpu_s("fluvial"))}
     print(flat.line(peer=PEER, **facts))

@@ -117,7 +117,9 @@ def machine() -> str:
     """Processor, usable cores, memory, operating system and Python: enough not to compare what cannot be compared."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
-    return f"{_processor()}, {cores} cores, {memory_gib:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
+    return (
+        f"{_processor()}, {cores} cores, {memory_gib:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
+    )
 
 
 def peak_memory_bytes() -> int:

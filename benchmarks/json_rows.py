@@ -38,7 +38,9 @@ def nested_rows(row_count: int) -> pa.RecordBatch:
     offsets = np.concatenate([[0], np.cumsum(tag_counts)]).astype(np.int32)
     tags = flat.column("name").take(pa.array(random.integers(0, row_count, offsets[-1])))
     keys = pa.array(random.integers(0, 1000, row_count).astype(np.int32))
-    attributes = pa.StructArray.from_arrays([keys, pa.ListArray.from_arrays(pa.array(offsets), tags)], names=["k", "tags"])
+    attributes = pa.StructArray.from_arrays(
+        [keys, pa.ListArray.from_arrays(pa.array(offsets), tags)], names=["k", "tags"]
+    )
     return flat.drop_columns(["active"]).append_column("attrs", attributes)
 
 
@@ -88,7 +90,20 @@ def _schema_part(schema: pa.Schema) -> dict[str, Any]:
     fields = [{**semantic.get(name, {"type": "string"}), "optional": True, "field": name} for name in schema.names]
     row = {"type": "struct", "fields": fields, "optional": True, "name": "shop.inventory.orders.Value"}
     source = {"type": "struct", "name": "io.debezium.connector.mysql.Source", "field": "source", "optional": False}
-    described = ["version", "connector", "name", "ts_ms", "snapshot", "db", "sequence", "table", "server_id", "gtid", "file", "pos"]
+    described = [
+        "version",
+        "connector",
+        "name",
+        "ts_ms",
+        "snapshot",
+        "db",
+        "sequence",
+        "table",
+        "server_id",
+        "gtid",
+        "file",
+        "pos",
+    ]
     source |= {"fields": [{"type": "string", "optional": True, "field": name} for name in described]}
     return {
         "type": "struct",

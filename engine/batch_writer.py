@@ -19,7 +19,7 @@ from engine.bucket_log import check_not_shorter
 from engine.renumber import renumbered
 from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import OrphanPolicy, TableLog
-from filestore.commit_message import BATCH_IDENTIFIER, Committable
+from filestore.commit_message import Committable
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.table_commit import CommitResult, TableCommit
 from filestore.table_store import TableStore
@@ -84,7 +84,7 @@ class BatchWriter:
         spec = self._spec(batch_id, adopted)
         results = [*run_parts(spec), *adopted.values()]
         self._tell(Step.TASKS_DONE, batch_id)
-        committed = self._publish(batch_id, results, spec.base_snapshot_id)
+        committed = self._publish(self._commit, batch_id, results, spec.base_snapshot_id)
         self._adopted = {}
         self._tell(Step.TABLE_COMMITTED, batch_id)
         return committed
@@ -113,13 +113,15 @@ class BatchWriter:
         if self._adopted is None:
             self._adopted = {}
             if self._log is not None:
-                self._adopted = self._adoptable(batch_id, self._log)
+                self._adopted = self._ahead_of_table(batch_id, self._log)
                 self._tell(Step.LOG_RECOVERED, batch_id)
         return self._adopted
 
-    def _adoptable(self, batch_id: int, log: TableLog) -> dict[int, BucketResult]:
+    def _ahead_of_table(self, batch_id: int, log: TableLog) -> dict[int, BucketResult]:
+        """What the log holds and the table does not: our own batch, or, where that is allowed, somebody else's, which is committed here."""
         known = self._log_offsets()
-        adopted: dict[int, BucketResult] = {}
+        ours: dict[int, BucketResult] = {}
+        orphans: dict[tuple[str, int], list[BucketResult]] = {}
         for bucket, tail in log.fence_all().items():
             marker = tail.marker
             if marker is None or marker.end_offset <= known.get(bucket, 0):
@@ -127,22 +129,30 @@ class BatchWriter:
                 continue
             if not marker.is_final:
                 continue  # eventual: chunks of a batch that never ended; it is written again, readers fold by key
-            foreign = marker.query != self._commit_user or marker.batch != batch_id
-            if foreign and log.orphans is OrphanPolicy.FAIL:
+            result = BucketResult.of_marker(self._store, bucket, marker)
+            if (marker.query, marker.batch) == (self._commit_user, batch_id):
+                ours[bucket] = result
+            elif log.orphans is OrphanPolicy.FAIL:
                 raise CorruptDataError(
                     f"the log holds a batch that the table does not: table={self._store.name} topic={log.topic} "
                     f"bucket={bucket} query={marker.query} batch={marker.batch} end_offset={marker.end_offset} "
                     f"table_offset={known.get(bucket, 0)} fix=restart that query; or, if it will never run again, "
                     f"set log.on-orphan-batch=adopt once"
                 )
+            else:
+                orphans.setdefault((marker.query, marker.batch), []).append(result)
             logger.warning(
                 "taking over a batch from the log: table=%s bucket=%d query=%s batch=%d rows=%d",
                 self._store.name, bucket, marker.query, marker.batch, marker.row_count,
             )  # fmt: skip
-            adopted[bucket] = BucketResult.of_marker(self._store, bucket, marker)
-        return adopted
+        for (query, batch), results in orphans.items():
+            self._publish(TableCommit(self._store, query), batch, results, None)
+            self.live.advance()
+        return ours
 
-    def _publish(self, batch_id: int, results: list[BucketResult], base_snapshot_id: int) -> CommitResult:
+    def _publish(
+        self, commit: TableCommit, identifier: int, results: list[BucketResult], base_snapshot_id: int | None
+    ) -> CommitResult:
         """Commit; rows of a bucket that somebody else wrote meanwhile get numbers above theirs first."""
         messages = [message for result in results for message in result.messages]
         offsets = {result.bucket: result.log_slice.end_offset for result in results if result.log_slice is not None}
@@ -150,13 +160,13 @@ class BatchWriter:
         self.live.check_bucket_counts(messages)
         for attempt in range(_RENUMBER_ATTEMPTS + 1):
             committable = Committable(
-                identifier=batch_id,
+                identifier=identifier,
                 messages=messages,
                 log_offsets={**known, **offsets} if self._log is not None else {},
                 base_snapshot_id=base_snapshot_id,
             )
             try:
-                return self._commit.commit(committable)
+                return commit.commit(committable)
             except ConflictError:
                 self.live.advance()
                 moved = [
@@ -174,7 +184,3 @@ class BatchWriter:
     def _tell(self, step: Step, batch_id: int) -> None:
         self._observe(StepEvent(step=step, batch_id=batch_id))
 
-
-def batch_identifier(batch_id: int | None) -> int:
-    """The commit identifier of a streaming batch, or of a batch job, which has only one."""
-    return BATCH_IDENTIFIER if batch_id is None else batch_id

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from fastavro.schema import SchemaParseException
 
 from filestore.avro_blocks import BlockWriter, read_blocks
 from filestore.datatypes import (
@@ -54,10 +53,7 @@ class AvroFileWriter:
         """``shared``: columns whose content, and range, is that of another one."""
         self._sink = sink
         self._fields = fields
-        try:
-            self._writer = BlockWriter(sink, avro_schema(fields), compression=compression, zstd_level=zstd_level)
-        except SchemaParseException as error:
-            raise InvalidInputError(f"avro files cannot hold such columns: error={error} fix='rename them'") from error
+        self._writer = BlockWriter(sink, avro_schema(fields), compression=compression, zstd_level=zstd_level)
         self._collector = RangeCollector([field for field in fields if field.name not in shared])
 
     def write(self, rows: pa.Table) -> None:
@@ -89,6 +85,8 @@ def avro_schema(fields: Sequence[DataField], name: str = "record") -> dict[str, 
 
 
 def _avro_field(field: DataField, name: str) -> dict[str, Any]:
+    if not field.name.isidentifier():
+        raise InvalidInputError(f"avro readers refuse such names: column={field.name!r} fix='letters, digits and _'")
     default = {"default": None} if field.type.nullable else {}
     return {"name": field.name, "type": _avro_type(field.type, name), **default}
 

@@ -39,8 +39,11 @@ class BucketWriter(Protocol):
     def flush(self) -> None:
         """Write what is in memory to files."""
 
+    def finish(self) -> None:
+        """Write what is in memory, and finish the files that are open."""
+
     def prepare_commit(self) -> CommitMessage:
-        """Flush, and hand over the files written since the last call."""
+        """Finish, and hand over the files written since the last call."""
 
     def abort(self) -> None:
         """Delete the files that were not handed over."""
@@ -151,8 +154,11 @@ class _KeyWriter:
                 self._files.rolling_writer(changelog=True), [_sorted_by_key(changes, self._key_names)]
             )
 
-    def prepare_commit(self) -> CommitMessage:
+    def finish(self) -> None:
         self.flush()
+
+    def prepare_commit(self) -> CommitMessage:
+        self.finish()
         return self._files.message()
 
     def abort(self) -> None:
@@ -189,16 +195,20 @@ class _AppendWriter:
         self._batches.clear()
         self._size_bytes = 0
 
-    def prepare_commit(self) -> CommitMessage:
+    def finish(self) -> None:
         self.flush()
         if self._open is not None:
-            writer, self._open = self._open, None
-            self._files.finished += self._numbered(writer.close())
+            self._files.finished += self._numbered(self._open.close())
+            self._open = None
+
+    def prepare_commit(self) -> CommitMessage:
+        self.finish()
         return self._files.message()
 
     def abort(self) -> None:
         if self._open is not None:
             self._open.abort()
+            self._open = None
         self._files.delete()
 
     def _numbered(self, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:

@@ -37,8 +37,8 @@ _FALSE_WORDS: Final = pa.array(["f", "false", "n", "no", "0"])
 _DECIMAL_DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 _EXACT: Final = Context(prec=400, rounding=ROUND_HALF_UP)
 _READABLE: Final = TableOptions.parse({"partition.legacy-name": "false"})
-_DIGITS_OF_UNIT: Final = {"ms": 3, "us": 6, "ns": 9}
-_FLOOR_UNIT: Final = {"ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+_DIGITS_OF_UNIT: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+_FLOOR_UNIT: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 
 def cast_array(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
@@ -66,6 +66,13 @@ def cast_array(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 def can_cast(source: DataType, target: DataType) -> bool:
     """Whether columns of one atomic type can be read as the other."""
     return _find(source, target) is not None
+
+
+def floor_clock(array: pa.Array, unit: str) -> pa.Array:
+    """Timestamps without the ticks below ``unit``, cut towards the past, where a plain cast would go towards 1970."""
+    if _DIGITS_OF_UNIT[array.type.unit] <= _DIGITS_OF_UNIT[unit]:
+        return array
+    return pc.floor_temporal(array, unit=_FLOOR_UNIT[unit])
 
 
 def keeps_order(source: DataType, target: DataType) -> bool:
@@ -206,17 +213,10 @@ def _moment_to_moment(array: pa.Array, source: DataType, target: DataType) -> pa
     if target.root == "DATE" or source.root == "DATE":
         return pc.cast(array, arrow_type(target), safe=False)
     if target.root == "TIME":
-        return pc.cast(_floored(array, "ms"), arrow_type(target), safe=False)
+        return pc.cast(floor_clock(array, "ms"), arrow_type(target), safe=False)
     if source.root == "TIME":
         return array
-    return _cut_clock(pc.cast(_floored(array, timestamp_unit(target)), arrow_type(target), safe=False), target)
-
-
-def _floored(array: pa.Array, unit: str) -> pa.Array:
-    """Ticks below ``unit`` cut off towards the past, where a plain cast would go towards 1970."""
-    if _DIGITS_OF_UNIT[array.type.unit] <= _DIGITS_OF_UNIT[unit]:
-        return array
-    return pc.floor_temporal(array, unit=_FLOOR_UNIT[unit])
+    return _cut_clock(pc.cast(floor_clock(array, timestamp_unit(target)), arrow_type(target), safe=False), target)
 
 
 def _cut_clock(array: pa.Array, target: DataType) -> pa.Array:

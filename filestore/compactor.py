@@ -24,7 +24,7 @@ from filestore.split_read import BucketFiles
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
 from lsm.compaction import CompactionReason, CompactionStrategy, CompactionUnit, full_compaction
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError, UnavailableError
 from lsm.leveled import LeveledCompaction
 from lsm.levels import Levels, SortedRun
 from lsm.universal import UniversalCompaction
@@ -131,6 +131,7 @@ def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | No
 
     Raises:
         ConflictError: others kept changing the same files: run it again. Nothing of it is visible.
+        UnavailableError: nothing of it is visible either.
         OutcomeUnknownError: it may be visible; its files stay.
     """
     check_compactable(table)
@@ -148,6 +149,9 @@ def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | No
             if attempt + 1 == _MOST_ATTEMPTS:
                 raise
             live.advance()
+        except UnavailableError:
+            discard(table, messages)
+            raise
     raise AssertionError("the last attempt returns or raises")
 
 

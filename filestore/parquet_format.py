@@ -2,7 +2,8 @@
 
 DELTA_BINARY_PACKED stands on integer keys, sequence numbers and timestamps: one sixth less time to write, one fifth
 less to read. Java Paimon reads it since 1.0, as do Spark and Arrow; Java 0.8 and 0.9 fail with an error.
-Strings stay PLAIN: no other encoding of theirs was proved with the Java readers.
+Strings stay PLAIN: no other encoding of theirs was proved with the Java readers. Pages carry checksums, as Java's do,
+which are checked in reading: a flipped bit is an error then, not a wrong value that compaction writes on.
 Source: Paimon ParquetSchemaConverter, paimon-format.md 6.2 and 10.2.
 """
 
@@ -120,6 +121,7 @@ class ParquetFileWriter:
                 column_encoding=delta or None,
                 store_decimal_as_integer=True,
                 store_schema=False,
+                write_page_checksum=True,
             )
         return self._writer
 
@@ -208,7 +210,13 @@ def _open(source: pa.NativeFile, fields: Sequence[DataField]) -> pq.ParquetFile:
     # INT96 read as nanoseconds reaches from 1677 to 2262 only, so that is done only for columns declared so fine.
     inner = [kind for field in fields for kind in walk(field.type) if kind.root in TIMESTAMP_ROOTS]
     unit = "ns" if any((kind.precision or 0) > 6 for kind in inner) else "us"
-    return pq.ParquetFile(source, pre_buffer=False, buffer_size=READ_BUFFER_BYTES, coerce_int96_timestamp_unit=unit)
+    return pq.ParquetFile(
+        source,
+        pre_buffer=False,
+        buffer_size=READ_BUFFER_BYTES,
+        coerce_int96_timestamp_unit=unit,
+        page_checksum_verification=True,
+    )
 
 
 def _ranges_by_group(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from filestore.casts import cast_array, keeps_order
+from filestore.casts import cast_array, floor_clock, keeps_order
 from filestore.datatypes import NESTED_ROOTS, DataField, DataType, arrow_field, arrow_type
 from filestore.file_layout import map_parts
 from filestore.statistics import ColumnRange
@@ -131,7 +131,7 @@ def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
     try:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
             # Finer clocks of other writers (nanoseconds, INT96) are cut to the declared one; a zone is only a name.
-            return pc.cast(array, target, safe=not _is_finer(array.type, target))
+            return pc.cast(floor_clock(array, target.unit), target)
         return (
             pc.cast(array, target) if data_type.root not in NESTED_ROOTS else _conform_nested(array, data_type, column)
         )
@@ -140,13 +140,6 @@ def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
             f"column holds what its type cannot be: column={column} type={data_type} stored_type={array.type} "
             f"error={error}"
         ) from error
-
-
-_TICKS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-
-def _is_finer(one: pa.DataType, two: pa.DataType) -> bool:
-    return _TICKS_PER_SECOND[one.unit] > _TICKS_PER_SECOND[two.unit]
 
 
 def _conform_nested(array: pa.Array, data_type: DataType, column: str) -> pa.Array:

@@ -18,7 +18,7 @@ from filestore.split_read import read_split
 from filestore.table_commit import CommitResult, PartitionTest, TableCommit, discard
 from filestore.table_store import TableStore
 from filestore.table_write import MaxSequenceNumbers, TableWrite
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from lsm.keys import internal_value
 
 
@@ -198,8 +198,9 @@ class Table(TableStore):
                     raise
                 self.clock.sleep(wait_ms / 1000)
                 wait_ms = min(2 * wait_ms, self.options.commit_max_retry_wait_ms)
-            except InvalidInputError:
-                discard(self, messages)
+            except FluvialError as error:
+                if not isinstance(error, OutcomeUnknownError):
+                    discard(self, messages)
                 raise
         raise AssertionError("the last attempt returns or raises")
 

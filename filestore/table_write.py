@@ -4,6 +4,7 @@ FL-76, FL-78, FL-160, FL-161, FL-163.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,8 @@ from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 from lsm.keys import internal_value
 from lsm.row_kind import VALUE_KIND_FIELD, RowKind
+
+_ROWS_AT_ONCE: Final = 1 << 20  # more rows are taken piece by piece, so that the budget holds within one call
 
 MaxSequenceNumbers = Mapping[BucketKey, int] | Callable[[bytes, int], int]
 
@@ -71,20 +74,18 @@ class TableWrite:
         Raises:
             InvalidInputError: names the column, the value and what to change; no row was taken.
         """
-        if rows.num_rows == 0:
-            return
-        table = self._table
-        batch = conform(rows, table.schema)
-        kinds = self._kinds(batch, kinds)
-        batch, kinds = self._without_ignored(batch, kinds)
-        if batch.num_rows == 0:
-            return
-        self._check_kinds(kinds)
-        if table.has_key:
-            batch = _with_kinds(without_old_values(batch, kinds, table.schema, table.options), kinds)
-        for key, part in self._routed(batch):
-            self._writer(key).write(part)
-        self._keep_budget()
+        given = None if kinds is None else check_kinds(kinds, rows.num_rows)
+        batches = [
+            self._prepared(
+                rows.slice(start, _ROWS_AT_ONCE), None if given is None else given.slice(start, _ROWS_AT_ONCE), start
+            )
+            for start in range(0, rows.num_rows, _ROWS_AT_ONCE)
+        ]
+        for batch in batches:
+            if batch.num_rows:
+                for key, part in self._routed(batch):
+                    self._writer(key).write(part)
+                self._keep_budget()
 
     def flush(self) -> None:
         """Write everything in memory to files."""
@@ -96,6 +97,8 @@ class TableWrite:
 
         Buckets without files are left out.
         """
+        for writer in self._writers.values():
+            writer.finish()  # all of them before the first hands over: when one fails, ``abort`` still knows every file
         messages = [writer.prepare_commit() for writer in self._writers.values()]
         return [message for message in messages if not message.is_empty]
 
@@ -105,10 +108,28 @@ class TableWrite:
             writer.abort()
         self._writers.clear()
 
-    def _kinds(self, batch: pa.RecordBatch, kinds: pa.Array | None) -> pa.Array:
+    def _prepared(
+        self, rows: pa.Table | pa.RecordBatch, given_kinds: pa.Array | None, first_row: int
+    ) -> pa.RecordBatch:
+        """The rows as they go to a bucket writer, checked."""
+        table = self._table
+        try:
+            batch = conform(rows, table.schema)
+            kinds = self._kinds(batch) if given_kinds is None else given_kinds
+            batch, kinds = self._without_ignored(batch, kinds)
+            self._check_kinds(kinds)
+        except InvalidInputError as error:
+            if not first_row:
+                raise
+            raise InvalidInputError(f"{error} first_row={first_row}") from error
+        return (
+            _with_kinds(without_old_values(batch, kinds, table.schema, table.options), kinds)
+            if table.has_key
+            else batch
+        )
+
+    def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
         field = self._table.options.rowkind_field
-        if kinds is not None:
-            return check_kinds(kinds, batch.num_rows)
         if field is not None:
             return row_kinds_of_column(batch.column(field), field)
         return pa.repeat(pa.scalar(int(RowKind.INSERT), pa.int8()), batch.num_rows)

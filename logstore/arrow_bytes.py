@@ -1,21 +1,36 @@
-"""The bytes under string and binary columns, as NumPy arrays and back: for what Arrow has no kernel for."""
+"""Between Arrow columns and NumPy arrays: the bytes under strings and decimals, and masks."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from lsm.errors import InvalidInputError
+
+IndexArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+ByteArray = NDArray[np.uint8]
 
 _DECIMAL_BYTES: Final = 16
 
 
-def value_bytes(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+def flags(mask: pa.BooleanArray) -> BoolArray:
+    """(n,) bool: what is true; null is not."""
+    return np.asarray(mask.fill_null(False) if mask.null_count else mask, bool)
+
+
+def rows_where(array: pa.Array, is_asked: BoolArray) -> pa.Array:
+    """The rows asked for, without a copy when that is all of them."""
+    return array if is_asked.all() else array.filter(pa.array(is_asked))
+
+
+def value_bytes(array: pa.Array) -> tuple[IndexArray, ByteArray]:
     """What a string or binary column stores.
 
     Returns:
-        (n + 1,) int64 offsets from 0, and exactly the uint8 bytes they cover; a null covers no bytes. The bytes are not to be written.
+        (n + 1,) offsets from 0, and exactly the bytes they cover, which are not to be written to; a null covers no bytes.
     """
     if array.null_count:
         array = pc.fill_null(array, pa.scalar(b"" if pa.types.is_binary(array.type) else "", array.type))
@@ -29,9 +44,9 @@ def value_bytes(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def array_of_bytes(
-    data_type: pa.DataType, offsets: np.ndarray, data: np.ndarray, *, nulls_of: pa.Array | None = None
+    data_type: pa.DataType, offsets: IndexArray, data: ByteArray, *, nulls_of: pa.Array | None = None
 ) -> pa.Array:
-    """String or binary column over the given bytes: the inverse of :func:`value_bytes`, with the nulls of another column."""
+    """Inverse of :func:`value_bytes`: a string or binary column, with the nulls of another column."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     array = pa.Array.from_buffers(data_type, len(offsets) - 1, buffers)
     if nulls_of is None or nulls_of.null_count == 0:
@@ -39,7 +54,7 @@ def array_of_bytes(
     return pc.if_else(nulls_of.is_valid(), array, pa.scalar(None, data_type))
 
 
-def texts_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
+def texts_between(data: ByteArray, starts: IndexArray, ends: IndexArray) -> pa.Array:
     """Binary column of the bytes from each start to its end; spans ascend and do not overlap."""
     boundaries = np.append(np.column_stack([starts, ends]).ravel(), data.size).astype(
         np.int32
@@ -63,7 +78,7 @@ def decimals_of_bytes(values: pa.Array, *, scale: int, data_type: pa.Decimal128T
     """
     offsets, data = value_bytes(values)
     lengths = np.diff(offsets)
-    is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+    is_valid = flags(values.is_valid())
     if np.any(lengths > _DECIMAL_BYTES) or np.any(lengths[is_valid] == 0):
         raise InvalidInputError("an unscaled decimal has 1 to 16 bytes")
     little_endian = np.zeros((len(values), _DECIMAL_BYTES), np.uint8)
@@ -89,12 +104,12 @@ def narrowed_decimals(decimals: pa.Array, data_type: pa.Decimal128Type) -> pa.Ar
     words = np.frombuffer(decimals.buffers()[1], np.int64)[first_word : first_word + 4 * len(decimals)].reshape(-1, 4)
     sign = words[:, 1] >> 63
     fits = (words[:, 2] == sign) & (words[:, 3] == sign)
-    if not fits[decimals.is_valid().to_numpy(zero_copy_only=False)].all():
+    if not fits[flags(decimals.is_valid())].all():
         raise InvalidInputError(f"a decimal has more digits than its column: type={data_type}")
     return _decimals(np.ascontiguousarray(words[:, :2]), data_type, nulls_of=decimals)
 
 
-def _decimals(little_endian: np.ndarray, data_type: pa.Decimal128Type, *, nulls_of: pa.Array) -> pa.Array:
+def _decimals(little_endian: NDArray[Any], data_type: pa.Decimal128Type, *, nulls_of: pa.Array) -> pa.Array:
     decimals = pa.Array.from_buffers(data_type, len(nulls_of), [None, pa.py_buffer(little_endian)])
     if nulls_of.null_count:
         decimals = pc.if_else(nulls_of.is_valid(), decimals, pa.scalar(None, data_type))
@@ -105,8 +120,8 @@ def _decimals(little_endian: np.ndarray, data_type: pa.Decimal128Type, *, nulls_
     return decimals
 
 
-def running_sum(counts: np.ndarray) -> np.ndarray:
-    """(n + 1,) int64: where each of n neighbours of these sizes starts, and where the last one ends."""
+def running_sum(counts: IndexArray) -> IndexArray:
+    """(n + 1,) where each of n neighbours of these sizes starts, and where the last one ends."""
     sums = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=sums[1:])
     return sums

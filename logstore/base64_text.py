@@ -1,7 +1,8 @@
 """Base64 of whole Arrow columns: one call into C for all values instead of one per value.
 
-The values are laid out one after the other, each padded to a multiple of three bytes (text: four characters), so that one pass of
-``binascii`` over the joined bytes is right for every value; what is left is to put in, or to take out, the padding of each value.
+The values are laid out one after the other, each padded to a multiple of three bytes (text: four characters), so that
+one pass of ``binascii`` over the joined bytes is right for every value; what is left is to put in, or to take out, the
+padding of each value.
 
 Source: RFC 4648 section 4 (standard alphabet, padded), which is what Jackson, Flink and Debezium write.
 """
@@ -16,8 +17,7 @@ from logstore.arrow_bytes import array_of_bytes, running_sum, value_bytes
 from lsm.errors import InvalidInputError
 
 _PAD: Final = ord("=")
-_LARGE_VALUE_BYTES: Final = 512
-"""Above this mean size a call per value costs nothing beside its bytes, and spares the index arrays of the joined layout."""
+_LARGE_VALUE_BYTES: Final = 512  # above this mean size, a call per value costs nothing beside the bytes
 
 
 def base64_texts(values: pa.Array) -> pa.Array:

@@ -1,8 +1,8 @@
 """The records of a table's own log: row changes as JSON that Flink and others read without us.
 
-``debezium-json``: an add is ``{"before":null,"after":{row},"op":"c"}``, a retract ``{"before":{row},"after":null,"op":"d"}``; never ``u``.
-``json``: exactly Flink's upsert-kafka; an add is the row, a delete has no value and is known by its key.
-With a key, the record's key is the JSON object of the key columns; without one, records have no key.
+``debezium-json``: an add is ``{"before":null,"after":{row},"op":"c"}``, a retract ``{"before":{row},"after":null,"op":"d"}``;
+``u`` is never written. ``json``: exactly Flink's upsert-kafka; an add is the row, a delete has no value and is known by
+its key. With a key, the record's key is the JSON object of the key columns; without one, records have no key.
 
 Source: Flink ``DebeziumJsonSerializationSchema``, upsert-kafka connector; FLIP-188 "LogStore".
 """
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logstore.arrow_bytes import texts_between, value_bytes
-from logstore.envelopes import pick_sides, read_envelopes
+from logstore.arrow_bytes import BoolArray, IndexArray, flags, rows_where, texts_between, value_bytes
+from logstore.envelopes import KindArray, pick_sides, read_envelopes
 from logstore.json_decoding import DecodedObjects, decode_objects
 from logstore.json_reading import BadRecord, row_reading
 from logstore.json_text import object_texts
@@ -55,8 +55,8 @@ def encode_changes(
         kinds: (n,) int8 RowKind, no nulls.
         key_names: the primary key; empty for a table without one.
         log_format: see the module.
-        changelog_mode: ``upsert`` leaves out ``-U``, because the next add of the key replaces the row anyway; ``all`` keeps every
-            change; ``auto`` is ``upsert`` with a key and ``all`` without.
+        changelog_mode: ``upsert`` leaves out ``-U``, because the next add of the key replaces the row anyway; ``all``
+            keeps every change; ``auto`` is ``upsert`` with a key and ``all`` without.
 
     Returns:
         one record per change, but for the ``-U`` left out.
@@ -65,7 +65,7 @@ def encode_changes(
         InvalidInputError: ``json`` or ``upsert`` without a key, or ``json`` with ``all``; a type has no JSON form.
     """
     mode = _checked_mode(key_names, log_format, changelog_mode)
-    kind_numbers = kinds.to_numpy(zero_copy_only=False)
+    kind_numbers = np.asarray(kinds)
     if mode == "upsert" and np.any(kind_numbers == RowKind.UPDATE_BEFORE):
         kept = kind_numbers != RowKind.UPDATE_BEFORE
         rows, kind_numbers = rows.filter(pa.array(kept)), kind_numbers[kept]
@@ -83,12 +83,12 @@ def decode_changes(
     key_names: Sequence[str],
     log_format: LogFormat,
 ) -> tuple[pa.RecordBatch, pa.Array]:
-    """Row changes of records: the inverse of :func:`encode_changes`, but that the log does not tell ``+U`` from ``+I``, nor ``-U`` from ``-D``.
+    """Row changes of records; the log does not tell ``+U`` from ``+I``, nor ``-U`` from ``-D``: they are adds and deletes.
 
     Args:
         keys: (n,) binary; needed for records without a value, and only for them.
         values: (n,) binary.
-        schema: the table's own columns; columns that a record does not have are null, members that no column has are ignored.
+        schema: the table's own columns; those that a record does not have are null, members that are none are ignored.
         key_names: the primary key.
         log_format: see the module.
 
@@ -98,13 +98,13 @@ def decode_changes(
     Raises:
         CorruptDataError: a record is not of this format; the message has its index in the batch.
     """
-    has_value = values.is_valid().to_numpy(zero_copy_only=False)
+    has_value = flags(values.is_valid())
     record_indices = np.flatnonzero(has_value)
     texts = values if has_value.all() else values.drop_null()
     if log_format == "json":
         decoded = decode_objects(texts, row_reading(schema))
         _refuse_bad(_bad_rows(decoded), record_indices, len(values))
-        columns, kinds = decoded.rows.flatten(), np.full(len(texts), RowKind.INSERT, np.int8)
+        columns, kinds = list(decoded.rows.flatten()), np.full(len(texts), RowKind.INSERT, np.int8)
     else:
         columns, kinds = _read_spelled_as_here(texts, schema) or _read_any_envelopes(
             texts, schema, record_indices, len(values)
@@ -140,12 +140,12 @@ def _checked_mode(key_names: Sequence[str], log_format: LogFormat, changelog_mod
     return "upsert" if key_names else "all"
 
 
-def _row_values(rows: pa.RecordBatch, is_retract: np.ndarray) -> pa.Array:
+def _row_values(rows: pa.RecordBatch, is_retract: BoolArray) -> pa.Array:
     values = object_texts(rows.schema.names, rows.columns)
     return pc.if_else(pa.array(is_retract), pa.scalar(None, pa.string()), values) if is_retract.any() else values
 
 
-def _envelope_values(rows: pa.RecordBatch, is_retract: np.ndarray) -> pa.Array:
+def _envelope_values(rows: pa.RecordBatch, is_retract: BoolArray) -> pa.Array:
     names, columns = rows.schema.names, rows.columns
     if not is_retract.any():
         return object_texts(names, columns, prefix=_BEFORE_AN_ADD, suffix=_AFTER_AN_ADD)
@@ -157,8 +157,8 @@ def _envelope_values(rows: pa.RecordBatch, is_retract: np.ndarray) -> pa.Array:
     return object_texts(names, columns, prefix=prefix, suffix=suffix)
 
 
-def _read_spelled_as_here(texts: pa.Array, schema: pa.Schema) -> tuple[Sequence[pa.Array], np.ndarray] | None:
-    """Columns and kinds, if every envelope is spelled exactly as here and in Flink: what stands around the row then needs no parsing."""
+def _read_spelled_as_here(texts: pa.Array, schema: pa.Schema) -> tuple[list[pa.Array], KindArray] | None:
+    """Columns and kinds, if every envelope is spelled as here and in Flink: what is around the row needs no parsing."""
     is_add = _is_wrapped(texts, _BEFORE_AN_ADD, _AFTER_AN_ADD)
     is_retract = _is_wrapped(texts, _BEFORE_A_RETRACT, _AFTER_A_RETRACT)
     if not np.all(is_add | is_retract):
@@ -169,24 +169,23 @@ def _read_spelled_as_here(texts: pa.Array, schema: pa.Schema) -> tuple[Sequence[
     decoded = decode_objects(texts_between(data, starts, ends), row_reading(schema))
     if decoded.bad:
         return None
-    return decoded.rows.flatten(), np.where(is_retract, np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
+    return list(decoded.rows.flatten()), np.where(is_retract, np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
 
 
 def _read_any_envelopes(
-    texts: pa.Array, schema: pa.Schema, record_indices: np.ndarray, record_count: int
-) -> tuple[Sequence[pa.Array], np.ndarray]:
+    texts: pa.Array, schema: pa.Schema, record_indices: IndexArray, record_count: int
+) -> tuple[list[pa.Array], KindArray]:
     envelopes = read_envelopes(texts, row_reading(schema))
     _refuse_bad(envelopes.bad, record_indices, record_count)
     return pick_sides(envelopes, envelopes.kinds == RowKind.DELETE), envelopes.kinds
 
 
-def _is_wrapped(texts: pa.Array, prefix: str, suffix: str) -> np.ndarray:
-    starts, ends = pc.starts_with(texts, prefix + "{"), pc.ends_with(texts, "}" + suffix)
-    return pc.and_(starts, ends).to_numpy(zero_copy_only=False)
+def _is_wrapped(texts: pa.Array, prefix: str, suffix: str) -> BoolArray:
+    return flags(pc.and_(pc.starts_with(texts, prefix + "{"), pc.ends_with(texts, "}" + suffix)))
 
 
 def _rows_of_keys(
-    keys: pa.Array | None, is_asked: np.ndarray, schema: pa.Schema, key_names: Sequence[str]
+    keys: pa.Array | None, is_asked: BoolArray, schema: pa.Schema, key_names: Sequence[str]
 ) -> pa.RecordBatch:
     """Rows of the key columns alone, for the records asked for."""
     record_indices = np.flatnonzero(is_asked)
@@ -194,9 +193,9 @@ def _rows_of_keys(
         raise CorruptDataError(
             f"a log record has neither value nor key: index={record_indices[0]} records={len(is_asked)}"
         )
-    texts = keys.filter(pa.array(is_asked))
+    texts = rows_where(keys, is_asked)
     if texts.null_count:
-        index = record_indices[np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))[0]]
+        index = record_indices[np.flatnonzero(flags(texts.is_null()))[0]]
         raise CorruptDataError(f"a log record has neither value nor key: index={index} records={len(is_asked)}")
     key_schema = pa.schema([schema.field(name) for name in key_names])
     decoded = decode_objects(texts, row_reading(key_schema))
@@ -214,11 +213,11 @@ def _bad_rows(decoded: DecodedObjects) -> tuple[BadRecord, ...]:
     """Bad records, and those that are the JSON value ``null``."""
     if decoded.rows.null_count == 0:
         return decoded.bad
-    nulls = np.flatnonzero(decoded.rows.is_null().to_numpy(zero_copy_only=False))
+    nulls = np.flatnonzero(flags(decoded.rows.is_null()))
     return (*decoded.bad, *(BadRecord(index=int(decoded.indices[row]), reason="not a row but null") for row in nulls))
 
 
-def _refuse_bad(bad: Sequence[BadRecord], record_indices: np.ndarray, record_count: int) -> None:
+def _refuse_bad(bad: Sequence[BadRecord], record_indices: IndexArray, record_count: int) -> None:
     if bad:
         first = min(bad, key=lambda record: record.index)
         index = record_indices[first.index]

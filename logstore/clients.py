@@ -92,6 +92,7 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "fetch.error.backoff.ms": 10,
     "queued.max.messages.kbytes": 32_768,
     "topic.metadata.refresh.fast.interval.ms": 20,
+    "topic.metadata.propagation.max.ms": 5_000,
 }
 
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
@@ -189,16 +190,15 @@ class KafkaProperties:
 
     def _refused(self, error: KafkaError) -> InvalidInputError:
         text = error.str()
-        quoted = re.search(r'"([\w.]+)"', text)
-        name = quoted[1] if quoted else ""
-        similar = (
-            difflib.get_close_matches(name, [*_COMMON, *_PRODUCER, *_CONSUMER, *_RENAMED, *_WELL_KNOWN], n=2)
-            if name
-            else []
-        )
-        did_you_mean = f" did_you_mean={[OPTION_PREFIX + match for match in similar]}" if similar else ""
+        unknown = re.search(r'No such configuration property: "(.*)"', text)
+        if unknown is None:
+            # the client may name an option by its other name: so name those that were given
+            given = sorted(OPTION_PREFIX + name for name in self.by_name)
+            return InvalidInputError(f"Kafka client refuses a value: said={text!r} options={given}")
+        known = [*_COMMON, *_PRODUCER, *_CONSUMER, *_RENAMED, *_WELL_KNOWN]
+        similar = [OPTION_PREFIX + name for name in difflib.get_close_matches(unknown[1], known, n=2)]
         return InvalidInputError(
-            f"Kafka client refuses its options: option={OPTION_PREFIX}{name} said={text!r}{did_you_mean}"
+            f"Kafka client does not know an option: option={OPTION_PREFIX}{unknown[1]} did_you_mean={similar}"
         )
 
 

@@ -1,9 +1,9 @@
 """Change events of Debezium connectors, as row changes of a table.
 
-Create ``c`` and snapshot read ``r`` become ``+I``, update ``u`` becomes ``+U`` (or ``-U`` and ``+U``), delete ``d`` becomes ``-D``. The tombstone that
-follows a delete says nothing new. A truncate is refused: it is not a change of rows.
+Create ``c`` and snapshot read ``r`` become ``+I``, update ``u`` becomes ``+U`` (or ``-U`` and ``+U``), delete ``d`` becomes
+``-D``. The tombstone that follows a delete says nothing new. A truncate is refused: it is not a change of rows.
 
-Source: Debezium documentation "Data change events", "Truncate events", "Tombstone events", "Temporal types", "Decimal types".
+Source: Debezium documentation "Data change events", "Tombstone events", "Temporal types", "Decimal types".
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logstore.envelopes import Envelopes, pick_sides, read_envelopes
+from logstore.arrow_bytes import BoolArray, IndexArray, flags, rows_where
+from logstore.envelopes import Envelopes, KindArray, pick_sides, read_envelopes
 from logstore.json_decoding import decode_objects
 from logstore.json_reading import UNITS_PER_DAY, BadRecord, Reading, reading_of, row_reading
 from logstore.schema_parts import special_readings, split_payloads
@@ -31,7 +32,7 @@ class DecodedChanges:
 
     rows: pa.RecordBatch
     kinds: pa.Array  # (rows,) int8 RowKind
-    record_indices: np.ndarray  # (rows,) int64: which record each change is from
+    record_indices: IndexArray  # (rows,) which record each change is from
     bad: tuple[BadRecord, ...]  # records that give no row and should have
 
 
@@ -49,21 +50,21 @@ def decode_envelopes(
     """Row changes of change events, with and without Connect's schema part (they may be mixed).
 
     Dates, times and timestamps may be ISO texts or numbers. A number counts what the schema part says; without one, what
-    ``epoch_units`` says, or else days for DATE, milliseconds for TIME and the column's own unit for TIMESTAMP. Zoned texts become UTC.
-    Members that no column has are ignored; columns that an event does not have are null.
+    ``epoch_units`` says, or else days for DATE, milliseconds for TIME and the column's own unit for TIMESTAMP. Zoned texts
+    become UTC. Members that no column has are ignored; columns that an event does not have are null.
 
     Args:
         values: (n,) binary; null is a tombstone.
         schema: the columns to read.
-        keys: (n,) binary or null, the records' keys: objects, with or without a schema part. With them, a delete that has lost its row and
-            a tombstone without a delete before it become ``-D`` rows that have the key columns only; without them, the former is a bad
-            record and the latter nothing.
+        keys: (n,) binary or null, the records' keys: objects, with or without a schema part. With them, a delete that has
+            lost its row and a tombstone without a delete before it become ``-D`` rows that have the key columns only;
+            without them, the former is a bad record and the latter nothing.
         key_names: the columns that the keys hold.
         on_error: ``fail`` raises for the first bad record; ``collect`` returns them all, beside the rows of the others.
         with_update_before: updates give ``-U`` and ``+U``.
         epoch_units: by column, what numbers count: D s ms us ns.
-        base64_decimals: without a schema part, decimals are base64 of their unscaled bytes (``decimal.handling.mode=precise``) and have
-            their column's scale. Never guessed: such a text may look like a number.
+        base64_decimals: without a schema part, decimals are base64 of their unscaled bytes and have their column's scale
+            (``decimal.handling.mode=precise``). Never guessed: such a text may look like a number.
 
     Raises:
         InvalidInputError: a bad record, with its index and the reason; or the arguments contradict each other.
@@ -79,7 +80,7 @@ def decode_envelopes(
     bad = list(events.bad)
     parts, unavailable = _event_rows(events, schema, with_update_before=with_update_before)
     bad += unavailable
-    lost = events.indices[(events.kinds == RowKind.DELETE) & events.before.is_null().to_numpy(zero_copy_only=False)]
+    lost = events.indices[(events.kinds == RowKind.DELETE) & flags(events.before.is_null())]
     if keys is not None and key_names:
         deleted = events.indices[events.kinds == RowKind.DELETE]
         keyed, bad_keys = _key_rows(keys, np.union1d(lost, _lone(tombstones, deleted, keys)), table)
@@ -87,9 +88,8 @@ def decode_envelopes(
         bad += bad_keys
     bad.sort(key=lambda record: record.index)
     if bad and on_error == "fail":
-        raise InvalidInputError(
-            f"a change record cannot be read: index={bad[0].index} records={len(values)} bad={len(bad)} reason={bad[0].reason}"
-        )
+        where = f"index={bad[0].index} records={len(values)} bad={len(bad)}"
+        raise InvalidInputError(f"a change record cannot be read: {where} reason={bad[0].reason}")
     return _merged(parts, schema, tuple(bad))
 
 
@@ -118,8 +118,8 @@ class _Part:
     """Some of the changes, to be brought into record order."""
 
     rows: pa.RecordBatch
-    kinds: np.ndarray
-    indices: np.ndarray
+    kinds: KindArray
+    indices: IndexArray
 
 
 def _check_arguments(schema: pa.Schema, key_names: Sequence[str], epoch_units: Mapping[str, str]) -> None:
@@ -131,9 +131,9 @@ def _check_arguments(schema: pa.Schema, key_names: Sequence[str], epoch_units: M
         raise InvalidInputError(f"there are no such units: epoch_units={wrong} expected={list(UNITS_PER_DAY)}")
 
 
-def _read_events(values: pa.Array, table: _Target, *, with_update_before: bool) -> tuple[Envelopes, np.ndarray]:
+def _read_events(values: pa.Array, table: _Target, *, with_update_before: bool) -> tuple[Envelopes, IndexArray]:
     """The events in record order, and the indices of the tombstones."""
-    is_tombstone = values.is_null().to_numpy(zero_copy_only=False)
+    is_tombstone = flags(values.is_null())
     record_indices = np.flatnonzero(~is_tombstone)
     groups, bad = split_payloads(values.drop_null() if is_tombstone.any() else values)
     found = [
@@ -146,11 +146,11 @@ def _read_events(values: pa.Array, table: _Target, *, with_update_before: bool) 
         )
     ]
     for group in groups:
-        is_empty = pc.equal(group.texts, b"null").to_numpy(zero_copy_only=False)
+        is_empty = flags(pc.equal(group.texts, b"null"))
         is_tombstone[record_indices[group.indices[is_empty]]] = True
         indices = group.indices[~is_empty]
         row = table.reading(table.schema, special_readings(group.schema_part, table.schema, row_field="after"))
-        texts = group.texts.filter(pa.array(~is_empty)) if is_empty.any() else group.texts
+        texts = rows_where(group.texts, ~is_empty)
         events = read_envelopes(texts, row, needs_before=with_update_before, allows_keyed_delete=bool(table.key_names))
         bad_events = tuple(replace(record, index=int(indices[record.index])) for record in events.bad)
         found.append(replace(events, indices=indices[events.indices], bad=bad_events))
@@ -184,7 +184,7 @@ def _event_rows(
     is_delete = events.kinds == RowKind.DELETE
     columns = pick_sides(events, is_delete)
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    is_lost = is_delete & events.before.is_null().to_numpy(zero_copy_only=False)
+    is_lost = is_delete & flags(events.before.is_null())
     lacks_value, bad = _unavailable(rows, events.indices, is_delete)
     kept = ~(is_lost | lacks_value)
     main = _Part(rows=rows, kinds=events.kinds, indices=events.indices) if kept.all() else _filtered(rows, events, kept)
@@ -196,48 +196,44 @@ def _event_rows(
     return [_Part(rows=before, kinds=kinds, indices=events.indices[is_update]), main], bad
 
 
-def _filtered(rows: pa.RecordBatch, events: Envelopes, kept: np.ndarray) -> _Part:
+def _filtered(rows: pa.RecordBatch, events: Envelopes, kept: BoolArray) -> _Part:
     return _Part(rows=rows.filter(pa.array(kept)), kinds=events.kinds[kept], indices=events.indices[kept])
 
 
-def _unavailable(
-    rows: pa.RecordBatch, indices: np.ndarray, is_delete: np.ndarray
-) -> tuple[np.ndarray, list[BadRecord]]:
+def _unavailable(rows: pa.RecordBatch, indices: IndexArray, is_delete: BoolArray) -> tuple[BoolArray, list[BadRecord]]:
+    """Rows that hold the connector's word for a value that it does not know, but for deletes: their key is enough."""
     lacks_value = np.zeros(len(rows), bool)
     bad = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if not (pa.types.is_string(field.type) or pa.types.is_binary(field.type)):
             continue
-        is_placeholder = (
-            pc.equal(column, pa.scalar(UNAVAILABLE_VALUE).cast(field.type))
-            .fill_null(False)
-            .to_numpy(zero_copy_only=False)
-        )
+        is_placeholder = flags(pc.equal(column, pa.scalar(UNAVAILABLE_VALUE).cast(field.type)))
         new = is_placeholder & ~lacks_value & ~is_delete
-        reason = f"{field.name}: the event leaves out an unchanged large value ({UNAVAILABLE_VALUE}): set REPLICA IDENTITY FULL at the source"
-        bad += [BadRecord(index=int(index), reason=reason) for index in indices[new]]
+        reason = f"{field.name}: an unchanged large value is left out ({UNAVAILABLE_VALUE}): set REPLICA IDENTITY FULL"
+        bad += [BadRecord(index=index, reason=reason) for index in indices[new].tolist()]
         lacks_value |= new
     return lacks_value, bad
 
 
-def _lone(tombstones: np.ndarray, deleted: np.ndarray, keys: pa.Array) -> np.ndarray:
+def _lone(tombstones: IndexArray, deleted: IndexArray, keys: pa.Array) -> IndexArray:
     """Tombstones that are not preceded, among the records of their key, by a delete or a tombstone."""
     if tombstones.size == 0:
         return tombstones
-    codes = keys.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    codes = np.asarray(keys.dictionary_encode().indices.fill_null(-1))
     order = np.argsort(codes, kind="stable")
     is_gone = np.zeros(len(keys), bool)
     is_gone[tombstones] = True
     is_gone[deleted] = True
     is_repeated = np.zeros(len(keys), bool)
     is_repeated[order[1:]] = (codes[order[1:]] == codes[order[:-1]]) & is_gone[order[:-1]] & (codes[order[1:]] >= 0)
-    return tombstones[~is_repeated[tombstones]]
+    lone: IndexArray = tombstones[~is_repeated[tombstones]]
+    return lone
 
 
-def _key_rows(keys: pa.Array, indices: np.ndarray, table: _Target) -> tuple[_Part, list[BadRecord]]:
+def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Part, list[BadRecord]]:
     """``-D`` rows of the key columns alone, from the keys of the given records."""
     chosen = keys.take(pa.array(indices, pa.int64()))
-    has_key = chosen.is_valid().to_numpy(zero_copy_only=False)
+    has_key = flags(chosen.is_valid())
     bad = [BadRecord(index=int(index), reason="a delete has neither row nor key") for index in indices[~has_key]]
     indices, chosen = indices[has_key], chosen.drop_null()
     key_schema = pa.schema([table.schema.field(name) for name in table.key_names])

@@ -1,19 +1,22 @@
-"""Change envelopes ``{"before": row, "after": row, "op": code}``: what Flink's log and Debezium's events have in common.
+"""Change envelopes ``{"before": row, "after": row, "op": code}``: of Flink's log and of Debezium's events.
 
 Source: Debezium "Data change events"; Flink ``DebeziumJsonDeserializationSchema``.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from logstore.arrow_bytes import BoolArray, IndexArray, flags, rows_where
 from logstore.json_decoding import decode_objects
 from logstore.json_reading import BadRecord, Reading, reading_of
 from lsm.row_kind import RowKind
+
+KindArray = NDArray[np.int8]
 
 _KINDS_OF_OPERATION: Final = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
 _OPERATIONS: Final = pa.array(list(_KINDS_OF_OPERATION))
@@ -27,8 +30,8 @@ class Envelopes:
 
     before: pa.StructArray
     after: pa.StructArray
-    kinds: np.ndarray  # (n,) int8 RowKind: what the envelope did to the row
-    indices: np.ndarray  # (n,) int64: which record each is
+    kinds: KindArray  # (n,) RowKind: what the envelope did to the row
+    indices: IndexArray  # (n,) which record each is
     bad: tuple[BadRecord, ...]
 
 
@@ -46,50 +49,41 @@ def read_envelopes(
     envelope_type = pa.struct([("before", row.type), ("after", row.type), ("op", pa.string())])
     decoded = decode_objects(texts, Reading(type=envelope_type, children=(row, row, reading_of(pa.string()))))
     before, after, operations = decoded.rows.flatten()
-    operation_indices = pc.index_in(operations, _OPERATIONS).fill_null(-1).to_numpy(zero_copy_only=False)
+    operation_indices = np.asarray(pc.index_in(operations, _OPERATIONS).fill_null(-1))
     kinds = np.append(_KINDS, _UNKNOWN)[operation_indices]
-    has_before, has_after = (side.is_valid().to_numpy(zero_copy_only=False) for side in (before, after))
+    has_before, has_after = flags(before.is_valid()), flags(after.is_valid())
     is_delete, is_update = kinds == RowKind.DELETE, kinds == RowKind.UPDATE_AFTER
     lacks_before = ~has_before & ((is_delete & (not allows_keyed_delete)) | (is_update & needs_before))
-    lacks_after = ~has_after & ~is_delete
-    refused = (kinds == _UNKNOWN) | lacks_before | lacks_after
-    bad = decoded.bad
-    if refused.any():
-        for row_index in np.flatnonzero(refused).tolist():
-            reason = _reason(operations[row_index].as_py(), is_before_missing=bool(lacks_before[row_index]))
-            bad += (BadRecord(index=int(decoded.indices[row_index]), reason=reason),)
-        kept = pa.array(~refused)
-        before, after, kinds = before.filter(kept), after.filter(kept), kinds[~refused]
-    indices = decoded.indices[~refused] if refused.any() else decoded.indices
+    refused = (kinds == _UNKNOWN) | lacks_before | (~has_after & ~is_delete)
+    bad = list(decoded.bad)
+    for row_index in np.flatnonzero(refused).tolist():
+        reason = _reason(operations[row_index].as_py(), is_before_missing=bool(lacks_before[row_index]))
+        bad.append(BadRecord(index=int(decoded.indices[row_index]), reason=reason))
     return Envelopes(
-        before=before,
-        after=after,
-        kinds=kinds,
-        indices=indices,
+        before=rows_where(before, ~refused),
+        after=rows_where(after, ~refused),
+        kinds=kinds[~refused],
+        indices=decoded.indices[~refused],
         bad=tuple(sorted(bad, key=lambda record: record.index)),
     )
 
 
-def pick_sides(envelopes: Envelopes, takes_before: np.ndarray) -> list[pa.Array]:
+def pick_sides(envelopes: Envelopes, takes_before: BoolArray) -> list[pa.Array]:
     """Columns of the row before, where asked for, and of the row after elsewhere."""
     if not takes_before.any():
-        return _columns(envelopes.after)
+        return list(envelopes.after.flatten())
     if takes_before.all():
-        return _columns(envelopes.before)
+        return list(envelopes.before.flatten())
     mask = pa.array(takes_before)
-    sides = zip(_columns(envelopes.before), _columns(envelopes.after), strict=True)
+    sides = zip(envelopes.before.flatten(), envelopes.after.flatten(), strict=True)
     return [pc.if_else(mask, before, after) for before, after in sides]
-
-
-def _columns(rows: pa.StructArray) -> Sequence[pa.Array]:
-    return rows.flatten()
 
 
 def _reason(operation: str | None, *, is_before_missing: bool) -> str:
     if operation is None:
         return "no change event: it has no 'op'"
     if operation == "t":
-        return "a truncate event cannot become row changes: op=t, set skipped.operations=t at the connector or empty the table by hand"
+        return "a truncate event cannot become row changes: op=t, set skipped.operations=t at the connector"
     if operation not in _KINDS_OF_OPERATION:
         return f"unknown operation: op={operation} expected=c,r,u,d"
     side = "before" if is_before_missing else "after"

@@ -1,8 +1,9 @@
 """JSON records to columns: the whole batch in one call of Arrow's reader, and record by record only where that fails.
 
-The reader gets an explicit schema, so that numbers are exact from text to column. What it cannot read itself it reads as something near
-(dates as strings), which is converted by kernels. A batch that it refuses is halved until the odd records stand alone with a few
-neighbours, and those are read by ``json_reading`` with a reason for each refusal. Both ways accept the same and give the same.
+The reader gets an explicit schema, so that numbers are exact from text to column. What it cannot read itself it reads as
+something near (dates as strings), which is converted by kernels. A batch that it refuses is halved until the odd records
+stand alone with a few neighbours, and those are read by ``json_reading`` with a reason for each refusal. Both ways accept
+the same and give the same.
 
 Source: measured behaviour of ``pyarrow.json`` 26 (reports/kafka.md section 3); RFC 8259.
 """
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from logstore.arrow_bytes import decimals_of_bytes, narrowed_decimals
+from logstore.arrow_bytes import IndexArray, decimals_of_bytes, narrowed_decimals
 from logstore.base64_text import base64_values
 from logstore.json_maps import JsonScan, UnscannableError
 from logstore.json_reading import (
@@ -42,7 +43,7 @@ class DecodedObjects:
     """The readable records of a batch, in order, and the others."""
 
     rows: pa.StructArray
-    indices: np.ndarray  # (rows,) int64: which record each row is
+    indices: IndexArray  # (rows,) which record each row is
     bad: tuple[BadRecord, ...]
 
 
@@ -57,7 +58,7 @@ def decode_objects(texts: pa.Array, reading: Reading) -> DecodedObjects:
         one row per readable record; a record may also be the JSON value ``null``: a null row.
     """
     pieces: list[pa.Array] = []
-    indices: list[np.ndarray] = []
+    indices: list[IndexArray] = []
     bad: list[BadRecord] = []
     waiting = [(0, len(texts))] if len(texts) else []
     while waiting:
@@ -81,7 +82,7 @@ def decode_objects(texts: pa.Array, reading: Reading) -> DecodedObjects:
     )
 
 
-def _read_each(texts: pa.Array, reading: Reading, first_index: int) -> tuple[pa.Array, np.ndarray, list[BadRecord]]:
+def _read_each(texts: pa.Array, reading: Reading, first_index: int) -> tuple[pa.Array, IndexArray, list[BadRecord]]:
     values, good, bad = [], [], []
     for index, raw in enumerate(texts.cast(pa.binary()).to_pylist(), start=first_index):
         try:
@@ -138,8 +139,8 @@ def _parsed_lines(lines: pa.Buffer, wire: pa.StructType, record_count: int) -> p
 def _bracketed(texts: pa.Array) -> pa.Array:
     """Records that begin with ``{`` and end with ``}``.
 
-    Then no record is blank and no document can reach from one into the next (after ``}``, JSON never allows ``{``): if there are as many
-    documents as records, each record is exactly one.
+    Then no record is blank, and no document can reach from one into the next (after ``}``, JSON never allows ``{``): if
+    there are as many documents as records, each record is exactly one.
     """
     if _all_bracketed(texts):
         return texts
@@ -167,7 +168,7 @@ def _plainer(texts: pa.Array, lines: pa.Buffer, reading: Reading) -> pa.Buffer |
 
 
 def _all_bracketed(texts: pa.Array) -> bool:
-    return pc.all(pc.starts_with(texts, "{")).as_py() and pc.all(pc.ends_with(texts, "}")).as_py()
+    return _every(pc.starts_with(texts, "{")) and _every(pc.ends_with(texts, "}"))
 
 
 def _lines(texts: pa.Array) -> pa.Buffer:
@@ -179,14 +180,14 @@ def _lines(texts: pa.Array) -> pa.Buffer:
 
 
 def _columns_with_numbers(lines: pa.Buffer, reading: Reading) -> frozenset[str]:
-    """Which lenient columns hold numbers: decided by the first value that is not null. A wrong guess is refused later, never misread."""
+    """Which lenient columns hold numbers, by their first value that is not null; a wrong guess is refused, not misread."""
     names = {name for name, leaf in _leaves("", reading) if leaf.lenient and _may_be_number(leaf.type)}
     first_bytes = {name: re.search(b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9"tf])', lines) for name in names}
     return frozenset(name for name, match in first_bytes.items() if match is not None and match[1] in b"-0123456789")
 
 
 def _holds_tiny_decimals(lines: pa.Buffer, reading: Reading) -> bool:
-    """Whether numbers like 2e-324 may stand in decimal columns: for these, Arrow's reader leaves its table of powers of ten."""
+    """Whether decimals like 2e-324 may be there: for these, Arrow's reader leaves its table of powers of ten."""
     if not any(pa.types.is_decimal(leaf.type) for _, leaf in _leaves("", reading)):
         return False
     data = np.frombuffer(lines, np.uint8)
@@ -220,7 +221,7 @@ def _holds_maps(reading: Reading) -> bool:
 
 
 def _is_read_one_by_one(reading: Reading) -> bool:
-    """Maps inside of lists, and map keys that are neither strings, integers nor calendar values, are too rare for code of their own."""
+    """Maps inside of lists, and map keys that are not strings, integers or dates: too rare for code of their own."""
     if pa.types.is_map(reading.type):
         key_type = reading.type.key_type
         has_plain_keys = pa.types.is_string(key_type) or pa.types.is_integer(key_type) or pa.types.is_date(key_type)
@@ -368,4 +369,4 @@ def _times(texts: pa.Array) -> pa.Array:
 
 def _every(mask: pa.Array) -> bool:
     """True where nothing is false; nulls do not count."""
-    return pc.all(mask).as_py() is not False
+    return bool(pc.all(mask).as_py() is not False)

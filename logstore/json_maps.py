@@ -1,8 +1,8 @@
 """Objects with free member names (maps) found inside whole batches of JSON records, by their structure alone.
 
-Arrow's JSON reader wants to know the member names beforehand. So the positions of all brackets, colons and commas outside of strings are
-taken from the bytes, with the nesting depth at each; from them follow the spans of every member of every object, without a loop
-over records. The records must be known to be valid JSON: only then is structure enough.
+Arrow's JSON reader wants to know the member names beforehand. So the positions of all brackets, colons and commas
+outside of strings are taken from the bytes, with the nesting depth at each; from them follow the spans of every member
+of every object, without a loop over records. The records must be known to be valid JSON: only then is structure enough.
 """
 
 from dataclasses import dataclass
@@ -10,26 +10,27 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from logstore.arrow_bytes import running_sum, texts_between, value_bytes
+from logstore.arrow_bytes import BoolArray, IndexArray, running_sum, texts_between, value_bytes
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPENING_BRACE = b'"\\:,{'
 _IS_STRUCTURE: Final = np.isin(np.arange(256), list(b"{}[]:,"))
-_DEPTH_STEP: Final = np.isin(np.arange(256), list(b"{[")).astype(np.int8) - np.isin(np.arange(256), list(b"}]")).astype(
-    np.int8
-)
+_DEPTH_STEP: Final = np.zeros(256, np.int8)
+_DEPTH_STEP[list(b"{[")] = 1
+_DEPTH_STEP[list(b"}]")] = -1
 
 
 class UnscannableError(ValueError):
-    """The records spell a member in a way that the scan does not follow (white space, escapes, repetition): read them one by one."""
+    """The scan does not follow how the records are spelled (white space, escapes, repetition): read them one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapMembers:
     """The members of one object per record, flattened."""
 
-    offsets: np.ndarray  # (n + 1,) int32: members of record i are offsets[i] .. offsets[i + 1]
-    is_null: np.ndarray  # (n,) bool: the record has no such object
+    offsets: NDArray[np.int32]  # (n + 1,) int32: members of record i are offsets[i] .. offsets[i + 1]
+    is_null: BoolArray  # (n,) bool: the record has no such object
     keys: pa.Array  # JSON text of the names, quoted
     values: pa.Array  # JSON text of the values
 
@@ -51,9 +52,7 @@ class JsonScan:
         self._quotes = quotes
         is_quote = np.zeros(data.size, np.uint8)
         is_quote[quotes] = 1
-        is_inside_string = (
-            np.cumsum(is_quote, dtype=np.uint8) & 1
-        )  # the opening quote counts as inside, the closing one as outside
+        is_inside_string = np.cumsum(is_quote, dtype=np.uint8) & 1  # the opening quote too; it wraps around evenly
         tokens = np.flatnonzero(_IS_STRUCTURE[data])
         self._tokens = tokens[is_inside_string[tokens] == 0]
         self._kinds = data[self._tokens]
@@ -88,7 +87,7 @@ class JsonScan:
             values=texts_between(self._data, key_ends + 1, value_ends).cast(pa.string()),
         )
 
-    def _spans(self, path: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def _spans(self, path: tuple[str, ...]) -> tuple[IndexArray, IndexArray]:
         """Token indices of the braces around the object at the path, for the records that have it."""
         opening = np.flatnonzero((self._kinds == _OPENING_BRACE) & (self._depths == 1))
         closing = np.flatnonzero(self._is_closing & (self._depths == 0))
@@ -97,15 +96,13 @@ class JsonScan:
             colons = colons[self._is_named(colons, name)]
             first_bytes = self._data[self._tokens[colons] + 1]
             if not np.all((first_bytes == _OPENING_BRACE) | (first_bytes == ord("n"))):
-                raise UnscannableError(
-                    f"a member is neither an object nor null, or follows a space: path={'.'.join(path)}"
-                )
+                raise UnscannableError(f"a member is no object, or follows a space: path={'.'.join(path)}")
             opening = colons[first_bytes == _OPENING_BRACE] + 1
             all_closing = np.flatnonzero(self._is_closing & (self._depths == depth))
             closing = all_closing[np.searchsorted(all_closing, opening)]
         return opening, closing
 
-    def _colons_within(self, opening: np.ndarray, closing: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    def _colons_within(self, opening: IndexArray, closing: IndexArray, depth: int) -> tuple[IndexArray, IndexArray]:
         """Token indices of the colons of the given objects, and which object each belongs to."""
         colons = np.flatnonzero((self._kinds == _COLON) & (self._depths == depth))
         if opening.size == 0:
@@ -114,7 +111,7 @@ class JsonScan:
         is_within = (span >= 0) & (colons < closing[span])
         return colons[is_within], span[is_within]
 
-    def _is_named(self, colons: np.ndarray, name: str) -> np.ndarray:
+    def _is_named(self, colons: IndexArray, name: str) -> BoolArray:
         """Whether the member before each colon has this name."""
         ends = self._tokens[colons] - 1  # of the closing quotes
         if np.any(self._data[ends] != _QUOTE):
@@ -125,18 +122,19 @@ class JsonScan:
             if np.any(escapes):
                 raise UnscannableError("a member name holds an escape")
         expected = np.frombuffer(name.encode(), np.uint8)
-        is_named = ends - starts == expected.size
+        is_named: BoolArray = ends - starts == expected.size
         windows = self._data[starts[is_named][:, None] + np.arange(expected.size)]
         is_named[is_named] = np.all(windows == expected, axis=1)
         return is_named
 
-    def _escaped_positions(self) -> np.ndarray:
+    def _escaped_positions(self) -> IndexArray:
         """Positions right after an odd number of backslashes."""
         runs = self._backslashes
         is_last = np.append(np.diff(runs) != 1, True)
         last_indices = np.flatnonzero(is_last)
         lengths = np.diff(last_indices, prepend=-1)
-        return runs[last_indices[lengths % 2 == 1]] + 1
+        positions: IndexArray = runs[last_indices[lengths % 2 == 1]] + 1
+        return positions
 
-    def _record_of(self, positions: np.ndarray) -> np.ndarray:
+    def _record_of(self, positions: IndexArray) -> IndexArray:
         return np.searchsorted(self._offsets, positions, side="right") - 1

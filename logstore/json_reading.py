@@ -1,7 +1,7 @@
 """How JSON values become column values: a tree of readings beside the tree of types, and its conversion of one value.
 
-The conversion here is the careful one, value by value, with a reason for everything it refuses. ``json_decoding`` reads whole batches
-by the same rules and comes here only for records that it cannot read at once.
+The conversion here is the careful one, value by value, with a reason for everything it refuses. ``json_decoding`` reads
+whole batches by the same rules and comes here only for records that it cannot read at once.
 """
 
 import base64
@@ -54,10 +54,6 @@ class Reading:
         if not self.lenient:
             return None
         return self.epoch_unit or ("D" if pa.types.is_date(self.type) else str(self.type.unit))
-
-    def child(self, name: str) -> "Reading":
-        """Reading of a struct's field."""
-        return self.children[self.type.get_field_index(name)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
 """JSON text of Arrow columns, one kernel call per column and literal: no Python object per value.
 
-An object is the element-wise join of literals (``{"id":``) and column texts. Quotes that every value of a column needs are
-part of the literals around it, so that a string column without nulls is copied once.
+An object is the element-wise join of literals (``{"id":``) and column texts. Quotes that every value of a column needs
+are part of the literals around it, so that a string column without nulls is copied once.
 
-The scalars are those that Flink's JSON format reads and writes: decimals are exact numbers (``1E-12`` is one), NaN and the
-infinities are quoted Java names, binary is base64, ``2020-01-02``, ``03:04:05.678``, ``2020-01-02 03:04:05.678901`` with all digits of
-the column's unit, and ``Z`` after an instant. Years outside 0000..9999 are written as Java does: ``+10000-01-01``, ``-0001-12-31``.
+The scalars are those that Flink's JSON format reads and writes: decimals are exact numbers (``1E-12`` is one), NaN and
+the infinities are quoted Java names, binary is base64, ``2020-01-02``, ``03:04:05.678``, ``2020-01-02 03:04:05.678901``
+with all digits of the column's unit, and ``Z`` after an instant. Years outside 0000..9999 are written as Java does:
+``+10000-01-01``, ``-0001-12-31``.
 
 Source: Flink ``RowDataToJsonConverters``, ``TimeFormats``; RFC 8259.
 """
@@ -37,10 +38,10 @@ def json_texts(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """JSON text of every value of a column.
 
     Args:
-        array: any type but durations, intervals and unions; map keys must be scalars (they become strings, as JSON has no others).
+        array: any type but durations, intervals, unions and list views; map keys must be scalars, they become strings.
 
     Returns:
-        string array of the same length; null stays null, so that the caller decides between ``null`` and no value at all.
+        string array of the same length; null stays null: the caller decides between ``null`` and no value at all.
 
     Raises:
         InvalidInputError: the type has no JSON form, or the text of the column would not fit into 2 GiB.
@@ -173,7 +174,7 @@ def _timestamp_text(array: pa.Array) -> _Text:
 
 
 def _calendar_texts(array: pa.Array, numbers: pa.Array, unit: str) -> pa.Array:
-    """Dates or timestamps as text; Arrow's own is right for years of four digits only, and not JSON-safe beyond 32767."""
+    """Dates or timestamps as text; Arrow's own is right for years of four digits only."""
     first, last = _SECONDS_OF_YEAR_0, _SECONDS_OF_YEAR_10000
     if unit == "D":
         first, last = first // _SECONDS_PER_DAY, last // _SECONDS_PER_DAY

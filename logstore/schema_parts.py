@@ -1,7 +1,7 @@
 """Kafka Connect's ``{"schema": ..., "payload": ...}`` around JSON records, taken off for whole batches.
 
-The schema part is a long text that repeats in every record of a topic, until the source table changes. So it is parsed once, and found in
-the other records as a common prefix.
+The schema part is a long text that repeats in every record of a topic, until the source table changes. So it is parsed
+once, and found in the other records as a common prefix.
 
 Source: Kafka Connect ``JsonConverter`` with ``schemas.enable=true``; Debezium "Temporal types", "Decimal types".
 """
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logstore.arrow_bytes import texts_between, value_bytes
+from logstore.arrow_bytes import BoolArray, IndexArray, flags, rows_where, texts_between, value_bytes
 from logstore.json_reading import BadRecord, Reading, UnreadableError, parsed, reading_of
 
 _UNIT_OF_SEMANTIC_TYPE: Final = {
@@ -44,7 +44,7 @@ class Payloads:
     """Records that share a schema part, without it."""
 
     schema_part: Mapping[str, Any] | None  # None: they had none
-    indices: np.ndarray  # (n,) int64, ascending
+    indices: IndexArray  # (n,) ascending
     texts: pa.Array  # (n,) binary
 
 
@@ -60,8 +60,7 @@ def split_payloads(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, 
     is_bare = _is_bare(records)
     groups = []
     if is_bare.any():
-        bare = records if is_bare.all() else records.filter(pa.array(is_bare))
-        groups.append(Payloads(schema_part=None, indices=np.flatnonzero(is_bare), texts=bare))
+        groups.append(Payloads(schema_part=None, indices=np.flatnonzero(is_bare), texts=rows_where(records, is_bare)))
     waiting = np.flatnonzero(~is_bare)
     odd: list[int] = []
     while waiting.size and len(groups) + len(odd) <= _MAX_PREFIXES:
@@ -70,11 +69,9 @@ def split_payloads(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, 
             odd.append(int(waiting[0]))
             waiting = waiting[1:]
             continue
-        candidates = records.take(pa.array(waiting))
-        is_same = pc.and_(pc.starts_with(candidates, prefix), pc.ends_with(candidates, "}")).to_numpy(
-            zero_copy_only=False
-        )
-        offsets, data = value_bytes(candidates.filter(pa.array(is_same)))
+        candidates = records if len(waiting) == len(records) else records.take(pa.array(waiting))
+        is_same = flags(pc.and_(pc.starts_with(candidates, prefix), pc.ends_with(candidates, "}")))
+        offsets, data = value_bytes(rows_where(candidates, is_same))
         texts = texts_between(data, offsets[:-1] + len(prefix), offsets[1:] - 1)
         groups.append(Payloads(schema_part=schema_part, indices=waiting[is_same], texts=texts))
         waiting = waiting[~is_same]
@@ -113,16 +110,12 @@ def _fields(schema_part: Any) -> list[dict[str, Any]]:
     return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
 
 
-def _is_bare(records: pa.Array) -> np.ndarray:
+def _is_bare(records: pa.Array) -> BoolArray:
     """(n,) bool: there is no schema part. The common spellings are told by their first bytes."""
-    starts_plainly = pc.starts_with(records, '{"').to_numpy(zero_copy_only=False)
-    is_wrapped = pc.or_(pc.starts_with(records, _SCHEMA_FIRST), pc.starts_with(records, _PAYLOAD_FIRST)).to_numpy(
-        zero_copy_only=False
-    )
-    is_bare = ~is_wrapped
-    if not starts_plainly.all():
-        odd = records.filter(pa.array(~starts_plainly))
-        is_bare[~starts_plainly] = ~pc.match_substring_regex(odd, _HAS_SCHEMA_PART).to_numpy(zero_copy_only=False)
+    is_bare = ~flags(pc.or_(pc.starts_with(records, _SCHEMA_FIRST), pc.starts_with(records, _PAYLOAD_FIRST)))
+    is_odd = ~flags(pc.starts_with(records, '{"'))
+    if is_odd.any():
+        is_bare[is_odd] = ~flags(pc.match_substring_regex(records.filter(pa.array(is_odd)), _HAS_SCHEMA_PART))
     return is_bare
 
 

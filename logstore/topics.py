@@ -199,7 +199,7 @@ class LogTopics:
         futures = self._admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
         )
-        doing = f"offsets of a topic cannot be listed: topic={name}"
+        doing = f"offsets of a topic cannot be listed: topic={name} buckets={sorted(spot.partition for spot in asked)}"
         return LogOffsets(
             {partition.partition: self._answer(future, doing).offset for partition, future in futures.items()}
         )

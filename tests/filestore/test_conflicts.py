@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from filestore.binary_row import decode_row
@@ -53,8 +55,6 @@ def test_what_fits_is_no_conflict(base: list[ManifestEntry], delta: list[Manifes
 )
 def test_what_does_not_fit_is_named(base: list[ManifestEntry], delta: list[ManifestEntry], text: str) -> None:
     """FL-90, FL-91."""
-    import re
-
     reason = conflict(base, delta)
     assert reason is not None
     assert re.search(text, reason)

@@ -209,9 +209,9 @@ def test_codecs_come_back(compression: str) -> None:
 
 def test_unknown_codecs_and_too_fine_timestamps_are_refused() -> None:
     settings = WriteSettings(compression="rar", zstd_level=1, row_group_rows=10)
-    with pytest.raises(InvalidInputError, match="file.compression=rar"):
+    with pytest.raises(InvalidInputError, match=r"file\.compression=rar"):
         file_format("parquet").writer(pa.BufferOutputStream(), [field("n", "INT")], settings, shared={})
-    with pytest.raises(InvalidInputError, match="precision 6.*column=t"):
+    with pytest.raises(InvalidInputError, match=r"precision 6.*column=t"):
         file_format("parquet").writer(pa.BufferOutputStream(), [field("t", "TIMESTAMP(9)")], SETTINGS, shared={})
 
 

@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 from datetime import date
 
 import pyarrow as pa
@@ -8,9 +9,17 @@ from filestore.compactor import pick_tasks
 from filestore.live_files import LiveFiles
 from filestore.snapshots import CommitKind
 from filestore.table import Table
-from lsm.errors import InvalidInputError
-from tests.support.faults import FaultyFileIO, MemoryFileIO
-from tests.support.tables import KEY_SCHEMA, check_metadata, content, key_table, memory_catalog, rows
+from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
+from tests.support.faults import FaultyFileIO, MemoryFileIO, When
+from tests.support.tables import (
+    KEY_SCHEMA,
+    check_metadata,
+    content,
+    key_table,
+    memory_catalog,
+    referenced_files,
+    rows,
+)
 
 DAYS = pa.schema([("day", pa.date32()), ("kind", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
 
@@ -68,6 +77,29 @@ def test_a_refused_write_leaves_nothing_behind() -> None:
     with pytest.raises(InvalidInputError, match="column=v"):
         table.write(pa.table({"id": [1], "v": ["x"]}))
     assert {*disk.files} == before
+
+
+@pytest.mark.parametrize("when", When)
+def test_a_failed_write_is_visible_as_a_whole_or_leaves_no_data_file(when: When) -> None:
+    """FL-165: the snapshot is the only thing that makes rows visible."""
+    unknown = 0
+    for fail_at in range(1, 60):
+        disk = MemoryFileIO()
+        table = key_table(disk, bucket="2")
+        table.write(rows((1, 1), (2, 2)))
+        io = FaultyFileIO(disk, fail_at=fail_at, when=when)
+        try:
+            replace(table, io=io).write(rows((2, 3), (3, 3)))
+        except OutcomeUnknownError:
+            unknown += 1
+        except UnavailableError:
+            assert content(table) == {1: 1, 2: 2}
+            left = {name for name, body in disk.files.items() if "/bucket-" in name and body}
+            assert left == referenced_files(table)
+        else:
+            assert content(table) == {1: 1, 2: 3, 3: 3}
+        check_metadata(table)
+    assert unknown <= 1
 
 
 # ---- time travel

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from filestore.catalog import Catalog
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.compactor import pick_tasks, run_task
 from filestore.live_files import LiveFiles
@@ -395,8 +396,6 @@ def _race(root: str, number: int, count: int) -> None:
 
 def test_processes_that_race_lose_nothing(tmp_path: Path) -> None:
     """FL-88, FL-89: every commit of every process is one snapshot, and every write is in the table."""
-    from filestore.catalog import Catalog
-
     table = Catalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
     context = multiprocessing.get_context("spawn")
     count = 6

@@ -23,7 +23,7 @@ from filestore.table import Table
 from filestore.table_commit import TableCommit
 from filestore.table_write import TableWrite
 from lsm.row_kind import RowKind
-from tests.support.tables import check_metadata, memory_catalog
+from tests.support.tables import check_metadata, memory_catalog, referenced_files
 
 SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int32()), ("v", pa.int64()), ("s", pa.string())])
 Row = dict[str, Any]
@@ -236,15 +236,8 @@ class TableModel(RuleBasedStateMachine):
         if hasattr(self, "table"):
             self.writer.abort()
             check_metadata(self.table)
-            referenced = {
-                self.table.file_path(key.partition, key.bucket, file)
-                for snapshot_id in self.table.snapshots.ids()
-                for live in [LiveFiles(self.table, self.table.snapshots.read(snapshot_id))]
-                for key in live.buckets()
-                for file in live.files(key)
-            }
             data_files = {name for name in self.table.io.files if "/bucket-" in name}  # type: ignore[attr-defined]
-            assert data_files == referenced, "orphans, or files that are missing"
+            assert data_files == referenced_files(self.table), "orphans, or files that are missing"
 
 
 def read(table: Table, **travel: Any) -> Oracle:

@@ -240,6 +240,22 @@ def test_columns_must_be_the_tables(change: Callable[[dict[str, Any]], dict[str,
         checked_table().write(pa.table(change(GOOD)))
 
 
+def test_a_wrong_value_far_down_is_found_before_any_row_is_taken() -> None:
+    table = key_table(primary_key=())
+    count = (1 << 20) + 3
+    values = np.zeros(count, np.int64)
+    bad = pa.array(values, mask=np.arange(count) == count - 1)
+    strict = memory_catalog().create_table("db.s", pa.schema([pa.field("v", pa.int64(), nullable=False)]))
+    writer = TableWrite(strict, max_sequence_numbers={})
+    with pytest.raises(InvalidInputError, match="column=v row=2 .* first_row=1048576"):
+        writer.write(pa.table({"v": bad}))
+    assert writer.size_bytes == 0
+    writer = TableWrite(table, max_sequence_numbers={}, budget_bytes=1 << 20)
+    writer.write(pa.table({"id": values, "v": values}, schema=KEY_SCHEMA))
+    assert writer.size_bytes <= 1 << 20
+    assert sum(message.row_count for message in writer.prepare_commit()) == count
+
+
 def test_limits_inside_nested_values_are_checked() -> None:
     nested = parse_data_type(
         {"type": "ARRAY", "element": {"type": "ROW", "fields": [{"id": 2, "name": "f", "type": "VARCHAR(1)"}]}}

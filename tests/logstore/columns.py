@@ -29,7 +29,9 @@ KEY_TYPES = [data_type for data_type in SCALAR_TYPES if not pa.types.is_floating
 
 
 def field_names() -> st.SearchStrategy[str]:
-    odd = st.sampled_from(["before", "after", "op", "a.b", 'q"uote', "back\\slash", "ünïcode", "new\nline", "", "{", "payload"])
+    odd = st.sampled_from(
+        ["before", "after", "op", "a.b", 'q"uote', "back\\slash", "ünïcode", "new\nline", "", "{", "payload"]
+    )
     return st.one_of(st.sampled_from("abcdefgh"), odd)
 
 
@@ -38,8 +40,12 @@ def data_types() -> st.SearchStrategy[pa.DataType]:
 
 
 def _nested_types(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
-    structs = st.dictionaries(field_names(), inner, min_size=1, max_size=3).map(lambda fields: pa.struct(list(fields.items())))
-    return st.one_of(inner.map(pa.list_), structs, st.tuples(st.sampled_from(KEY_TYPES), inner).map(lambda pair: pa.map_(*pair)))
+    structs = st.dictionaries(field_names(), inner, min_size=1, max_size=3).map(
+        lambda fields: pa.struct(list(fields.items()))
+    )
+    return st.one_of(
+        inner.map(pa.list_), structs, st.tuples(st.sampled_from(KEY_TYPES), inner).map(lambda pair: pa.map_(*pair))
+    )
 
 
 def schemas(types: st.SearchStrategy[pa.DataType] | None = None) -> st.SearchStrategy[pa.Schema]:
@@ -69,12 +75,16 @@ def _scalars(data_type: pa.DataType) -> st.SearchStrategy[Any]:
     if pa.types.is_floating(data_type):
         return st.floats(width=data_type.bit_width)
     if pa.types.is_string(data_type):
-        return st.text(max_size=12) | st.sampled_from(["NaN", '"', "\\", '\\"', '{"a":[1,', "\x00\x1f", "\n", "null", "😀", "1970-01-01"])
+        return st.text(max_size=12) | st.sampled_from(
+            ["NaN", '"', "\\", '\\"', '{"a":[1,', "\x00\x1f", "\n", "null", "😀", "1970-01-01"]
+        )
     if pa.types.is_binary(data_type):
         return st.binary(max_size=20)
     if pa.types.is_decimal(data_type):
         limit = 10**data_type.precision - 1
-        return st.integers(-limit, limit).map(lambda unscaled: Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -data_type.scale)))
+        return st.integers(-limit, limit).map(
+            lambda unscaled: Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -data_type.scale))
+        )
     if pa.types.is_time(data_type):
         return st.integers(0, 86_399_999)
     bits = data_type.bit_width
@@ -83,12 +93,18 @@ def _scalars(data_type: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def batches(schema: pa.Schema, *, min_size: int = 0, max_size: int = 6) -> st.SearchStrategy[pa.RecordBatch]:
-    rows = st.lists(st.fixed_dictionaries({field.name: values(field.type) for field in schema}), min_size=min_size, max_size=max_size)
+    rows = st.lists(
+        st.fixed_dictionaries({field.name: values(field.type) for field in schema}),
+        min_size=min_size,
+        max_size=max_size,
+    )
     return rows.map(lambda rows: batch_of(rows, schema))
 
 
 def batch_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([row[field.name] for row in rows], field.type) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([row[field.name] for row in rows], field.type) for field in schema], schema=schema
+    )
 
 
 def internal(array: pa.Array) -> list[Any]:
@@ -104,7 +120,11 @@ def internal(array: pa.Array) -> list[Any]:
         children = [internal(child) for child in array.flatten()]
         rows = [dict(zip((field.name for field in data_type), row, strict=True)) for row in zip(*children, strict=True)]
     else:
-        elements = internal(array.values) if pa.types.is_list(data_type) else list(zip(internal(array.keys), internal(array.items), strict=True))
+        elements = (
+            internal(array.values)
+            if pa.types.is_list(data_type)
+            else list(zip(internal(array.keys), internal(array.items), strict=True))
+        )
         offsets = array.offsets.to_pylist()
         rows = [elements[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
     return [row if is_valid else None for row, is_valid in zip(rows, np.asarray(array.is_valid()), strict=True)]

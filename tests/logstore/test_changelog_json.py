@@ -35,7 +35,10 @@ KINDS = pa.array([RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, R
 
 def records(changes: EncodedChanges) -> list[tuple[str | None, str | None]]:
     keys = [None] * len(changes.values) if changes.keys is None else changes.keys.to_pylist()
-    return [tuple(None if text is None else text.decode() for text in pair) for pair in zip(keys, changes.values.to_pylist(), strict=True)]
+    return [
+        tuple(None if text is None else text.decode() for text in pair)
+        for pair in zip(keys, changes.values.to_pylist(), strict=True)
+    ]
 
 
 def test_without_a_key_every_change_is_an_envelope_and_no_record_has_a_key() -> None:
@@ -53,14 +56,20 @@ def test_with_a_key_update_before_is_left_out_and_a_delete_keeps_its_row() -> No
     assert records(encode_changes(ROWS, KINDS, key_names=["id"], log_format="debezium-json")) == [
         ('{"id":1}', '{"before":null,"after":{"id":1,"name":"a","price":1.50},"op":"c"}'),
         ('{"id":1}', '{"before":null,"after":{"id":1,"name":"b\\"","price":null},"op":"c"}'),
-        ('{"id":9007199254740993}', '{"before":{"id":9007199254740993,"name":null,"price":-3.00},"after":null,"op":"d"}'),
+        (
+            '{"id":9007199254740993}',
+            '{"before":{"id":9007199254740993,"name":null,"price":-3.00},"after":null,"op":"d"}',
+        ),
     ]
 
 
 def test_mode_all_with_a_key_keeps_update_before() -> None:
     """FL-132."""
     changes = encode_changes(ROWS, KINDS, key_names=["id", "name"], log_format="debezium-json", changelog_mode="all")
-    assert records(changes)[1] == ('{"id":1,"name":"a"}', '{"before":{"id":1,"name":"a","price":1.50},"after":null,"op":"d"}')
+    assert records(changes)[1] == (
+        '{"id":1,"name":"a"}',
+        '{"before":{"id":1,"name":"a","price":1.50},"after":null,"op":"d"}',
+    )
     assert len(changes.values) == 4
 
 
@@ -109,20 +118,35 @@ def test_upserts_are_read_back_with_deletes_by_key(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     key_names = data.draw(st.lists(st.sampled_from(schema.names), min_size=1, unique=True))
     rows = data.draw(batches(schema))
-    kinds = data.draw(st.lists(st.sampled_from([RowKind.INSERT, RowKind.DELETE]), min_size=len(rows), max_size=len(rows)))
+    kinds = data.draw(
+        st.lists(st.sampled_from([RowKind.INSERT, RowKind.DELETE]), min_size=len(rows), max_size=len(rows))
+    )
     changes = encode_changes(rows, pa.array(kinds, pa.int8()), key_names=key_names, log_format="json")
-    read, read_kinds = decode_changes(changes.keys, changes.values, schema=schema, key_names=key_names, log_format="json")
+    read, read_kinds = decode_changes(
+        changes.keys, changes.values, schema=schema, key_names=key_names, log_format="json"
+    )
     read.validate(full=True)
     assert read_kinds.to_pylist() == kinds
     for name in schema.names:
         expected = internal(rows.column(name))
-        known = [value if kind is RowKind.INSERT or name in key_names else None for value, kind in zip(expected, kinds, strict=True)]
+        known = [
+            value if kind is RowKind.INSERT or name in key_names else None
+            for value, kind in zip(expected, kinds, strict=True)
+        ]
         assert internal(read.column(name)) == known
 
 
 def test_many_records_are_read_as_few_are() -> None:
     """Odd records among a thousand (the reader of whole batches refuses them) change nothing for the others."""
-    schema = pa.schema([("id", pa.int64()), ("f", pa.float64()), ("fs", pa.list_(pa.float32())), ("d", pa.date32()), ("m", pa.map_(pa.string(), pa.int8()))])
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("f", pa.float64()),
+            ("fs", pa.list_(pa.float32())),
+            ("d", pa.date32()),
+            ("m", pa.map_(pa.string(), pa.int8())),
+        ]
+    )
     rows = [{"id": i, "f": float(i), "fs": [i / 2], "d": i, "m": [(str(i), i % 100)]} for i in range(1000)]
     rows[7]["f"] = float("nan")
     rows[300]["fs"] = [float("-inf"), None]
@@ -157,14 +181,18 @@ def test_envelopes_of_other_writers_are_read_too() -> None:
 def test_a_tombstone_in_a_keyed_log_is_a_delete_by_key() -> None:
     keys = [b'{"id":1}', b'{"id":2}']
     values = [b'{"before":null,"after":{"id":1,"name":"x","price":1},"op":"c"}', None]
-    rows, kinds = decode_changes(pa.array(keys), pa.array(values), schema=SCHEMA, key_names=["id"], log_format="debezium-json")
+    rows, kinds = decode_changes(
+        pa.array(keys), pa.array(values), schema=SCHEMA, key_names=["id"], log_format="debezium-json"
+    )
     assert rows.to_pylist()[1] == {"id": 2, "name": None, "price": None}
     assert kinds.to_pylist() == [RowKind.INSERT, RowKind.DELETE]
 
 
 def test_no_records_are_no_rows() -> None:
     for log_format in ("debezium-json", "json"):
-        rows, kinds = decode_changes(None, pa.array([], pa.binary()), schema=SCHEMA, key_names=["id"], log_format=log_format)
+        rows, kinds = decode_changes(
+            None, pa.array([], pa.binary()), schema=SCHEMA, key_names=["id"], log_format=log_format
+        )
         assert (rows.num_rows, rows.schema, len(kinds), kinds.type) == (0, SCHEMA, 0, pa.int8())
     empty = encode_changes(ROWS.slice(0, 0), pa.array([], pa.int8()), key_names=["id"], log_format="json")
     assert (len(empty.keys), len(empty.values)) == (0, 0)
@@ -197,7 +225,9 @@ BAD_ENVELOPES = [
 
 
 @pytest.mark.parametrize("neighbours", [0, 5, 500])
-@pytest.mark.parametrize(("value", "reason"), BAD_ENVELOPES, ids=[reason + str(i) for i, (_, reason) in enumerate(BAD_ENVELOPES)])
+@pytest.mark.parametrize(
+    ("value", "reason"), BAD_ENVELOPES, ids=[reason + str(i) for i, (_, reason) in enumerate(BAD_ENVELOPES)]
+)
 def test_a_bad_record_is_named_wherever_it_stands(value: bytes, reason: str, neighbours: int) -> None:
     values = pa.array([GOOD] * neighbours + [value] + [GOOD] * neighbours)
     with pytest.raises(CorruptDataError) as caught:
@@ -208,7 +238,11 @@ def test_a_bad_record_is_named_wherever_it_stands(value: bytes, reason: str, nei
 
 def test_two_documents_in_one_record_do_not_make_up_for_an_empty_one() -> None:
     """The counts agree; the rows would not belong to their records."""
-    for values in ([b"", GOOD + GOOD], [GOOD + b"\n" + GOOD, b" "], [b'{"before":null,"after":', b'{"id":1},"op":"c"}' + GOOD]):
+    for values in (
+        [b"", GOOD + GOOD],
+        [GOOD + b"\n" + GOOD, b" "],
+        [b'{"before":null,"after":', b'{"id":1},"op":"c"}' + GOOD],
+    ):
         with pytest.raises(CorruptDataError, match="index=0 "):
             decode_changes(None, pa.array(values), schema=SCHEMA, key_names=[], log_format="debezium-json")
 
@@ -231,19 +265,119 @@ def test_bad_upserts_are_named(keys: list[bytes | None] | None, values: list[byt
 
 
 ODD_VALUES = [
-    *("null", "true", "1", "-0", "0", "-0.0", "1.5", "1e2", "1E-12", "1e400", "127", "128", "4294967296", "2e-324", "[]", "{}", "[null]"),
-    *("9223372036854775807", "9223372036854775808", "-9223372036854775808", "123456789012345678901234567890", "NaN", "Infinity", "-Infinity"),
-    *(f'"{text}"' for text in ("", "NaN", "Infinity", "-Infinity", "Inf", "1", "1.5", "+1.5", ".5", "5.", " 1", "1e2", "abc", "YQ==", "YQ=", "====", "true")),
-    *(f'"{text}"' for text in ("2020-01-02", "2020-1-2", "2020-02-30", "0000-01-01", "20200102", "2020-01-02 ", "T03:04")),
-    *(f'"{text}"' for text in ("03:04:05", "03:04:05.678", "03:04:05.1234567891", "03:04:05.678901", "03:04", "03", "24:00:00", "03:04:05Z", "03:04:05ZZ")),
-    *(f'"2020-01-02{text}"' for text in ("T03:04:05", " 03:04:05", " 03:04", " 03", " 03:04:05.1", " 03:04:05.123456", " 03:04:05.123456789", " 03:04:60")),
-    *(f'"2020-01-02{text}"' for text in (" 03:04:05Z", " 03:04:05+02:00", " 03:04:05-0230", " 03:04:05+02", " 03:04:05 Z", " 03:04:05.", "Z", "T")),
-    *('"+10000-01-01"', '"-0001-12-31 00:00:00"', '"9999-12-31 23:59:59.999999"', '{"a":1}', '{"a":null,"b":2}', '[1,2]', '["a"]', '"\\u0000\\n"'),
+    *(
+        "null",
+        "true",
+        "1",
+        "-0",
+        "0",
+        "-0.0",
+        "1.5",
+        "1e2",
+        "1E-12",
+        "1e400",
+        "127",
+        "128",
+        "4294967296",
+        "2e-324",
+        "[]",
+        "{}",
+        "[null]",
+    ),
+    *(
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775808",
+        "123456789012345678901234567890",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+    ),
+    *(
+        f'"{text}"'
+        for text in (
+            "",
+            "NaN",
+            "Infinity",
+            "-Infinity",
+            "Inf",
+            "1",
+            "1.5",
+            "+1.5",
+            ".5",
+            "5.",
+            " 1",
+            "1e2",
+            "abc",
+            "YQ==",
+            "YQ=",
+            "====",
+            "true",
+        )
+    ),
+    *(
+        f'"{text}"'
+        for text in ("2020-01-02", "2020-1-2", "2020-02-30", "0000-01-01", "20200102", "2020-01-02 ", "T03:04")
+    ),
+    *(
+        f'"{text}"'
+        for text in (
+            "03:04:05",
+            "03:04:05.678",
+            "03:04:05.1234567891",
+            "03:04:05.678901",
+            "03:04",
+            "03",
+            "24:00:00",
+            "03:04:05Z",
+            "03:04:05ZZ",
+        )
+    ),
+    *(
+        f'"2020-01-02{text}"'
+        for text in (
+            "T03:04:05",
+            " 03:04:05",
+            " 03:04",
+            " 03",
+            " 03:04:05.1",
+            " 03:04:05.123456",
+            " 03:04:05.123456789",
+            " 03:04:60",
+        )
+    ),
+    *(
+        f'"2020-01-02{text}"'
+        for text in (
+            " 03:04:05Z",
+            " 03:04:05+02:00",
+            " 03:04:05-0230",
+            " 03:04:05+02",
+            " 03:04:05 Z",
+            " 03:04:05.",
+            "Z",
+            "T",
+        )
+    ),
+    *(
+        '"+10000-01-01"',
+        '"-0001-12-31 00:00:00"',
+        '"9999-12-31 23:59:59.999999"',
+        '{"a":1}',
+        '{"a":null,"b":2}',
+        "[1,2]",
+        '["a"]',
+        '"\\u0000\\n"',
+    ),
 ]
 
 
 @pytest.mark.parametrize("lenient", [False, True], ids=["strict", "lenient"])
-@pytest.mark.parametrize("data_type", [*SCALAR_TYPES, pa.list_(pa.int8()), pa.struct([("a", pa.int32())]), pa.map_(pa.string(), pa.int32())], ids=str)
+@pytest.mark.parametrize(
+    "data_type",
+    [*SCALAR_TYPES, pa.list_(pa.int8()), pa.struct([("a", pa.int32())]), pa.map_(pa.string(), pa.int32())],
+    ids=str,
+)
 def test_a_value_is_read_the_same_in_a_good_and_in_a_bad_batch(data_type: pa.DataType, lenient: bool) -> None:
     """Whole batches are read by Arrow, batches with a bad record one by one: a neighbour must not change what a record means."""
     reading = row_reading(pa.schema([("x", data_type)]), lenient=lenient)
@@ -263,7 +397,11 @@ ACCEPTED = [
     (pa.timestamp("us"), '"2020-01-02 03:04:05+02:00"', datetime.datetime(2020, 1, 2, 1, 4, 5)),
     (pa.timestamp("us", "UTC"), '"2020-01-02 03:04:05Z"', datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)),
     (pa.timestamp("ms"), '"2020-01-02 03:04:05.123000"', datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)),
-    (pa.decimal128(38, 10), "1234567890123456789012345678.0123456789", Decimal("1234567890123456789012345678.0123456789")),
+    (
+        pa.decimal128(38, 10),
+        "1234567890123456789012345678.0123456789",
+        Decimal("1234567890123456789012345678.0123456789"),
+    ),
     (pa.decimal128(10, 2), "1.5000", Decimal("1.50")),
     (pa.decimal128(10, 2), '"-1E+3"', Decimal(-1000)),
     (pa.float64(), '"-Infinity"', float("-inf")),
@@ -280,7 +418,12 @@ def test_spellings_that_flink_accepts(data_type: pa.DataType, text: str, value: 
 
 def test_maps_are_found_in_any_spelling() -> None:
     """Names that look like structure, escapes, white space, repetition, absence: all of one meaning for one and for many records."""
-    schema = pa.schema([("s", pa.struct([("m", pa.map_(pa.int32(), pa.struct([("v", pa.map_(pa.string(), pa.string()))])))])), ("m", pa.map_(pa.string(), pa.int64()))])
+    schema = pa.schema(
+        [
+            ("s", pa.struct([("m", pa.map_(pa.int32(), pa.struct([("v", pa.map_(pa.string(), pa.string()))])))])),
+            ("m", pa.map_(pa.string(), pa.int64())),
+        ]
+    )
     records = [
         '{"s":{"m":{"1":{"v":{"a":"}","b\\"":"{\\\\","c,:":null}},"2":null}},"m":{"s":1}}',
         '{"m":null,"s":{"m":{}}}',
@@ -313,15 +456,29 @@ def test_all_bad_records_are_collected_in_order() -> None:
     for index in (0, 77, 78, 299):
         texts[index] = b'{"x":"a"}'
     decoded = decode_objects(pa.array(texts), row_reading(pa.schema([("x", pa.int8())])))
-    assert decoded.bad == tuple(BadRecord(index=index, reason="x: expected=int8 found='a'") for index in (0, 77, 78, 299))
+    assert decoded.bad == tuple(
+        BadRecord(index=index, reason="x: expected=int8 found='a'") for index in (0, 77, 78, 299)
+    )
     assert decoded.indices.tolist() == [index for index in range(300) if index not in (0, 77, 78, 299)]
     assert decoded.rows.to_pylist() == [{"x": 1}] * 296
 
 
-@pytest.mark.parametrize("data_type", [pa.large_string(), pa.duration("s"), pa.time32("s"), pa.map_(pa.list_(pa.int8()), pa.int8()), pa.list_(pa.uint8())], ids=str)
+@pytest.mark.parametrize(
+    "data_type",
+    [
+        pa.large_string(),
+        pa.duration("s"),
+        pa.time32("s"),
+        pa.map_(pa.list_(pa.int8()), pa.int8()),
+        pa.list_(pa.uint8()),
+    ],
+    ids=str,
+)
 def test_types_that_no_table_has_are_refused(data_type: pa.DataType) -> None:
     with pytest.raises(InvalidInputError, match="type="):
-        decode_changes(None, pa.array([GOOD]), schema=pa.schema([("x", data_type)]), key_names=[], log_format="debezium-json")
+        decode_changes(
+            None, pa.array([GOOD]), schema=pa.schema([("x", data_type)]), key_names=[], log_format="debezium-json"
+        )
 
 
 @few
@@ -333,7 +490,9 @@ def test_any_json_parser_reads_the_rows(data: st.DataObject) -> None:
     is_retract = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     kinds = pa.array(np.where(is_retract, RowKind.DELETE, RowKind.INSERT), pa.int8())
     changes = encode_changes(rows, kinds, key_names=schema.names[:1], log_format="debezium-json")
-    for value, key, row, retract in zip(changes.values.to_pylist(), changes.keys.to_pylist(), rows.to_pylist(), is_retract, strict=True):
+    for value, key, row, retract in zip(
+        changes.values.to_pylist(), changes.keys.to_pylist(), rows.to_pylist(), is_retract, strict=True
+    ):
         sides = {"before": row, "after": None, "op": "d"} if retract else {"before": None, "after": row, "op": "c"}
         assert json.loads(value) == sides
         assert json.loads(key) == {schema.names[0]: row[schema.names[0]]}

@@ -25,14 +25,21 @@ SOURCE = (
     '"table":"customers","server_id":223344,"gtid":null,"file":"mysql-bin.000003","pos":364,"row":0,"thread":7,"query":null}'
 )
 TAIL = ',"transaction":null,"ts_ms":1589362330999}'
-CREATE = '{"before":null,"after":{"id":1004,"first_name":"Anne","email":"annek@noanswer.org"},' + SOURCE + ',"op":"c"' + TAIL
+CREATE = (
+    '{"before":null,"after":{"id":1004,"first_name":"Anne","email":"annek@noanswer.org"},' + SOURCE + ',"op":"c"' + TAIL
+)
 UPDATE = (
     '{"before":{"id":1004,"first_name":"Anne","email":"annek@noanswer.org"},"after":{"id":1004,"first_name":"Anne Marie","email":"annek@noanswer.org"},'
     + SOURCE
     + ',"op":"u"'
     + TAIL
 )
-DELETE = '{"before":{"id":1004,"first_name":"Anne Marie","email":"annek@noanswer.org"},"after":null,' + SOURCE + ',"op":"d"' + TAIL
+DELETE = (
+    '{"before":{"id":1004,"first_name":"Anne Marie","email":"annek@noanswer.org"},"after":null,'
+    + SOURCE
+    + ',"op":"d"'
+    + TAIL
+)
 READ = '{"before":null,"after":{"id":1001,"first_name":"Sally","email":null},' + SOURCE + ',"op":"r"' + TAIL
 TRUNCATE = '{"before":null,"after":null,' + SOURCE + ',"op":"t"' + TAIL
 
@@ -45,9 +52,27 @@ SCHEMA_PART = {
                 {"type": "int32", "optional": False, "field": "id"},
                 {"type": "int32", "optional": True, "name": "io.debezium.time.Date", "version": 1, "field": "day"},
                 {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "version": 1, "field": "at"},
-                {"type": "int64", "optional": True, "name": "io.debezium.time.Timestamp", "version": 1, "field": "created"},
-                {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp", "version": 1, "field": "changed"},
-                {"type": "string", "optional": True, "name": "io.debezium.time.ZonedTimestamp", "version": 1, "field": "seen"},
+                {
+                    "type": "int64",
+                    "optional": True,
+                    "name": "io.debezium.time.Timestamp",
+                    "version": 1,
+                    "field": "created",
+                },
+                {
+                    "type": "int64",
+                    "optional": True,
+                    "name": "io.debezium.time.MicroTimestamp",
+                    "version": 1,
+                    "field": "changed",
+                },
+                {
+                    "type": "string",
+                    "optional": True,
+                    "name": "io.debezium.time.ZonedTimestamp",
+                    "version": 1,
+                    "field": "seen",
+                },
                 {
                     "type": "bytes",
                     "optional": True,
@@ -119,8 +144,16 @@ def binaries(texts: list[str | bytes | None]) -> pa.Array:
     return pa.array([text.encode() if isinstance(text, str) else text for text in texts], pa.binary())
 
 
-def decode(texts: list[str | bytes | None], schema: pa.Schema = CUSTOMERS, *, keys: list[str | None] | None = None, **arguments: Any) -> DecodedChanges:
-    changes = decode_envelopes(binaries(texts), schema=schema, keys=None if keys is None else binaries(list(keys)), **arguments)
+def decode(
+    texts: list[str | bytes | None],
+    schema: pa.Schema = CUSTOMERS,
+    *,
+    keys: list[str | None] | None = None,
+    **arguments: Any,
+) -> DecodedChanges:
+    changes = decode_envelopes(
+        binaries(texts), schema=schema, keys=None if keys is None else binaries(list(keys)), **arguments
+    )
     changes.rows.validate(full=True)
     assert changes.rows.schema == schema
     assert changes.kinds.type == pa.int8()
@@ -140,7 +173,12 @@ ONLY_ID = {"id": 1004, "first_name": None, "email": None}
 
 
 def test_each_operation_becomes_its_change() -> None:
-    assert listed(decode([READ, CREATE, UPDATE, DELETE])) == [(0, I, SALLY), (1, I, ANNE), (2, UA, ANNE_MARIE), (3, D, ANNE_MARIE)]
+    assert listed(decode([READ, CREATE, UPDATE, DELETE])) == [
+        (0, I, SALLY),
+        (1, I, ANNE),
+        (2, UA, ANNE_MARIE),
+        (3, D, ANNE_MARIE),
+    ]
 
 
 def test_an_update_gives_both_rows_where_asked() -> None:
@@ -167,7 +205,10 @@ def test_a_tombstone_after_its_delete_says_nothing() -> None:
 
 
 def test_a_lone_tombstone_is_a_delete_by_key() -> None:
-    key, other = '{"id":1004}', '{"schema":{"type":"struct","fields":[{"type":"int32","field":"id"}]},"payload":{"id":1001}}'
+    key, other = (
+        '{"id":1004}',
+        '{"schema":{"type":"struct","fields":[{"type":"int32","field":"id"}]},"payload":{"id":1001}}',
+    )
     assert listed(decode([None, READ, None], keys=[key, other, other], key_names=["id"])) == [
         (0, D, ONLY_ID),
         (1, I, SALLY),
@@ -183,7 +224,10 @@ def test_a_tombstone_may_be_wrapped_too() -> None:
 
 def test_a_delete_without_its_row_is_known_by_its_key() -> None:
     lost = '{"before":null,"after":null,"op":"d"}'
-    assert listed(decode([CREATE, lost, None], keys=['{"id":1004}'] * 3, key_names=["id"])) == [(0, I, ANNE), (1, D, ONLY_ID)]
+    assert listed(decode([CREATE, lost, None], keys=['{"id":1004}'] * 3, key_names=["id"])) == [
+        (0, I, ANNE),
+        (1, D, ONLY_ID),
+    ]
     with pytest.raises(InvalidInputError, match=r"index=1 .*'before' is missing: op=d.*REPLICA IDENTITY FULL"):
         decode([CREATE, lost])
     with pytest.raises(InvalidInputError, match="index=1 .*neither row nor key"):
@@ -200,7 +244,11 @@ def test_an_update_pair_needs_the_row_before() -> None:
 
 
 def test_the_schema_part_tells_how_values_are_encoded() -> None:
-    events = [{"before": None, "after": ENCODED, "op": "c"}, {"before": ENCODED, "after": dict.fromkeys(ENCODED), "op": "u"}, {"before": ENCODED, "op": "d"}]
+    events = [
+        {"before": None, "after": ENCODED, "op": "c"},
+        {"before": ENCODED, "after": dict.fromkeys(ENCODED), "op": "u"},
+        {"before": ENCODED, "op": "d"},
+    ]
     changes = decode([with_schema(event) for event in events], ORDERS)
     assert changes.rows.to_pylist() == [MEANT, dict.fromkeys(MEANT), MEANT]
     assert changes.kinds.to_pylist() == [I, UA, D]
@@ -218,27 +266,61 @@ SEMANTIC_TYPES = [
     (pa.time32("ms"), "io.debezium.time.ZonedTime", "03:04:05.678Z", datetime.time(3, 4, 5, 678000)),
     (pa.timestamp("ms"), "io.debezium.time.Timestamp", -1, datetime.datetime(1969, 12, 31, 23, 59, 59, 999000)),  # noqa: DTZ001
     (pa.timestamp("us"), "io.debezium.time.MicroTimestamp", -1, datetime.datetime(1969, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
-    (pa.timestamp("us"), "io.debezium.time.NanoTimestamp", 1577934245123456000, datetime.datetime(2020, 1, 2, 3, 4, 5, 123456)),  # noqa: DTZ001
+    (
+        pa.timestamp("us"),
+        "io.debezium.time.NanoTimestamp",
+        1577934245123456000,
+        datetime.datetime(2020, 1, 2, 3, 4, 5, 123456),
+    ),  # noqa: DTZ001
     (pa.timestamp("us"), "org.apache.kafka.connect.data.Timestamp", 1, datetime.datetime(1970, 1, 1, 0, 0, 0, 1000)),  # noqa: DTZ001
-    (pa.timestamp("us"), "io.debezium.time.ZonedTimestamp", "2020-01-02T05:04:05+02:00", datetime.datetime(2020, 1, 2, 3, 4, 5)),  # noqa: DTZ001
-    (pa.timestamp("us", "UTC"), "io.debezium.time.MicroTimestamp", 0, datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)),
+    (
+        pa.timestamp("us"),
+        "io.debezium.time.ZonedTimestamp",
+        "2020-01-02T05:04:05+02:00",
+        datetime.datetime(2020, 1, 2, 3, 4, 5),
+    ),  # noqa: DTZ001
+    (
+        pa.timestamp("us", "UTC"),
+        "io.debezium.time.MicroTimestamp",
+        0,
+        datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
+    ),
     (pa.int64(), "io.debezium.time.MicroTimestamp", 123, 123),
     (pa.int32(), "io.debezium.time.Year", 2020, 2020),
     (pa.decimal128(10, 2), "org.apache.kafka.connect.data.Decimal", "ew==", Decimal("1.23")),
     (pa.decimal128(38, 4), "org.apache.kafka.connect.data.Decimal", "ew==", Decimal("1.2300")),
     (pa.decimal128(38, 38), "org.apache.kafka.connect.data.Decimal", "AA==", Decimal(0)),
-    (pa.decimal128(10, 2), "org.apache.kafka.connect.data.Decimal", base64.b64encode((-(10**10) + 1).to_bytes(5, "big", signed=True)).decode(), Decimal("-99999999.99")),
-    (pa.decimal128(10, 2), "io.debezium.data.VariableScaleDecimal", {"scale": 3, "value": "BNI="}, Decimal("1.234").quantize(Decimal("0.01")) if False else None),
+    (
+        pa.decimal128(10, 2),
+        "org.apache.kafka.connect.data.Decimal",
+        base64.b64encode((-(10**10) + 1).to_bytes(5, "big", signed=True)).decode(),
+        Decimal("-99999999.99"),
+    ),
+    (
+        pa.decimal128(10, 2),
+        "io.debezium.data.VariableScaleDecimal",
+        {"scale": 3, "value": "BNI="},
+        Decimal("1.234").quantize(Decimal("0.01")) if False else None,
+    ),
     (pa.string(), "io.debezium.data.Json", '{"a":1}', '{"a":1}'),
     (pa.string(), "io.debezium.data.Uuid", "09b4b1f5-4e-41", "09b4b1f5-4e-41"),
 ]
 
 
 @pytest.mark.parametrize("count", [1, 300])
-@pytest.mark.parametrize(("data_type", "name", "encoded", "meant"), [case for case in SEMANTIC_TYPES if case[3] is not None], ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("data_type", "name", "encoded", "meant"),
+    [case for case in SEMANTIC_TYPES if case[3] is not None],
+    ids=lambda value: str(value)[:40],
+)
 def test_semantic_types_are_followed(data_type: pa.DataType, name: str, encoded: Any, meant: Any, count: int) -> None:
     field = {"type": "any", "optional": True, "name": name, "version": 1, "field": "x", "parameters": {"scale": "2"}}
-    schema_part = {"type": "struct", "fields": [{"type": "struct", "fields": [field], "optional": True, "field": side} for side in ("before", "after")]}
+    schema_part = {
+        "type": "struct",
+        "fields": [
+            {"type": "struct", "fields": [field], "optional": True, "field": side} for side in ("before", "after")
+        ],
+    }
     record = with_schema({"before": None, "after": {"x": encoded}, "op": "c"}, schema_part)
     assert decode([record] * count, pa.schema([("x", data_type)])).rows.to_pylist() == [{"x": meant}] * count
 
@@ -247,7 +329,11 @@ def test_decimals_of_variable_scale_are_read() -> None:
     """io.debezium.data.VariableScaleDecimal: Oracle's NUMBER, PostgreSQL's NUMERIC."""
     values = [{"scale": 3, "value": "BNI="}, {"scale": 0, "value": "/w=="}, None]
     records = [compact({"after": {"x": value}, "op": "c"}) for value in values]
-    assert decode(records, pa.schema([("x", pa.decimal128(10, 4))])).rows.to_pylist() == [{"x": Decimal("1.2340")}, {"x": Decimal(-1)}, {"x": None}]
+    assert decode(records, pa.schema([("x", pa.decimal128(10, 4))])).rows.to_pylist() == [
+        {"x": Decimal("1.2340")},
+        {"x": Decimal(-1)},
+        {"x": None},
+    ]
     with pytest.raises(InvalidInputError, match="more digits than the column has"):
         decode(records, pa.schema([("x", pa.decimal128(10, 2))]))
 
@@ -262,7 +348,12 @@ WITHOUT_SCHEMA_PART = [
     (pa.timestamp("us"), 1577934245123456, {}, datetime.datetime(2020, 1, 2, 3, 4, 5, 123456)),  # noqa: DTZ001
     (pa.timestamp("us"), 1577934245123, {"epoch_units": {"x": "ms"}}, datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)),  # noqa: DTZ001
     (pa.timestamp("us"), "2020-01-02T03:04:05.123Z", {}, datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)),  # noqa: DTZ001
-    (pa.timestamp("us", "UTC"), "2020-01-02T03:04:05Z", {}, datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)),
+    (
+        pa.timestamp("us", "UTC"),
+        "2020-01-02T03:04:05Z",
+        {},
+        datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=datetime.UTC),
+    ),
     (pa.decimal128(10, 2), 1.5, {}, Decimal("1.50")),
     (pa.decimal128(10, 2), "1.50", {}, Decimal("1.50")),
     (pa.decimal128(10, 2), "ew==", {"base64_decimals": True}, Decimal("1.23")),
@@ -272,13 +363,20 @@ WITHOUT_SCHEMA_PART = [
     (pa.binary(), "aGVsbG8=", {}, b"hello"),
     (pa.list_(pa.date32()), [18263, None], {}, [datetime.date(2020, 1, 2), None]),
     (pa.list_(pa.string()), ["a", None], {}, ["a", None]),
-    (pa.struct([("when", pa.timestamp("ms"))]), {"when": 1577934245123}, {}, {"when": datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)}),  # noqa: DTZ001
+    (
+        pa.struct([("when", pa.timestamp("ms"))]),
+        {"when": 1577934245123},
+        {},
+        {"when": datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)},
+    ),  # noqa: DTZ001
     (pa.map_(pa.string(), pa.string()), {"k": "v"}, {}, [("k", "v")]),
 ]
 
 
 @pytest.mark.parametrize("neighbour", [None, {"x": None}, {}], ids=["alone", "beside null", "beside missing"])
-@pytest.mark.parametrize(("data_type", "encoded", "arguments", "meant"), WITHOUT_SCHEMA_PART, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("data_type", "encoded", "arguments", "meant"), WITHOUT_SCHEMA_PART, ids=lambda value: str(value)[:40]
+)
 def test_without_a_schema_part_the_column_and_the_caller_decide(
     data_type: pa.DataType, encoded: Any, arguments: dict[str, Any], meant: Any, neighbour: dict[str, Any] | None
 ) -> None:
@@ -294,7 +392,16 @@ def test_numbers_and_texts_may_be_mixed_in_one_column() -> None:
 
 
 def test_records_with_and_without_schema_part_and_of_several_schemas_keep_their_order() -> None:
-    millis = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": [{"field": "t", "name": "io.debezium.time.Timestamp", "type": "int64"}]}]}
+    millis = {
+        "type": "struct",
+        "fields": [
+            {
+                "field": "after",
+                "type": "struct",
+                "fields": [{"field": "t", "name": "io.debezium.time.Timestamp", "type": "int64"}],
+            }
+        ],
+    }
     micros = json.loads(compact(millis).replace("Timestamp", "MicroTimestamp"))
     schema = pa.schema([("id", pa.int64()), ("t", pa.timestamp("us"))])
     records: list[str | bytes | None] = []
@@ -318,11 +425,16 @@ def test_any_spelling_of_a_schema_part_is_understood() -> None:
     ]
     assert decode(records, ORDERS).rows.to_pylist() == [MEANT] * 4
     exact = '{"payload":{"after":{"x":12345678901234567890.123456789},"op":"c"},"schema":null}'
-    assert decode([exact], pa.schema([("x", pa.decimal128(38, 9))])).rows.to_pylist() == [{"x": Decimal("12345678901234567890.123456789")}]
+    assert decode([exact], pa.schema([("x", pa.decimal128(38, 9))])).rows.to_pylist() == [
+        {"x": Decimal("12345678901234567890.123456789")}
+    ]
 
 
 def test_records_of_many_tables_are_read_one_by_one() -> None:
-    parts = [{"type": "struct", "name": str(i), "fields": [{"field": "after", "type": "struct", "fields": []}]} for i in range(40)]
+    parts = [
+        {"type": "struct", "name": str(i), "fields": [{"field": "after", "type": "struct", "fields": []}]}
+        for i in range(40)
+    ]
     records = [with_schema({"after": {"id": i}, "op": "c"}, part) for i, part in enumerate(parts)]
     assert decode(records).rows.column("id").to_pylist() == list(range(40))
 
@@ -345,7 +457,10 @@ BAD = [
     ('{"schema":{},"payload":', "not one JSON document"),
     ('{"schema":{},"value":{}}', "it has a schema but no payload"),
     ('{"schema":{},"payload":{"after":{"id":true},"op":"c"}}', "after: id: expected=int32 found=True"),
-    (compact({"after": {"id": 1, "email": UNAVAILABLE_VALUE}, "op": "u"}), "email: the event leaves out an unchanged large value"),
+    (
+        compact({"after": {"id": 1, "email": UNAVAILABLE_VALUE}, "op": "u"}),
+        "email: the event leaves out an unchanged large value",
+    ),
 ]
 
 
@@ -380,7 +495,11 @@ def test_a_batch_of_bad_records_only() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "fact"),
-    [({"key_names": ["no"]}, r"missing=\['no'\]"), ({"epoch_units": {"no": "ms"}}, r"missing=\['no'\]"), ({"epoch_units": {"id": "minutes"}}, "no such units")],
+    [
+        ({"key_names": ["no"]}, r"missing=\['no'\]"),
+        ({"epoch_units": {"no": "ms"}}, r"missing=\['no'\]"),
+        ({"epoch_units": {"id": "minutes"}}, "no such units"),
+    ],
 )
 def test_arguments_that_contradict_the_schema_are_refused(arguments: dict[str, Any], fact: str) -> None:
     with pytest.raises(InvalidInputError, match=fact):
@@ -396,22 +515,41 @@ rows = st.fixed_dictionaries(
     }
 )
 events = st.one_of(
-    st.tuples(st.sampled_from("cr"), st.none(), rows), st.tuples(st.just("u"), rows, rows), st.tuples(st.just("d"), rows, st.none()), st.none()
+    st.tuples(st.sampled_from("cr"), st.none(), rows),
+    st.tuples(st.just("u"), rows, rows),
+    st.tuples(st.just("d"), rows, st.none()),
+    st.none(),
 )
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(events, st.booleans()), max_size=12), st.booleans())
-def test_a_stream_is_read_as_a_loop_over_its_records_would(stream: list[tuple[tuple[str, Any, Any] | None, bool]], with_update_before: bool) -> None:
-    columns = [{"field": "price", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}, "type": "bytes"}]
+def test_a_stream_is_read_as_a_loop_over_its_records_would(
+    stream: list[tuple[tuple[str, Any, Any] | None, bool]], with_update_before: bool
+) -> None:
+    columns = [
+        {
+            "field": "price",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2"},
+            "type": "bytes",
+        }
+    ]
     schema_part = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": columns}]}
-    schema = pa.schema([("id", pa.int32()), ("name", pa.string()), ("price", pa.decimal128(10, 2)), ("day", pa.date32())])
+    schema = pa.schema(
+        [("id", pa.int32()), ("name", pa.string()), ("price", pa.decimal128(10, 2)), ("day", pa.date32())]
+    )
 
     def encoded(row: dict[str, Any] | None, *, as_bytes: bool) -> dict[str, Any] | None:
         if row is None or row["price"] is None:
             return row
         price = row["price"]
-        return {**row, "price": base64.b64encode(price.to_bytes(8, "big", signed=True)).decode() if as_bytes else f"{Decimal(price).scaleb(-2)}"}
+        return {
+            **row,
+            "price": base64.b64encode(price.to_bytes(8, "big", signed=True)).decode()
+            if as_bytes
+            else f"{Decimal(price).scaleb(-2)}",
+        }
 
     records: list[str | bytes | None] = []
     expected = []
@@ -420,7 +558,11 @@ def test_a_stream_is_read_as_a_loop_over_its_records_would(stream: list[tuple[tu
             records.append(None)
             continue
         operation, before, after = event
-        payload = {"before": encoded(before, as_bytes=has_schema), "after": encoded(after, as_bytes=has_schema), "op": operation}
+        payload = {
+            "before": encoded(before, as_bytes=has_schema),
+            "after": encoded(after, as_bytes=has_schema),
+            "op": operation,
+        }
         records.append(with_schema(payload, schema_part) if has_schema else compact(payload))
         if operation == "u" and with_update_before:
             expected.append((index, UB, before))
@@ -430,6 +572,8 @@ def test_a_stream_is_read_as_a_loop_over_its_records_would(stream: list[tuple[tu
     plain = changes.rows.set_column(3, "day", changes.rows.column("day").cast(pa.int32()))
     found = [
         (index, kind, {**row, "price": None if row["price"] is None else int(row["price"].scaleb(2))})
-        for index, kind, row in zip(changes.record_indices.tolist(), changes.kinds.to_pylist(), plain.to_pylist(), strict=True)
+        for index, kind, row in zip(
+            changes.record_indices.tolist(), changes.kinds.to_pylist(), plain.to_pylist(), strict=True
+        )
     ]
     assert found == expected

@@ -35,23 +35,38 @@ def means(found: Any, value: Any, data_type: pa.DataType) -> bool:
     if value is None:
         return found is None
     if pa.types.is_struct(data_type):
-        return list(found) == [f.name for f in data_type] and all(means(found[f.name], value[f.name], f.type) for f in data_type)
+        return list(found) == [f.name for f in data_type] and all(
+            means(found[f.name], value[f.name], f.type) for f in data_type
+        )
     if pa.types.is_map(data_type):
         texts = list(found)
         if not pa.types.is_string(data_type.key_type):
-            texts = [text if means(text, key, data_type.key_type) else Number(text) for text, (key, _) in zip(texts, value, strict=True)]
-            texts = [{"true": True, "false": False}.get(text, text) if pa.types.is_boolean(data_type.key_type) else text for text in texts]
+            texts = [
+                text if means(text, key, data_type.key_type) else Number(text)
+                for text, (key, _) in zip(texts, value, strict=True)
+            ]
+            texts = [
+                {"true": True, "false": False}.get(text, text) if pa.types.is_boolean(data_type.key_type) else text
+                for text in texts
+            ]
         pairs = zip(texts, found.values(), value, strict=True)
-        return all(means(text, key, data_type.key_type) and means(item, member, data_type.item_type) for text, item, (key, member) in pairs)
+        return all(
+            means(text, key, data_type.key_type) and means(item, member, data_type.item_type)
+            for text, item, (key, member) in pairs
+        )
     if pa.types.is_list(data_type):
-        return len(found) == len(value) and all(means(*pair, data_type.value_type) for pair in zip(found, value, strict=True))
+        return len(found) == len(value) and all(
+            means(*pair, data_type.value_type) for pair in zip(found, value, strict=True)
+        )
     if pa.types.is_boolean(data_type) or pa.types.is_string(data_type):
         return type(found) is type(value) and found == value
     if pa.types.is_binary(data_type):
         return base64.b64decode(found, validate=True) == value
     if pa.types.is_floating(data_type):
         if value in ("nan", "inf", "-inf"):
-            return found == {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[value] and not isinstance(found, Number)
+            return found == {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[value] and not isinstance(
+                found, Number
+            )
         return isinstance(found, Number) and repr(float(np.dtype(data_type.to_pandas_dtype()).type(found))) == value
     if pa.types.is_temporal(data_type):
         return not isinstance(found, Number) and moment(found, data_type) == value
@@ -112,7 +127,11 @@ STORED = [
 ]
 
 
-@pytest.mark.parametrize(("plain", "stored"), [(pa.array(v, t), pa.array(v, o)) for v, t, others in STORED for o in others], ids=lambda a: str(a.type))
+@pytest.mark.parametrize(
+    ("plain", "stored"),
+    [(pa.array(v, t), pa.array(v, o)) for v, t, others in STORED for o in others],
+    ids=lambda a: str(a.type),
+)
 def test_how_arrow_stores_a_column_does_not_show(plain: pa.Array, stored: pa.Array) -> None:
     assert json_texts(stored).to_pylist() == json_texts(plain).to_pylist()
     assert json_texts(stored.slice(1)).to_pylist() == json_texts(plain).to_pylist()[1:]
@@ -129,14 +148,20 @@ def test_a_slice_of_a_large_dictionary_and_nulls_inside_of_one() -> None:
 LITERALS = [
     (pa.array([True, False, None]), ["true", "false", None]),
     (pa.array([-(2**63), 2**63 - 1]), ["-9223372036854775808", "9223372036854775807"]),
-    (pa.array([0.1, 1e22, float("nan"), float("inf"), float("-inf")]), ["0.1", "1e+22", '"NaN"', '"Infinity"', '"-Infinity"']),
+    (
+        pa.array([0.1, 1e22, float("nan"), float("inf"), float("-inf")]),
+        ["0.1", "1e+22", '"NaN"', '"Infinity"', '"-Infinity"'],
+    ),
     (pa.array([0.1, 16777216.0], pa.float32()), ["0.1", "16777216"]),
     (pa.array([1.5], pa.float16()), ["1.5"]),
     (pa.array([Decimal("1E-12"), Decimal("-2.5")], pa.decimal128(20, 12)), ["1E-12", "-2.500000000000"]),
     (pa.array(['a"b\\c\n\t\x01\x7f\u2028é😀', ""]), ['"a\\"b\\\\c\\n\\t\\u0001\x7f\u2028é😀"', '""']),
     (pa.array([b"hello", b"", None]), ['"aGVsbG8="', '""', None]),
     (pa.array([b"x" * 2000, None]), ['"' + base64.b64encode(b"x" * 2000).decode() + '"', None]),
-    (pa.array([0, 18263, 2932897, -719529], pa.date32()), ['"1970-01-01"', '"2020-01-02"', '"+10000-01-01"', '"-0001-12-31"']),
+    (
+        pa.array([0, 18263, 2932897, -719529], pa.date32()),
+        ['"1970-01-01"', '"2020-01-02"', '"+10000-01-01"', '"-0001-12-31"'],
+    ),
     (pa.array([86_400_000], pa.date64()), ['"1970-01-02"']),
     (pa.array([11045678], pa.time32("ms")), ['"03:04:05.678"']),
     (pa.array([1577934245123456], pa.timestamp("us")), ['"2020-01-02 03:04:05.123456"']),
@@ -157,7 +182,9 @@ LITERALS = [
 ]
 
 
-@pytest.mark.parametrize(("array", "texts"), LITERALS, ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "")
+@pytest.mark.parametrize(
+    ("array", "texts"), LITERALS, ids=lambda value: str(value.type) if isinstance(value, pa.Array) else ""
+)
 def test_values_are_spelled_as_flink_spells_them(array: pa.Array, texts: list[str | None]) -> None:
     """FL-121, FL-124: the scalars of Flink's JSON format."""
     assert json_texts(array).to_pylist() == texts
@@ -165,7 +192,10 @@ def test_values_are_spelled_as_flink_spells_them(array: pa.Array, texts: list[st
 
 def test_what_stands_around_the_objects_may_differ_by_row() -> None:
     ids, names = pa.array([1, 2]), pa.array(["a", None])
-    assert object_texts(["id", "n"], [ids, names], prefix="<", suffix=">").to_pylist() == ['<{"id":1,"n":"a"}>', '<{"id":2,"n":null}>']
+    assert object_texts(["id", "n"], [ids, names], prefix="<", suffix=">").to_pylist() == [
+        '<{"id":1,"n":"a"}>',
+        '<{"id":2,"n":null}>',
+    ]
     by_row = object_texts(["n", "id"], [names, ids], prefix=pa.array(["a", "b"]), suffix=pa.array(["", "!"]))
     assert by_row.to_pylist() == ['a{"n":"a","id":1}', 'b{"n":null,"id":2}!']
     assert object_texts(['q"\n'], [names]).to_pylist() == ['{"q\\"\\n":"a"}', '{"q\\"\\n":null}']

@@ -280,8 +280,12 @@ def test_a_missing_broker_is_unavailable_and_says_what_the_client_saw() -> None:
 
 # ---- faults of processes -------------------------------------------------------------------------------------------------
 
-STEPS = ("start", "fenced", "mid", "before commit", "in commit", "after commit")
 ROWS = 3_000
+STEPS = ("start", "fenced", "mid", "before commit", "after commit")
+FAULTS = [
+    *((step, how, 0.0) for step in STEPS for how in ("SIGKILL", "SIGSTOP")),
+    *(("in commit", how, after_s) for after_s in (0.0, 0.001, 0.002, 0.005, 0.01) for how in ("SIGKILL", "SIGSTOP")),
+]
 
 
 class Attempts:
@@ -354,11 +358,14 @@ def batches_in_log(target: LogTarget, end: int) -> list[tuple[int, str, list[int
     return runs
 
 
-def three_batches_with_a_fault(attempts: Attempts, target: LogTarget, step: str, how: str, **special: Any) -> list[str]:
+def three_batches_with_a_fault(
+    attempts: Attempts, target: LogTarget, step: str, how: str, after_s: float = 0.0, **special: Any
+) -> list[str]:
     """Batches 0, 1, 2, where the first attempt at 1 meets the fault; gives the salts that the driver was told of."""
     topic, bucket = target.topic, target.bucket
     told = [attempts.run(topic, bucket, 0, "first", **special)]
-    victim = attempts.start(topic, bucket, 1, "victim", fault_step=step, fault_signal=how, fault_after_s=bucket / 1000, **special)
+    fault = {"fault_step": step, "fault_signal": how, "fault_after_s": after_s}
+    victim = attempts.start(topic, bucket, 1, "victim", **fault, **special)
     met = attempts.hear(victim)
     told.append(attempts.run(topic, bucket, 1, "replay", **special))
     if how == "SIGSTOP" and "reached" in met:
@@ -374,15 +381,12 @@ def test_each_batch_is_in_the_log_exactly_once_whatever_happens_to_its_first_wri
     attempts: Attempts, kafka: KafkaProperties, new_topic: Callable[..., str]
 ) -> None:
     """FL-57, FL-127: kill -9 and zombies at every step of the protocol, with rows that differ between attempts."""
-    faults = [(step, how) for step in STEPS for how in ("SIGKILL", "SIGSTOP")]
-    topic = new_topic(bucket_count=len(faults))
-    targets = [LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=bucket) for bucket in range(len(faults))]
-    with ThreadPoolExecutor(len(faults)) as threads:
-        told = list(
-            threads.map(lambda pair: three_batches_with_a_fault(attempts, pair[0], *pair[1]), zip(targets, faults, strict=True))
-        )
+    topic = new_topic(bucket_count=len(FAULTS))
+    targets = [LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=bucket) for bucket in range(len(FAULTS))]
+    with ThreadPoolExecutor(4) as threads:
+        told = list(threads.map(lambda target, fault: three_batches_with_a_fault(attempts, target, *fault), targets, FAULTS))
     tails = fence_all(targets)
-    for target, fault, salts in zip(targets, faults, told, strict=True):
+    for target, fault, salts in zip(targets, FAULTS, told, strict=True):
         assert salts[0] == "first", fault
         assert salts[1] == ("victim" if fault[0] == "after commit" else salts[1]), fault
         log = batches_in_log(target, tails[target.bucket].end_offset)

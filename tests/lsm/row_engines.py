@@ -82,7 +82,7 @@ def partially_updated(
     remove_on_delete: bool = False,
     removing: Sequence[str] = (),
 ) -> tuple[str, dict[str, Any]]:
-    """Kind and values of one key with several rows. Source: Paimon 1.4's PartialUpdateMergeFunction, as its rules are told."""
+    """Kind and values of one key with several rows, by the rules of Paimon 1.4."""
     state = _PartialUpdate(names, groups, aggregates or {}, removing)
     grouped = {name for group in groups for name in group.names}
     removed, filled, met_add = False, False, False

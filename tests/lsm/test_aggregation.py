@@ -14,7 +14,7 @@ from lsm.merge_function import Aggregation, FieldAggregate
 from tests.lsm.row_engines import aggregated
 from tests.lsm.stories import COLUMNS, Change, merged
 
-LAWS = settings(max_examples=150, deadline=None, derandomize=True)
+LAWS = settings(max_examples=60, deadline=None, derandomize=True)
 TEXTS = pa.list_(pa.string())
 MAP = pa.map_(pa.string(), pa.int32())
 
@@ -111,10 +111,10 @@ def test_a_number_that_leaves_its_type_is_an_error(kind: pa.DataType) -> None:
 @pytest.mark.parametrize("precision", [3, 18, 19, 38])
 def test_a_decimal_that_leaves_its_precision_is_null(precision: int) -> None:
     kind = pa.decimal128(precision, 2)
-    high = Decimal((0, (9,) * precision, -2))
-    assert fold("sum", high, Decimal("-0.01"), kind=kind) == Decimal((0, (9,) * (precision - 1) + (8,), -2))
+    high, next_to = Decimal((0, (9,) * precision, -2)), Decimal((0, (9,) * (precision - 1) + (8,), -2))
+    assert fold("sum", high, Decimal("-0.01"), kind=kind) == next_to
     assert fold("sum", high, Decimal("0.01"), kind=kind) is None
-    assert fold("sum", high, Decimal("0.01"), Decimal("0.02"), kind=kind, retracts=[2]) == high - Decimal("0.01")
+    assert fold("sum", high, Decimal("0.01"), Decimal("0.02"), kind=kind, retracts=[2]) == next_to
     assert fold("product", high, Decimal("2.00") if precision > 3 else Decimal("2"), kind=kind) is None
 
 
@@ -246,7 +246,7 @@ SPECS: Mapping[str, tuple[pa.DataType, st.SearchStrategy[Any], FieldAggregate]] 
     "bag": (TEXTS, st.lists(st.sampled_from("xyz"), max_size=3), FieldAggregate(function="collect")),
     "set": (
         TEXTS,
-        st.lists(st.sampled_from("xyz"), max_size=3),
+        st.lists(st.sampled_from("xyz"), max_size=3, unique=True),
         FieldAggregate(function="collect", distinct=True, ignore_retract=True),
     ),
     "map": (

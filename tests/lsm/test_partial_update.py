@@ -12,7 +12,7 @@ from lsm.merge_function import FieldAggregate, PartialUpdate, SequenceGroup
 from tests.lsm.row_engines import partially_updated
 from tests.lsm.stories import Change, merged
 
-LAWS = settings(max_examples=250, deadline=None, derandomize=True)
+LAWS = settings(max_examples=50, deadline=None, derandomize=True)
 PLAIN = PartialUpdate(key_names=("k",))
 REMOVING = PartialUpdate(key_names=("k",), remove_record_on_delete=True)
 IGNORING = PartialUpdate(key_names=("k",), ignore_delete=True)

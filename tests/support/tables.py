@@ -85,3 +85,14 @@ def check_metadata(table: Table) -> None:
         assert snapshot.total_record_count == sum(file.row_count for _, file in files)
         for key, file in files:
             assert table.io.size_bytes(table.file_path(key.partition, key.bucket, file)) == file.size_bytes
+
+
+def referenced_files(table: Table) -> set[str]:
+    """Paths of the data files that any snapshot refers to."""
+    views = [LiveFiles(table, table.snapshots.read(snapshot_id)) for snapshot_id in table.snapshots.ids()]
+    return {
+        table.file_path(key.partition, key.bucket, file)
+        for live in views
+        for key in live.buckets()
+        for file in live.files(key)
+    }
