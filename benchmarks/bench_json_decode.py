@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+
 from benchmarks.harness import Measurement, measure
 from benchmarks.json_rows import debezium_events, flat_rows, nested_rows
-
 from logstore.changelog_json import decode_changes, encode_changes
 from logstore.debezium import decode_envelopes
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import orjson
 import pyarrow as pa
+
 from benchmarks.harness import Measurement, measure
 from benchmarks.json_rows import flat_rows, nested_rows
-
 from logstore.changelog_json import encode_changes
 
 BATCH_ROWS = 32_768

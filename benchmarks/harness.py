@@ -3,8 +3,9 @@
     result = measure("json_encode", {"fluvial": ours, "orjson per row": theirs}, rows=100_000)
     print(result.line(peer="orjson per row"))
 
-The variants take turns inside of every round, so that what else the machine does touches all of them alike; compare ratios of one line, not
-rows per second of two. A script prints exactly one line, which is kept beside the change that claims its numbers.
+The variants take turns inside of every round, so that what else the machine does touches all of them alike; compare
+ratios of one line, not rows per second of two. A script prints exactly one line, which is kept beside the change that
+claims its numbers.
 """
 
 import gc
@@ -43,7 +44,7 @@ class Measurement:
         return self.rows / statistics.median(self.cpu_seconds[variant])
 
     def ratio(self, variant: str, peer: str) -> float:
-        """How many times as fast a variant is as its peer: the median over the rounds, each compared with itself."""
+        """How many times as fast as its peer a variant is: the median over the rounds."""
         return _median_ratio(self.seconds[variant], self.seconds[peer])
 
     def cpu_ratio(self, variant: str, peer: str) -> float:
@@ -138,7 +139,7 @@ class ChildRun:
 
 
 def run_in_child(function: Callable[..., Any], *arguments: Any) -> ChildRun:
-    """Call a function of a module in a fresh process, to see its own memory and nothing that an earlier variant has left.
+    """Call a function in a fresh process, to see its own memory and nothing that an earlier variant has left.
 
     Args:
         function: importable by name; its result must be picklable.

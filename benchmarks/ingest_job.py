@@ -23,7 +23,12 @@ def main() -> None:
     spark = session(
         "ingest",
         master="local[2]",
-        conf={"spark.driver.memory": "4g", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"},
+        conf={
+            "spark.driver.memory": "4g",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.log.level": "ERROR",
+        },
     )
     rows = spark.read.parquet(args.input)
     options = {"bucket": str(args.buckets), "log.system": "none"}

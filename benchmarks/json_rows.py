@@ -1,4 +1,4 @@
-"""The rows of the JSON benchmarks: a seeded table with what makes JSON hard (escapes, nulls, numbers beyond 2**53, exact decimals)."""
+"""The rows of the JSON benchmarks: seeded, with what makes JSON hard (escapes, nulls, large integers, decimals)."""
 
 import base64
 import json
@@ -47,9 +47,21 @@ def nested_rows(row_count: int) -> pa.RecordBatch:
 def debezium_events(rows: pa.RecordBatch, *, with_schema: bool) -> list[bytes]:
     """One event per row as the MySQL connector writes them: half creates, four tenths updates, one tenth deletes."""
     source = {
-        **{"version": "2.7.0.Final", "connector": "mysql", "name": "shop", "ts_ms": 1589362330904, "snapshot": "false"},
-        **{"db": "inventory", "sequence": None, "table": "orders", "server_id": 223344, "gtid": None},
-        **{"file": "mysql-bin.000003", "pos": 364, "row": 0, "thread": 7, "query": None},
+        "version": "2.7.0.Final",
+        "connector": "mysql",
+        "name": "shop",
+        "ts_ms": 1589362330904,
+        "snapshot": "false",
+        "db": "inventory",
+        "sequence": None,
+        "table": "orders",
+        "server_id": 223344,
+        "gtid": None,
+        "file": "mysql-bin.000003",
+        "pos": 364,
+        "row": 0,
+        "thread": 7,
+        "query": None,
     }
     events = []
     for index, row in enumerate(_encoded(rows, with_schema=with_schema)):

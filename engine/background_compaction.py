@@ -164,4 +164,3 @@ def _is_compactable(table: TableStore) -> bool:
         logger.warning("the table will not be compacted by this writer: table=%s reason=%s", table.name, error)
         return False
     return True
-

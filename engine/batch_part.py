@@ -74,7 +74,9 @@ class BucketResult:
         return cls(
             bucket=body["bucket"],
             messages=tuple(CommitMessage.from_json(message) for message in body["messages"]),
-            log_slice=None if piece is None else LogSlice(start_offset=piece[0], end_offset=piece[1], row_count=piece[2]),
+            log_slice=None
+            if piece is None
+            else LogSlice(start_offset=piece[0], end_offset=piece[1], row_count=piece[2]),
             facts=body["facts"],
         )
 
@@ -170,7 +172,9 @@ class _Part:
         if bucket in self._results or bucket in self._spec.adopted_buckets:
             return None
         assert self._spec.log is not None
-        log = BucketLog(self._spec.log, self._spec.store, bucket, query=self._spec.commit_user, batch=self._spec.batch_id)
+        log = BucketLog(
+            self._spec.log, self._spec.store, bucket, query=self._spec.commit_user, batch=self._spec.batch_id
+        )
         done = log.open(known_end=self._spec.log_offsets.get(bucket, 0))
         self._tell(Step.BUCKET_FENCED, bucket, {})
         if done is not None:

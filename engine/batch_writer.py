@@ -76,7 +76,9 @@ class BatchWriter:
         """
         done = self._commit.find_committed(batch_id)
         if done is not None:
-            logger.info("batch is committed already: table=%s batch=%d snapshot=%d", self._store.name, batch_id, done.id)
+            logger.info(
+                "batch is committed already: table=%s batch=%d snapshot=%d", self._store.name, batch_id, done.id
+            )
             return CommitResult(snapshot=done, already_committed=True)
         self._tell(Step.BATCH_STARTED, batch_id)
         self.live.advance()
@@ -183,4 +185,3 @@ class BatchWriter:
 
     def _tell(self, step: Step, batch_id: int) -> None:
         self._observe(StepEvent(step=step, batch_id=batch_id))
-

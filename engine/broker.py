@@ -70,6 +70,8 @@ log.cleaner.dedupe.buffer.size=8388608
 """
 _LOG4J_PROPERTIES: Final = """\
 status=ERROR
+# the last words of a broker are worth keeping
+shutdownHook=disable
 appender.file.type=RollingFile
 appender.file.name=file
 appender.file.fileName={log_file}

@@ -31,6 +31,7 @@ from engine.cli_output import (
     print_state,
     time_text,
     waiting,
+    without_secrets,
 )
 from engine.inspection import inspect_table
 from engine.job import run_job
@@ -197,9 +198,16 @@ def validate(config: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Check a job file without running it."""
     job: JobConfig = load_job(config, overrides=overrides, environment=os.environ)
     if as_json:
-        print_json(job.model_dump(by_alias=True))
+        print_json(_without_secrets(job.model_dump(by_alias=True)))
     else:
         console().print(f"{config}: {len(job.tables)} tables, {len(job.pipelines)} pipelines: no problem found")
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        plain = {key: each for key, each in value.items() if isinstance(each, str)}
+        return {key: _without_secrets(each) for key, each in value.items()} | without_secrets(plain)
+    return [_without_secrets(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @cli.group()
@@ -293,7 +301,7 @@ def describe(place: _Place, table: str, as_json: bool) -> None:
     ]
     title = f"{found.name}{': ' + schema.comment if schema.comment else ''}"
     console().print(grid(title, ("column", "type", "key", "partition", "comment"), rows))
-    console().print(grid("options", ("option", "value"), sorted(schema.options.items())))
+    console().print(grid("options", ("option", "value"), without_secrets(schema.options).items()))
 
 
 @cli.command()

@@ -5,6 +5,7 @@ Results go to standard output, everything else to standard error, so that a pipe
 
 import datetime as dt
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from logstore.json_text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
 _LINE_EVERY_S: Final = 5.0
+_SECRET: Final = re.compile(r"password|secret|jaas|token$|credential|(^|\.)key(\.pem|\.password|$)")
+_STARS: Final = "******"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -39,6 +42,11 @@ def notes() -> Console:
 def print_json(value: object) -> None:
     """One JSON document, indented."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def without_secrets(options: Mapping[str, str]) -> dict[str, str]:
+    """The same options, sorted, with stars for what must not be seen on a screen or in a log."""
+    return {key: _STARS if _SECRET.search(key.lower()) else value for key, value in sorted(options.items())}
 
 
 def size_text(size_bytes: int) -> str:
@@ -92,7 +100,7 @@ def print_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, form: st
     else:
         shown = pa.Table.from_batches([rows.cast(schema) for rows in batches], schema)
         cells = [_shown(column) for column in shown.columns]
-        numbers = [field.name for field in schema if pa.types.is_primitive(field.type)]
+        numbers = [field.name for field in schema if _is_number(field.type)]
         console().print(grid("", schema.names, zip(*cells, strict=True), numbers=numbers))
 
 
@@ -113,6 +121,10 @@ def _print_csv(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
             ]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=flat))
     sys.stdout.flush()
+
+
+def _is_number(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_decimal(arrow))
 
 
 def _is_odd(arrow: pa.DataType) -> bool:

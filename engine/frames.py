@@ -79,11 +79,17 @@ def _unchanged(then: TableSchema, now: TableSchema, name: str) -> bool:
     """A column is the same in both schemas, and of a type whose Parquet form Spark reads as we do."""
     field = now.field(name)
     old = next((each for each in then.fields if each.id == field.id), None)
-    return old is not None and old.name == name and old.type == field.type and field.type.root not in ("TIME", "MULTISET")
+    return (
+        old is not None and old.name == name and old.type == field.type and field.type.root not in ("TIME", "MULTISET")
+    )
 
 
 def _merged(
-    spark: SparkSession, store: TableStore, splits: Sequence[DataSplit], names: Sequence[str], predicate: Predicate | None
+    spark: SparkSession,
+    store: TableStore,
+    splits: Sequence[DataSplit],
+    names: Sequence[str],
+    predicate: Predicate | None,
 ) -> DataFrame:
     count = max(1, len(splits))
     slots = spark.range(0, len(splits), 1, count).select(F.col("id").alias(_SLOT))
@@ -105,8 +111,5 @@ class _SplitTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for slot in batch.column(0).to_pylist():
-                for rows in read_split(
-                    self._store, self._splits[slot], columns=self._names, filter=self._predicate
-                ):
+                for rows in read_split(self._store, self._splits[slot], columns=self._names, filter=self._predicate):
                     yield to_spark_batch(rows)
-

@@ -53,9 +53,7 @@ def bucket_column(keys: Sequence[DataField], bucket_count: int, *, function: str
         typed = [column.cast(arrow_type(data_type)) for column, data_type in zip(columns, types, strict=True)]
         return pa.array(bucket_ids(typed, types, bucket_count, function=function), pa.int32())
 
-    return F.coalesce(
-        F.arrow_udf(buckets, IntegerType())(*[F.col(_quoted(field.name)) for field in keys]), F.lit(0)
-    )
+    return F.coalesce(F.arrow_udf(buckets, IntegerType())(*[F.col(_quoted(field.name)) for field in keys]), F.lit(0))
 
 
 def _quoted(name: str) -> str:

@@ -17,7 +17,6 @@ from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
 
-
 _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "BOOLEAN": T.BooleanType(),
     "TINYINT": T.ByteType(),

@@ -1,7 +1,7 @@
 """The steps of one micro-batch, told to whoever watches: progress, metrics, and tests that stop the world at a step.
 
-    driver   BATCH_STARTED → LOG_RECOVERED → (tasks) → TASKS_DONE → TABLE_COMMITTED
-    task     PART_STARTED → per bucket BUCKET_FENCED → ROWS_WRITTEN … → FILES_FLUSHED → per bucket LOG_COMMITTED → PART_DONE
+driver   BATCH_STARTED → LOG_RECOVERED → (tasks) → TASKS_DONE → TABLE_COMMITTED
+task     PART_STARTED → per bucket BUCKET_FENCED → ROWS_WRITTEN … → FILES_FLUSHED → per bucket LOG_COMMITTED → PART_DONE
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,9 @@ class Step(Enum):
     """Where a micro-batch is; the value is what logs show."""
 
     BATCH_STARTED = "batch-started"  # driver: not committed before, nothing written yet
-    LOG_RECOVERED = "log-recovered"  # driver: first batch of a run with a log: every bucket is fenced and its marker read
+    LOG_RECOVERED = (
+        "log-recovered"  # driver: first batch of a run with a log: every bucket is fenced and its marker read
+    )
     PART_STARTED = "part-started"  # task: before its first row
     BUCKET_FENCED = "bucket-fenced"  # task: older writers of the bucket cannot write any more
     ROWS_WRITTEN = "rows-written"  # task: some rows are in the memtable and in the open Kafka transaction

@@ -93,7 +93,11 @@ class Table:
         return table_frame(spark, read.table, read.plan(filter=filter), columns=columns, filter_text=filter)
 
     def write(
-        self, rows: pa.Table | pa.RecordBatch, *, kinds: pa.Array | None = None, options: Mapping[str, str] | None = None
+        self,
+        rows: pa.Table | pa.RecordBatch,
+        *,
+        kinds: pa.Array | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> CommitResult:
         """Write rows from this process and make them visible, in files and log.
 

@@ -1,7 +1,7 @@
 """Avro container files block by block: what data files need that are larger than memory should have to hold.
 
 A block is byte for byte an Avro array of its rows without the count in front and the zero behind, so one call of
-fastavro codes a whole block. Compression is done here: which library fastavro takes for zstandard depends on its version.
+fastavro codes a whole block. Compression is done here: which zstandard library fastavro takes depends on its version.
 Source: Avro 1.11 specification, "Object Container Files".
 """
 

@@ -4,7 +4,7 @@ Key-value files hold the primary key once more in front, then the two system col
 Source: Paimon KeyValue.schema, SpecialFields, ParquetSchemaConverter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -83,3 +83,18 @@ def _with_id(name: str, arrow: pa.DataType, nullable: bool, field_id: int) -> pa
     # Parquet ids are int32; a nested id of a very late column would not fit and is optional anyway.
     metadata = {FIELD_ID_KEY: str(field_id).encode()} if -(2**31) <= field_id < 2**31 else None
     return pa.field(name, arrow, nullable=nullable, metadata=metadata)
+
+
+def leaf_columns(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """The atomic columns inside a column, itself when it is one: Parquet path and values."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for index, inner in enumerate(kind):
+            yield from leaf_columns(f"{path}.{inner.name}", array.field(index))
+    elif pa.types.is_map(kind):
+        yield from leaf_columns(f"{path}.key_value.key", array.keys)
+        yield from leaf_columns(f"{path}.key_value.value", array.items)
+    elif pa.types.is_list(kind):
+        yield from leaf_columns(f"{path}.list.element", array.values)
+    else:
+        yield path, array

@@ -1,6 +1,7 @@
 """ORC data files, through Arrow's ORC library.
 
-It reads timestamps as nanoseconds in 64 bits, from 1677 to 2262, and complains outside; so none outside is written.
+It reads timestamps as nanoseconds in 64 bits, from 1677 to 2262, and complains outside. It writes fractions of seconds
+before 1970 as negative nanoseconds, which Java refuses to read. Therefore neither kind of timestamp is written.
 Source: Paimon OrcTypeUtil; TIME is an INT of milliseconds there.
 """
 
@@ -13,11 +14,13 @@ import pyarrow.compute as pc
 from pyarrow import orc
 
 from filestore.datatypes import NESTED_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
+from filestore.file_layout import leaf_columns
 from filestore.statistics import ColumnRange, RangeCollector
 from lsm.errors import InvalidInputError
 
 STRIPE_BYTES: Final = 16 * 1024 * 1024  # a stripe is what writer and reader hold in memory
 
+_TICKS_PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _CODECS: Final = {
     "zstd": "zstd",
     "zlib": "zlib",
@@ -75,11 +78,14 @@ class OrcFileWriter:
 def _writable(column: pa.ChunkedArray, field: DataField) -> pa.ChunkedArray:
     if field.type.root == "TIME":
         return column.cast(pa.int32())
+    if any(kind.root in TIMESTAMP_ROOTS for kind in walk(field.type)):
+        for chunk in column.chunks:
+            for path, values in leaf_columns(field.name, chunk):
+                if pa.types.is_timestamp(values.type):
+                    _check_timestamps(path, values)
     if field.type.root in NESTED_ROOTS:
         # The library forgets the offset of a sliced struct's null bitmap.
-        column = pa.chunked_array([_unsliced(chunk) for chunk in column.chunks], column.type)
-    elif field.type.root in TIMESTAMP_ROOTS and column.type.unit != "ns":
-        _check_nanos(column, field)
+        return pa.chunked_array([_unsliced(chunk) for chunk in column.chunks], column.type)
     return column
 
 
@@ -87,14 +93,24 @@ def _unsliced(chunk: pa.Array) -> pa.Array:
     return chunk.take(np.arange(len(chunk))) if chunk.offset else chunk
 
 
-def _check_nanos(column: pa.ChunkedArray, field: DataField) -> None:
-    try:
-        pc.cast(pa.array(pc.min_max(column).values(), column.type), pa.timestamp("ns", tz=column.type.tz))
-    except pa.ArrowInvalid as error:
+def _check_timestamps(path: str, values: pa.Array) -> None:
+    bounds = pc.min_max(values)
+    low, high = bounds["min"].value, bounds["max"].value
+    per_second = _TICKS_PER_SECOND[values.type.unit]
+    nanos_per_tick = _TICKS_PER_SECOND["ns"] // per_second
+    if low is None or high is None:
+        return
+    if low * nanos_per_tick < -(2**63) or high * nanos_per_tick >= 2**63:
         raise InvalidInputError(
-            f"orc files hold timestamps from 1677-09-21 to 2262-04-11: column={field.name} error={error} "
-            "fix='file.format=parquet'"
-        ) from error
+            f"orc files hold timestamps from 1677-09-21 to 2262-04-11: column={path} fix='file.format=parquet'"
+        )
+    if low >= 0:
+        return
+    ticks = values.drop_null().view(pa.int64()).to_numpy()
+    if bool(np.any((ticks < 0) & (ticks % per_second != 0))):
+        raise InvalidInputError(
+            f"orc files hold timestamps before 1970 in whole seconds only: column={path} fix='file.format=parquet'"
+        )
 
 
 def read_orc(source: pa.NativeFile, fields: Sequence[DataField], *, batch_rows: int) -> Iterator[pa.RecordBatch]:

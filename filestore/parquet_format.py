@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from filestore.datatypes import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
-from filestore.file_layout import file_schema
+from filestore.file_layout import file_schema, leaf_columns
 from filestore.statistics import (
     FLOAT_ROOTS,
     ColumnRange,
@@ -137,7 +137,7 @@ class ParquetFileWriter:
         for field in self._fields:
             if field.name in self._shared or field.name == SEQUENCE_NUMBER or field.type.root == "BOOLEAN":
                 continue
-            for path, values in _leaves(field.name, sample.column(field.name).combine_chunks()):
+            for path, values in leaf_columns(field.name, sample.column(field.name).combine_chunks()):
                 if len(values) == 0 or pc.count_distinct(values, mode="all").as_py() * DICTIONARY_SHARE <= len(values):
                     chosen.append(path)
         return chosen + [name for name, original in self._shared.items() if original in chosen]
@@ -267,21 +267,6 @@ def _internal(raw: Any, field: DataField) -> Any:
     if root in BYTES_ROOTS:
         return raw
     return raw
-
-
-def _leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Leaf columns below a column: Parquet path and values."""
-    kind = array.type
-    if pa.types.is_struct(kind):
-        for index, inner in enumerate(kind):
-            yield from _leaves(f"{path}.{inner.name}", array.field(index))
-    elif pa.types.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", array.keys)
-        yield from _leaves(f"{path}.key_value.value", array.items)
-    elif pa.types.is_list(kind):
-        yield from _leaves(f"{path}.list.element", array.values)
-    else:
-        yield path, array
 
 
 def _check_writable(field: DataField) -> None:

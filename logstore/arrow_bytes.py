@@ -1,5 +1,6 @@
 """Between Arrow columns and NumPy arrays: the bytes under strings and decimals, and masks."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,20 @@ def flags(mask: pa.BooleanArray) -> BoolArray:
     return np.asarray(mask.fill_null(False) if mask.null_count else mask, bool)
 
 
+def as_binary(values: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
+    """Strings and binaries, however they are stored, as one binary array; no copy of what is one already."""
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    return values.cast(pa.binary())
+
+
+def gathered(batches: Sequence[pa.RecordBatch], order: IndexArray) -> pa.RecordBatch:
+    """Rows of several batches of one schema, by their place in all of them."""
+    indices = pa.array(order)
+    columns = [pa.concat_arrays(columns).take(indices) for columns in zip(*(b.columns for b in batches), strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
+
+
 def rows_where(array: pa.Array, is_asked: BoolArray) -> pa.Array:
     """The rows asked for, without a copy when that is all of them."""
     return array if is_asked.all() else array.filter(pa.array(is_asked))
@@ -30,7 +45,7 @@ def value_bytes(array: pa.Array) -> tuple[IndexArray, ByteArray]:
     """What a string or binary column stores.
 
     Returns:
-        (n + 1,) offsets from 0, and exactly the bytes they cover, which are not to be written to; a null covers no bytes.
+        (n + 1,) offsets from 0, and exactly the bytes they cover, not to be written to; a null covers no bytes.
     """
     if array.null_count:
         array = pc.fill_null(array, pa.scalar(b"" if pa.types.is_binary(array.type) else "", array.type))

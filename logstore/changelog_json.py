@@ -1,8 +1,9 @@
 """The records of a table's own log: row changes as JSON that Flink and others read without us.
 
-``debezium-json``: an add is ``{"before":null,"after":{row},"op":"c"}``, a retract ``{"before":{row},"after":null,"op":"d"}``;
-``u`` is never written. ``json``: exactly Flink's upsert-kafka; an add is the row, a delete has no value and is known by
-its key. With a key, the record's key is the JSON object of the key columns; without one, records have no key.
+``debezium-json``: an add is ``{"before":null,"after":{row},"op":"c"}``, a retract is
+``{"before":{row},"after":null,"op":"d"}``; ``u`` is never written. ``json``: exactly Flink's upsert-kafka; an add is
+the row, a delete has no value and is known by its key. With a key, the record's key is the JSON object of the key
+columns; without one, records have no key.
 
 Source: Flink ``DebeziumJsonSerializationSchema``, upsert-kafka connector; FLIP-188 "LogStore".
 """
@@ -15,7 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logstore.arrow_bytes import BoolArray, IndexArray, flags, rows_where, texts_between, value_bytes
+from logstore.arrow_bytes import (
+    BoolArray,
+    IndexArray,
+    as_binary,
+    flags,
+    gathered,
+    rows_where,
+    texts_between,
+    value_bytes,
+)
 from logstore.envelopes import KindArray, pick_sides, read_envelopes
 from logstore.json_decoding import DecodedObjects, decode_objects
 from logstore.json_reading import BadRecord, row_reading
@@ -83,7 +93,7 @@ def decode_changes(
     key_names: Sequence[str],
     log_format: LogFormat,
 ) -> tuple[pa.RecordBatch, pa.Array]:
-    """Row changes of records; the log does not tell ``+U`` from ``+I``, nor ``-U`` from ``-D``: they are adds and deletes.
+    """Row changes of records; the log does not tell ``+U`` from ``+I``, nor ``-U`` from ``-D``: adds and deletes.
 
     Args:
         keys: (n,) binary; needed for records without a value, and only for them.
@@ -98,6 +108,7 @@ def decode_changes(
     Raises:
         CorruptDataError: a record is not of this format; the message has its index in the batch.
     """
+    values = as_binary(values)
     has_value = flags(values.is_valid())
     record_indices = np.flatnonzero(has_value)
     texts = values if has_value.all() else values.drop_null()
@@ -118,10 +129,7 @@ def decode_changes(
     place[~has_value] = len(rows) + np.arange(len(deletes))
     all_kinds = np.full(len(values), RowKind.DELETE, np.int8)
     all_kinds[has_value] = kinds
-    merged = pa.Table.from_batches([rows, deletes]).take(pa.array(place)).combine_chunks()
-    return pa.RecordBatch.from_arrays([column.chunk(0) for column in merged.columns], schema=schema), pa.array(
-        all_kinds
-    )
+    return gathered([rows, deletes], place), pa.array(all_kinds)
 
 
 def _checked_mode(key_names: Sequence[str], log_format: LogFormat, changelog_mode: ChangelogMode) -> ChangelogMode:
@@ -193,7 +201,7 @@ def _rows_of_keys(
         raise CorruptDataError(
             f"a log record has neither value nor key: index={record_indices[0]} records={len(is_asked)}"
         )
-    texts = rows_where(keys, is_asked)
+    texts = rows_where(as_binary(keys), is_asked)
     if texts.null_count:
         index = record_indices[np.flatnonzero(flags(texts.is_null()))[0]]
         raise CorruptDataError(f"a log record has neither value nor key: index={index} records={len(is_asked)}")

@@ -141,6 +141,11 @@ class ErrorNotes:
             self.last = error
 
     @property
+    def is_missing_topic(self) -> bool:
+        """True when a topic or partition is not there, also after the time that a new one takes to be known."""
+        return self.last is not None and self.last.code() in _NO_TOPIC
+
+    @property
     def text(self) -> str:
         """For the end of a message: `` client_said=...``, or nothing."""
         return f" client_said={self.last.name()}: {self.last.str()}" if self.last else ""

@@ -1,7 +1,7 @@
 """Change events of Debezium connectors, as row changes of a table.
 
-Create ``c`` and snapshot read ``r`` become ``+I``, update ``u`` becomes ``+U`` (or ``-U`` and ``+U``), delete ``d`` becomes
-``-D``. The tombstone that follows a delete says nothing new. A truncate is refused: it is not a change of rows.
+Create ``c`` and snapshot read ``r`` become ``+I``, update ``u`` becomes ``+U`` (or ``-U`` and ``+U``), delete ``d``
+becomes ``-D``. The tombstone that follows a delete says nothing new. A truncate is refused: it is not a change of rows.
 
 Source: Debezium documentation "Data change events", "Tombstone events", "Temporal types", "Decimal types".
 """
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logstore.arrow_bytes import BoolArray, IndexArray, flags, rows_where
+from logstore.arrow_bytes import BoolArray, IndexArray, as_binary, flags, gathered, rows_where
 from logstore.envelopes import Envelopes, KindArray, pick_sides, read_envelopes
 from logstore.json_decoding import decode_objects
 from logstore.json_reading import UNITS_PER_DAY, BadRecord, Reading, reading_of, row_reading
@@ -49,27 +49,28 @@ def decode_envelopes(
 ) -> DecodedChanges:
     """Row changes of change events, with and without Connect's schema part (they may be mixed).
 
-    Dates, times and timestamps may be ISO texts or numbers. A number counts what the schema part says; without one, what
-    ``epoch_units`` says, or else days for DATE, milliseconds for TIME and the column's own unit for TIMESTAMP. Zoned texts
-    become UTC. Members that no column has are ignored; columns that an event does not have are null.
+    Dates, times and timestamps may be ISO texts or numbers. A number counts what the schema part says; without one,
+    what ``epoch_units`` says, or else days for DATE, milliseconds for TIME and the column's own unit for TIMESTAMP.
+    Zoned texts become UTC. Members that no column has are ignored; columns that an event does not have are null.
 
     Args:
         values: (n,) binary; null is a tombstone.
         schema: the columns to read.
-        keys: (n,) binary or null, the records' keys: objects, with or without a schema part. With them, a delete that has
-            lost its row and a tombstone without a delete before it become ``-D`` rows that have the key columns only;
-            without them, the former is a bad record and the latter nothing.
+        keys: (n,) binary or null, the records' keys: objects, with or without a schema part. With them, a delete that
+            has lost its row and a tombstone without a delete before it become ``-D`` rows that have the key columns
+            only; without them, the former is a bad record and the latter nothing.
         key_names: the columns that the keys hold.
         on_error: ``fail`` raises for the first bad record; ``collect`` returns them all, beside the rows of the others.
         with_update_before: updates give ``-U`` and ``+U``.
         epoch_units: by column, what numbers count: D s ms us ns.
-        base64_decimals: without a schema part, decimals are base64 of their unscaled bytes and have their column's scale
-            (``decimal.handling.mode=precise``). Never guessed: such a text may look like a number.
+        base64_decimals: without a schema part, decimals are base64 of their unscaled bytes and have their column's
+            scale (``decimal.handling.mode=precise``). Never guessed: such a text may look like a number.
 
     Raises:
         InvalidInputError: a bad record, with its index and the reason; or the arguments contradict each other.
     """
     _check_arguments(schema, key_names, epoch_units or {})
+    values, keys = as_binary(values), None if keys is None else as_binary(keys)
     table = _Target(
         schema=schema,
         key_names=tuple(key_names) if keys is not None else (),
@@ -90,7 +91,7 @@ def decode_envelopes(
     if bad and on_error == "fail":
         where = f"index={bad[0].index} records={len(values)} bad={len(bad)}"
         raise InvalidInputError(f"a change record cannot be read: {where} reason={bad[0].reason}")
-    return _merged(parts, schema, tuple(bad))
+    return _merged(parts, tuple(bad))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,14 +259,13 @@ def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Par
     return _Part(rows=pa.RecordBatch.from_arrays(filled, schema=table.schema), kinds=kinds, indices=row_indices), bad
 
 
-def _merged(parts: Sequence[_Part], schema: pa.Schema, bad: tuple[BadRecord, ...]) -> DecodedChanges:
+def _merged(parts: Sequence[_Part], bad: tuple[BadRecord, ...]) -> DecodedChanges:
     """All parts in record order; of one record, in the order of the parts."""
     parts = [part for part in parts if len(part.indices)] or parts[:1]
     rows, kinds, indices = parts[0].rows, parts[0].kinds, parts[0].indices
     if len(parts) > 1:
         indices = np.concatenate([part.indices for part in parts])
         order = np.argsort(indices, kind="stable")
-        table = pa.Table.from_batches([part.rows for part in parts]).take(pa.array(order)).combine_chunks()
-        rows = pa.RecordBatch.from_arrays([column.chunk(0) for column in table.columns], schema=schema)
+        rows = gathered([part.rows for part in parts], order)
         kinds, indices = np.concatenate([part.kinds for part in parts])[order], indices[order]
     return DecodedChanges(rows=rows, kinds=pa.array(kinds, pa.int8()), record_indices=indices, bad=bad)

@@ -1,9 +1,9 @@
 """JSON records to columns: the whole batch in one call of Arrow's reader, and record by record only where that fails.
 
-The reader gets an explicit schema, so that numbers are exact from text to column. What it cannot read itself it reads as
-something near (dates as strings), which is converted by kernels. A batch that it refuses is halved until the odd records
-stand alone with a few neighbours, and those are read by ``json_reading`` with a reason for each refusal. Both ways accept
-the same and give the same.
+The reader gets an explicit schema, so that numbers are exact from text to column. What it cannot read itself it reads
+as something near (dates as strings), which is converted by kernels. A batch that it refuses is halved until the odd
+records stand alone with a few neighbours, and those are read by ``json_reading`` with a reason for each refusal. Both
+ways accept the same and give the same.
 
 Source: measured behaviour of ``pyarrow.json`` 26 (reports/kafka.md section 3); RFC 8259.
 """
@@ -180,7 +180,7 @@ def _lines(texts: pa.Array) -> pa.Buffer:
 
 
 def _columns_with_numbers(lines: pa.Buffer, reading: Reading) -> frozenset[str]:
-    """Which lenient columns hold numbers, by their first value that is not null; a wrong guess is refused, not misread."""
+    """Which lenient columns hold numbers, by their first value; a wrong guess is refused later, not misread."""
     names = {name for name, leaf in _leaves("", reading) if leaf.lenient and _may_be_number(leaf.type)}
     first_bytes = {name: re.search(b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9"tf])', lines) for name in names}
     return frozenset(name for name, match in first_bytes.items() if match is not None and match[1] in b"-0123456789")
@@ -196,11 +196,11 @@ def _holds_tiny_decimals(lines: pa.Buffer, reading: Reading) -> bool:
     digits = data[dashes[:, None] + np.arange(1, 4)]
     is_digit = (digits >= ord("0")) & (digits <= ord("9"))
     is_large = is_digit[:, 0] & is_digit[:, 1] & ((digits[:, 0] >= ord("4")) | is_digit[:, 2])
-    return any(_LARGE_EXPONENT.match(lines, position) for position in dashes[is_large].tolist())
+    return any(_LARGE_EXPONENT.match(memoryview(lines), position) for position in dashes[is_large].tolist())
 
 
 def _may_be_number(data_type: pa.DataType) -> bool:
-    return pa.types.is_boolean(data_type) or pa.types.is_temporal(data_type)
+    return bool(pa.types.is_boolean(data_type) or pa.types.is_temporal(data_type))
 
 
 def _leaves(name: str, reading: Reading) -> list[tuple[str, Reading]]:
@@ -319,6 +319,10 @@ def _map_of(scan: JsonScan, path: tuple[str, ...], reading: Reading) -> pa.Array
         keys, items = _keys(entries.field("k"), key_reading), entries.field("v")
     else:
         keys, items = pa.array([], key_reading.type), pa.array([], item_reading.type)
+    records = np.repeat(np.arange(len(found.is_null)), np.diff(found.offsets))
+    entries_of_keys = records * (len(keys) + 1) + np.asarray(keys.dictionary_encode().indices)
+    if np.unique(entries_of_keys).size != len(keys):
+        raise UnscannableError("a key occurs twice in one map: the last one counts")
     mask = pa.array(found.is_null) if found.is_null.any() else None
     return pa.MapArray.from_arrays(pa.array(found.offsets), keys, items, type=reading.type, mask=mask)
 

@@ -46,7 +46,7 @@ def read_range(
             records.
         log_range: bucket and offsets.
         batch_rows: most rows of a batch.
-        batch_bytes: a batch ends after the row that reaches it.
+        batch_bytes: a batch ends after the row whose value reaches it.
         timeout_s: for progress, not for the whole.
 
     Raises:
@@ -95,6 +95,8 @@ class _Reading:
                 taken = self._taken(messages)
                 if taken:
                     yield taken
+            if self._notes.is_missing_topic:
+                raise KafkaException(self._notes.last)  # said beside the messages, not among them
             if self._next_offset > before:
                 progress = time.monotonic()
             elif time.monotonic() - progress > self._timeout_s:

@@ -200,9 +200,12 @@ class LogTopics:
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
         )
         doing = f"offsets of a topic cannot be listed: topic={name} buckets={sorted(spot.partition for spot in asked)}"
-        return LogOffsets(
-            {partition.partition: self._answer(future, doing).offset for partition, future in futures.items()}
-        )
+        try:
+            return LogOffsets({spot.partition: self._wait(future, doing).offset for spot, future in futures.items()})
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._NOENT:  # no leader: for now, or because there is no topic
+                self.describe_topic(name)
+            raise fluvial_error(error, doing, self._notes) from error
 
     def _refuse_foreign(self, topic: LogTopic, bucket_count: int) -> None:
         if topic.bucket_count != bucket_count:
@@ -240,6 +243,9 @@ class LogTopics:
             return future.result(self._timeout_s + 5)  # the client times out first and says more
         except TimeoutError as error:
             raise UnavailableError(f"{doing} timeout_s={self._timeout_s:g}{self._notes.text}") from error
+        except KafkaException:
+            self._admin.poll(0)  # lets it say what it saw
+            raise
 
     def _pause(self, deadline: float, problem: str) -> None:
         if time.monotonic() > deadline:

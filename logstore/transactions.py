@@ -145,7 +145,7 @@ class Transaction:
 
 
 def transaction_error(producer: Producer) -> KafkaError | None:
-    """What has spoiled the open transaction, None while it is sound. Calls that fail after it only say that they failed."""
+    """What has spoiled the open transaction; None while it is sound. Later calls only say that they failed."""
     try:
         # to begin what is begun does nothing, and is refused with the transaction's error where there is one
         producer.begin_transaction()

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lsm.collection_aggregates import collect, listagg, merge_map
 from lsm.errors import InvalidInputError
 from lsm.number_aggregates import product, total, truth_of_all, truth_of_any
-from lsm.operands import Operands
+from lsm.operands import OperandKeys, Operands
 from lsm.words import IndexArray, NumberPart, number_parts_of, stable_order
 
 
@@ -75,26 +75,32 @@ class _Function:
 
 def _last(operands: Operands, _: FieldAggregate) -> pa.Array:
     """The newest operand; null when it is a retract."""
-    return operands.values.take(pa.array(operands.lasts, mask=operands.retracts[operands.lasts]))
+    return operands.values.take(pa.array(operands.keys.lasts, mask=operands.retracts[operands.keys.lasts]))
 
 
 def _first(operands: Operands, _: FieldAggregate) -> pa.Array:
-    return operands.values.take(pa.array(operands.firsts))
+    return operands.values.take(pa.array(operands.keys.firsts))
 
 
 def _greatest(operands: Operands, _: FieldAggregate) -> pa.Array:
-    return operands.values.take(pa.array(_last_by_value(operands, descending=False)))
+    return operands.values.take(pa.array(_greatest_at(operands, descending=False)))
 
 
 def _smallest(operands: Operands, _: FieldAggregate) -> pa.Array:
-    return operands.values.take(pa.array(_last_by_value(operands, descending=True)))
+    return operands.values.take(pa.array(_greatest_at(operands, descending=True)))
 
 
-def _last_by_value(operands: Operands, *, descending: bool) -> IndexArray:
-    keys = NumberPart(operands.keys.view(np.uint64))
-    parts = [keys, *number_parts_of(operands.values, descending=descending)]
-    order, _ = stable_order(parts, len(operands.values), presorted=False)
-    return order[operands.lasts]
+def _greatest_at(operands: Operands, *, descending: bool) -> IndexArray:
+    """(k,) where the greatest operand of each key is; `descending` turns the order round."""
+    keys = operands.keys
+    parts = number_parts_of(operands.values, descending=descending)
+    if len(parts) > 1:
+        order, _ = stable_order([NumberPart(keys.numbers.view(np.uint64)), *parts], len(keys.numbers), presorted=False)
+        return order[keys.lasts]
+    words = parts[0].values
+    greatest = np.maximum.reduceat(words, keys.firsts)
+    at = np.flatnonzero(words == greatest[keys.numbers])
+    return at[OperandKeys(keys.numbers[at], keys.key_count).firsts]
 
 
 AGGREGATE_FUNCTIONS: Final = {

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lsm.aggregates import FieldAggregate
 from lsm.key_groups import KeyGroups, fold_keys, one_chunk, without_retracts
-from lsm.operands import Operands
+from lsm.operands import OperandKeys, Operands
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from lsm.words import BoolArray, IndexArray
 
@@ -34,8 +34,7 @@ class Aggregation:
                 type.
         """
         groups = KeyGroups.of(rows, order, starts)
-        merged = fold_keys(rows, groups, lambda repeated: self._fold(rows, repeated))
-        return without_retracts(merged) if drop_deletes else merged
+        return fold_keys(rows, groups, lambda repeated: self._fold(rows, repeated), drop_deletes=drop_deletes)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The rows, without retracts if these are to be dropped."""
@@ -43,17 +42,18 @@ class Aggregation:
 
     def _fold(self, rows: pa.Table, groups: KeyGroups) -> pa.Table:
         newest = groups.order[groups.lasts]
-        order, keys, retracts = groups.order, groups.keys, groups.retracts
+        order, numbers, retracts = groups.order, groups.keys, groups.retracts
         kinds = np.full(groups.key_count, RowKind.INSERT, np.int8)
         if self.remove_record_on_delete:
             # A removed row leaves its own values behind, on which later rows aggregate. Source: format notes 10.3,
             # agg_delete_then_add.
             positions = np.arange(len(order))
-            removed_at = groups.last_position(groups.kinds == RowKind.DELETE)[keys]
+            removed_at = groups.last_position(groups.kinds == RowKind.DELETE)[numbers]
             alive = positions >= removed_at
             retracts = (retracts & (positions > removed_at))[alive]
-            order, keys = order[alive], keys[alive]
+            order, numbers = order[alive], numbers[alive]
             kinds[groups.kinds[groups.lasts] == RowKind.DELETE] = RowKind.DELETE
+        keys, chosen = OperandKeys(numbers, groups.key_count), pa.array(order)
         columns = []
         for name in rows.column_names:
             column = one_chunk(rows.column(name))
@@ -62,8 +62,7 @@ class Aggregation:
             elif name == SEQUENCE_NUMBER or name in self.key_names:
                 columns.append(column.take(pa.array(newest)))
             else:
-                values = column.take(pa.array(order))
-                operands = Operands(values=values, keys=keys, retracts=retracts, key_count=groups.key_count)
+                operands = Operands(values=column.take(chosen), keys=keys, retracts=retracts)
                 columns.append(self._aggregate_of(name).fold(name, operands))
         return pa.Table.from_arrays(columns, schema=rows.schema)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm.errors import InvalidInputError
-from lsm.operands import Operands
+from lsm.operands import OperandKeys, Operands
 from lsm.words import BoolArray, IndexArray, NumberPart, Part, number_parts_of, stable_order
 
 
@@ -54,12 +54,11 @@ def collect(operands: Operands, *, distinct: bool) -> pa.Array:
     sizes = pc.list_value_length(operands.values).to_numpy(zero_copy_only=False)
     flat = Operands(
         values=elements,
-        keys=np.repeat(operands.keys, sizes),
+        keys=OperandKeys(np.repeat(operands.keys.numbers, sizes), operands.key_count),
         retracts=np.zeros(len(elements), np.bool_),
-        key_count=operands.key_count,
     )
     if distinct and len(elements):
-        parts: list[Part] = [NumberPart(flat.keys.view(np.uint64)), *number_parts_of(elements)]
+        parts: list[Part] = [NumberPart(flat.keys.numbers.view(np.uint64)), *number_parts_of(elements)]
         order, starts = stable_order(parts, len(elements), presorted=False)
         is_first = np.zeros(len(elements), np.bool_)
         is_first[order[starts]] = True
@@ -70,7 +69,7 @@ def collect(operands: Operands, *, distinct: bool) -> pa.Array:
 def _collect_one_by_one(operands: Operands, *, distinct: bool) -> pa.Array:
     """The same for any element, by equality of Python values."""
     results: list[list[Any] | None] = [None] * operands.key_count
-    steps = zip(operands.keys.tolist(), operands.values.to_pylist(), operands.retracts.tolist(), strict=True)
+    steps = zip(operands.keys.numbers.tolist(), operands.values.to_pylist(), operands.retracts.tolist(), strict=True)
     for key, elements, is_retract in steps:
         result = results[key]
         if is_retract:
@@ -110,7 +109,7 @@ def merge_map(operands: Operands) -> pa.Array:
     sizes = np.diff(maps.offsets.to_numpy())
     low, high = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
     map_keys, items = maps.keys[low:high], maps.items[low:high]
-    keys = np.repeat(operands.keys, sizes)
+    keys = np.repeat(operands.keys.numbers, sizes)
     entries = np.empty(0, np.int64)
     if len(map_keys):
         parts: list[Part] = [NumberPart(keys.view(np.uint64)), *number_parts_of(map_keys)]
@@ -122,7 +121,7 @@ def merge_map(operands: Operands) -> pa.Array:
         pa.array(offsets, pa.int32()), map_keys.take(pa.array(entries)), items.take(pa.array(entries)), type=kind
     )
     # A key that only had retracts has no map at all.
-    gives = np.logical_or.reduceat(~operands.retracts, operands.firsts)
+    gives = np.logical_or.reduceat(~operands.retracts, operands.keys.firsts)
     return merged if gives.all() else merged.take(pa.array(np.arange(len(gives)), mask=~gives))
 
 
@@ -132,5 +131,5 @@ def _ends(starts: BoolArray) -> BoolArray:
 
 def _lists(operands: Operands, elements: pa.Array) -> pa.ListArray:
     """(k,) the elements as one list per key."""
-    offsets: IndexArray = np.searchsorted(operands.keys, np.arange(operands.key_count + 1))
+    offsets: IndexArray = np.searchsorted(operands.keys.numbers, np.arange(operands.key_count + 1))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements)

@@ -70,28 +70,32 @@ class KeyGroups:
         return starts
 
 
-def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], pa.Table]) -> pa.Table:
+def fold_keys(
+    rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], pa.Table], *, drop_deletes: bool
+) -> pa.Table:
     """One row per key: the row itself where a key has one only, else what `fold` makes of it.
 
     Args:
         rows: the table that the groups are of.
         groups: all keys.
         fold: gets the keys with several rows and gives one row for each, of the schema of `rows`.
+        drop_deletes: leave out keys whose result is a retract.
 
     Source: Paimon format notes 6.4.4, a single record is never merged.
     """
-    is_single = groups.singles
-    if is_single.all():
-        return take_rows(rows, groups.order[groups.firsts])
-    if not is_single.any():
-        return fold(groups)
-    repeated = ~is_single[groups.keys]
-    folded = fold(KeyGroups.of(rows, groups.order[repeated], groups.starts[repeated]))
-    singles = take_rows(rows, groups.order[groups.firsts[is_single]])
-    places = np.empty(groups.key_count, np.int64)
-    places[is_single] = np.arange(len(singles))
-    places[~is_single] = np.arange(len(folded)) + len(singles)
-    return take_rows(pa.concat_tables([singles, folded]), places)
+    is_repeated = groups.firsts != groups.lasts
+    places = groups.order[groups.firsts]
+    kinds = groups.kinds[groups.firsts]
+    folded = rows.slice(0, 0)
+    if is_repeated.any():
+        repeated = is_repeated[groups.keys]
+        folded = fold(KeyGroups.of(rows, groups.order[repeated], groups.starts[repeated]))
+        # Folded rows stand behind the rows that they are made of: one take puts both in key order.
+        places[is_repeated] = len(rows) + np.arange(len(folded))
+        kinds[is_repeated] = row_kinds(folded)
+    if drop_deletes:
+        places = places[(kinds & 1) == 0]
+    return take_rows(pa.concat_tables([rows, folded]), places)
 
 
 def row_kinds(rows: pa.Table) -> NDArray[np.int8]:

@@ -26,15 +26,17 @@ def total(operands: Operands) -> pa.Array:
     if pa.types.is_floating(kind):
         doubles = operands.values.cast(pa.float64()).to_numpy()
         signed = np.where(operands.retracts, -doubles, doubles)
-        return pa.array(np.bincount(operands.keys, weights=signed, minlength=operands.key_count)).cast(kind)
+        return pa.array(np.bincount(operands.keys.numbers, weights=signed, minlength=operands.key_count)).cast(kind)
     numbers = _whole_numbers(operands.values)
     if numbers.dtype != object:
-        estimate = np.bincount(operands.keys, weights=np.abs(numbers.astype(np.float64)), minlength=operands.key_count)
+        estimate = np.bincount(
+            operands.keys.numbers, weights=np.abs(numbers.astype(np.float64)), minlength=operands.key_count
+        )
         if float(estimate.max()) >= _SAFE_SUM:
             numbers = numbers.astype(object)
     if operands.retracts.any():
         numbers = np.where(operands.retracts, -numbers, numbers)
-    return _back_to(kind, np.add.reduceat(numbers, operands.firsts))
+    return _back_to(kind, np.add.reduceat(numbers, operands.keys.firsts))
 
 
 def product(operands: Operands) -> pa.Array:
@@ -44,7 +46,7 @@ def product(operands: Operands) -> pa.Array:
     values = operands.values.to_pylist()
     results: list[Any] = [None] * operands.key_count
     started = np.zeros(operands.key_count, np.bool_)
-    for key, value, is_retract in zip(operands.keys.tolist(), values, operands.retracts.tolist(), strict=True):
+    for key, value, is_retract in zip(operands.keys.numbers.tolist(), values, operands.retracts.tolist(), strict=True):
         if not started[key]:
             results[key], started[key] = value, True
         elif results[key] is not None:
@@ -56,12 +58,12 @@ def product(operands: Operands) -> pa.Array:
 
 def truth_of_all(operands: Operands) -> pa.Array:
     """(k,) whether all operands are true."""
-    return pa.array(np.logical_and.reduceat(_truths(operands), operands.firsts))
+    return pa.array(np.logical_and.reduceat(_truths(operands), operands.keys.firsts))
 
 
 def truth_of_any(operands: Operands) -> pa.Array:
     """(k,) whether some operand is true."""
-    return pa.array(np.logical_or.reduceat(_truths(operands), operands.firsts))
+    return pa.array(np.logical_or.reduceat(_truths(operands), operands.keys.firsts))
 
 
 def _truths(operands: Operands) -> NDArray[np.bool_]:

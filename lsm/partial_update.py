@@ -14,11 +14,11 @@ import pyarrow as pa
 from lsm.aggregates import FieldAggregate
 from lsm.errors import InvalidInputError
 from lsm.key_groups import KeyGroups, fold_keys, one_chunk, without_retracts
-from lsm.operands import Operands
+from lsm.operands import OperandKeys, Operands
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
-from lsm.words import BoolArray, IndexArray, Part, number_parts_of, stable_order
+from lsm.words import BoolArray, IndexArray, number_parts_of, stable_order
 
-_LAST_NON_NULL: Final = FieldAggregate(function="last_non_null_value")
+_INDEX_BITS: Final = 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,7 @@ class PartialUpdate:
             InvalidInputError: a key with several rows has a retract, and no option says what that means.
         """
         groups = KeyGroups.of(rows, order, starts)
-        merged = fold_keys(rows, groups, lambda repeated: self._fold(rows, repeated))
-        return without_retracts(merged) if drop_deletes else merged
+        return fold_keys(rows, groups, lambda repeated: self._fold(rows, repeated), drop_deletes=drop_deletes)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The rows, without retracts if these are to be dropped."""
@@ -84,6 +83,8 @@ class PartialUpdate:
     def _fold(self, rows: pa.Table, groups: KeyGroups) -> pa.Table:
         ranks = [_ranks(rows, groups, group) for group in self.sequence_groups]
         story = self._story(groups, ranks)
+        updates = (story.processed & ~groups.retracts) | story.is_base
+        last_update = groups.last_position(updates)
         columns: dict[str, pa.Array] = {}
         for group, rank in zip(self.sequence_groups, ranks, strict=True):
             columns.update(self._group_columns(rows, groups, story, group, rank))
@@ -94,10 +95,12 @@ class PartialUpdate:
             elif name == SEQUENCE_NUMBER:
                 columns[name] = column.take(pa.array(groups.order[story.newest]))
             elif name not in columns:
-                updates = np.flatnonzero((story.processed & ~groups.retracts) | story.is_base)
-                columns[name] = _LAST_NON_NULL.fold(
-                    name, _operands(column, groups, updates, np.zeros(len(updates), np.bool_))
-                )
+                # The last update that is not null.
+                chosen = last_update
+                if column.null_count:
+                    valid = column.is_valid().to_numpy(zero_copy_only=False)
+                    chosen = groups.last_position(updates & valid[groups.order])
+                columns[name] = column.take(pa.array(groups.order[chosen], mask=chosen < 0))
         return pa.Table.from_arrays([columns[name] for name in rows.column_names], schema=rows.schema)
 
     def _story(self, groups: KeyGroups, ranks: list[IndexArray]) -> "_Story":
@@ -186,20 +189,28 @@ def _refuse(fact: str, names: set[str]) -> None:
 def _operands(column: pa.Array, groups: KeyGroups, positions: IndexArray, retracts: BoolArray) -> Operands:
     """The values of a column at some positions, which are sorted by key."""
     values = column.take(pa.array(groups.order[positions]))
-    return Operands(values=values, keys=groups.keys[positions], retracts=retracts, key_count=groups.key_count)
+    return Operands(values=values, keys=OperandKeys(groups.keys[positions], groups.key_count), retracts=retracts)
 
 
 def _ranks(rows: pa.Table, groups: KeyGroups, group: SequenceGroup) -> IndexArray:
-    """(n,) numbers from 1 that compare like the sequences of a group; 0 where every sequence column is null."""
-    columns = [one_chunk(rows.column(name)).take(pa.array(groups.order)) for name in group.sequence_names]
-    parts: list[Part] = [part for column in columns for part in number_parts_of(column)]
-    order, starts = stable_order(parts, len(groups.order), presorted=False)
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.cumsum(starts)
-    present = np.zeros(len(order), np.bool_)
-    for column in columns:
-        present |= column.is_valid().to_numpy(zero_copy_only=False)
-    ranks[~present] = 0
+    """(n,) numbers from 1 that compare like the sequences of a group; 0 where every sequence column is null.
+
+    Times n they stay below 2**63, so that a position can be added to them.
+    """
+    row_count = len(groups.order)
+    chosen = pa.array(groups.order)
+    columns = [one_chunk(rows.column(name)).take(chosen) for name in group.sequence_names]
+    absent = np.logical_and.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in columns])
+    parts = [part for column in columns for part in number_parts_of(column)]
+    lead = parts[-1].lead()
+    is_one_number = len(columns) == 1 and len(parts) == 1 + bool(columns[0].null_count)
+    if is_one_number and lead.bits + row_count.bit_length() < _INDEX_BITS:
+        ranks = lead.values.view(np.int64) + 1  # values near each other rank by themselves
+    else:
+        order, starts = stable_order(parts, row_count, presorted=False)
+        ranks = np.empty(row_count, np.int64)
+        ranks[order] = np.cumsum(starts)
+    ranks[absent] = 0
     return ranks
 
 

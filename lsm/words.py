@@ -336,8 +336,12 @@ def _decimal_words(column: pa.Array) -> list[WordArray]:
 def float_words(values: NDArray[np.float64]) -> WordArray:
     """Words in the order of Java's Double.compare: -0.0 before 0.0, every NaN alike and last."""
     bits = values.view(np.uint64)
-    bits = np.where(np.isnan(values), _NAN, bits)
-    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    nans = np.isnan(values)
+    if nans.any():
+        bits = np.where(nans, _NAN, bits)
+    # Negative: every bit turned; positive: the sign only.
+    flips = (bits.view(np.int64) >> 63).view(np.uint64) | _SIGN
+    return bits ^ flips
 
 
 def _without_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:

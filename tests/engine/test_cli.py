@@ -194,6 +194,18 @@ def test_the_warehouse_can_come_from_a_job_file_or_the_environment(
     assert (code, json.loads(out)["pipelines"][0]["target"]) == (0, "a.b")
 
 
+def test_secrets_are_not_shown(fluvial: Fluvial, warehouse: str, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    source = "{options: {kafka.sasl.password: hush1, kafka.ssl.key.pem: hush2, kafka.sasl.username: loud}}"
+    job.write_text(
+        f"name: job\nwarehouse: {warehouse}\ncatalog: {{log.kafka.sasl.jaas.config: hush3, log.key.format: loud}}\n"
+        f"pipelines: [{{name: p, target: a.b, checkpoint: c, source: {source}}}]\n"
+    )
+    _, out, _ = fluvial("validate", str(job), "--json")
+    assert "hush" not in out
+    assert out.count("loud") == 2
+
+
 @pytest.mark.broker
 def test_the_state_of_a_broker_is_told_with_its_exit_code(fluvial: Fluvial, broker: Broker, tmp_path: Path) -> None:
     code, out, _ = fluvial("broker", "status", "--dir", str(broker.data_dir), "--json")

@@ -22,8 +22,26 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
     catalog = Catalog(str(tmp_path_factory.mktemp("warehouse")))
     made = catalog.create_table("db.t", SCHEMA, primary_key=["dt", "a"], partition_by=["dt"], options={"bucket": "2"})
     numbers = list(range(ROWS + 1))
-    made.write(pa.table({"dt": [f"d{a % 2}" for a in numbers], "a": pa.array(numbers, pa.int32()), "v": ["old"] * 11, "n": [[a] for a in numbers]}))
-    made.write(pa.table({"dt": ["d0", "d1", "d0"], "a": pa.array([0, 1, 10], pa.int32()), "v": ["new", "new", None], "_row_kind": ["+U", "+U", "-D"]}))
+    made.write(
+        pa.table(
+            {
+                "dt": [f"d{a % 2}" for a in numbers],
+                "a": pa.array(numbers, pa.int32()),
+                "v": ["old"] * 11,
+                "n": [[a] for a in numbers],
+            }
+        )
+    )
+    made.write(
+        pa.table(
+            {
+                "dt": ["d0", "d1", "d0"],
+                "a": pa.array([0, 1, 10], pa.int32()),
+                "v": ["new", "new", None],
+                "_row_kind": ["+U", "+U", "-D"],
+            }
+        )
+    )
     yield made
 
 

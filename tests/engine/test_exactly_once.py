@@ -56,7 +56,9 @@ class Job:
         for batch in range(batches):
             ids = range(batch * ROWS, (batch + 1) * ROWS)
             file = root / "input" / f"part-{batch:03d}.parquet"
-            pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "batch": pa.array([batch] * ROWS, pa.int32())}), file)
+            pq.write_table(
+                pa.table({"id": pa.array(ids, pa.int64()), "batch": pa.array([batch] * ROWS, pa.int32())}), file
+            )
             os.utime(file, (1.7e9 + batch, 1.7e9 + batch))
 
     def run(self, crashes: list[tuple[Step, int]], *, master: str = "local[2,1]") -> int:
@@ -77,7 +79,12 @@ class Job:
         script = Path(__file__).with_name("crashing_job.py")
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
         done = subprocess.run(
-            [sys.executable, str(script), str(config)], env=environment, capture_output=True, text=True, timeout=300, check=False
+            [sys.executable, str(script), str(config)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
         (self.root / "last-run.txt").write_text(done.stdout + done.stderr)
         return done.returncode

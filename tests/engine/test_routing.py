@@ -37,7 +37,11 @@ IN_THE_JVM = set(COLUMNS) - {"DOUBLE", "DECIMAL"}
 
 
 def key(root: str, name: str = "k") -> DataField:
-    sizes = {"DECIMAL": {"precision": 10, "scale": 2}, "VARCHAR": {"length": 2**31 - 1}, "VARBINARY": {"length": 2**31 - 1}}
+    sizes = {
+        "DECIMAL": {"precision": 10, "scale": 2},
+        "VARCHAR": {"length": 2**31 - 1},
+        "VARBINARY": {"length": 2**31 - 1},
+    }
     precise = {"precision": 6} if root.startswith("TIMESTAMP") else sizes.get(root, {})
     return DataField(id=0, name=name, type=DataType(root=root, nullable=False, **precise))
 
@@ -60,7 +64,9 @@ def test_one_key_column_has_the_same_bucket_in_spark_and_numpy(spark: SparkSessi
     assert (_hash_expression(fields) is not None) == (root in IN_THE_JVM)
 
 
-@pytest.mark.parametrize("roots", [("VARCHAR", "BIGINT"), ("VARCHAR", "VARCHAR", "INT"), ("TIMESTAMP", "VARCHAR"), ("INT", "DECIMAL")])
+@pytest.mark.parametrize(
+    "roots", [("VARCHAR", "BIGINT"), ("VARCHAR", "VARCHAR", "INT"), ("TIMESTAMP", "VARCHAR"), ("INT", "DECIMAL")]
+)
 def test_composite_keys_have_the_same_bucket_too(spark: SparkSession, roots: tuple[str, ...]) -> None:
     """FL-76."""
     fields = [key(root, f"k{i}") for i, root in enumerate(roots)]
@@ -72,7 +78,9 @@ def test_every_bucket_is_in_one_task(spark: SparkSession) -> None:
     """FL-78: one bucket is written by one task; a task may write several."""
     frame = spark.range(1000).select(F.col("id").alias("k"))
     together = brought_together(frame, [key("BIGINT")], 8, 3)
-    rows = together.select(bucket_column([key("BIGINT")], 8).alias("b"), F.spark_partition_id().alias("task")).distinct()
+    rows = together.select(
+        bucket_column([key("BIGINT")], 8).alias("b"), F.spark_partition_id().alias("task")
+    ).distinct()
     tasks_of = {row.b: row.task for row in rows.collect()}
     assert len(tasks_of) == rows.count() == 8
     assert all(task == bucket % 3 for bucket, task in tasks_of.items())

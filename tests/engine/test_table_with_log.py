@@ -39,12 +39,19 @@ def log_of(table: Table) -> list[tuple[str, int, str | None]]:
     assert log is not None
     changes = []
     for bucket, end in log.end_offsets().items():
-        for records in read_range(log.properties, topic=log.topic, log_range=LogRange(bucket=bucket, start_offset=0, end_offset=end)):
+        for records in read_range(
+            log.properties, topic=log.topic, log_range=LogRange(bucket=bucket, start_offset=0, end_offset=end)
+        ):
             rows, kinds = decode_changes(
-                records.column("key"), records.column("value"), schema=table.schema.arrow_schema, key_names=["id"], log_format=log.log_format
+                records.column("key"),
+                records.column("value"),
+                schema=table.schema.arrow_schema,
+                key_names=["id"],
+                log_format=log.log_format,
             )
             changes += [
-                ("-" if kind in (1, 3) else "+", row["id"], row["v"]) for kind, row in zip(kinds.to_pylist(), rows.to_pylist(), strict=True)
+                ("-" if kind in (1, 3) else "+", row["id"], row["v"])
+                for kind, row in zip(kinds.to_pylist(), rows.to_pylist(), strict=True)
             ]
     return changes
 
@@ -53,7 +60,9 @@ def rows(ids: list[int], v: str | None = "x") -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([v] * len(ids), pa.string())})
 
 
-def test_creating_a_table_creates_its_topic_and_dropping_drops_it(catalog: Catalog, tmp_path: Path, topics: LogTopics) -> None:
+def test_creating_a_table_creates_its_topic_and_dropping_drops_it(
+    catalog: Catalog, tmp_path: Path, topics: LogTopics
+) -> None:
     """FL-17, FL-19, FL-120: one partition per bucket; the topic's id is remembered."""
     table = new_table(catalog, tmp_path)
     topic = topics.find_topic(table.name)
@@ -106,7 +115,9 @@ class Died(Exception):
     """What stands for kill -9 in a test of one process."""
 
 
-def test_a_replay_takes_over_what_the_log_holds_even_if_it_computes_other_rows(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_replay_takes_over_what_the_log_holds_even_if_it_computes_other_rows(
+    catalog: Catalog, tmp_path: Path
+) -> None:
     """FL-72: the log is the point of no return; files and slice of the first attempt stay together."""
     table = new_table(catalog, tmp_path)
 
@@ -138,7 +149,9 @@ def test_a_foreign_batch_in_the_log_stops_the_next_writer_unless_it_may_adopt(ca
     with pytest.raises(CorruptDataError, match="query=gone batch=3.*on-orphan-batch=adopt"):
         writer(table, "new").write(0, lambda spec: write_part(spec, rows([5]).to_batches()))
     writer(table, "new", log_on__orphan__batch="adopt").write(0, lambda spec: write_part(spec, rows([5]).to_batches()))
-    assert sorted(table.read().to_arrow()["id"].to_pylist()) == sorted(change[1] for change in log_of(table)) == [1, 2, 5]
+    assert (
+        sorted(table.read().to_arrow()["id"].to_pylist()) == sorted(change[1] for change in log_of(table)) == [1, 2, 5]
+    )
 
 
 def test_two_writers_of_one_log_never_mix_their_batches(catalog: Catalog, tmp_path: Path) -> None:
@@ -157,7 +170,12 @@ def test_two_writers_of_one_log_never_mix_their_batches(catalog: Catalog, tmp_pa
         slow.write(0, overtaken)
     assert set(table.read().to_arrow()["v"].to_pylist()) == {"fast"}
     writer(table, "slow").write(0, lambda spec: write_part(spec, rows([1, 2], "slow").to_batches()))
-    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == {1: "slow", 2: "slow", 3: "fast", 4: "fast"}
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == {
+        1: "slow",
+        2: "slow",
+        3: "fast",
+        4: "fast",
+    }
     assert len(log_of(table)) == 6
 
 
@@ -180,7 +198,9 @@ def test_without_a_log_the_overtaken_writer_wins_by_numbering_its_rows_again(tmp
 
 
 def test_a_missing_broker_is_said_and_nothing_is_made(tmp_path: Path) -> None:
-    catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": "127.0.0.1:1", "log.kafka.socket.timeout.ms": "1000"})
+    catalog = Catalog(
+        str(tmp_path), options={"log.kafka.bootstrap.servers": "127.0.0.1:1", "log.kafka.socket.timeout.ms": "1000"}
+    )
     with pytest.raises(UnavailableError, match=r"bootstrap\.servers"):
         catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"log.kafka.request.timeout.ms": "1000"})
     assert catalog.list_databases() == []

@@ -62,16 +62,25 @@ def test_every_type_comes_back(row_count: int) -> None:
 @pytest.mark.parametrize("text", ["TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)", "TIMESTAMP(6) WITH LOCAL TIME ZONE"])
 def test_timestamps_come_back_on_both_sides_of_1970(text: str) -> None:
     fields = [DataField(id=0, name="t", type=parse_data_type(text))]
-    values = pa.array([0, 1, -1, 1_700_000_000_123, -1_500, None], file_schema(fields).field("t").type)
+    kind = file_schema(fields).field("t").type
+    second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+    values = pa.array([0, 1, -second, 1_700_000_000_123, -86_399 * second, None], kind)
     table = pa.table({"t": values})
     assert same(read_back(written(table, fields)[0], fields), table.cast(file_schema(fields)))
 
 
-def test_timestamps_that_could_not_be_read_again_are_not_written() -> None:
+@pytest.mark.parametrize("value", [253_402_300_799_000, -62_135_596_800_000])
+def test_timestamps_that_could_not_be_read_again_are_not_written(value: int) -> None:
     fields = [DataField(id=0, name="t", type=parse_data_type("TIMESTAMP(3)"))]
-    table = pa.table({"t": pa.array([253_402_300_799_000], pa.timestamp("ms"))})
     with pytest.raises(InvalidInputError, match=r"1677.*column=t.*parquet"):
-        written(table, fields)
+        written(pa.table({"t": pa.array([value], pa.timestamp("ms"))}), fields)
+
+
+def test_timestamps_that_java_could_not_read_are_not_written() -> None:
+    """The library would store negative nanoseconds; nested ones are found as well."""
+    schema = schema_of({"l": pa.list_(pa.timestamp("us"))})
+    with pytest.raises(InvalidInputError, match=r"before 1970.*column=l\.list\.element.*parquet"):
+        written(table_of(schema, [{"l": [0, -1_500_000]}]), schema.fields)
 
 
 def test_nested_values_come_back_from_slices() -> None:

@@ -217,6 +217,19 @@ def test_columns_that_a_file_is_too_old_for_count_as_null() -> None:
     assert sum(len(split.files) for split in TableScan(table).plan(filter="late = 5").splits) == 1
 
 
+def test_statistics_follow_a_column_to_its_new_name() -> None:
+    """Two columns swap their names: the old files' statistics swap with them."""
+    schema = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
+    table = key_table(schema=schema)
+    table.write(pa.table({"id": [1], "a": [10], "b": [20]}))
+    key, first, second = table.schema.fields
+    swapped = replace(table.schema, id=1, fields=(key, replace(first, name="b"), replace(second, name="a")))
+    table.schemas.create(swapped)
+    table = Table.open("db.t", table.paths.root, io=table.io, clock=table.clock, names=table.names)
+    assert table.read().to_arrow(filter="b = 10").to_pylist() == [{"id": 1, "b": 10, "a": 20}]
+    assert TableScan(table).plan(filter="a = 10").splits == ()
+
+
 def test_null_partitions_are_found() -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     table = memory_catalog().create_table("db.t", schema, partition_by=["p"])

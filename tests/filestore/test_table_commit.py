@@ -180,6 +180,20 @@ def test_after_a_rollback_the_removed_identifiers_are_open_again() -> None:
     assert not commit.commit(Committable(identifier=1)).already_committed
 
 
+def test_a_rollback_is_noticed_even_when_others_used_the_ids_again() -> None:
+    table = key_table()
+    commit = TableCommit(table, "query")
+    for identifier in range(3):
+        commit.commit(Committable(identifier=identifier))
+    table.io.replace(table.paths.latest_hint, b"1")
+    for snapshot_id in (3, 2):
+        table.io.delete(table.paths.snapshot(snapshot_id))
+    for identifier in range(2):
+        TableCommit(table, "other").commit(Committable(identifier=identifier))
+    assert table.snapshots.latest_id() == 3
+    assert commit.filter_committed([0, 1, 2]) == [1, 2]
+
+
 def test_abort_deletes_files_only_when_they_are_not_committed() -> None:
     """FL-92 and the rule of Spark's abort: it may come after a successful commit, from another process."""
     table = key_table()
@@ -295,6 +309,30 @@ def test_an_outcome_that_stays_unknown_keeps_every_file_and_can_be_retried() -> 
     with pytest.raises(OutcomeUnknownError, match="keep every file"):
         TableCommit(reopened(table, deaf), "query").commit(mine)
     assert TableCommit(table, "query").commit(mine).snapshot is not None
+    assert content(table) == {1: 1}
+
+
+def test_an_attempt_that_becomes_visible_late_still_has_its_files() -> None:
+    """A network file system may carry a link out after the answer was given up."""
+    disk = MemoryFileIO()
+    table = key_table(disk)
+    mine = committable_of(table, 0, rows((1, 1)))
+
+    class LateLink(MemoryFileIO):
+        pending: tuple[str, bytes] | None = None
+
+        def create_exclusive(self, path: str, body: bytes) -> bool:
+            if self.pending is None:
+                self.pending = (path, body)
+                raise OutcomeUnknownError(f"answer lost: path={path}")
+            self.files.setdefault(*self.pending)
+            return super().create_exclusive(path, body)
+
+    late = LateLink()
+    late.files = disk.files
+    result = TableCommit(reopened(table, late), "query").commit(mine)
+    assert result.snapshot is not None
+    assert table.snapshots.ids() == [1]
     assert content(table) == {1: 1}
 
 

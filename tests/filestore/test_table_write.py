@@ -247,7 +247,7 @@ def test_a_wrong_value_far_down_is_found_before_any_row_is_taken() -> None:
     bad = pa.array(values, mask=np.arange(count) == count - 1)
     strict = memory_catalog().create_table("db.s", pa.schema([pa.field("v", pa.int64(), nullable=False)]))
     writer = TableWrite(strict, max_sequence_numbers={})
-    with pytest.raises(InvalidInputError, match="column=v row=2 .* first_row=1048576"):
+    with pytest.raises(InvalidInputError, match=r"column=v row=2 .* first_row=1048576"):
         writer.write(pa.table({"v": bad}))
     assert writer.size_bytes == 0
     writer = TableWrite(table, max_sequence_numbers={}, budget_bytes=1 << 20)

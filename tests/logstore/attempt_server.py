@@ -1,7 +1,8 @@
 """Attempts to write a batch, each in a process of its own that dies or stops where it is told to.
 
-Started by test_log_writer.py. Each line of the input is an attempt; this process forks a child for it (it has made no Kafka client, so
-that is safe, and a hundred times faster than a new interpreter). Each line of the output is what happened to one.
+Started by test_log_writer.py. Each line of the input is an attempt; this process forks a child for it (it has made no
+Kafka client, so that is safe, and a hundred times faster than a new interpreter). Each line of the output is what
+happened to one.
 """
 
 import json

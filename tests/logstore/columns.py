@@ -1,6 +1,7 @@
 """Columns of every type that tables have, for properties: types, values in the internal domain, and back from Arrow."""
 
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -82,9 +83,7 @@ def _scalars(data_type: pa.DataType) -> st.SearchStrategy[Any]:
         return st.binary(max_size=20)
     if pa.types.is_decimal(data_type):
         limit = 10**data_type.precision - 1
-        return st.integers(-limit, limit).map(
-            lambda unscaled: Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -data_type.scale))
-        )
+        return st.integers(-limit, limit).map(lambda unscaled: Decimal(f"{unscaled}E{-data_type.scale}"))
     if pa.types.is_time(data_type):
         return st.integers(0, 86_399_999)
     bits = data_type.bit_width
@@ -108,7 +107,7 @@ def batch_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def internal(array: pa.Array) -> list[Any]:
-    """Python values that compare: temporal values as integers, floats as their exact text (NaN, -0.0), maps as pairs."""
+    """Python values that compare: temporal values as integers, floats as exact texts (NaN, -0.0), maps as pairs."""
     data_type = array.type
     if pa.types.is_temporal(data_type):
         return array.view(pa.int32() if data_type.bit_width == 32 else pa.int64()).to_pylist()
@@ -126,5 +125,5 @@ def internal(array: pa.Array) -> list[Any]:
             else list(zip(internal(array.keys), internal(array.items), strict=True))
         )
         offsets = array.offsets.to_pylist()
-        rows = [elements[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
+        rows = [elements[start:end] for start, end in pairwise(offsets)]
     return [row if is_valid else None for row, is_valid in zip(rows, np.asarray(array.is_valid()), strict=True)]

@@ -18,6 +18,7 @@ from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.row_kind import RowKind
 from tests.logstore.columns import SCALAR_TYPES, batch_of, batches, internal, schemas
 
+moment = datetime.datetime.fromisoformat
 few = settings(max_examples=100, deadline=None, derandomize=True)
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.decimal128(10, 2))])
@@ -52,7 +53,7 @@ def test_without_a_key_every_change_is_an_envelope_and_no_record_has_a_key() -> 
 
 
 def test_with_a_key_update_before_is_left_out_and_a_delete_keeps_its_row() -> None:
-    """FL-123, FL-130, FL-136, FL-137: the log of a keyed table holds +I, +U and -D, the latter with all of its columns."""
+    """FL-123, FL-130, FL-136, FL-137: a keyed table's log holds +I, +U and -D with all columns."""
     assert records(encode_changes(ROWS, KINDS, key_names=["id"], log_format="debezium-json")) == [
         ('{"id":1}', '{"before":null,"after":{"id":1,"name":"a","price":1.50},"op":"c"}'),
         ('{"id":1}', '{"before":null,"after":{"id":1,"name":"b\\"","price":null},"op":"c"}'),
@@ -364,6 +365,7 @@ ODD_VALUES = [
         '"-0001-12-31 00:00:00"',
         '"9999-12-31 23:59:59.999999"',
         '{"a":1}',
+        '{"a":1,"a":2}',
         '{"a":null,"b":2}',
         "[1,2]",
         '["a"]',
@@ -379,7 +381,7 @@ ODD_VALUES = [
     ids=str,
 )
 def test_a_value_is_read_the_same_in_a_good_and_in_a_bad_batch(data_type: pa.DataType, lenient: bool) -> None:
-    """Whole batches are read by Arrow, batches with a bad record one by one: a neighbour must not change what a record means."""
+    """Arrow reads whole batches, but not beside a bad record: a neighbour must not change what a record means."""
     reading = row_reading(pa.schema([("x", data_type)]), lenient=lenient)
     for value in ODD_VALUES:
         record = f'{{"x":{value}}}'.encode()
@@ -393,10 +395,10 @@ def test_a_value_is_read_the_same_in_a_good_and_in_a_bad_batch(data_type: pa.Dat
 ACCEPTED = [
     (pa.date32(), '"2020-01-02"', datetime.date(2020, 1, 2)),
     (pa.time32("ms"), '"03:04:05.678901"', datetime.time(3, 4, 5, 678000)),
-    (pa.timestamp("us"), '"2020-01-02T03:04:05.1"', datetime.datetime(2020, 1, 2, 3, 4, 5, 100000)),
-    (pa.timestamp("us"), '"2020-01-02 03:04:05+02:00"', datetime.datetime(2020, 1, 2, 1, 4, 5)),
+    (pa.timestamp("us"), '"2020-01-02T03:04:05.1"', moment("2020-01-02 03:04:05.100000")),
+    (pa.timestamp("us"), '"2020-01-02 03:04:05+02:00"', moment("2020-01-02 01:04:05")),
     (pa.timestamp("us", "UTC"), '"2020-01-02 03:04:05Z"', datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)),
-    (pa.timestamp("ms"), '"2020-01-02 03:04:05.123000"', datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)),
+    (pa.timestamp("ms"), '"2020-01-02 03:04:05.123000"', moment("2020-01-02 03:04:05.123000")),
     (
         pa.decimal128(38, 10),
         "1234567890123456789012345678.0123456789",
@@ -417,7 +419,7 @@ def test_spellings_that_flink_accepts(data_type: pa.DataType, text: str, value: 
 
 
 def test_maps_are_found_in_any_spelling() -> None:
-    """Names that look like structure, escapes, white space, repetition, absence: all of one meaning for one and for many records."""
+    """Names that look like structure, escapes, white space, repetition, absence: one meaning, for one and for many."""
     schema = pa.schema(
         [
             ("s", pa.struct([("m", pa.map_(pa.int32(), pa.struct([("v", pa.map_(pa.string(), pa.string()))])))])),

@@ -13,7 +13,7 @@ from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, Unava
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="s\\"1=;";'
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  password='x' username=\"a\" password=\"b\";"
+SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required\n  password=\'x\' username="a" password="b";'
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,9 @@ def test_servers_are_wanted_by_the_name_of_their_option() -> None:
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant(make: str) -> None:
     properties = KafkaProperties.parse({**SERVERS, "sasl.user": "ann"})
     arguments: dict[str, Any] = {"transactional_id": None} if make == "producer" else {}
-    with pytest.raises(InvalidInputError, match=r"option=log\.kafka\.sasl\.user .*did_you_mean=\['log\.kafka\.sasl\.username'"):
+    with pytest.raises(
+        InvalidInputError, match=r"option=log\.kafka\.sasl\.user .*did_you_mean=\['log\.kafka\.sasl\.username'"
+    ):
         getattr(properties, make)(ErrorNotes(), **arguments)
 
 
@@ -126,5 +128,7 @@ def test_what_the_connection_said_decides_over_a_mere_timeout() -> None:
 @pytest.mark.broker
 def test_the_wrong_protocol_is_told_from_a_broker_that_is_away(broker: Broker) -> None:
     options = {"bootstrap.servers": broker.bootstrap_servers, "security.protocol": "SSL"}
-    with pytest.raises(InvalidInputError, match=r"client_said=_SSL.*security\.protocol"):
-        LogTopics(KafkaProperties.parse(options), timeout_s=3).find_topic("t")
+    with pytest.raises(
+        UnavailableError, match=r"client_said=_TRANSPORT: .*connecting to a PLAINTEXT broker listener\?"
+    ):
+        LogTopics(KafkaProperties.parse(options), timeout_s=1).find_topic("t")

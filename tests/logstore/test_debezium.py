@@ -15,13 +15,15 @@ from logstore.debezium import UNAVAILABLE_VALUE, DecodedChanges, decode_envelope
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 
-I, UB, UA, D = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+ADD, BEFORE, AFTER, GONE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+moment = datetime.datetime.fromisoformat
 
 CUSTOMERS = pa.schema([("id", pa.int32()), ("first_name", pa.string()), ("email", pa.string())])
 
 # As the MySQL connector writes them with schemas.enable=false.
 SOURCE = (
-    '"source":{"version":"2.7.0.Final","connector":"mysql","name":"shop","ts_ms":1589362330904,"snapshot":"false","db":"inventory","sequence":null,'
+    '"source":{"version":"2.7.0.Final","connector":"mysql","name":"shop","ts_ms":1589362330904,"snapshot":"false",'
+    '"db":"inventory","sequence":null,'
     '"table":"customers","server_id":223344,"gtid":null,"file":"mysql-bin.000003","pos":364,"row":0,"thread":7,"query":null}'
 )
 TAIL = ',"transaction":null,"ts_ms":1589362330999}'
@@ -29,10 +31,8 @@ CREATE = (
     '{"before":null,"after":{"id":1004,"first_name":"Anne","email":"annek@noanswer.org"},' + SOURCE + ',"op":"c"' + TAIL
 )
 UPDATE = (
-    '{"before":{"id":1004,"first_name":"Anne","email":"annek@noanswer.org"},"after":{"id":1004,"first_name":"Anne Marie","email":"annek@noanswer.org"},'
-    + SOURCE
-    + ',"op":"u"'
-    + TAIL
+    '{"before":{"id":1004,"first_name":"Anne","email":"annek@noanswer.org"},'
+    '"after":{"id":1004,"first_name":"Anne Marie","email":"annek@noanswer.org"},' + SOURCE + ',"op":"u"' + TAIL
 )
 DELETE = (
     '{"before":{"id":1004,"first_name":"Anne Marie","email":"annek@noanswer.org"},"after":null,'
@@ -123,8 +123,8 @@ MEANT = {
     "id": 1,
     "day": datetime.date(2020, 1, 2),
     "at": datetime.time(3, 4, 5, 678000),
-    "created": datetime.datetime(2020, 1, 2, 3, 4, 5, 123000),
-    "changed": datetime.datetime(2020, 1, 2, 3, 4, 5, 123456),
+    "created": moment("2020-01-02 03:04:05.123000"),
+    "changed": moment("2020-01-02 03:04:05.123456"),
     "seen": datetime.datetime(2020, 1, 2, 3, 4, 5, 123456, tzinfo=datetime.UTC),
     "price": Decimal("-2.02"),
     "raw": b"hello",
@@ -174,21 +174,32 @@ ONLY_ID = {"id": 1004, "first_name": None, "email": None}
 
 def test_each_operation_becomes_its_change() -> None:
     assert listed(decode([READ, CREATE, UPDATE, DELETE])) == [
-        (0, I, SALLY),
-        (1, I, ANNE),
-        (2, UA, ANNE_MARIE),
-        (3, D, ANNE_MARIE),
+        (0, ADD, SALLY),
+        (1, ADD, ANNE),
+        (2, AFTER, ANNE_MARIE),
+        (3, GONE, ANNE_MARIE),
     ]
 
 
 def test_an_update_gives_both_rows_where_asked() -> None:
     changes = decode([CREATE, UPDATE, DELETE], with_update_before=True)
-    assert listed(changes) == [(0, I, ANNE), (1, UB, ANNE), (1, UA, ANNE_MARIE), (2, D, ANNE_MARIE)]
+    assert listed(changes) == [(0, ADD, ANNE), (1, BEFORE, ANNE), (1, AFTER, ANNE_MARIE), (2, GONE, ANNE_MARIE)]
 
 
 def test_columns_are_those_of_the_schema_whatever_the_event_has() -> None:
     schema = pa.schema([("email", pa.string()), ("age", pa.int64()), ("id", pa.int64())])
     assert decode([CREATE, DELETE], schema).rows.to_pylist() == [{"email": ANNE["email"], "age": None, "id": 1004}] * 2
+
+
+def test_how_arrow_stores_the_records_does_not_show() -> None:
+    for values in (
+        binaries([CREATE, None]).cast(pa.large_binary()),
+        pa.array([CREATE, None]),
+        pa.chunked_array([[CREATE], [None]]),
+    ):
+        assert listed(decode_envelopes(values, schema=CUSTOMERS)) == [(0, ADD, ANNE)]
+    sliced = binaries([None, UPDATE, CREATE, DELETE]).slice(2, 1)
+    assert listed(decode_envelopes(sliced, schema=CUSTOMERS)) == [(0, ADD, ANNE)]
 
 
 def test_no_records_no_rows() -> None:
@@ -199,9 +210,9 @@ def test_no_records_no_rows() -> None:
 
 def test_a_tombstone_after_its_delete_says_nothing() -> None:
     key, other = '{"id":1004}', '{"id":1001}'
-    assert listed(decode([DELETE, None])) == [(0, D, ANNE_MARIE)]
+    assert listed(decode([DELETE, None])) == [(0, GONE, ANNE_MARIE)]
     changes = decode([DELETE, READ, None, None], keys=[key, other, key, key], key_names=["id"])
-    assert listed(changes) == [(0, D, ANNE_MARIE), (1, I, SALLY)]
+    assert listed(changes) == [(0, GONE, ANNE_MARIE), (1, ADD, SALLY)]
 
 
 def test_a_lone_tombstone_is_a_delete_by_key() -> None:
@@ -210,27 +221,27 @@ def test_a_lone_tombstone_is_a_delete_by_key() -> None:
         '{"schema":{"type":"struct","fields":[{"type":"int32","field":"id"}]},"payload":{"id":1001}}',
     )
     assert listed(decode([None, READ, None], keys=[key, other, other], key_names=["id"])) == [
-        (0, D, ONLY_ID),
-        (1, I, SALLY),
-        (2, D, {"id": 1001, "first_name": None, "email": None}),
+        (0, GONE, ONLY_ID),
+        (1, ADD, SALLY),
+        (2, GONE, {"id": 1001, "first_name": None, "email": None}),
     ]
     again = decode([DELETE, CREATE, None], keys=[key, key, key], key_names=["id"])  # the row came back in between
-    assert listed(again)[2] == (2, D, ONLY_ID)
+    assert listed(again)[2] == (2, GONE, ONLY_ID)
 
 
 def test_a_tombstone_may_be_wrapped_too() -> None:
-    assert listed(decode([with_schema(None, None), CREATE, '{"schema":null,"payload":null}'])) == [(1, I, ANNE)]
+    assert listed(decode([with_schema(None, None), CREATE, '{"schema":null,"payload":null}'])) == [(1, ADD, ANNE)]
 
 
 def test_a_delete_without_its_row_is_known_by_its_key() -> None:
     lost = '{"before":null,"after":null,"op":"d"}'
     assert listed(decode([CREATE, lost, None], keys=['{"id":1004}'] * 3, key_names=["id"])) == [
-        (0, I, ANNE),
-        (1, D, ONLY_ID),
+        (0, ADD, ANNE),
+        (1, GONE, ONLY_ID),
     ]
     with pytest.raises(InvalidInputError, match=r"index=1 .*'before' is missing: op=d.*REPLICA IDENTITY FULL"):
         decode([CREATE, lost])
-    with pytest.raises(InvalidInputError, match="index=1 .*neither row nor key"):
+    with pytest.raises(InvalidInputError, match=r"index=1 .*neither row nor key"):
         decode([CREATE, lost], keys=[None, None], key_names=["id"])
     with pytest.raises(InvalidInputError, match=r"index=1 .*key: id: expected=int32 found='x'"):
         decode([CREATE, lost], keys=[None, '{"id":"x"}'], key_names=["id"])
@@ -238,7 +249,7 @@ def test_a_delete_without_its_row_is_known_by_its_key() -> None:
 
 def test_an_update_pair_needs_the_row_before() -> None:
     update = '{"before":null,"after":{"id":1},"op":"u"}'
-    assert [kind for _, kind, _ in listed(decode([update]))] == [UA]
+    assert [kind for _, kind, _ in listed(decode([update]))] == [AFTER]
     with pytest.raises(InvalidInputError, match=r"'before' is missing: op=u.*REPLICA IDENTITY FULL"):
         decode([update], with_update_before=True)
 
@@ -251,34 +262,34 @@ def test_the_schema_part_tells_how_values_are_encoded() -> None:
     ]
     changes = decode([with_schema(event) for event in events], ORDERS)
     assert changes.rows.to_pylist() == [MEANT, dict.fromkeys(MEANT), MEANT]
-    assert changes.kinds.to_pylist() == [I, UA, D]
+    assert changes.kinds.to_pylist() == [ADD, AFTER, GONE]
 
 
 SEMANTIC_TYPES = [
     (pa.date32(), "io.debezium.time.Date", 18263, datetime.date(2020, 1, 2)),
     (pa.date32(), "org.apache.kafka.connect.data.Date", -1, datetime.date(1969, 12, 31)),
     (pa.date32(), "io.debezium.time.Timestamp", 18263 * 86_400_000, datetime.date(2020, 1, 2)),  # Oracle's DATE
-    (pa.timestamp("us"), "io.debezium.time.Date", 18263, datetime.datetime(2020, 1, 2)),  # noqa: DTZ001
+    (pa.timestamp("us"), "io.debezium.time.Date", 18263, moment("2020-01-02 00:00:00")),
     (pa.time32("ms"), "io.debezium.time.Time", 11045678, datetime.time(3, 4, 5, 678000)),
     (pa.time32("ms"), "io.debezium.time.MicroTime", 11045678999, datetime.time(3, 4, 5, 678000)),
     (pa.time32("ms"), "io.debezium.time.NanoTime", 11045678999999, datetime.time(3, 4, 5, 678000)),
     (pa.time32("ms"), "org.apache.kafka.connect.data.Time", 0, datetime.time(0)),
     (pa.time32("ms"), "io.debezium.time.ZonedTime", "03:04:05.678Z", datetime.time(3, 4, 5, 678000)),
-    (pa.timestamp("ms"), "io.debezium.time.Timestamp", -1, datetime.datetime(1969, 12, 31, 23, 59, 59, 999000)),  # noqa: DTZ001
-    (pa.timestamp("us"), "io.debezium.time.MicroTimestamp", -1, datetime.datetime(1969, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
+    (pa.timestamp("ms"), "io.debezium.time.Timestamp", -1, moment("1969-12-31 23:59:59.999000")),
+    (pa.timestamp("us"), "io.debezium.time.MicroTimestamp", -1, moment("1969-12-31 23:59:59.999999")),
     (
         pa.timestamp("us"),
         "io.debezium.time.NanoTimestamp",
         1577934245123456000,
-        datetime.datetime(2020, 1, 2, 3, 4, 5, 123456),
-    ),  # noqa: DTZ001
-    (pa.timestamp("us"), "org.apache.kafka.connect.data.Timestamp", 1, datetime.datetime(1970, 1, 1, 0, 0, 0, 1000)),  # noqa: DTZ001
+        moment("2020-01-02 03:04:05.123456"),
+    ),
+    (pa.timestamp("us"), "org.apache.kafka.connect.data.Timestamp", 1, moment("1970-01-01 00:00:00.001000")),
     (
         pa.timestamp("us"),
         "io.debezium.time.ZonedTimestamp",
         "2020-01-02T05:04:05+02:00",
-        datetime.datetime(2020, 1, 2, 3, 4, 5),
-    ),  # noqa: DTZ001
+        moment("2020-01-02 03:04:05"),
+    ),
     (
         pa.timestamp("us", "UTC"),
         "io.debezium.time.MicroTimestamp",
@@ -296,12 +307,6 @@ SEMANTIC_TYPES = [
         base64.b64encode((-(10**10) + 1).to_bytes(5, "big", signed=True)).decode(),
         Decimal("-99999999.99"),
     ),
-    (
-        pa.decimal128(10, 2),
-        "io.debezium.data.VariableScaleDecimal",
-        {"scale": 3, "value": "BNI="},
-        Decimal("1.234").quantize(Decimal("0.01")) if False else None,
-    ),
     (pa.string(), "io.debezium.data.Json", '{"a":1}', '{"a":1}'),
     (pa.string(), "io.debezium.data.Uuid", "09b4b1f5-4e-41", "09b4b1f5-4e-41"),
 ]
@@ -310,7 +315,7 @@ SEMANTIC_TYPES = [
 @pytest.mark.parametrize("count", [1, 300])
 @pytest.mark.parametrize(
     ("data_type", "name", "encoded", "meant"),
-    [case for case in SEMANTIC_TYPES if case[3] is not None],
+    SEMANTIC_TYPES,
     ids=lambda value: str(value)[:40],
 )
 def test_semantic_types_are_followed(data_type: pa.DataType, name: str, encoded: Any, meant: Any, count: int) -> None:
@@ -344,10 +349,10 @@ WITHOUT_SCHEMA_PART = [
     (pa.time32("ms"), 11045678, {}, datetime.time(3, 4, 5, 678000)),
     (pa.time32("ms"), 11045678901, {"epoch_units": {"x": "us"}}, datetime.time(3, 4, 5, 678000)),
     (pa.time32("ms"), "03:04:05", {}, datetime.time(3, 4, 5)),
-    (pa.timestamp("ms"), 1577934245123, {}, datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)),  # noqa: DTZ001
-    (pa.timestamp("us"), 1577934245123456, {}, datetime.datetime(2020, 1, 2, 3, 4, 5, 123456)),  # noqa: DTZ001
-    (pa.timestamp("us"), 1577934245123, {"epoch_units": {"x": "ms"}}, datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)),  # noqa: DTZ001
-    (pa.timestamp("us"), "2020-01-02T03:04:05.123Z", {}, datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)),  # noqa: DTZ001
+    (pa.timestamp("ms"), 1577934245123, {}, moment("2020-01-02 03:04:05.123000")),
+    (pa.timestamp("us"), 1577934245123456, {}, moment("2020-01-02 03:04:05.123456")),
+    (pa.timestamp("us"), 1577934245123, {"epoch_units": {"x": "ms"}}, moment("2020-01-02 03:04:05.123000")),
+    (pa.timestamp("us"), "2020-01-02T03:04:05.123Z", {}, moment("2020-01-02 03:04:05.123000")),
     (
         pa.timestamp("us", "UTC"),
         "2020-01-02T03:04:05Z",
@@ -359,7 +364,7 @@ WITHOUT_SCHEMA_PART = [
     (pa.decimal128(10, 2), "ew==", {"base64_decimals": True}, Decimal("1.23")),
     (pa.bool_(), True, {}, True),
     (pa.bool_(), 0, {}, False),
-    (pa.float64(), "NaN", {}, None),
+    (pa.float64(), "NaN", {}, float("nan")),
     (pa.binary(), "aGVsbG8=", {}, b"hello"),
     (pa.list_(pa.date32()), [18263, None], {}, [datetime.date(2020, 1, 2), None]),
     (pa.list_(pa.string()), ["a", None], {}, ["a", None]),
@@ -367,8 +372,8 @@ WITHOUT_SCHEMA_PART = [
         pa.struct([("when", pa.timestamp("ms"))]),
         {"when": 1577934245123},
         {},
-        {"when": datetime.datetime(2020, 1, 2, 3, 4, 5, 123000)},
-    ),  # noqa: DTZ001
+        {"when": moment("2020-01-02 03:04:05.123000")},
+    ),
     (pa.map_(pa.string(), pa.string()), {"k": "v"}, {}, [("k", "v")]),
 ]
 
@@ -383,7 +388,7 @@ def test_without_a_schema_part_the_column_and_the_caller_decide(
     rows = [neighbour] * (neighbour is not None) + [{"x": encoded}]
     records = [compact({"before": None, "after": row, "source": {"x": None}, "op": "c"}) for row in rows]
     found = decode(records, pa.schema([("x", data_type)]), **arguments).rows.to_pylist()[-1]["x"]
-    assert found == meant or (meant is None and found != found)
+    assert found == meant or (found != found and meant != meant)  # NaN is no value's equal
 
 
 def test_numbers_and_texts_may_be_mixed_in_one_column() -> None:
@@ -409,7 +414,6 @@ def test_records_with_and_without_schema_part_and_of_several_schemas_keep_their_
         part, factor = ((millis, 1), (micros, 1000), (None, 1000))[index * 7 % 3]
         event = {"before": None, "after": {"id": index, "t": index * factor}, "op": "c"}
         records.append(compact(event) if part is None else with_schema(event, part))
-    changes = decode([*records, None])
     changes = decode([*records, None], schema)
     assert changes.rows.column("id").to_pylist() == changes.record_indices.tolist() == list(range(400))
     assert changes.rows.column("t").cast(pa.int64()).to_pylist() == [index * 1000 for index in range(400)]
@@ -459,7 +463,7 @@ BAD = [
     ('{"schema":{},"payload":{"after":{"id":true},"op":"c"}}', "after: id: expected=int32 found=True"),
     (
         compact({"after": {"id": 1, "email": UNAVAILABLE_VALUE}, "op": "u"}),
-        "email: the event leaves out an unchanged large value",
+        "email: an unchanged large value is left out",
     ),
 ]
 
@@ -565,8 +569,10 @@ def test_a_stream_is_read_as_a_loop_over_its_records_would(
         }
         records.append(with_schema(payload, schema_part) if has_schema else compact(payload))
         if operation == "u" and with_update_before:
-            expected.append((index, UB, before))
-        expected.append((index, {"c": I, "r": I, "u": UA, "d": D}[operation], before if operation == "d" else after))
+            expected.append((index, BEFORE, before))
+        expected.append(
+            (index, {"c": ADD, "r": ADD, "u": AFTER, "d": GONE}[operation], before if operation == "d" else after)
+        )
 
     changes = decode(records, schema, with_update_before=with_update_before)
     plain = changes.rows.set_column(3, "day", changes.rows.column("day").cast(pa.int32()))

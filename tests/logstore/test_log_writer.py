@@ -42,9 +42,10 @@ def values(*texts: str) -> pa.Array:
 
 
 def log_of(target: LogTarget, start: int = 0, end: int | None = None) -> list[tuple[bytes | None, bytes | None]]:
-    """Committed (key, value) pairs of the bucket."""
-    stable_end = end if end is not None else LogTopics(target.properties).end_offsets(target.topic, [target.bucket])[target.bucket]
-    log_range = LogRange(bucket=target.bucket, start_offset=start, end_offset=stable_end)
+    """Committed (key, value) pairs of the bucket; without an `end` all of them, and open transactions are ended."""
+    if end is None:
+        end = fence_all([target])[target.bucket].end_offset
+    log_range = LogRange(bucket=target.bucket, start_offset=start, end_offset=end)
     batches = list(read_range(target.properties, topic=target.topic, log_range=log_range, timeout_s=20))
     return [pair for rows in batches for pair in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)]
 
@@ -55,6 +56,12 @@ def write(target: LogTarget, batch: int, *texts: str, payload: bytes = b"files")
         writer.begin(query="q", batch=batch)
         writer.append(None, values(*texts))
         return writer.commit(payload)
+
+
+def append_and_commit(writer: BucketLogWriter, *texts: str) -> None:
+    for text in texts:
+        writer.append(None, values(text))
+    writer.commit(b"")
 
 
 def test_a_new_bucket_has_no_marker_and_ends_at_0(target: LogTarget) -> None:
@@ -149,7 +156,9 @@ def test_the_second_writer_shuts_out_the_first(target: LogTarget) -> None:
     assert log_of(target) == [(None, b"heir")]
 
 
-def test_fencing_all_buckets_settles_what_dead_writers_left_open(kafka: KafkaProperties, new_topic: Callable[..., str]) -> None:
+def test_fencing_all_buckets_settles_what_dead_writers_left_open(
+    kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(bucket_count=6)
     targets = [LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=bucket) for bucket in range(6)]
     ends = {target.bucket: write(target, 3, "a", "b").end_offset for target in targets[:5]}
@@ -175,7 +184,7 @@ def test_eventual_rows_are_visible_before_the_batch_ends(target: LogTarget, monk
         writer.fence()
         writer.begin(query="q", batch=0)
         writer.append(None, values(*map(str, range(25))))
-        early = [value for _, value in log_of(target)]
+        early = [value for _, value in log_of(target, end=24)]
         writer.append(None, values("last"))
         done = writer.commit(b"files")
     assert early == [str(number).encode() for number in range(24)]
@@ -195,7 +204,7 @@ def test_eventual_chunks_are_also_cut_by_time(target: LogTarget, monkeypatch: py
         writer.fence()
         writer.begin(query="q", batch=0)
         writer.append(None, values("a", "b"))
-        assert log_of(target) == [(None, b"a")]
+        assert log_of(target, end=1) == [(None, b"a")]
         writer.commit(b"")
 
 
@@ -218,9 +227,7 @@ def test_a_record_above_the_clients_limit_names_the_option(target: LogTarget, po
         writer.fence()
         writer.begin(query="q", batch=0)
         with pytest.raises(InvalidInputError, match=r"log\.kafka\.message\.max\.bytes"):
-            for text in texts:
-                writer.append(None, values(text))
-            writer.commit(b"")
+            append_and_commit(writer, *texts)
     assert log_of(target) == []
 
 
@@ -236,8 +243,7 @@ def test_a_record_above_the_topics_limit_is_refused_and_never_half_committed(
         writer.fence()
         writer.begin(query="q", batch=0)
         with pytest.raises(InvalidInputError, match=r"max\.message\.bytes"):
-            writer.append(None, values(*texts))
-            writer.commit(b"")
+            append_and_commit(writer, *texts)
     write(target, 0, "ok")
     assert log_of(target) == [(None, b"ok")]
 
@@ -254,18 +260,24 @@ def test_rows_of_a_foreign_producer_inside_a_batch_are_noticed(target: LogTarget
         with pytest.raises(ConflictError, match="someone else writes to the topic"):
             writer.commit(b"")
     foreign.close()
-    with BucketLogWriter(target) as writer, pytest.raises(CorruptDataError, match=f"no marker: topic={target.topic} bucket=0 offset=999"):
+    with (
+        BucketLogWriter(target) as writer,
+        pytest.raises(CorruptDataError, match=f"no marker: topic={target.topic} bucket=0 offset=999"),
+    ):
         writer.fence()
 
 
-def test_a_deleted_topic_is_corrupt_data_not_a_pause(target: LogTarget, topics: LogTopics) -> None:
+def test_a_deleted_topic_is_corrupt_data_not_a_pause(
+    broker: Broker, topics: LogTopics, new_topic: Callable[..., str]
+) -> None:
+    impatient = {"bootstrap.servers": broker.bootstrap_servers, "topic.metadata.propagation.max.ms": "200"}
+    target = LogTarget(properties=KafkaProperties.parse(impatient), topic=new_topic(), table_uuid="deleted", bucket=0)
     with BucketLogWriter(target) as writer:
         writer.fence()
         writer.begin(query="q", batch=0)
         topics.delete_topic(target.topic)
         with pytest.raises(CorruptDataError, match="gone"):
-            writer.append(None, values("a", "b"))
-            writer.commit(b"")
+            append_and_commit(writer, "a", "b")
 
 
 def test_a_missing_broker_is_unavailable_and_says_what_the_client_saw() -> None:
@@ -278,7 +290,7 @@ def test_a_missing_broker_is_unavailable_and_says_what_the_client_saw() -> None:
         writer.fence()
 
 
-# ---- faults of processes -------------------------------------------------------------------------------------------------
+# ---- faults of processes ---------------------------------------------------------------------------------------
 
 ROWS = 3_000
 STEPS = ("start", "fenced", "mid", "before commit", "after commit")
@@ -308,7 +320,13 @@ class Attempts:
     def start(self, topic: str, bucket: int, batch: int, salt: str, **special: Any) -> int:
         number = next(self._numbers)
         self._heard[number] = queue.Queue()
-        spec = {"fault_step": None, "fault_signal": "SIGKILL", "fault_after_s": 0.0, "looks_at_marker": True, "eventual": False}
+        spec = {
+            "fault_step": None,
+            "fault_signal": "SIGKILL",
+            "fault_after_s": 0.0,
+            "looks_at_marker": True,
+            "eventual": False,
+        }
         spec |= {"id": number, "servers": self._servers, "topic": topic, "bucket": bucket, "batch": batch, "salt": salt}
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps({**spec, "row_count": ROWS, **special}) + "\n")
@@ -371,7 +389,9 @@ def three_batches_with_a_fault(
     if how == "SIGSTOP" and "reached" in met:
         os.kill(met["pid"], signal.SIGCONT)
         end = attempts.hear(victim)  # the zombie: shut out, or a witness of what the other one did
-        assert end.get("error") in ("ConflictError", "OutcomeUnknownError") or end["result"]["salt"] == told[1]["salt"], end
+        assert (
+            end.get("error") in ("ConflictError", "OutcomeUnknownError") or end["result"]["salt"] == told[1]["salt"]
+        ), end
     told.append(attempts.run(topic, bucket, 2, "third", **special))
     assert told[2]["end"] > told[1]["end"] > told[0]["end"]
     return [result["salt"] for result in told]
@@ -382,9 +402,13 @@ def test_each_batch_is_in_the_log_exactly_once_whatever_happens_to_its_first_wri
 ) -> None:
     """FL-57, FL-127: kill -9 and zombies at every step of the protocol, with rows that differ between attempts."""
     topic = new_topic(bucket_count=len(FAULTS))
-    targets = [LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=bucket) for bucket in range(len(FAULTS))]
+    targets = [
+        LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=bucket) for bucket in range(len(FAULTS))
+    ]
     with ThreadPoolExecutor(4) as threads:
-        told = list(threads.map(lambda target, fault: three_batches_with_a_fault(attempts, target, *fault), targets, FAULTS))
+        told = list(
+            threads.map(lambda target, fault: three_batches_with_a_fault(attempts, target, *fault), targets, FAULTS)
+        )
     tails = fence_all(targets)
     for target, fault, salts in zip(targets, FAULTS, told, strict=True):
         assert salts[0] == "first", fault

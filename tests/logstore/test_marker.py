@@ -18,7 +18,13 @@ law = settings(max_examples=100, deadline=None, derandomize=True)
 
 @law
 @given(
-    st.text(), st.integers(0, 2**40), st.integers(1, 10**6), st.booleans(), st.binary(max_size=300), st.booleans(), st.integers(0, 9)
+    st.text(),
+    st.integers(0, 2**40),
+    st.integers(1, 10**6),
+    st.booleans(),
+    st.binary(max_size=300),
+    st.booleans(),
+    st.integers(0, 9),
 )
 def test_what_is_encoded_is_decoded(
     query: str, batch: int, rows: int, is_final: bool, payload: bytes, is_pointer: bool, gap: int
@@ -26,7 +32,13 @@ def test_what_is_encoded_is_decoded(
     offset = rows + 1_000
     start = None if gap == 0 else offset + 1 - rows - gap
     encoded = encode_marker(
-        query=query, batch=batch, row_count=rows, start_offset=start, is_final=is_final, payload=payload, is_pointer=is_pointer
+        query=query,
+        batch=batch,
+        row_count=rows,
+        start_offset=start,
+        is_final=is_final,
+        payload=payload,
+        is_pointer=is_pointer,
     )
     assert decode_marker(encoded, record_offset=offset) == CommitMarker(
         query=query,
@@ -45,12 +57,14 @@ def test_the_bytes_of_version_1_stay_what_they_are() -> None:
         query="q-1", batch=7, row_count=500, start_offset=None, is_final=True, payload=b"\x00files", is_pointer=False
     )
     assert written == (
-        b'{"version": 1, "query": "q-1", "batch": 7, "rows": 500, "start": null, "final": true, "pointer": false}\n\x00files'
+        b'{"version": 1, "query": "q-1", "batch": 7, "rows": 500, "start": null, "final": true, "pointer": false}\n'
+        b"\x00files"
     )
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"{}", b"not json\n", b'{"version": 1}\n', b'{"version": 2, "query": "q"}\n', b"[1]\n", b"\xff\xfe\n"]
+    "value",
+    [b"", b"{}", b"not json\n", b'{"version": 1}\n', b'{"version": 2, "query": "q"}\n', b"[1]\n", b"\xff\xfe\n"],
 )
 def test_what_is_no_marker_of_ours_is_corrupt(value: bytes) -> None:
     with pytest.raises(CorruptDataError, match="offset=41"):
@@ -59,7 +73,14 @@ def test_what_is_no_marker_of_ours_is_corrupt(value: bytes) -> None:
 
 def marker(query: str = "q", batch: int = 5, is_final: bool = True, end: int = 20) -> CommitMarker:
     return CommitMarker(
-        query=query, batch=batch, row_count=3, start_offset=end - 3, end_offset=end, payload=b"", is_pointer=False, is_final=is_final
+        query=query,
+        batch=batch,
+        row_count=3,
+        start_offset=end - 3,
+        end_offset=end,
+        payload=b"",
+        is_pointer=False,
+        is_final=is_final,
     )
 
 
@@ -105,7 +126,9 @@ def test_a_log_must_end_where_the_snapshot_says(
 
 
 @pytest.mark.broker
-def test_the_tail_is_found_behind_any_number_of_aborted_rows(kafka: KafkaProperties, new_topic: Callable[..., str]) -> None:
+def test_the_tail_is_found_behind_any_number_of_aborted_rows(
+    kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(bucket_count=2)
     targets = [LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=bucket) for bucket in (0, 1)]
     with BucketLogWriter(targets[0]) as writer:
@@ -131,7 +154,9 @@ def test_the_tail_is_found_behind_any_number_of_aborted_rows(kafka: KafkaPropert
 
 
 @pytest.mark.broker
-def test_a_foreign_record_at_the_end_is_not_taken_for_a_batch(kafka: KafkaProperties, new_topic: Callable[..., str]) -> None:
+def test_a_foreign_record_at_the_end_is_not_taken_for_a_batch(
+    kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic()
     foreign = kafka.producer(ErrorNotes(), transactional_id=None)
     foreign.produce(topic, b"{}", partition=0, headers=[("other", json.dumps({}).encode())])

@@ -40,7 +40,9 @@ def test_ranges_lead_from_one_position_to_the_next(start: dict[int, int], steps:
     ranges = LogOffsets(start).ranges_until(end)
     assert [range_.bucket for range_ in ranges] == sorted(bucket for bucket, step in steps.items() if step)
     assert not any(range_.is_empty for range_ in ranges)
-    assert {range_.bucket: range_.end_offset for range_ in ranges} == {bucket: end[bucket] for bucket in end if steps[bucket]}
+    assert {range_.bucket: range_.end_offset for range_ in ranges} == {
+        bucket: end[bucket] for bucket in end if steps[bucket]
+    }
     assert all(range_.start_offset == start.get(range_.bucket, 0) for range_ in ranges)
 
 

@@ -1,0 +1,146 @@
+"""Compaction beside a writer: it keeps the runs few, it never costs data, and it stops a batch only when it must."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog, Table
+from engine.background_compaction import BackgroundCompaction, compaction_debt
+from engine.batch_part import write_part
+from engine.batch_writer import BatchWriter
+from filestore.commit_message import CommitMessage
+from filestore.compactor import CompactionTask, run_task
+from filestore.live_files import LiveFiles
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+TRIGGER, STOP = 3, 5
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    options = {"bucket": "1", "num-sorted-run.compaction-trigger": str(TRIGGER), "num-sorted-run.stop-trigger": str(STOP)}
+    return Catalog(str(tmp_path)).create_table("db.t", SCHEMA, primary_key=["id"], options=options)
+
+
+
+
+class RunHere:
+    """Runs tasks in the compaction's own thread, when the gate is open."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.gate = threading.Event()
+        self.gate.set()
+        self.calls = 0
+
+    def __call__(self, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        self.calls += 1
+        assert self.gate.wait(20)
+        return [run_task(self.table.store, task) for task in tasks]
+
+
+def write(writer: BatchWriter, batch: int) -> None:
+    rows = pa.table({"id": [batch % 4, 100 + batch], "v": [batch, batch]})
+    writer.write(batch, lambda spec: write_part(spec, rows.to_batches()))
+
+
+def runs(table: Table) -> int:
+    live = LiveFiles.latest(table.store)
+    return compaction_debt(table.store, live, live.buckets()).most_runs
+
+
+def expected(batches: int) -> dict[int, int]:
+    rows: dict[int, int] = {}
+    for batch in range(batches):
+        rows |= {batch % 4: batch, 100 + batch: batch}
+    return rows
+
+
+def test_a_stream_of_batches_never_has_more_runs_than_the_stop_trigger(table: Table) -> None:
+    """FL-162, FL-166, FL-168."""
+    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    compaction = BackgroundCompaction(table.store, work)
+    most = 0
+    for batch in range(20):
+        compaction.before_batch(writer.live)
+        write(writer, batch)
+        most = max(most, runs(table))
+        compaction.after_commit(writer.live)
+    compaction.close()
+    assert work.calls > 2
+    assert most <= STOP
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(20)
+
+
+def test_a_slow_compaction_does_not_hold_a_commit_back_before_the_stop_trigger(table: Table) -> None:
+    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    compaction = BackgroundCompaction(table.store, work)
+    work.gate.clear()
+    for batch in range(STOP - 1):
+        compaction.before_batch(writer.live)
+        write(writer, batch)
+        compaction.after_commit(writer.live)
+    assert work.calls == 1
+    assert table.latest_snapshot().id == STOP - 1
+    work.gate.set()
+    compaction.close()
+    assert runs(table) < STOP - 1
+
+
+def test_at_the_stop_trigger_a_batch_waits_for_the_compaction(table: Table) -> None:
+    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    compaction = BackgroundCompaction(table.store, work)
+    work.gate.clear()
+    for batch in range(STOP):
+        write(writer, batch)
+    compaction.after_commit(writer.live)
+    waited: list[float] = []
+    waiting = threading.Thread(target=lambda: waited.append(compaction.before_batch(writer.live)))
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    work.gate.set()
+    waiting.join(20)
+    assert waited
+    assert runs(table) < STOP
+    compaction.close()
+
+
+def test_a_compaction_that_lost_its_inputs_is_abandoned_and_costs_nothing(table: Table) -> None:
+    """FL-91: somebody else compacted the same files first."""
+    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    for batch in range(TRIGGER + 1):
+        write(writer, batch)
+
+    def overtaken(tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        messages = work(tasks)
+        table.compact(full=True)
+        return messages
+
+    compaction = BackgroundCompaction(table.store, overtaken)
+    compaction.after_commit(writer.live)
+    compaction.close()
+    files = {path.name for path in Path(table.store.paths.root).rglob("data-*")}
+    live = LiveFiles.latest(table.store)
+    named = {file.file_name for key in live.buckets() for file in live.files(key)}
+    assert len(named) == 1
+    assert len(files) == TRIGGER + 1 + len(named)
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(TRIGGER + 1)
+
+
+def test_a_failing_compaction_leaves_the_stream_alone(table: Table) -> None:
+    writer = BatchWriter(table.store, None, commit_user="q")
+
+    def fails(tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        raise RuntimeError(f"no room for {len(tasks)}")
+
+    compaction = BackgroundCompaction(table.store, fails)
+    for batch in range(TRIGGER + 1):
+        compaction.before_batch(writer.live)
+        write(writer, batch)
+        compaction.after_commit(writer.live)
+    compaction.close()
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(TRIGGER + 1)
