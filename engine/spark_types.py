@@ -157,5 +157,5 @@ def _widens(given: T.DataType, wanted: T.DataType) -> bool:
             return given.scale <= wanted.scale and given.precision - given.scale <= whole
         return _DIGITS.get(type(given), 99) <= whole
     if isinstance(given, T.TimeType) and isinstance(wanted, T.TimeType):
-        return given.precision <= wanted.precision
+        return True  # as with timestamps, digits that the column does not have are cut off
     return type(wanted) in _WIDER.get(type(given), ())

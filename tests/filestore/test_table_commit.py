@@ -312,6 +312,33 @@ def test_an_outcome_that_stays_unknown_keeps_every_file_and_can_be_retried() -> 
     assert content(table) == {1: 1}
 
 
+def test_an_unknown_outcome_stays_unknown_when_nobody_can_look() -> None:
+    """The disk fails after the link was made: "nothing is visible" would let the caller delete the files."""
+    disk = MemoryFileIO()
+    table = key_table(disk)
+    mine = committable_of(table, 0, rows((1, 1)))
+
+    class DiesWhilePublishing(MemoryFileIO):
+        is_dead = False
+
+        def create_exclusive(self, path: str, body: bytes) -> bool:
+            super().create_exclusive(path, body)
+            self.is_dead = True
+            raise OutcomeUnknownError(f"answer lost: path={path}")
+
+        def list_names(self, directory: str) -> list[str]:
+            if self.is_dead:
+                raise UnavailableError(f"disk is gone: path={directory}")
+            return super().list_names(directory)
+
+    dying = DiesWhilePublishing()
+    dying.files = disk.files
+    with pytest.raises(OutcomeUnknownError, match="keep every file"):
+        TableCommit(reopened(table, dying), "query").commit(mine)
+    assert content(table) == {1: 1}
+    assert TableCommit(table, "query").commit(mine).already_committed
+
+
 def test_an_attempt_that_becomes_visible_late_still_has_its_files() -> None:
     """A network file system may carry a link out after the answer was given up."""
     disk = MemoryFileIO()

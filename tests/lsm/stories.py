@@ -1,6 +1,7 @@
 """Changes to a table, told one by one, and what a merge makes of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -79,3 +80,23 @@ def merged(
 def values_of(changes: Sequence[Change]) -> list[dict[str, Any]]:
     """The values alone."""
     return [values for _, _, values in changes]
+
+
+def random_story(seed: int, values: Mapping[str, Callable[[Random], Any]]) -> list[Change]:
+    """Up to 15 changes of up to 4 keys, a third of the values null, a third of the rows retracts."""
+    random = Random(seed)
+    key_count = random.randint(1, 4)
+    story: list[Change] = []
+    for number in range(random.randint(1, 15)):
+        row = {name: None if random.random() < 0.33 else draw(random) for name, draw in values.items()}
+        symbol = random.choice(["+I", "+I", "+U", "+U", "-U", "-D"])
+        story.append((symbol, number, {"k": random.randint(2, key_count + 1)} | row))
+    return story
+
+
+def rows_by_key(story: Sequence[Change]) -> dict[int, list[tuple[str, dict[str, Any]]]]:
+    """(kind, values without the key) of every key, oldest first, smallest key first."""
+    found: dict[int, list[tuple[str, dict[str, Any]]]] = {key: [] for key in sorted({row["k"] for _, _, row in story})}
+    for symbol, _, row in story:
+        found[row["k"]].append((symbol, {name: value for name, value in row.items() if name != "k"}))
+    return found
