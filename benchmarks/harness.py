@@ -52,7 +52,7 @@ class Measurement:
         return _median_ratio(self.cpu_seconds[variant], self.cpu_seconds[peer])
 
     def line(self, *, peer: str, variant: str | None = None, **facts: Any) -> str:
-        """One JSON object: the first variant (or the one named) against its peer, and whatever else is worth keeping."""
+        """One JSON object: the first variant (or the one named) against its peer, and what else is worth keeping."""
         ours = next(iter(self.seconds)) if variant is None else variant
         return json.dumps(
             {

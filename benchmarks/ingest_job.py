@@ -2,8 +2,8 @@
 
 usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT]
 
-The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch into a key table, with compaction. With
-``--bootstrap`` the table has a log. Prints one JSON line.
+The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch into a key table, with
+compaction. With ``--bootstrap`` the table has a log. Prints one JSON line.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Compaction beside the stream: picked after a commit, run elsewhere, committed on its own, and never in a batch's way before it must be.
+"""Compaction beside the stream: picked after a commit, run elsewhere, committed on its own, seldom in a batch's way.
 
-A compaction that loses to another commit is abandoned; the data never is. What holds a batch back is only the number of sorted runs that readers
-would have to merge: above the soft limit a batch waits a moment for a running compaction, at ``num-sorted-run.stop-trigger`` it
-waits until the number has come down.
+A compaction that loses to another commit is abandoned; the data never is. What holds a batch back is only the number
+of sorted runs that readers would have to merge: above the soft limit a batch waits a moment for a running compaction,
+at ``num-sorted-run.stop-trigger`` it waits until the number has come down.
 Source: design.md section 3 step 7, FL-162, FL-166, FL-168.
 """
 
@@ -146,7 +146,7 @@ class BackgroundCompaction:
             discard(self._table, messages)
         except OutcomeUnknownError as error:
             logger.warning("compaction may be visible, its files stay: table=%s reason=%s", self._table.name, error)
-        except Exception:  # noqa: BLE001  the edge of a thread: the stream goes on, the next commit tries again
+        except Exception:
             logger.warning("compaction failed: table=%s", self._table.name, exc_info=True)
         else:
             logger.info(

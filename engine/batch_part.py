@@ -1,8 +1,8 @@
 """One task's share of a batch: rows of some buckets into data files and, in the same order, into the log.
 
-Files are written before a bucket's Kafka transaction ends, and its last record carries the files' commit message. So that record is
-the point of no return: before it nothing happened, after it every replay returns the same files and the same slice of the log, whatever
-rows it computes. This module knows no Spark; a plain process writes through it too.
+Files are written before a bucket's Kafka transaction ends, and its last record carries the files' commit message. So
+that record is the point of no return: before it nothing happened, after it every replay returns the same files and
+the same slice of the log, whatever rows it computes. This module knows no Spark; a plain process writes through it too.
 
 Source: design.md section 3; reports/kafka.md section 4.2 steps 2 to 6.
 """
@@ -98,7 +98,8 @@ def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[Bucke
 
     Args:
         spec: the batch.
-        batches: rows in arrival order, the table's columns and optionally ``_row_kind``; all rows of the buckets that occur.
+        batches: rows in arrival order, the table's columns and optionally ``_row_kind``; all rows of the buckets that
+            occur.
 
     Raises:
         InvalidInputError: a row that the table cannot hold.
@@ -160,7 +161,7 @@ class _Part:
         return list(self._results.values())
 
     def abort(self) -> None:
-        """Give up: transactions are aborted; files stay when a transaction may have ended, for then the log names them."""
+        """Give up: abort transactions; files stay when one may have ended, for then the log names them."""
         settled = all([log.abort() for log in self._logs.values()])
         if settled:
             self._write.abort()

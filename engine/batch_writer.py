@@ -1,8 +1,8 @@
 """One batch into one table, exactly once: the driver's half of the protocol.
 
 1. A snapshot of (commit user, batch) exists: done already.
-2. First batch of a run, table with a log: every bucket is fenced and its last marker read. A marker that no snapshot knows is
-   this very batch, which an earlier run had begun (its files are taken over), or somebody else's (refused).
+2. First batch of a run, table with a log: every bucket is fenced and its last marker read. One that no
+   snapshot knows is of this very batch, begun by an earlier run (its files are taken over), or foreign (refused).
 3. The batch's rows are written, bucket by bucket, by ``write_part`` in one or many processes.
 4. One commit makes all files and the log offsets visible.
 
@@ -70,7 +70,8 @@ class BatchWriter:
             run_parts: see ``RunParts``; not called when the batch is committed.
 
         Raises:
-            ConflictError: another writer holds a bucket of the log, or took its place in the table: nothing of this batch is visible
+            ConflictError: another writer holds a bucket of the log, or took its place in the table: nothing of this
+                batch is visible
                 in the table. Run the batch again.
             OutcomeUnknownError: the commit may be visible: run the same batch again.
         """
@@ -120,7 +121,7 @@ class BatchWriter:
         return self._adopted
 
     def _ahead_of_table(self, batch_id: int, log: TableLog) -> dict[int, BucketResult]:
-        """What the log holds and the table does not: our own batch, or, where that is allowed, somebody else's, which is committed here."""
+        """What the log holds and the table does not: our own batch; another's is committed here, if that is allowed."""
         known = self._log_offsets()
         ours: dict[int, BucketResult] = {}
         orphans: dict[tuple[str, int], list[BucketResult]] = {}

@@ -104,7 +104,7 @@ class BucketLog:
         return f"table={self._store.name} topic={self._log.topic} bucket={self._bucket}"
 
     def _check_known(self, tail: LogTail, known_end: int) -> None:
-        """Only batches that some snapshot holds may be before ours, or a stream that starts from our snapshot would miss them."""
+        """Only batches that a snapshot holds may be before ours: streams that start from it would miss others."""
         check_not_shorter(self._store, self._log, tail, known_end)
         marker = tail.marker
         if marker is None or tail.end_offset <= known_end or not marker.is_final:
@@ -114,7 +114,8 @@ class BucketLog:
             return
         raise ConflictError(
             f"another writer's batch is in the log and not yet in the table: {self._place} query={marker.query} "
-            f"batch={marker.batch} log_end={tail.end_offset} table_end={known_end}: one stream may write a table at a time"
+            f"batch={marker.batch} log_end={tail.end_offset} table_end={known_end}: "
+            "one stream may write a table at a time"
         )
 
 

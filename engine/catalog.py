@@ -25,7 +25,8 @@ class Catalog:
 
         Args:
             warehouse: directory, as a path or a ``file://`` address.
-            options: defaults for tables that are made here, under the table's own names or behind ``table-default.``; a table that
+            options: defaults for tables that are made here, under the table's own names or behind ``table-default.``;
+                a table that
                 exists keeps its own.
         """
         self._files = FileCatalog(warehouse)

@@ -1,8 +1,9 @@
 """``spark.read.format("fluvial")``: a snapshot of a table through Spark's Python data source interface.
 
-Spark finds it by the installed module ``pyspark_fluvial``. What Spark pushes into a Python source stays with the relation and leaks into other queries
-on it, which gives wrong answers (reports/spark.md, trap 1); so nothing is taken from Spark, and users choose by options, which
-belong to one ``load()``: ``filter``, ``columns``, ``scan.snapshot-id``, ``scan.tag-name``.
+Spark finds it by the installed module ``pyspark_fluvial``. What Spark pushes into a Python source stays with the
+relation and leaks into other queries on it, which gives wrong answers (reports/spark.md, trap 1); so nothing is taken
+from Spark, and users choose by options, which belong to one ``load()``: ``filter``, ``columns``,
+``scan.snapshot-id``, ``scan.tag-name``.
 
 A plan is made when Spark plans the query and is kept by Spark for that frame; a new ``load()`` plans anew.
 """
@@ -79,7 +80,7 @@ def _table(options: Mapping[str, str]) -> Table:
     name, warehouse = options.get("table"), options.get("warehouse")
     if not name or not warehouse:
         raise InvalidInputError(
-            'a table is named by two options: fix=.option("warehouse", "file:///data/warehouse").option("table", "db.t")'
+            'a table is named by two options: fix=.option("warehouse", "/data/warehouse").option("table", "db.t")'
         )
     return Catalog(warehouse).table(name)
 

@@ -1,7 +1,7 @@
 """A snapshot of a table as a Spark frame.
 
-Files that need no merging are given to Spark's own vectorised Parquet scan, so a compacted table reads as fast as plain Parquet, with Spark's
-column pruning and push-down intact. Only the rest goes through Python, which merges it.
+Files that need no merging are given to Spark's own vectorised Parquet scan, so a compacted table reads as fast as
+plain Parquet, with Spark's column pruning and push-down intact. Only the rest goes through Python, which merges it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
-from filestore.predicates import Predicate, columns_of
 from filestore.data_split import DataSplit
+from filestore.predicates import Predicate, columns_of
 from filestore.scan import Plan
 from filestore.split_read import read_split
 from filestore.table_schema import TableSchema

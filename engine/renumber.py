@@ -1,7 +1,8 @@
 """Rows of a bucket numbered again, when another writer committed to the bucket first.
 
-Two records of one key may not share a sequence number (paimon-format.md 0.13). The later commit's rows must win, so they move above what the
-earlier one wrote; their order among themselves stays. The old files are left for orphan cleaning: the log's marker may name them.
+Two records of one key may not share a sequence number (paimon-format.md 0.13). The later commit's rows must win, so
+they move above what the earlier one wrote; their order among themselves stays. The old files are left for orphan
+cleaning: the log's marker may name them.
 """
 
 from dataclasses import replace

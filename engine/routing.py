@@ -1,8 +1,9 @@
 """Which task writes a row: the bucket of its key, worked out where the row already is.
 
-Spark's ``hash(binary)`` is murmur3 over little-endian words with seed 42, and its odd handling of a tail never applies to a
-BinaryRow, whose length is a multiple of 8: so the table's own bucket hash can be had inside the JVM, from the row's bytes
-built with SQL functions. Types for which those bytes are awkward go through an Arrow function instead.
+Spark's ``hash(binary)`` is murmur3 over little-endian words with seed 42, and its odd handling of a tail never
+applies to a BinaryRow, whose length is a multiple of 8: so the table's own bucket hash can be had inside the JVM,
+from the row's bytes built with SQL functions. Types for which those bytes are awkward go through an Arrow function
+instead.
 
 Source: paimon-format.md sections 5 and 5.2; measured in reports/lsm.md section 5.
 """

@@ -41,14 +41,14 @@ def change_rows(batch: pa.RecordBatch, store: TableStore) -> tuple[pa.RecordBatc
 
 
 def _in_precision(batch: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
-    """Times with the digits that their columns have: Spark knows microseconds only. Digits are lost towards the past."""
+    """Times with the digits that their columns have (Spark knows microseconds only), cut off towards the past."""
     for index, field in enumerate(batch.schema):
         if not (pa.types.is_timestamp(field.type) or pa.types.is_time(field.type)):
             continue
         if field.name not in store.schema.column_names:
             continue
         wanted = arrow_type(store.schema.field(field.name).type)
-        if wanted == field.type or type(wanted) is not type(field.type) and not pa.types.is_time(wanted):
+        if wanted == field.type or (type(wanted) is not type(field.type) and not pa.types.is_time(wanted)):
             continue
         batch = batch.set_column(index, field.with_type(wanted), _cut(batch.column(index), wanted))
     return batch

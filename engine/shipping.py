@@ -1,7 +1,8 @@
 """Fluvial as something to ship with a job: for clusters on which nobody installed it.
 
-The other packages that Fluvial needs (pyarrow, confluent-kafka, …) must be on the cluster, or travel in an archive of an environment, as Spark's
-"Python Package Management" describes; they have parts in C, which cannot be imported from an archive of sources.
+The other packages that Fluvial needs (pyarrow, confluent-kafka, …) must be on the cluster, or travel in an archive of
+an environment, as Spark's "Python Package Management" describes; they have parts in C, which cannot be imported from
+an archive of sources.
 """
 
 import zipfile
@@ -18,7 +19,7 @@ import lsm
 ARCHIVE: Final = "fluvial.zip"
 SCRIPT: Final = "fluvial_job.py"
 _PACKAGES: Final = (engine, filestore, logstore, lsm, pyspark_fluvial)
-_MAIN: Final = '''"""A Fluvial job for spark-submit: ``spark-submit --py-files fluvial.zip fluvial_job.py JOB.yaml [--set key=value]``."""
+_MAIN: Final = '''"""A Fluvial job: ``spark-submit --py-files fluvial.zip fluvial_job.py JOB.yaml [--set k=v]``."""
 
 import sys
 

@@ -1,7 +1,8 @@
 """The streaming sink: ``changes.writeStream.foreachBatch(sink(table)).option("checkpointLocation", …).start()``.
 
-Every micro-batch lands in the table's files and in its log exactly once, through restarts, replays, speculative and zombie tasks.
-The way of one micro-batch: here → ``batch_writer`` (driver) → ``routing`` (bucket to task) → ``batch_part`` (task) → one commit.
+Every micro-batch lands in the table's files and in its log exactly once, through restarts, replays, speculative and
+zombie tasks. The way of one micro-batch: here → ``batch_writer`` (driver) → ``routing`` (bucket to task) →
+``batch_part`` (task) → one commit.
 """
 
 import logging
@@ -14,12 +15,12 @@ from pyspark.sql import DataFrame
 from engine.background_compaction import BackgroundCompaction
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
+from engine.option_check import unknown_option
 from engine.routing import brought_together
 from engine.spark_compaction import SparkUnits
 from engine.spark_types import aligned
 from engine.steps import Observer, ignore
 from engine.table_log import ORPHANS_KEY, TableLog
-from engine.option_check import unknown_option
 from filestore.schema import check_writable
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -36,17 +37,19 @@ def sink(
 ) -> Callable[[DataFrame, int], None]:
     """A function for ``foreachBatch`` that writes each micro-batch to a table, exactly once.
 
-    Frames hold the table's columns, in any order, and optionally ``_row_kind`` (+I -U +U -D); nullable columns may be missing. Rows of one key
-    must come from one input task in their order, or the table needs a ``sequence.field``.
+    Frames hold the table's columns, in any order, and optionally ``_row_kind`` (+I -U +U -D); nullable columns may be
+    missing. Rows of one key must come from one input task in their order, or the table needs a ``sequence.field``.
 
     Args:
         table: from ``Catalog.table``.
-        options: of this writer alone: ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true: somebody else compacts),
+        options: of this writer alone: ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true:
+            somebody else compacts),
             ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``.
         observe: told each step; called in tasks too, so it must be picklable.
 
     Raises:
-        InvalidInputError: an unknown option. When the query runs: no checkpoint location, or a frame that does not fit the table.
+        InvalidInputError: an unknown option. When the query runs: no checkpoint location, or a frame that does not
+            fit the table.
     """
     given = dict(options or {})
     for key in given:
@@ -125,12 +128,13 @@ def _query_id(frame: DataFrame) -> str:
     query_id = context.getLocalProperty(_QUERY_ID)
     if not query_id:
         raise InvalidInputError(
-            f"not called by a streaming query: fix=use writeStream.foreachBatch(sink(table)), Table.append for a batch, "
+            "not called by a streaming query: fix=use writeStream.foreachBatch(sink(table)), Table.append for a batch, "
             f"or set {COMMIT_USER_KEY} to a name that stays the same over restarts"
         )
     if _has_temporary_checkpoint(frame, query_id):
         raise InvalidInputError(
-            'the query has no checkpoint location, so a restart would write everything again: fix=set .option("checkpointLocation", …)'
+            "the query has no checkpoint location, so a restart would write everything again: "
+            'fix=set .option("checkpointLocation", …)'
         )
     return str(query_id)
 

@@ -1,6 +1,7 @@
 """Table types as Spark sees them, and a frame brought into the shape of a table.
 
-Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``TimeType(3)``; TIMESTAMP without zone is ``TimestampNTZType``.
+Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``TimeType(3)``; TIMESTAMP without zone is
+    ``TimestampNTZType``.
 """
 
 import difflib
@@ -11,11 +12,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from filestore.datatypes import DataField, DataType
 from engine.rows import ROW_KIND_COLUMN
+from filestore.datatypes import DataField, DataType
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
-
 
 _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "BOOLEAN": T.BooleanType(),
@@ -139,12 +139,12 @@ def _same(given: T.DataType, wanted: T.DataType) -> bool:
     if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
         return _same(given.keyType, wanted.keyType) and _same(given.valueType, wanted.valueType)
     if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
-        return given.fieldNames() == wanted.fieldNames() and all(
+        return bool(given.fieldNames() == wanted.fieldNames()) and all(
             _same(a.dataType, b.dataType) for a, b in zip(given.fields, wanted.fields, strict=True)
         )
     if isinstance(given, T.StringType) and isinstance(wanted, T.StringType):
         return True
-    return type(given) is type(wanted) and given == wanted
+    return type(given) is type(wanted) and bool(given == wanted)
 
 
 def _widens(given: T.DataType, wanted: T.DataType) -> bool:
@@ -154,8 +154,8 @@ def _widens(given: T.DataType, wanted: T.DataType) -> bool:
     if isinstance(wanted, T.DecimalType):
         whole = wanted.precision - wanted.scale
         if isinstance(given, T.DecimalType):
-            return given.scale <= wanted.scale and given.precision - given.scale <= whole
-        return _DIGITS.get(type(given), 99) <= whole
+            return bool(given.scale <= wanted.scale and given.precision - given.scale <= whole)
+        return bool(_DIGITS.get(type(given), 99) <= whole)
     if isinstance(given, T.TimeType) and isinstance(wanted, T.TimeType):
         return True  # as with timestamps, digits that the column does not have are cut off
     return type(wanted) in _WIDER.get(type(given), ())

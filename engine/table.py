@@ -73,7 +73,7 @@ class Table:
         spark: SparkSession,
         *,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002  the word of users
+        filter: str | None = None,
         snapshot_id: int | None = None,
         tag: str | None = None,
     ) -> DataFrame:
@@ -102,7 +102,8 @@ class Table:
         """Write rows from this process and make them visible, in files and log.
 
         Args:
-            rows: the table's columns by name; nullable ones may be missing. A column ``_row_kind`` gives each row's kind.
+            rows: the table's columns by name; nullable ones may be missing. A column ``_row_kind`` gives each row's
+                kind.
             kinds: (n,) ``+I -U +U -D`` texts instead of that column.
             options: ``change-tracking=false`` leaves the log out.
 
@@ -117,7 +118,8 @@ class Table:
     def append(self, frame: DataFrame, options: Mapping[str, str] | None = None) -> CommitResult:
         """Write a Spark frame as one batch and make it visible, in files and log.
 
-        A batch job that dies half-way and is run again writes its rows again: streams that must not, go through ``sink``.
+        A batch job that dies half-way and is run again writes its rows again: streams that must not, go through
+        ``sink``.
 
         Raises:
             InvalidInputError: a column or row that does not fit; nothing is visible.

@@ -1,7 +1,8 @@
 """The log of one table, as its options describe it.
 
-A small picklable value: clients are made where they are used. What is remembered of the topic when the table is made, its id and the
-table's own id, stands in the table's options, because a topic that was deleted and made again must not be taken for the old one.
+A small picklable value: clients are made where they are used. What is remembered of the topic when the table is made,
+its id and the table's own id, stands in the table's options, because a topic that was deleted and made again must not
+be taken for the old one.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Final
 
 from filestore.snapshots import Snapshot, SnapshotStore
 from filestore.table_store import TableStore
+from logstore.changelog_json import LogFormat
 from logstore.clients import KafkaProperties
 from logstore.log_writer import BucketLogWriter, LogTarget, fence_all
 from logstore.marker import LogTail
@@ -40,7 +42,7 @@ class TableLog:
     bucket_count: int
     properties: KafkaProperties
     table_id: str  # part of the transactional ids: another table under this name is another writer
-    log_format: str  # debezium-json | json
+    log_format: LogFormat
     keeps_update_before: bool  # log.changelog-mode=all
     is_eventual: bool
     key_names: tuple[str, ...]  # () for a table without a key
@@ -112,5 +114,5 @@ class TableLog:
 
 
 def default_topic(table_name: str) -> str:
-    """Topic of a table whose options name none: its own name. Characters that Kafka does not allow become underscores."""
+    """Topic of a table whose options name none: the table's name, with underscores for what Kafka does not allow."""
     return "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in table_name)

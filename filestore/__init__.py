@@ -1,0 +1,1 @@
+"""Tables of columnar files in Apache Paimon's layout: format, scan, read, write, commit, compaction."""

@@ -1,0 +1,1 @@
+"""The change log in Kafka: encoding, transactions with markers, ranges of offsets."""

@@ -2,8 +2,9 @@
 
 usage: python paimon_spark_ingest.py --jar paimon-spark.jar --input DIR --work DIR --buckets 2
 
-Reads one Parquet file of ``--input`` per micro-batch, writes it to a key table, prints one JSON line with the seconds from the
-start of the query to its end and those of each micro-batch. Needs pyspark 3.5 and Paimon's jar; nothing of Fluvial.
+Reads one Parquet file of ``--input`` per micro-batch, writes it to a key table, prints one JSON line with the seconds
+from the start of the query to its end and those of each micro-batch. Needs pyspark 3.5 and Paimon's jar; nothing of
+Fluvial.
 """
 
 import argparse

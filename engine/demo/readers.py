@@ -5,7 +5,7 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from engine.demo.flights import KEY, SCHEMA
 from engine.table import Table
-from logstore.changelog_json import LogFormat, decode_changes
+from logstore.changelog_json import decode_changes
 from logstore.log_reader import read_range
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
@@ -59,7 +59,7 @@ def fold_log(table: Table) -> tuple[pa.Table, int]:
                 records["value"],
                 schema=table.schema.arrow_schema,
                 key_names=log.key_names,
-                log_format=cast("LogFormat", log.log_format),
+                log_format=log.log_format,
             )
             changes.append(rows.append_column(_KIND, kinds))
         if changes:

@@ -21,10 +21,12 @@ TRIGGER, STOP = 3, 5
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    options = {"bucket": "1", "num-sorted-run.compaction-trigger": str(TRIGGER), "num-sorted-run.stop-trigger": str(STOP)}
+    options = {
+        "bucket": "1",
+        "num-sorted-run.compaction-trigger": str(TRIGGER),
+        "num-sorted-run.stop-trigger": str(STOP),
+    }
     return Catalog(str(tmp_path)).create_table("db.t", SCHEMA, primary_key=["id"], options=options)
-
-
 
 
 class RunHere:

@@ -100,7 +100,7 @@ def test_the_repositorys_lock_is_of_the_brokers_coordinates() -> None:
 def test_a_lock_that_cannot_be_read_is_corrupt_and_a_missing_one_named(tmp_path: Path) -> None:
     bad = tmp_path / "bad.lock"
     bad.write_text(f"{sha256(b'')}  ../up.jar\n")
-    with pytest.raises(CorruptDataError, match="up.jar"):
+    with pytest.raises(CorruptDataError, match=r"up\.jar"):
         read_lock(bad)
     with pytest.raises(InvalidInputError, match=f"lock_file={tmp_path / 'none'}"):
         read_lock(tmp_path / "none")

@@ -1,6 +1,6 @@
 """``spark.read.format("fluvial")`` and ``Table.dataframe``: right in every query shape, before and after compaction."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ ROWS = 10
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Ten rows a = 0..9 in two partitions and two buckets, some in two versions, one deleted key beside them."""
     catalog = Catalog(str(tmp_path_factory.mktemp("warehouse")))
     made = catalog.create_table("db.t", SCHEMA, primary_key=["dt", "a"], partition_by=["dt"], options={"bucket": "2"})
@@ -42,7 +42,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
             }
         )
     )
-    yield made
+    return made
 
 
 def by_format(spark: SparkSession, table: Table, **options: str) -> DataFrame:
@@ -68,7 +68,8 @@ def test_a_filter_in_one_query_never_changes_another(spark: SparkSession, table:
     union = spark.sql("SELECT a FROM t WHERE a = 3 UNION ALL SELECT a FROM t WHERE a = 4")
     assert sorted(row.a for row in union.collect()) == [3, 4]
     assert spark.sql("SELECT a FROM t WHERE a NOT IN (SELECT a FROM t WHERE a < 8)").count() == 2
-    cte = "WITH x AS (SELECT * FROM t) SELECT l.a, r.a AS b FROM x l LEFT JOIN x r ON l.a = r.a AND r.v = 'new' WHERE l.a < 3"
+    cte = "WITH x AS (SELECT * FROM t) "
+    cte += "SELECT l.a, r.a AS b FROM x l LEFT JOIN x r ON l.a = r.a AND r.v = 'new' WHERE l.a < 3"
     assert sorted((row.a, row.b) for row in spark.sql(cte).collect() if row.b is not None) == [(0, 0), (1, 1)]
     assert spark.sql("SELECT count(*) AS n FROM t WHERE v = 'old'").first().n == ROWS - 2
 

@@ -41,9 +41,12 @@ TYPES = {
     "row": "ROW<x INT, y ARRAY<STRING>, z ROW<t TIMESTAMP(6)>>",
 }
 FULL = Row(
-    id=1, b=True, i8=-128, i16=-300, i32=2**31 - 1, f=1.5, d=float("nan"), s="héllo 日本 \U0001f600", c="abc", vc="0123456789",
-    bin=bytearray(b"\x00\xff"), dec9=Decimal("-1234567.89"), dec18=Decimal("99999999999999.9999"), dec38=Decimal("-12345678901234567890.0000000001"),
-    day=date(1969, 12, 31), at=datetime(1969, 12, 31, 23, 59, 59, 999999), wall=datetime(2024, 2, 29, 12, 34, 56, 789123),
+    id=1, b=True, i8=-128, i16=-300, i32=2**31 - 1, f=1.5, d=float("nan"), s="héllo 日本",
+    c="abc", vc="0123456789", bin=bytearray(b"\x00\xff"),
+    dec9=Decimal("-1234567.89"), dec18=Decimal("99999999999999.9999"),
+    dec38=Decimal("-12345678901234567890.0000000001"),
+    day=date(1969, 12, 31), at=datetime(1969, 12, 31, 23, 59, 59, 999999),
+    wall=datetime(2024, 2, 29, 12, 34, 56, 789123),
     millis=datetime(2024, 2, 29, 12, 34, 56, 789000), list=[1, None, 3], map={"a": 1.0, "b": None},
     row=Row(x=None, y=["p", None], z=Row(t=datetime(2001, 1, 1))),
 )  # fmt: skip
@@ -61,7 +64,9 @@ def test_every_type_survives_the_way_through_a_table(spark: SparkSession, tmp_pa
     table = catalog.create_table("db.t", fields(), primary_key=["id"], options={"file.format": file_format})
     frame = spark.createDataFrame([FULL, EMPTY], spark_schema(table.schema.fields))
     if file_format == "orc":  # the ORC library cannot write parts of a second before 1970, and Fluvial refuses them
-        frame = frame.withColumn("at", F.expr("CASE WHEN at IS NOT NULL THEN TIMESTAMP'1970-01-01 00:00:00.000001Z' END"))
+        frame = frame.withColumn(
+            "at", F.expr("CASE WHEN at IS NOT NULL THEN TIMESTAMP'1970-01-01 00:00:00.000001Z' END")
+        )
     expected = sorted(map(str, frame.collect()))
     table.append(frame)
     table.append(frame.filter("id = 2"))
@@ -74,11 +79,15 @@ def test_every_type_survives_the_way_through_a_table(spark: SparkSession, tmp_pa
         table.compact(full=True)
 
 
-def test_types_are_widened_where_nothing_is_lost_and_refused_where_it_could_be(spark: SparkSession, tmp_path: Path) -> None:
+def test_types_are_widened_where_nothing_is_lost_and_refused_where_it_could_be(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = Catalog(str(tmp_path)).create_table("db.t", fields(), primary_key=["id"])
     small = spark.sql("SELECT CAST(7 AS INT) AS id, CAST(1 AS TINYINT) AS i32, CAST(1.5 AS FLOAT) AS d, 5 AS dec18")
     table.append(small)
-    assert table.read().to_arrow(["id", "i32", "d", "dec18"]).to_pylist() == [{"id": 7, "i32": 1, "d": 1.5, "dec18": Decimal("5.0000")}]
+    assert table.read().to_arrow(["id", "i32", "d", "dec18"]).to_pylist() == [
+        {"id": 7, "i32": 1, "d": 1.5, "dec18": Decimal("5.0000")}
+    ]
     with pytest.raises(InvalidInputError, match="column=i32 given=bigint wanted=int fix=cast"):
         aligned(spark.sql("SELECT 1L AS id, 1L AS i32"), table.schema)
     with pytest.raises(InvalidInputError, match="column=id fix=add it"):
@@ -110,7 +119,12 @@ def test_times_of_other_zones_are_the_same_moment(spark: SparkSession, tmp_path:
 
 def test_a_time_of_day_survives_too(spark: SparkSession, tmp_path: Path) -> None:
     table = Catalog(str(tmp_path)).create_table(
-        "db.t", [DataField(id=0, name="id", type=parse_sql_type("INT")), DataField(id=1, name="t", type=parse_sql_type("TIME(3)"))], primary_key=["id"]
+        "db.t",
+        [
+            DataField(id=0, name="id", type=parse_sql_type("INT")),
+            DataField(id=1, name="t", type=parse_sql_type("TIME(3)")),
+        ],
+        primary_key=["id"],
     )
     spark.conf.set("spark.sql.timeType.enabled", "true")  # young in Spark, and off by default
     table.append(spark.sql("SELECT 1 AS id, TIME'01:02:03.004' AS t"))

@@ -146,7 +146,7 @@ def test_a_foreign_batch_in_the_log_stops_the_next_writer_unless_it_may_adopt(ca
         BatchWriter(table.store, table.log, commit_user="gone", observe=dies).write(
             3, lambda spec: write_part(spec, rows([1, 2], "orphan").to_batches())
         )
-    with pytest.raises(CorruptDataError, match="query=gone batch=3.*on-orphan-batch=adopt"):
+    with pytest.raises(CorruptDataError, match=r"query=gone batch=3.*on-orphan-batch=adopt"):
         writer(table, "new").write(0, lambda spec: write_part(spec, rows([5]).to_batches()))
     writer(table, "new", log_on__orphan__batch="adopt").write(0, lambda spec: write_part(spec, rows([5]).to_batches()))
     assert (

@@ -229,6 +229,14 @@ def test_a_lone_tombstone_is_a_delete_by_key() -> None:
     assert listed(again)[2] == (2, GONE, ONLY_ID)
 
 
+def test_tombstones_without_a_key_are_bad_if_keys_are_expected() -> None:
+    changes = decode([None, CREATE, None], keys=[None, '{"id":1004}', None], key_names=["id"], on_error="collect")
+    assert [(record.index, record.reason) for record in changes.bad] == [
+        (0, "a delete has neither row nor key"),
+        (2, "a delete has neither row nor key"),
+    ]
+
+
 def test_a_tombstone_may_be_wrapped_too() -> None:
     assert listed(decode([with_schema(None, None), CREATE, '{"schema":null,"payload":null}'])) == [(1, ADD, ANNE)]
 
@@ -328,6 +336,26 @@ def test_semantic_types_are_followed(data_type: pa.DataType, name: str, encoded:
     }
     record = with_schema({"before": None, "after": {"x": encoded}, "op": "c"}, schema_part)
     assert decode([record] * count, pa.schema([("x", data_type)])).rows.to_pylist() == [{"x": meant}] * count
+
+
+@pytest.mark.parametrize(
+    ("data_type", "unit", "number", "fact"),
+    [
+        (pa.date32(), "ms", 86_400_001, "not a whole day"),
+        (pa.date32(), "D", 2**31, "out of range"),
+        (pa.time32("ms"), "us", 86_400_000_000, "outside of the day"),
+        (pa.time32("ms"), "ms", -1, "outside of the day"),
+        (pa.timestamp("ms"), "us", 1001, "finer than the column's unit"),
+        (pa.timestamp("ns"), "s", 2**40, "out of range"),
+        (pa.bool_(), None, 2, "expected=bool found=2"),
+    ],
+)
+def test_a_number_that_the_column_cannot_hold_is_refused(
+    data_type: pa.DataType, unit: str | None, number: int, fact: str
+) -> None:
+    units = {} if unit is None else {"epoch_units": {"x": unit}}
+    with pytest.raises(InvalidInputError, match=fact):
+        decode([compact({"after": {"x": number}, "op": "c"})], pa.schema([("x", data_type)]), **units)
 
 
 def test_decimals_of_variable_scale_are_read() -> None:
