@@ -43,7 +43,7 @@ def preload() -> None:
     for name in PRELOADED:
         # a module that does not import here fails in the task that needs it, whose error reaches the user; ours would
         # not
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):
             importlib.import_module(name)
     gc.collect()
     gc.freeze()

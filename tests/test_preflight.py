@@ -98,7 +98,7 @@ def test_an_environment_without_network_fails_with_the_reason(tmp_path: Path) ->
     """Needs no network itself: the index it is sent to is a closed port."""
     constraints = tmp_path / "constraints.txt"
     constraints.write_text("six==1.0\n")
-    closed = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0", "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": ""}
+    closed = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "1", "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": ""}
     done = preflight("venv", str(tmp_path / "venv"), str(constraints), "six", **closed)
     assert done.returncode == 1
     assert "the network did not answer" in done.stderr
