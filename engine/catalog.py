@@ -1,8 +1,10 @@
 """Tables by name. Creating one creates its files and its log; dropping it drops both."""
 
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -24,12 +26,12 @@ class Catalog:
         """Open a warehouse; it is made when the first database is.
 
         Args:
-            warehouse: directory, as a path or a ``file://`` address.
+            warehouse: directory, as a path (a relative one starts at the working directory) or a ``file://`` address.
             options: defaults for tables that are made here, under the table's own names or behind ``table-default.``;
                 a table that
                 exists keeps its own.
         """
-        self._files = FileCatalog(warehouse)
+        self._files = FileCatalog(warehouse if urlsplit(warehouse).scheme else os.path.abspath(warehouse))
         self._defaults = canonical_options(
             {key.removeprefix("table-default."): value for key, value in (options or {}).items()}
         )

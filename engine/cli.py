@@ -19,12 +19,13 @@ from typing import Any, Final
 import click
 import pyarrow as pa
 
-from engine.broker import Broker
 from engine.catalog import Catalog
+from engine.cli_broker import broker
 from engine.cli_output import (
     console,
     grid,
     job_progress,
+    json_option,
     print_json,
     print_results,
     print_rows,
@@ -36,6 +37,7 @@ from engine.cli_output import (
 from engine.inspection import inspect_table
 from engine.job import run_job
 from engine.job_config import JobConfig, load_job
+from engine.shipping import write_shipment
 from engine.table import Table
 from filestore.datatypes import arrow_schema
 from lsm.errors import FluvialError, InvalidInputError
@@ -157,7 +159,6 @@ def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[
     return _Place(warehouse=warehouse, options=options)
 
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 _set_option = click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a value of the job file; repeatable."
 )
@@ -168,7 +169,7 @@ _set_option = click.option(
 @_set_option
 @click.option("--spark-log", metavar="FILE", help="Where Spark's own messages go. [default: a temporary file]")
 @click.option("--quiet", is_flag=True, help="No progress.")
-@_json_option
+@json_option
 def run(config: str, overrides: tuple[str, ...], spark_log: str | None, quiet: bool, as_json: bool) -> None:
     """Run the pipelines of a job file until they end.
 
@@ -193,7 +194,7 @@ def run(config: str, overrides: tuple[str, ...], spark_log: str | None, quiet: b
 @cli.command()
 @click.argument("config")
 @_set_option
-@_json_option
+@json_option
 def validate(config: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Check a job file without running it."""
     job: JobConfig = load_job(config, overrides=overrides, environment=os.environ)
@@ -210,71 +211,27 @@ def _without_secrets(value: Any) -> Any:
     return [_without_secrets(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-@cli.group()
-def broker() -> None:
-    """A real Kafka broker on this machine, for trying out and for a single machine."""
+cli.add_command(broker)
 
 
-_dir_option = click.option(
-    "--dir",
-    "data_dir",
-    metavar="DIR",
-    envvar="FLUVIAL_BROKER_DIR",
-    show_envvar=True,
-    default=".fluvial/broker",
-    show_default=True,
-    help="Where its data are; it is known by this directory.",
-)
+@cli.command()
+@click.argument("directory")
+@json_option
+def package(directory: str, as_json: bool) -> None:
+    """Write what spark-submit ships to a cluster that has no Fluvial: an archive, and the script to submit.
 
-
-@broker.command()
-@_dir_option
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="[default: that of the last start, else a free one]"
-)
-@_json_option
-def start(data_dir: str, port: int, as_json: bool) -> None:
-    """Start it, and leave it running; does nothing if it runs already. Prints the address for clients."""
-    with waiting("starting a Kafka broker (the first time, its archives are fetched)"):
-        started = Broker(data_dir, port=port, detached=True).start()
-    _print_broker(started, as_json=as_json)
-
-
-@broker.command()
-@_dir_option
-@_json_option
-def stop(data_dir: str, as_json: bool) -> None:
-    """Stop it; its data stay."""
-    stopped = Broker(data_dir)
-    with waiting("stopping the Kafka broker"):
-        stopped.stop()
-    _print_broker(stopped, as_json=as_json)
-
-
-@broker.command()
-@_dir_option
-@_json_option
-def status(data_dir: str, as_json: bool) -> None:
-    """Tell whether it runs, and where. The exit code is 0 if it runs, else 1."""
-    asked = Broker(data_dir)
-    _print_broker(asked, as_json=as_json)
-    if not asked.status().running:
-        click.get_current_context().exit(EXIT_FAILED)
-
-
-def _print_broker(asked: Broker, *, as_json: bool) -> None:
-    found = asked.status()
+    Then: spark-submit --master ... --py-files DIRECTORY/fluvial.zip DIRECTORY/fluvial_job.py JOB.yaml
+    """
+    archive, script = write_shipment(Path(directory))
     if as_json:
-        print_json(asdict(found))
-    elif found.running:
-        console().print(f"running at {found.bootstrap_servers} (process {found.pid}, {found.data_dir})", soft_wrap=True)
+        print_json({"archive": str(archive), "script": str(script)})
     else:
-        console().print(f"not running ({found.data_dir})", soft_wrap=True)
+        console().print(f"spark-submit --py-files {archive} {script} JOB.yaml", soft_wrap=True)
 
 
 @cli.command()
 @click.argument("table")
-@_json_option
+@json_option
 @_with_place
 def describe(place: _Place, table: str, as_json: bool) -> None:
     """Show columns, keys and options of a table (named database.table)."""
@@ -309,7 +266,7 @@ def describe(place: _Place, table: str, as_json: bool) -> None:
 @click.option(
     "--snapshots", type=click.IntRange(1), default=10, show_default=True, help="How many of the newest to show."
 )
-@_json_option
+@json_option
 @_with_place
 def inspect(place: _Place, table: str, snapshots: int, as_json: bool) -> None:
     """Show snapshots, and the runs and bytes of each bucket, of a table."""
@@ -344,7 +301,7 @@ def read(place: _Place, table: str, columns: str | None, filter_text: str | None
 @cli.command()
 @click.argument("table")
 @click.option("--full", is_flag=True, help="Merge every bucket into one run, whatever it costs.")
-@_json_option
+@json_option
 @_with_place
 def compact(place: _Place, table: str, full: bool, as_json: bool) -> None:
     """Merge the sorted runs of a table's buckets, where it pays or everywhere."""
@@ -367,7 +324,7 @@ def compact(place: _Place, table: str, full: bool, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("table")
-@_json_option
+@json_option
 @_with_place
 def lag(place: _Place, table: str, as_json: bool) -> None:
     """Show how far the log of a table is ahead of its newest snapshot, per bucket."""

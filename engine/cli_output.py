@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import click
 import pyarrow as pa
 from pyarrow import csv
 from rich.console import Console
@@ -26,6 +27,7 @@ _PIPED_WIDTH: Final = 160
 _LINE_EVERY_S: Final = 5.0
 _SECRET: Final = re.compile(r"password|secret|jaas|token$|credential|(^|\.)key(\.pem|\.password|$)")
 _STARS: Final = "******"
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
