@@ -65,7 +65,13 @@ class BucketLog:
                 kept = pc.invert(is_old)
                 rows, kinds = rows.filter(kept), kinds.filter(kept)
         if rows.num_rows:
-            changes = encode_changes(rows, kinds, key_names=self._log.key_names, log_format=self._log.log_format)
+            changes = encode_changes(
+                rows,
+                kinds,
+                key_names=self._log.key_names,
+                log_format=self._log.log_format,
+                changelog_mode="all" if self._log.keeps_update_before else "auto",
+            )
             self._writer.append(changes.keys, changes.values)
 
     def commit(self, messages: Sequence[CommitMessage]) -> LogSlice | None:

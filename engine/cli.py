@@ -220,13 +220,14 @@ cli.add_command(broker)
 def package(directory: str, as_json: bool) -> None:
     """Write what spark-submit ships to a cluster that has no Fluvial: an archive, and the script to submit.
 
-    Then: spark-submit --master ... --py-files DIRECTORY/fluvial.zip DIRECTORY/fluvial_job.py JOB.yaml
+    Then: PYTHONPATH=DIRECTORY/fluvial.zip spark-submit --master ... --py-files DIRECTORY/fluvial.zip
+    DIRECTORY/fluvial_job.py JOB.yaml
     """
     archive, script = write_shipment(Path(directory))
     if as_json:
         print_json({"archive": str(archive), "script": str(script)})
     else:
-        console().print(f"spark-submit --py-files {archive} {script} JOB.yaml", soft_wrap=True)
+        console().print(f"PYTHONPATH={archive} spark-submit --py-files {archive} {script} JOB.yaml", soft_wrap=True)
 
 
 @cli.command()

@@ -2,7 +2,8 @@
 
 The other packages that Fluvial needs (pyarrow, confluent-kafka, …) must be on the cluster, or travel in an archive of
 an environment, as Spark's "Python Package Management" describes; they have parts in C, which cannot be imported from
-an archive of sources.
+an archive of sources. The archive is named twice: ``--py-files`` brings it to the executors, ``PYTHONPATH`` shows it
+to the process of the driver in which Spark plans Python sources, which does not look at ``--py-files``.
 """
 
 import zipfile
@@ -19,7 +20,7 @@ import lsm
 ARCHIVE: Final = "fluvial.zip"
 SCRIPT: Final = "fluvial_job.py"
 _PACKAGES: Final = (engine, filestore, logstore, lsm, pyspark_fluvial)
-_MAIN: Final = '''"""A Fluvial job: ``spark-submit --py-files fluvial.zip fluvial_job.py JOB.yaml [--set k=v]``."""
+_MAIN: Final = '''"""A Fluvial job, for ``PYTHONPATH=fluvial.zip spark-submit --py-files fluvial.zip``."""
 
 import sys
 

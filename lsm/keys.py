@@ -58,12 +58,12 @@ def key_at(columns: Sequence[pa.Array], row_index: int) -> KeyTuple:
 
 def rows_before(columns: Sequence[pa.Array], key: KeyTuple, *, inclusive: bool) -> int:
     """How many rows of sorted key columns come before `key`; with `inclusive`, also those that equal it."""
-    low, high = 0, len(columns[0])
-    for column, wanted in zip(columns[:-1], key[:-1], strict=True):
-        values = _Values(column)
-        low, high = bisect_left(values, wanted, low, high), bisect_right(values, wanted, low, high)
+    values = [_Values(column) for column in columns]
+    low, high = 0, len(values[0])
+    for column, wanted in zip(values[:-1], key[:-1], strict=True):
+        low, high = bisect_left(column, wanted, low, high), bisect_right(column, wanted, low, high)
     search = bisect_right if inclusive else bisect_left
-    return search(_Values(columns[-1]), key[-1], low, high)
+    return search(values[-1], key[-1], low, high)
 
 
 class _Values(Sequence[object]):

@@ -120,11 +120,12 @@ class _Run:
 
     def key_of(self, row_index: int) -> KeyTuple:
         """The key of a pending row."""
-        for batch, _ in self._pending:
-            if row_index < batch.num_rows:
-                return key_at(self._key_columns(batch), row_index)
+        batches = (batch for batch, _ in self._pending)
+        batch = next(batches)
+        while row_index >= batch.num_rows:
             row_index -= batch.num_rows
-        raise AssertionError(f"row is not pending: row_index={row_index}")
+            batch = next(batches)
+        return key_at(self._key_columns(batch), row_index)
 
     def hand_out(self, count: int) -> list[pa.RecordBatch]:
         """Give away the first `count` pending rows."""

@@ -64,12 +64,7 @@ class Deduplicate:
         newest = np.empty(len(starts), np.bool_)
         newest[:-1] = starts[1:]
         newest[-1] = True
-        winners = order[newest]
-        if drop_deletes:
-            retracts = is_retract(rows)
-            if retracts is not None:
-                winners = winners[~retracts[winners]]
-        return take_rows(rows, winners)
+        return _winners(rows, order[newest], drop_deletes=drop_deletes)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The rows, without retracts if these are to be dropped."""
@@ -88,8 +83,8 @@ class FirstRow:
         Raises:
             InvalidInputError: a key with several rows has a retract among them, and these are not ignored.
         """
-        groups = KeyGroups.of(rows, order, starts)
-        if groups.has_retracts:
+        if is_retract(rows) is not None:
+            groups = KeyGroups.of(rows, order, starts)
             unwanted = groups.retracts & ~groups.singles[groups.keys]
             if unwanted.any() and not self.ignore_delete:
                 raise InvalidInputError(
@@ -98,9 +93,14 @@ class FirstRow:
                 )
             kept = ~unwanted
             order, starts = order[kept], groups.starts_among(kept)
-        oldest = take_rows(rows, order[starts])
-        return without_retracts(oldest) if drop_deletes else oldest
+        return _winners(rows, order[starts], drop_deletes=drop_deletes)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The rows, without retracts if these are to be dropped."""
         return without_retracts(rows) if drop_deletes else rows
+
+
+def _winners(rows: pa.Table, winners: IndexArray, *, drop_deletes: bool) -> pa.Table:
+    """The rows that stand, one per key."""
+    retracts = is_retract(rows) if drop_deletes else None
+    return take_rows(rows, winners if retracts is None else winners[~retracts[winners]])

@@ -303,8 +303,6 @@ def _number_words(column: pa.Array) -> Iterable[WordArray]:
         return [float_words(column.cast(pa.float64()).to_numpy(zero_copy_only=False))]
     if pa.types.is_boolean(kind):
         return [column.cast(pa.uint8()).to_numpy().astype(np.uint64)]
-    if pa.types.is_unsigned_integer(kind):
-        return [column.to_numpy().astype(np.uint64)]
     return [_signed_numbers(column).view(np.uint64) ^ _SIGN]
 
 

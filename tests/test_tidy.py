@@ -41,16 +41,15 @@ UNCHECKED = ("tests/golden/", "tests/test_tidy.py")
 
 
 def tracked_files() -> list[Path]:
-    """Every file of the checkout that git knows or would add."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    names = [name for name in listed.stdout.splitlines() if not name.startswith(UNCHECKED)]
-    return [ROOT / name for name in names if (ROOT / name).is_file()]
+    """Every file of the checkout that git knows or would add; without git, all that is not in a hidden directory."""
+    if (ROOT / ".git").exists():
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+        names = listed.decode("utf-8").rstrip("\0").split("\0")
+    else:
+        paths = [path.relative_to(ROOT) for path in ROOT.rglob("*")]
+        names = [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts[:-1])]
+    return [ROOT / name for name in names if not name.startswith(UNCHECKED) and (ROOT / name).is_file()]
 
 
 def error_classes(root: type[FluvialError] = FluvialError) -> Iterator[type[FluvialError]]:

@@ -429,7 +429,7 @@ def test_maps_are_found_in_any_spelling() -> None:
     records = [
         '{"s":{"m":{"1":{"v":{"a":"}","b\\"":"{\\\\","c,:":null}},"2":null}},"m":{"s":1}}',
         '{"m":null,"s":{"m":{}},"y":{"m":{"3":null}}}',
-        '{"s":null}',
+        '{"s":{"x":1},"y":{"m":{"3":null}}}',
         '{"x":{"m":{"no":1}},"m":{"m":2,"":3},"y":{"m":{"no":1}}}',
         '{"s":{"x":"\\\\\\"m\\":{","m":null},"m":{}}',
         '{ "m" : { "a" : 1 } }',
@@ -439,7 +439,7 @@ def test_maps_are_found_in_any_spelling() -> None:
     expected: list[dict[str, Any]] = [
         {"s": {"m": [(1, {"v": [("a", "}"), ('b"', "{\\"), ("c,:", None)]}), (2, None)]}, "m": [("s", 1)]},
         {"s": {"m": []}, "m": None},
-        {"s": None, "m": None},
+        {"s": {"m": None}, "m": None},
         {"s": None, "m": [("m", 2), ("", 3)]},
         {"s": {"m": None}, "m": []},
         {"s": None, "m": [("a", 1)]},
@@ -451,6 +451,14 @@ def test_maps_are_found_in_any_spelling() -> None:
     for count in (5, 8):
         many = decode_objects(pa.array(records[:count] * 100), row_reading(schema))
         assert many.rows.to_pylist() == expected[:count] * 100
+
+
+def test_neighbours_do_not_make_up_for_each_others_base64() -> None:
+    """Joined, the texts would be base64."""
+    reading = row_reading(pa.schema([("x", pa.binary())]))
+    for texts in (("YQ", "YQ"), ("YQ=", "="), ("Y", "WFh"), ("YQ==YWFh", "YWFh")):
+        decoded = decode_objects(pa.array([f'{{"x":"{text}"}}' for text in texts]), reading)
+        assert [record.index for record in decoded.bad] == ([0] if len(texts[1]) == 4 else [0, 1])
 
 
 def test_all_bad_records_are_collected_in_order() -> None:

@@ -5,11 +5,14 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.broker import Broker
 from logstore.clients import ErrorNotes, KafkaProperties
-from logstore.log_writer import BucketLogWriter, LogTarget
+from logstore.log_writer import BucketLogWriter, LogTarget, fence_all
 from logstore.marker import CommitMarker, LogTail, NextStep, decode_marker, encode_marker, next_step, read_tail
 from lsm.errors import CorruptDataError, UnavailableError
 
@@ -151,6 +154,28 @@ def test_the_tail_is_found_behind_any_number_of_aborted_rows(
         assert writer.fence() is None
         assert writer.tail.end_offset > 800
         writer.tail.check_follows(None)
+
+
+@pytest.mark.broker
+def test_a_log_whose_records_all_expired_still_follows_its_snapshot(
+    broker: Broker, kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
+    """FL-55: retention takes the marker too; the offsets go on."""
+    topic = new_topic()
+    target = LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=0)
+    slices = []
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for batch in range(2):
+        with BucketLogWriter(target) as writer:
+            assert writer.fence() is None
+            writer.tail.check_follows(slices[-1].end_offset if slices else None)
+            writer.begin(query="q", batch=batch)
+            writer.append(None, pa.array([b"a", b"b"]))
+            slices.append(writer.commit(b""))
+        fence_all([target])  # the commit's own marker is written, so that it can expire as well
+        everything = TopicPartition(topic, 0, -1)
+        admin.delete_records([everything])[everything].result(20)
+    assert slices[1].start_offset > slices[0].end_offset
 
 
 @pytest.mark.broker

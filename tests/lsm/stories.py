@@ -1,6 +1,7 @@
 """Changes to a table, told one by one, and what a merge makes of them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -66,8 +67,10 @@ def merged(
     drop_deletes: bool = True,
 ) -> list[Change]:
     """What is read when every change lies in a file of its own, as in the golden tables."""
+    # Without a smallest key every run is open from the start, so that all keys are merged together, not one by one.
+    runs = [[batch_of([change], columns)] for change in changes]
     tables = merge_runs(
-        [source_of([batch_of([change], columns)]) for change in changes],
+        [RunSource(min_key=None, open=partial(iter, run)) for run in runs],
         key_names=["k"],
         merge=merge,
         sequence_names=sequence_names,

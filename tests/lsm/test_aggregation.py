@@ -117,6 +117,7 @@ def test_a_decimal_that_leaves_its_precision_is_null(precision: int) -> None:
     assert fold("sum", high, Decimal("0.01"), kind=kind) is None
     assert fold("sum", high, Decimal("0.01"), Decimal("0.02"), kind=kind, retracts=[2]) == next_to
     assert fold("product", high, Decimal("2.00") if precision > 3 else Decimal("2"), kind=kind) is None
+    assert fold("product", high, high, Decimal(1), kind=kind) is None
 
 
 def test_truth_values_are_folded() -> None:

@@ -72,6 +72,12 @@ def test_a_section_is_no_larger_than_asked_for_however_large_the_batches_are() -
     assert max(len(table) for table in tables) <= 200
 
 
+def test_a_section_may_end_in_a_later_batch_of_a_run() -> None:
+    tables = merge(run(0) + run(*range(1, 1000)), run(0, 5000, number=1), section_rows=100)
+    assert keys_of(tables) == [*range(1000), 5000]
+    assert len(tables[0]) <= 100
+
+
 def test_small_batches_are_gathered_into_sections() -> None:
     even, odd = run(*range(0, 2000, 2), batch_rows=10), run(*range(1, 2000, 2), batch_rows=10)
     tables = merge(even, odd, section_rows=500)
@@ -100,6 +106,13 @@ def test_no_more_is_read_than_a_section_and_a_batch_of_each_run() -> None:
         consumed = sum(given_out // step + 1 for step in (1, 2, 3, 5, 50))
         assert read - consumed <= 400 + 5 * 50
     assert given_out == 4999
+
+
+def test_a_run_may_turn_out_to_have_no_rows() -> None:
+    empty = RunSource(min_key=(2,), open=lambda: iter([batch_of([])]))
+    sources = [source_of(run(1, 2, 3)), empty, source_of(run(3, 4, number=1))]
+    tables = merge_runs(sources, key_names=["k"], merge=Deduplicate(), drop_deletes=True)
+    assert keys_of(list(tables)) == [1, 2, 3, 4]
 
 
 def test_a_table_without_rows_is_not_given() -> None:

@@ -54,6 +54,7 @@ def test_of_equal_sequence_fields_the_larger_number_wins_in_both_directions() ->
 def test_ignored_deletes_are_as_if_they_were_not_there() -> None:
     story: list[Change] = [("+I", 0, {"a": 1}), ("-D", 1, {"a": 1})]
     assert a(merged(story, Deduplicate(ignore_delete=True))) == [1]
+    assert a(merged([("+I", 0, {"a": 1}), ("+U", 1, {"a": 2})], Deduplicate(ignore_delete=True))) == [2]
     assert merged([("-D", 0, {}), ("-D", 1, {})], Deduplicate(ignore_delete=True)) == []
 
 
