@@ -75,8 +75,8 @@ def fetch_jars(coordinates: Sequence[str], lock_file: Path, cache: Path | None =
     directory appears in the cache whole or not at all.
 
     Args:
-        coordinates: ``organisation:module:revision`` each, with ``@jar`` at its end for the archive alone; exactly those the
-            lock file was made for.
+        coordinates: ``organisation:module:revision`` each, with ``@jar`` at its end for the archive alone; exactly
+            those that the lock file was made for.
         lock_file: see the module.
         cache: default `cache_dir()`.
 
