@@ -1,8 +1,8 @@
 """The whole ingest: 20 micro-batches of 100,000 upserts over 1,000,000 keys into 2 buckets, compaction included.
 
 Fluvial with the log off, Fluvial with the log on (a real broker on this machine), and Paimon's own Spark sink
-(paimon-spark-3.5 0.9.0 on pyspark 3.5, in ``.venv-bench``), each as a process of its own, taking turns; the better run of
-each counts. Budgets: without the log faster than the peer, with the log within 1.5 times of the peer.
+(paimon-spark-3.5 0.9.0 on pyspark 3.5, in ``.venv-bench``), each as a process of its own, taking turns; the better
+run of each counts. Budgets: without the log faster than the peer, with the log within 1.5 times of the peer.
 
 usage: python -m benchmarks.bench_ingest [--quick]
 """

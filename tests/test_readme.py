@@ -1,0 +1,41 @@
+"""What the README shows is true: its example runs, the files and commands that it names exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_first_example_runs_word_for_word(tmp_path: Path) -> None:
+    """FL-02, FL-82."""
+    [code] = re.findall(r"<!-- run by tests/test_readme.py -->\n```python\n(.*?)```", README, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "path", sorted(set(re.findall(r"`((?:engine|lsm|filestore|logstore|tests|conf)/[\w/.-]+)`", README)))
+)
+def test_a_file_that_it_names_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"^\$ fluvial (\w+)", README, re.MULTILINE))))
+def test_a_command_that_it_shows_exists(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "engine.cli", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("job", ["conf/orders.yaml", "conf/flights.yaml"])
+def test_the_job_files_are_valid(job: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "engine.cli", "validate", job], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
