@@ -52,7 +52,7 @@ jars: venv ## the Kafka broker's jars, in the user's cache
 jars-peers: venv ## the jars of Apache Paimon, the interop peer, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
 
-demo: venv jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/
+demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/
 	$(PY) -m engine.demo $(ARGS)
 
 test: venv venv-peers jars jars-peers ## every test but the soak; brings its own broker, Spark and peers

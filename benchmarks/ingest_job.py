@@ -39,14 +39,16 @@ def main() -> None:
     schema = spark.createDataFrame([], rows.schema).toArrow().schema
     table = catalog.create_table(args.table, schema, primary_key=["id"], options=options)
     changes = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1).parquet(args.input)
+    write = sink(table)
     started = time.perf_counter()
     query = (
-        changes.writeStream.foreachBatch(sink(table))
+        changes.writeStream.foreachBatch(write)
         .option("checkpointLocation", f"{args.work}/checkpoint")
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
+    write.close()
     seconds = time.perf_counter() - started
     batches = [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"]]
     count = table.dataframe(spark).count()

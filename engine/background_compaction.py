@@ -108,7 +108,6 @@ class BackgroundCompaction:
     def close(self) -> None:
         """Wait for the running compaction, and start no other."""
         self._is_enabled = False
-        self._wait(None)
         self._pool.shutdown()
 
     def _debt(self, live: LiveFiles) -> CompactionDebt:

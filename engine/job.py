@@ -25,7 +25,7 @@ from engine.kafka_offsets import from_json, waiting_count
 from engine.kafka_source import RAW, KafkaSource
 from engine.rows import ROW_KIND_COLUMN
 from engine.session import checkpoint_settings, session
-from engine.sink import sink
+from engine.sink import StreamSink, sink
 from engine.spark_errors import fluvial_error
 from engine.spark_types import spark_schema
 from engine.sql_types import parse_sql_type
@@ -101,6 +101,7 @@ def run_job(
     finally:
         for each in running:
             each.query.stop()
+            each.write.close()
         if own:
             spark.stop()
     return [each.result(targets[each.pipeline.target]) for each in running]
@@ -172,18 +173,15 @@ def _started(spark: SparkSession, config: JobConfig, pipeline: PipelineConfig, t
     checkpoint = _absolute(pipeline.checkpoint)
     try:
         frame = _transformed(spark, pipeline, _source_frame(spark, config, pipeline, target))
-        writer = (
-            frame.writeStream.queryName(pipeline.name)
-            .foreachBatch(sink(target, options=pipeline.options))
-            .option("checkpointLocation", checkpoint)
-        )
+        write = sink(target, options=pipeline.options)
+        writer = frame.writeStream.queryName(pipeline.name).foreachBatch(write).option("checkpointLocation", checkpoint)
         interval = pipeline.trigger.processing_time
         writer = writer.trigger(availableNow=True) if interval is None else writer.trigger(processingTime=interval)
         with checkpoint_settings(spark, checkpoint):
             query = writer.start()
     except PySparkException as error:
         raise fluvial_error(error, f"pipeline cannot start: pipeline={pipeline.name}") from error
-    return _Running(pipeline, query)
+    return _Running(pipeline, query, write)
 
 
 def _source_frame(spark: SparkSession, config: JobConfig, pipeline: PipelineConfig, target: Table) -> DataFrame:
@@ -259,9 +257,10 @@ def _absolute(location: str) -> str:
 class _Running:
     """A started query and what it has told so far."""
 
-    def __init__(self, pipeline: PipelineConfig, query: StreamingQuery) -> None:
+    def __init__(self, pipeline: PipelineConfig, query: StreamingQuery, write: StreamSink) -> None:
         self.pipeline = pipeline
         self.query = query
+        self.write = write
         self._start_s = self._end_s = time.monotonic()
         self._last_batch_id = -1
         self._batch_count = 0

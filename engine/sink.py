@@ -6,7 +6,7 @@ zombie tasks. The way of one micro-batch: here → ``batch_writer`` (driver) →
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,9 +32,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _SINK_OPTIONS: Final = (COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only")
 
 
-def sink(
-    table: Any, options: Mapping[str, str] | None = None, *, observe: Observer = ignore
-) -> Callable[[DataFrame, int], None]:
+def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Observer = ignore) -> "StreamSink":
     """A function for ``foreachBatch`` that writes each micro-batch to a table, exactly once.
 
     Frames hold the table's columns, in any order, and optionally ``_row_kind`` (+I -U +U -D); nullable columns may be
@@ -55,13 +53,14 @@ def sink(
     for key in given:
         if key not in _SINK_OPTIONS and not key.startswith("log.kafka."):
             raise unknown_option(key, _SINK_OPTIONS, "sink option")
-    return _Sink(table.store, given, observe)
+    return StreamSink(table.store, given, observe)
 
 
-class _Sink:
-    """State of one run of one query: made by its first micro-batch."""
+class StreamSink:
+    """What ``foreachBatch`` calls. It serves one run of one query, and starts with its first micro-batch."""
 
     def __init__(self, store: TableStore, options: Mapping[str, str], observe: Observer) -> None:
+        """Made by ``sink``."""
         check_writable(store.schema)
         self._store = store
         self._options = options
@@ -80,6 +79,12 @@ class _Sink:
         self._writer.write(batch_id, lambda spec: run_parts(frame, spec))
         if self._compaction is not None:
             self._compaction.after_commit(self._writer.live)
+
+    def close(self) -> None:
+        """Wait for the compaction that is running, and start no other. Call it after the query, before Spark stops."""
+        if self._compaction is not None:
+            self._compaction.close()
+            self._compaction = None
 
     def _start(self, frame: DataFrame) -> None:
         user = self._options.get(COMMIT_USER_KEY) or _query_id(frame)

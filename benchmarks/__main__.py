@@ -1,0 +1,78 @@
+"""Run benchmarks one after the other and keep their lines: ``python -m benchmarks [--quick] [name ...]``.
+
+Every line goes to ``.bench/<date>.jsonl``; at the end a table says which budgets are met.
+"""
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as Grid
+
+from benchmarks.harness import REPOSITORY
+
+
+def main() -> None:
+    quick = [argument for argument in sys.argv[1:] if argument.startswith("--")]
+    wanted = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    known = sorted(path.stem.removeprefix("bench_") for path in (REPOSITORY / "benchmarks").glob("bench_*.py"))
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise SystemExit(f"no such benchmark: {unknown[0]} known={', '.join(known)}")
+    folder = REPOSITORY / ".bench"
+    folder.mkdir(exist_ok=True)
+    kept = folder / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}.jsonl"
+    lines: list[dict[str, Any]] = []
+    failed = []
+    for name in wanted or known:
+        print(f"— {name}", file=sys.stderr, flush=True)
+        takes_quick = quick if not name.startswith("json") and name != "produce" else []
+        command = [sys.executable, "-m", f"benchmarks.bench_{name}", *takes_quick]
+        done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            failed.append(name)
+        found = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        with kept.open("a") as file:
+            file.writelines(line + "\n" for line in found)
+        lines += [json.loads(line) for line in found]
+    show(lines)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def show(lines: list[dict[str, Any]]) -> None:
+    """What was measured, one row for each line that has a budget of its own or inside."""
+    grid = Grid("benchmark", "case", "figure", "budget", "met")
+    for line in lines:
+        inner = {key: value for key, value in line.items() if isinstance(value, dict) and "budget" in value}
+        for case, facts in (inner or {"": line}).items():
+            told = " ".join(str(facts[key]) for key in ("keys", "runs", "state") if key in facts) or case
+            figure = next(
+                (
+                    facts[key]
+                    for key in (
+                        "cost_to_floor",
+                        "cost_to_parquet",
+                        "ratio_to_peer",
+                        "times_as_fast_as_pypaimon",
+                        "ratio",
+                    )
+                    if key in facts
+                ),
+                "",
+            )
+            grid.add_row(
+                line["benchmark"],
+                told,
+                str(figure),
+                str(facts.get("budget", "")),
+                {True: "yes", False: "NO"}.get(facts.get("met"), ""),
+            )
+    Console(stderr=True).print(grid)
+
+
+if __name__ == "__main__":
+    main()

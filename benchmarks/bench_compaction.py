@@ -1,0 +1,67 @@
+"""Full compaction of 10 overlapping runs, beside reading all the input and writing all of it again without merging.
+
+Budget: 1.3 times that. usage: python -m benchmarks.bench_compaction [--quick]
+"""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness import measure
+from benchmarks.lsm_tables import KEYS, table_of_runs
+from filestore.compactor import pick_tasks, run_task
+from filestore.data_files import RollingWriter
+from filestore.live_files import LiveFiles
+from filestore.split_read import BucketFiles
+from filestore.table import Table
+from filestore.table_commit import discard
+
+BUDGET = 1.3
+RUNS = 10
+FLOOR = "read all and write all"
+
+
+def compact(table: Table) -> None:
+    [task] = pick_tasks(table, LiveFiles.latest(table), full=True)
+    discard(table, [run_task(table, task)])
+
+
+def rewrite(table: Table) -> None:
+    [split] = table.read().plan().splits
+    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
+    for number, file in enumerate(split.files):
+        directory = f"{table.paths.root}/floor-{number}"
+        writer = RollingWriter(
+            io=table.io,
+            names=table.names,
+            clock=table.clock,
+            bucket_dir=directory,
+            schema=table.schema,
+            options=table.options,
+            level=1,
+            file_source=1,
+        )
+        for batch in files.read(file, table.schema.column_names, with_system=True):
+            writer.write(batch)
+        writer.close()
+        shutil.rmtree(directory)
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    rows, repeats = (400_000, 2) if quick else (5_000_000, 3)
+    with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
+        for kind in KEYS:
+            table = table_of_runs(Path(root), kind=kind, runs=RUNS, rows=rows)
+            variants = {"fluvial": lambda table=table: compact(table), FLOOR: lambda table=table: rewrite(table)}
+            found = measure("full_compaction", variants, rows=rows, repeats=repeats)
+            cost = round(1 / found.cpu_ratio("fluvial", FLOOR), 2)
+            print(
+                found.line(peer=FLOOR, keys=kind, runs=RUNS, cost_to_floor=cost, budget=BUDGET, met=cost <= BUDGET),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Flush: rows as they arrive to a sorted level-0 file, beside writing the same sorted rows with pyarrow alone.
+
+usage: python -m benchmarks.bench_flush [--quick]
+"""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks.harness import measure
+from benchmarks.lsm_tables import KEYS, SEED, rows_of
+from filestore.catalog import Catalog
+
+FLOOR = "pq.write_table of the sorted rows"
+
+
+def main() -> None:
+    sizes = (10_000, 100_000) if "--quick" in sys.argv else (10_000, 100_000, 1_000_000)
+    with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
+        for kind in KEYS:
+            for size in sizes:
+                random = np.random.default_rng(SEED)
+                rows = rows_of(kind, random.integers(0, size, size), random)
+                options = {"bucket": "1", "write-buffer-size": "4 gb"}
+                table = Catalog(root).create_table(
+                    f"bench.{kind}{size}", rows.schema, primary_key=["k"], options=options
+                )
+                ordered = rows.sort_by("k")
+                plain = Path(root) / "plain.parquet"
+
+                def flush(table=table, rows=rows) -> None:  # type: ignore[no-untyped-def]
+                    writer = table.new_write(max_sequence_numbers={})
+                    writer.write(rows)
+                    writer.flush()
+                    writer.abort()
+
+                def write(ordered=ordered, plain=plain) -> None:  # type: ignore[no-untyped-def]
+                    pq.write_table(ordered, plain, compression="zstd", compression_level=1)
+
+                found = measure("flush", {"fluvial": flush, FLOOR: write}, rows=size)
+                cost = round(1 / found.cpu_ratio("fluvial", FLOOR), 2)
+                print(found.line(peer=FLOOR, keys=kind, cost_to_floor=cost), flush=True)
+                shutil.rmtree(table.paths.root)
+
+
+if __name__ == "__main__":
+    main()

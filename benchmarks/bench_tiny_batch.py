@@ -1,0 +1,82 @@
+"""Latency of micro-batches of 100 rows, log off and on, beside a ``foreachBatch`` that only crosses into Python.
+
+usage: python -m benchmarks.bench_tiny_batch [--quick]
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.harness import commit, machine
+from engine import Catalog, session, sink
+from engine.broker import Broker
+from engine.session import checkpoint_settings
+
+ROWS = 100
+WARM_UP = 8
+SCHEMA = pa.schema([("value", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+
+
+def count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
+
+
+def only_cross(frame: DataFrame, _: int) -> None:
+    frame.mapInArrow(count_rows, "rows long").collect()
+
+
+def trigger_ms(
+    spark: SparkSession, write: Callable[[DataFrame, int], None], checkpoint: str, batches: int
+) -> list[int]:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2).load()
+    changes = source.selectExpr("value", "timestamp AS at")
+    with checkpoint_settings(spark, checkpoint):
+        query = changes.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).start()
+    found: dict[int, int] = {}
+    while len(found) < batches + WARM_UP and query.isActive:
+        for progress in query.recentProgress:
+            found[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
+        time.sleep(0.1)
+    query.stop()
+    return [ms for batch, ms in sorted(found.items()) if batch >= WARM_UP]
+
+
+def main() -> None:
+    batches = 10 if "--quick" in sys.argv else 60
+    conf = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
+    spark = session("bench", "local[2]", conf)
+    with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root, Broker(Path(root) / "broker") as broker:
+        catalog = Catalog(f"{root}/warehouse")
+        logged = {"log.system": "kafka", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
+        writes: dict[str, Callable[[DataFrame, int], None]] = {"floor": only_cross}
+        for name, options in {"log_off": {}, "log_on": logged}.items():
+            table = catalog.create_table(
+                f"bench.{name}", SCHEMA, primary_key=["value"], options={"bucket": "2", **options}
+            )
+            writes[name] = sink(table)
+        ms = {name: trigger_ms(spark, write, f"{root}/checkpoint-{name}", batches) for name, write in writes.items()}
+    spark.stop()
+    facts = {
+        name: {"median_ms": statistics.median(values), "p90_ms": statistics.quantiles(values, n=10)[-1]}
+        for name, values in ms.items()
+    }
+    line = {
+        "benchmark": "tiny_batch",
+        "commit": commit(),
+        "machine": machine(),
+        "rows": ROWS,
+        "peer": "floor",
+        "triggers": facts,
+    }
+    print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()
