@@ -7,12 +7,13 @@ Source: paimon-format.md sections 6.4 and 13; FL-182.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from filestore.data_files import read_data_file
+from filestore.data_files import BATCH_ROWS, read_data_file
 from filestore.data_split import DataSplit
 from filestore.deletion_vectors import read_deletion_vectors
 from filestore.manifests import DataFileMeta
@@ -23,6 +24,12 @@ from filestore.table_store import TableStore
 from lsm.levels import SortedRun, sections
 from lsm.merge import RunSource, merge_runs
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
+
+# A merge holds a batch of every run: smaller batches, and smaller ones still where there are many runs. Below these
+# sizes decoding costs more than the memory is worth (measured: 16k rows are 8 % slower than 32k at 10 runs).
+_MERGE_BATCH_ROWS: Final = 32_768
+_ROWS_AHEAD: Final = 655_360
+_LEAST_BATCH_ROWS: Final = 8_192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +42,13 @@ class BucketFiles:
     files: Sequence[DataFileMeta]
 
     def read(
-        self, file: DataFileMeta, columns: Sequence[str], *, with_system: bool, filter: Predicate | None = None
+        self,
+        file: DataFileMeta,
+        columns: Sequence[str],
+        *,
+        with_system: bool,
+        filter: Predicate | None = None,
+        batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file in today's schema and in file order."""
         table = self.table
@@ -48,6 +61,7 @@ class BucketFiles:
             columns=columns,
             with_system=with_system,
             filter=filter,
+            batch_rows=batch_rows,
         )
 
     def sections(self) -> list[list[SortedRun]]:
@@ -67,10 +81,12 @@ class BucketFiles:
         """
         table = self.table
         by_name = {file.file_name: file for file in self.files}
+        batch_rows = max(_LEAST_BATCH_ROWS, min(_MERGE_BATCH_ROWS, _ROWS_AHEAD // len(runs)))
 
         def rows_of(run: SortedRun) -> Iterator[pa.RecordBatch]:
             for each in run.files:
-                yield from self.read(by_name[each.file_name], columns, with_system=True, filter=filter)
+                file = by_name[each.file_name]
+                yield from self.read(file, columns, with_system=True, filter=filter, batch_rows=batch_rows)
 
         return merge_runs(
             [RunSource(min_key=run.min_key, open=partial(rows_of, run)) for run in runs],
