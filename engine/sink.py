@@ -29,6 +29,7 @@ logger = logging.getLogger("fluvial.sink")
 
 COMMIT_USER_KEY: Final = "write.stream.commit-user"
 _QUERY_ID: Final = "sql.streaming.queryId"
+_TEMPORARY: Final = "temporary-"  # how Spark begins the name of a checkpoint that it makes up
 _SINK_OPTIONS: Final = (COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only")
 
 
@@ -145,5 +146,8 @@ def _query_id(frame: DataFrame) -> str:
 
 
 def _has_temporary_checkpoint(frame: DataFrame, query_id: str) -> bool:
-    query = frame.sparkSession._jsparkSession.streams().get(query_id)
-    return query is not None and bool(query.streamingQuery().deleteCheckpointOnStop())
+    """Whether Spark made up the checkpoint location: such a directory is deleted when the query stops."""
+    # The frame belongs to a clone of the session, which does not list the query; the state that sessions share does.
+    running = frame.sparkSession._jsparkSession.sharedState().activeStreamingQueries().values()
+    roots = [query.resolvedCheckpointRoot() for query in running if query.id().toString() == query_id]
+    return any(root.rstrip("/").rsplit("/", 1)[-1].startswith(_TEMPORARY) for root in roots)
