@@ -68,7 +68,8 @@ def typed_rows(file_format: str = "parquet") -> list[dict[str, Any]]:
     """Four rows with every type: three with values, one of nulls."""
     rows = [{"id": index, **{name: values[index] for name, _, values in TYPES}} for index in range(3)]
     if file_format == "orc":  # Arrow reads ORC timestamps as nanoseconds in 64 bits, Java shifts those of the year 1
-        unsaid = [YEAR_1, YEAR_9999, BEFORE_EPOCH, BEFORE_EPOCH.replace(tzinfo=UTC)]  # see the test below
+        fraction = BEFORE_EPOCH.replace(microsecond=789000)
+        unsaid = [YEAR_1, YEAR_9999, BEFORE_EPOCH, fraction, BEFORE_EPOCH.replace(tzinfo=UTC)]  # see the test below
         rows = [{name: None if value in unsaid else value for name, value in row.items()} for row in rows]
     return [*rows, {"id": 3}]
 
@@ -128,7 +129,7 @@ def test_every_precision_of_a_timestamp_is_kept(
     )
     unit = arrow_type(parse_data_type(text))
     step = 10 ** ({"ms": 3, "us": 6, "ns": 9}[unit.unit] - precision)
-    before = -step if precision <= 6 else -(10**6) * step
+    before = -step if precision <= 6 else -(10**9)  # ORC: whole seconds only before 1970
     ticks = [1_709_210_096_789_123_456 // 10 ** {"ms": 6, "us": 3, "ns": 0}[unit.unit] // step * step, before, None]
     keys = pa.array([0, 1, 2], pa.int32())
     rows = pa.table({"k": keys, "t": pa.array(ticks, pa.int64()).cast(unit)}, schema=arrow_schema(definition))
