@@ -20,7 +20,7 @@ PEER = "spark.read.parquet"
 
 
 def aggregate(frame: DataFrame) -> None:
-    frame.agg(F.count("*"), F.sum("i64"), F.max("many"), F.avg("d1")).collect()
+    frame.agg(F.count("*"), F.sum(F.col("i64").cast("double")), F.max("many"), F.avg("d1")).collect()
 
 
 def by_format(spark: SparkSession, root: str, name: str) -> DataFrame:

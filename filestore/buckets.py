@@ -56,10 +56,14 @@ def bucket_ids(
         return _modulo(columns, types, bucket_count)
     if function != "default":
         raise InvalidInputError(f"bucket function is not supported: bucket-function.type={function}")
-    # abs(hash % n) with Java's remainder is abs(hash) % n. The least int stays itself: 2**31 when unsigned.
-    magnitudes = np.abs(key_hashes(columns, types)).view(np.uint32)
-    quotients = magnitudes // np.uint32(bucket_count)
-    return (magnitudes - quotients * np.uint32(bucket_count)).view(np.int32)
+    hashes = key_hashes(columns, types)
+    # In place and while it is in the cache: fresh memory for every step costs more than the arithmetic.
+    for start in range(0, len(hashes), _CHUNK_ROWS):
+        part = hashes[start : start + _CHUNK_ROWS]
+        # abs(hash % n) with Java's remainder is abs(hash) % n. The least int stays itself: 2**31 when unsigned.
+        magnitudes = np.abs(part, out=part).view(np.uint32)
+        magnitudes -= magnitudes // np.uint32(bucket_count) * np.uint32(bucket_count)
+    return hashes
 
 
 def key_hashes(columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[DataType]) -> Ints:

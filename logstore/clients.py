@@ -114,6 +114,18 @@ _TOO_LARGE: Final = frozenset(
 _NO_TOPIC: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
+# A partition whose leader has just been chosen, or chosen anew: the client learns it by asking again.
+_LEADER_MOVED: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
 _BAD_VALUES: Final = frozenset(
     {
         KafkaError._INVALID_ARG,
@@ -225,6 +237,11 @@ _WELL_KNOWN: Final = (
         "socket.timeout.ms",
     ),
 )
+
+
+def leader_moved(error: KafkaException) -> bool:
+    """True for an answer that is only out of date: ask again, until the deadline of whoever asks."""
+    return error.args[0].code() in _LEADER_MOVED
 
 
 def fluvial_error(error: KafkaException | KafkaError | SystemError, doing: str, notes: ErrorNotes) -> FluvialError:

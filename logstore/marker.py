@@ -21,18 +21,18 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from logstore.clients import ErrorNotes, KafkaProperties, fluvial_error
+from logstore.clients import ErrorNotes, KafkaProperties, fluvial_error, leader_moved
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 HEADER: Final = "fluvial"
 VERSION: Final = 1
-INLINE_PAYLOAD_BYTES: Final = (
-    48 * 1024
-)  # a commit message at least this large goes into a file, and its name into the marker
+# a commit message at least this large goes into a file, and its name into the marker
+INLINE_PAYLOAD_BYTES: Final = 48 * 1024
 
 _FIRST_LOOK: Final = 2  # the last record and the commit marker of its transaction
 _WIDENING: Final = 8
 _TAIL_TIMEOUT_S: Final = 30.0
+_LEADER_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +173,9 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
     doing = f"end of the log cannot be read: topic={topic} bucket={bucket}"
     look_back = _FIRST_LOOK
     while True:
-        # a new consumer for each look: a kept one would first wait for its old fetch
-        consumer = properties.consumer(
-            notes, **{"fetch.wait.max.ms": 1}
-        )  # the end is reached at once: do not wait there
+        # A new consumer for each look: a kept one would first wait for its old fetch. And no wait at the end of the log:
+        # that is what is looked for.
+        consumer = properties.consumer(notes, **{"fetch.wait.max.ms": 1})
         try:
             earliest, stable_end = consumer.get_watermark_offsets(
                 TopicPartition(topic, bucket), timeout=_left(deadline)
@@ -184,7 +183,10 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
             start = max(earliest, stable_end - look_back)
             last = _last_record(consumer, TopicPartition(topic, bucket, start), stable_end, deadline, doing, notes)
         except KafkaException as error:
-            raise fluvial_error(error, doing, notes) from error
+            if not leader_moved(error) or time.monotonic() > deadline:
+                raise fluvial_error(error, doing, notes) from error
+            time.sleep(_LEADER_POLL_S)
+            continue
         finally:
             consumer.close()
         if last is not None:

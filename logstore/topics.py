@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from logstore.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
+from logstore.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error, leader_moved
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
@@ -196,16 +196,22 @@ class LogTopics:
         asked = {TopicPartition(name, bucket): spec for bucket in buckets}
         if not asked:
             return LogOffsets()
-        futures = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
-        )
         doing = f"offsets of a topic cannot be listed: topic={name} buckets={sorted(spot.partition for spot in asked)}"
-        try:
-            return LogOffsets({spot.partition: self._wait(future, doing).offset for spot, future in futures.items()})
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError._NOENT:  # no leader: for now, or because there is no topic
-                self.describe_topic(name)
-            raise fluvial_error(error, doing, self._notes) from error
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            futures = self._admin.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
+            )
+            try:
+                offsets = {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
+                return LogOffsets(offsets)
+            except KafkaException as error:
+                no_leader = error.args[0].code() == KafkaError._NOENT
+                if no_leader:  # for now, or because there is no topic
+                    self.describe_topic(name)
+                if not (no_leader or leader_moved(error)) or time.monotonic() > deadline:
+                    raise fluvial_error(error, doing, self._notes) from error
+            time.sleep(_POLL_S)
 
     def _refuse_foreign(self, topic: LogTopic, bucket_count: int) -> None:
         if topic.bucket_count != bucket_count:

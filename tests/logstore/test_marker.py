@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable
+from unittest.mock import create_autospec
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -189,6 +190,36 @@ def test_a_foreign_record_at_the_end_is_not_taken_for_a_batch(
     foreign.close()
     with pytest.raises(CorruptDataError, match=f"no marker: topic={topic} bucket=0 offset=0 cause=someone else"):
         read_tail(kafka, topic=topic, bucket=0)
+
+
+@pytest.mark.broker
+def test_a_leader_that_has_just_moved_is_asked_again(
+    kafka: KafkaProperties, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that learns of a new topic late answers so: seen once in 3,400 tests."""
+    topic = new_topic()
+    answers = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE]
+    made = KafkaProperties.consumer
+
+    def consumer(properties: KafkaProperties, notes: ErrorNotes, **overrides: object) -> object:
+        if not answers:
+            return made(properties, notes, **overrides)
+        refusing = create_autospec(Consumer, instance=True)
+        refusing.get_watermark_offsets.side_effect = KafkaException(KafkaError(answers.pop()))
+        return refusing
+
+    monkeypatch.setattr(KafkaProperties, "consumer", consumer)
+    assert read_tail(kafka, topic=topic, bucket=0).end_offset == 0
+    assert answers == []
+
+
+def test_a_leader_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = create_autospec(Consumer, instance=True)
+    refusing.get_watermark_offsets.side_effect = KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+    monkeypatch.setattr(KafkaProperties, "consumer", lambda *_, **__: refusing)
+    kafka = KafkaProperties.parse({"bootstrap.servers": "nowhere:1"})
+    with pytest.raises(UnavailableError, match="topic=t bucket=3 kafka_error=NOT_LEADER_FOR_PARTITION"):
+        read_tail(kafka, topic="t", bucket=3, timeout_s=0.2)
 
 
 @pytest.mark.broker
