@@ -173,8 +173,8 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
     doing = f"end of the log cannot be read: topic={topic} bucket={bucket}"
     look_back = _FIRST_LOOK
     while True:
-        # A new consumer for each look: a kept one would first wait for its old fetch. And no wait at the end of the log:
-        # that is what is looked for.
+        # A new consumer for each look: a kept one would first wait for its old fetch. And no wait at the log's end,
+        # which is what is looked for.
         consumer = properties.consumer(notes, **{"fetch.wait.max.ms": 1})
         try:
             earliest, stable_end = consumer.get_watermark_offsets(
