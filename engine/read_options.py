@@ -1,0 +1,102 @@
+"""What users give to ``spark.read`` and ``spark.readStream``: which table, and how it is read this time.
+
+Options of the table that say how to read (``scan.*``, ``log.scan*``, ``read.*``, ...) are in force unless the reader is
+given another value; so this parses what was given into a table with those options on top.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.catalog import Catalog
+from engine.option_check import unknown_option
+from engine.table import Table
+from filestore.options import canonical_options
+from lsm.errors import InvalidInputError
+
+PLACE_KEYS: Final = ("warehouse", "table", "path")
+ROW_KEYS: Final = ("columns", "filter")
+BATCH_KEYS: Final = (
+    "scan.mode",
+    "scan.snapshot-id",
+    "scan.tag-name",
+    "scan.timestamp",
+    "log.scan.timestamp-mills",
+    "scan.log.union",
+    "scan.log.offsets",
+    "scan.max-staleness",
+    "scan.at-least",
+    "scan.at-least.timeout",
+    "read.metadata-columns",
+)
+STREAM_KEYS: Final = (
+    "log.scan",
+    "log.scan.timestamp-mills",
+    "log.scan.normalize",
+    "log.scan.remove-normalize",
+    "log.on-offset-lost",
+    "scan.mode",
+    "scan.snapshot-id",
+    "scan.tag-name",
+    "scan.timestamp",
+    "scan.at-least",
+    "read.changelog",
+    "read.metadata-columns",
+    "read.stream.maxFilesPerTrigger",
+    "read.stream.maxBytesPerTrigger",
+    "read.stream.maxRowsPerTrigger",
+    "streaming-read-mode",
+    "streaming-read-overwrite",
+    "streaming-read-append-overwrite",
+    "consumer-id",
+    "consumer.mode",
+    "consumer.ignore-progress",
+)
+_FREE_PREFIX: Final = "log.kafka."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """A table with the reader's options in force, and which of its rows and columns are wanted."""
+
+    table: Table
+    columns: tuple[str, ...]  # () is all
+    filter: str | None
+    given: Mapping[str, str]  # of the table's options, those that the reader was given
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], keys: tuple[str, ...]) -> "ReadOptions":
+        """Open the table and put the given options on top of its own.
+
+        Args:
+            options: as Spark hands them over; keys may be in any case that Spark makes of them.
+            keys: those of the table's options that this way of reading understands.
+
+        Raises:
+            InvalidInputError: an unknown key (names the nearest), no table named, no such table or column.
+        """
+        spelled = {key.lower(): key for key in (*PLACE_KEYS, *ROW_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
+        named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
+        for key in named:
+            if key not in (*PLACE_KEYS, *ROW_KEYS, *keys) and not key.startswith(_FREE_PREFIX):
+                raise unknown_option(key, (*PLACE_KEYS, *ROW_KEYS, *keys), "read option")
+        name, warehouse = named.get("table"), named.get("warehouse")
+        if not name or not warehouse:
+            raise InvalidInputError(
+                'a table is named by two options: fix=.option("warehouse", "/data/warehouse").option("table", "db.t")'
+            )
+        given = {key: value for key, value in named.items() if key not in (*PLACE_KEYS, *ROW_KEYS)}
+        store = Catalog(warehouse).table(name).store
+        table = Table(store.with_options(given))
+        for key in given:
+            if not key.startswith(_FREE_PREFIX):
+                table.options.value(key)  # refuses a value that cannot be read, by name
+        columns = tuple(each.strip() for each in named.get("columns", "").split(",") if each.strip())
+        for column in columns:
+            table.schema.field(column)
+        return cls(table=table, columns=columns, filter=named.get("filter"), given=given)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The table's columns to read, in their order."""
+        return self.columns or tuple(self.table.schema.column_names)
