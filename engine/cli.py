@@ -10,17 +10,17 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import pyarrow as pa
 
-from engine.catalog import Catalog
 from engine.cli_broker import broker
+from engine.cli_lag import lag
 from engine.cli_output import (
     console,
     grid,
@@ -30,15 +30,14 @@ from engine.cli_output import (
     print_results,
     print_rows,
     print_state,
-    time_text,
     waiting,
     without_secrets,
 )
+from engine.cli_place import Place, with_place
 from engine.inspection import inspect_table
 from engine.job import run_job
 from engine.job_config import JobConfig, load_job
 from engine.shipping import write_shipment
-from engine.table import Table
 from filestore.datatypes import arrow_schema
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -48,8 +47,6 @@ EXIT_INTERRUPTED: Final = 130
 
 _SHOWN_ROWS: Final = 20
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-
-Command = Callable[..., Any]
 
 
 def main() -> None:
@@ -109,56 +106,6 @@ class _StandardError(logging.Handler):
         sys.stderr.write(self.format(record) + "\n")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where the tables are."""
-
-    warehouse: str
-    options: Mapping[str, str]
-
-    def table(self, name: str) -> Table:
-        return Catalog(self.warehouse, options=self.options).table(name)
-
-
-def _with_place(command: Command) -> Command:
-    """Adds the options that say where the tables are, and hands them over as ``place``."""
-
-    def run(warehouse: str | None, config: str | None, catalog_option: tuple[str, ...], **rest: Any) -> Any:
-        return command(place=_place(warehouse, config, catalog_option), **rest)
-
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    for option in (
-        click.option("--catalog-option", metavar="KEY=VALUE", multiple=True, help="Option of the catalog; repeatable."),
-        click.option("--config", metavar="FILE", help="Job file to take warehouse and catalog options from."),
-        click.option(
-            "--warehouse",
-            metavar="DIR",
-            envvar="FLUVIAL_WAREHOUSE",
-            show_envvar=True,
-            help="Directory or URL of the tables.",
-        ),
-    ):
-        run = option(run)
-    return run
-
-
-def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> _Place:
-    options: dict[str, str] = {}
-    if config is not None:
-        job = load_job(config, environment=os.environ)
-        warehouse = warehouse or job.warehouse
-        options.update(job.catalog)
-    for given in catalog_options:
-        key, equals, value = given.partition("=")
-        if not equals:
-            raise InvalidInputError(f"a catalog option is written key=value: given={given}")
-        options[key] = value
-    if not warehouse:
-        raise InvalidInputError("no warehouse: fix=give --warehouse DIR or --config FILE, or set FLUVIAL_WAREHOUSE")
-    return _Place(warehouse=warehouse, options=options)
-
-
 _set_option = click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a value of the job file; repeatable."
 )
@@ -212,6 +159,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 cli.add_command(broker)
+cli.add_command(lag)
 
 
 @cli.command()
@@ -233,8 +181,8 @@ def package(directory: str, as_json: bool) -> None:
 @cli.command()
 @click.argument("table")
 @json_option
-@_with_place
-def describe(place: _Place, table: str, as_json: bool) -> None:
+@with_place
+def describe(place: Place, table: str, as_json: bool) -> None:
     """Show columns, keys and options of a table (named database.table)."""
     found = place.table(table)
     schema = found.schema
@@ -268,8 +216,8 @@ def describe(place: _Place, table: str, as_json: bool) -> None:
     "--snapshots", type=click.IntRange(1), default=10, show_default=True, help="How many of the newest to show."
 )
 @json_option
-@_with_place
-def inspect(place: _Place, table: str, snapshots: int, as_json: bool) -> None:
+@with_place
+def inspect(place: Place, table: str, snapshots: int, as_json: bool) -> None:
     """Show snapshots, and the runs and bytes of each bucket, of a table."""
     state = inspect_table(place.table(table).store, snapshot_limit=snapshots)
     if as_json:
@@ -288,8 +236,8 @@ def inspect(place: _Place, table: str, snapshots: int, as_json: bool) -> None:
     "--limit", type=click.IntRange(0), help=f"Most rows to show. [default: {_SHOWN_ROWS} for a table, else all]"
 )
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
-@_with_place
-def read(place: _Place, table: str, columns: str | None, filter_text: str | None, limit: int | None, form: str) -> None:
+@with_place
+def read(place: Place, table: str, columns: str | None, filter_text: str | None, limit: int | None, form: str) -> None:
     """Print rows of the newest snapshot of a table. JSON is one object per line."""
     found = place.table(table)
     names = [name.strip() for name in columns.split(",")] if columns else list(found.schema.column_names)
@@ -303,8 +251,8 @@ def read(place: _Place, table: str, columns: str | None, filter_text: str | None
 @click.argument("table")
 @click.option("--full", is_flag=True, help="Merge every bucket into one run, whatever it costs.")
 @json_option
-@_with_place
-def compact(place: _Place, table: str, full: bool, as_json: bool) -> None:
+@with_place
+def compact(place: Place, table: str, full: bool, as_json: bool) -> None:
     """Merge the sorted runs of a table's buckets, where it pays or everywhere."""
     found = place.table(table)
     before = inspect_table(found.store, snapshot_limit=1)
@@ -321,32 +269,6 @@ def compact(place: _Place, table: str, full: bool, as_json: bool) -> None:
         rows = [(name, each["max_run_count"], each["size_bytes"]) for name, each in facts.items()]
         columns = ("", "most runs in a bucket", "bytes")
         console().print(grid(found.name, columns, rows, numbers=columns[1:]))
-
-
-@cli.command()
-@click.argument("table")
-@json_option
-@_with_place
-def lag(place: _Place, table: str, as_json: bool) -> None:
-    """Show how far the log of a table is ahead of its newest snapshot, per bucket."""
-    found = place.table(table)
-    snapshot = found.latest_snapshot()
-    committed = dict(snapshot.log_offsets or {}) if snapshot is not None else {}
-    ends = dict(found.log_end_offsets())
-    buckets = [
-        {"bucket": bucket, "snapshot_offset": committed.get(bucket, 0), "log_end_offset": end}
-        for bucket, end in sorted(ends.items())
-    ]
-    for each in buckets:
-        # behind the last record that a snapshot knows stands the marker that ended its transaction: not a record
-        each["lag"] = max(0, each["log_end_offset"] - each["snapshot_offset"] - 1)
-    if as_json:
-        time_ms = None if snapshot is None else snapshot.time_ms
-        print_json({"table": found.name, "snapshot_time_ms": time_ms, "buckets": buckets})
-        return
-    title = f"{found.name}: {f'snapshot {snapshot.id} of {time_text(snapshot.time_ms)}' if snapshot else 'no snapshot'}"
-    columns = ("bucket", "offset of the snapshot", "end of the log", "offsets ahead")
-    console().print(grid(title, columns, [tuple(each.values()) for each in buckets], numbers=columns))
 
 
 def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,8 @@ from pyspark.sql.types import StructType
 
 from engine.read_options import BATCH_KEYS, STREAM_KEYS, ReadOptions
 from engine.snapshot_reader import SnapshotReader
-from engine.spark_types import spark_schema
+from engine.stream.options import StreamOptions
+from engine.stream.reader import HybridStreamReader
 
 FORMAT: Final = "fluvial"
 
@@ -24,10 +25,13 @@ class FluvialDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """The chosen columns, in their order."""
-        options = ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS))
-        return spark_schema([options.table.schema.field(name) for name in options.names])
+        """The chosen columns, in their order, then the row kind and metadata if these are asked for."""
+        return ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS)).spark_schema
 
     def reader(self, schema: StructType) -> SnapshotReader:
         """Reader of the columns that ``schema`` names: Spark passes on what the user gave to ``.schema(…)``."""
         return SnapshotReader(ReadOptions.parse(self.options, BATCH_KEYS), schema.fieldNames())
+
+    def streamReader(self, schema: StructType) -> HybridStreamReader:
+        """Reader of a snapshot and then of what follows."""
+        return HybridStreamReader(StreamOptions.of(ReadOptions.parse(self.options, STREAM_KEYS), schema.fieldNames()))

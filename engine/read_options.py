@@ -8,8 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+
 from engine.catalog import Catalog
 from engine.option_check import unknown_option
+from engine.row_changes import MetadataColumn
+from engine.rows import ROW_KIND_COLUMN
+from engine.spark_types import spark_schema
 from engine.table import Table
 from filestore.options import canonical_options
 from lsm.errors import InvalidInputError
@@ -27,6 +32,7 @@ BATCH_KEYS: Final = (
     "scan.max-staleness",
     "scan.at-least",
     "scan.at-least.timeout",
+    "read.changelog",
     "read.metadata-columns",
 )
 STREAM_KEYS: Final = (
@@ -53,6 +59,11 @@ STREAM_KEYS: Final = (
     "consumer.ignore-progress",
 )
 _FREE_PREFIX: Final = "log.kafka."
+_METADATA_TYPES: Final = {
+    MetadataColumn.LOG_OFFSET: LongType(),
+    MetadataColumn.LOG_TIMESTAMP: TimestampType(),
+    MetadataColumn.SNAPSHOT_ID: LongType(),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +106,18 @@ class ReadOptions:
         for column in columns:
             table.schema.field(column)
         return cls(table=table, columns=columns, filter=named.get("filter"), given=given)
+
+    @property
+    def spark_schema(self) -> StructType:
+        """The columns to read, then ``_row_kind`` with ``read.changelog``, then the metadata columns asked for."""
+        schema = spark_schema([self.table.schema.field(name) for name in self.names])
+        if self.table.options.value("read.changelog"):
+            schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
+        for name in self.table.options.value("read.metadata-columns"):
+            if name not in {*MetadataColumn}:
+                raise unknown_option(name, [each.value for each in MetadataColumn], "column of read.metadata-columns")
+            schema = schema.add(name, _METADATA_TYPES[MetadataColumn(name)])
+        return schema
 
     @property
     def names(self) -> tuple[str, ...]:

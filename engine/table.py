@@ -12,7 +12,7 @@ from engine.batch_part import BatchSpec, write_part
 from engine.batch_writer import BatchWriter
 from engine.frames import table_frame
 from engine.sink import run_parts
-from engine.table_log import TableLog
+from engine.table_log import TableLog, is_tracked
 from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.options import TableOptions
 from filestore.snapshots import Snapshot
@@ -130,9 +130,18 @@ class Table:
 
         return self._batch_writer(options).write(BATCH_IDENTIFIER, run)
 
+    def overwrite(self, rows: pa.Table | pa.RecordBatch, partition: Mapping[str, object] | None = None) -> CommitResult:
+        """Replace rows, as ``filestore.table.Table.overwrite`` does."""
+        return self.store.overwrite(rows, partition)
+
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""
         return self.store.compact(full=full)
 
     def _batch_writer(self, options: Mapping[str, str] | None) -> BatchWriter:
-        return BatchWriter(self.store, TableLog.of(self.store, options), commit_user=str(uuid.uuid4()))
+        return BatchWriter(
+            self.store,
+            TableLog.of(self.store, options),
+            commit_user=str(uuid.uuid4()),
+            is_tracked=is_tracked(self.store, options),
+        )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from filestore.change_tracking import Changes
 from filestore.manifests import DataFileMeta
 
 BATCH_IDENTIFIER: Final = 2**63 - 1
@@ -68,5 +69,6 @@ class Committable:
     log_offsets: Mapping[int, int] = field(default_factory=dict)  # bucket -> next offset of the log
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    changes: Changes | None = None  # where they are for those who follow the table; None: in files
     base_snapshot_id: int | None = None
     """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from filestore.change_tracking import CHANGES_KEY, Changes, tracking_properties
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.manifest_merge import MergeLimits, merge_manifests
 from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
@@ -92,7 +93,7 @@ def write_snapshot(
         changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
         watermark=_later(latest.watermark if latest else None, committable.watermark),
         statistics=_carried_statistics(table, latest, schema_id),
-        properties=committable.properties,
+        properties={**_tracking(table, latest, kind, committable), **committable.properties},
         next_row_id=latest.next_row_id if latest else None,
         uuid=table.names.uuid(),
     )
@@ -158,6 +159,16 @@ def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Comm
         if snapshot.log_offsets:
             return snapshot.log_offsets
     return {}
+
+
+def _tracking(
+    table: TableStore, latest: Snapshot | None, kind: CommitKind, committable: Committable
+) -> Mapping[str, str]:
+    if table.options.log_system == "none":
+        return {CHANGES_KEY: Changes.NONE.value} if committable.changes is Changes.NONE else {}
+    is_rewrite = kind in (CommitKind.COMPACT, CommitKind.ANALYZE)
+    changes = Changes.NONE if is_rewrite else committable.changes or Changes.FILES
+    return tracking_properties(latest, kind=kind, changes=changes, find=table.snapshots.find)
 
 
 def _total_rows(table: TableStore, latest: Snapshot | None) -> int:

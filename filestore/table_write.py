@@ -158,7 +158,7 @@ class TableWrite:
 
     def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[BucketKey, pa.RecordBatch]]:
         """The rows of each bucket, in the order they came."""
-        partitions, codes = _partition_codes(batch, self._table)
+        partitions, codes = partition_codes(batch, self._table)
         bucket_count = max(self._table.options.bucket, 1)
         buckets = self._buckets(batch, bucket_count)
         if len(partitions) * bucket_count == 1:
@@ -220,7 +220,7 @@ def _with_kinds(batch: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
 
 
-def _partition_codes(batch: pa.RecordBatch, table: TableStore) -> tuple[Sequence[bytes], NDArray[np.int64]]:
+def partition_codes(batch: pa.RecordBatch, table: TableStore) -> tuple[Sequence[bytes], NDArray[np.int64]]:
     """The partitions that occur (BinaryRow bytes), and the index of each row's partition."""
     codes = np.zeros(batch.num_rows, np.int64)
     dictionaries = []

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
+from numpy.typing import NDArray
 
 from logstore.arrow_bytes import IndexArray, decimals_of_bytes, narrowed_decimals
 from logstore.base64_text import base64_values
@@ -191,12 +192,21 @@ def _holds_tiny_decimals(lines: pa.Buffer, reading: Reading) -> bool:
     if not any(pa.types.is_decimal(leaf.type) for _, leaf in _leaves("", reading)):
         return False
     data = np.frombuffer(lines, np.uint8)
-    dashes = np.flatnonzero(data == ord("-"))
+    dashes = _positions(data, ord("-"))
     dashes = dashes[(data[dashes - 1] | 0x20 == ord("e")) & (dashes + 3 < data.size)]
     digits = data[dashes[:, None] + np.arange(1, 4)]
     is_digit = (digits >= ord("0")) & (digits <= ord("9"))
     is_large = is_digit[:, 0] & is_digit[:, 1] & ((digits[:, 0] >= ord("4")) | is_digit[:, 2])
     return any(_LARGE_EXPONENT.match(memoryview(lines), position) for position in dashes[is_large].tolist())
+
+
+def _positions(data: NDArray[np.uint8], byte: int) -> IndexArray:
+    """Where a rare byte is: eight at a time are looked at, which is several times as fast as each of them."""
+    found = np.zeros(-(-len(data) // 8) * 8, np.bool_)
+    np.equal(data, byte, out=found[: len(data)])
+    words = np.flatnonzero(found.view(np.uint64))
+    inside, bytes_of_word = np.nonzero(found.reshape(-1, 8)[words])
+    return words[inside] * 8 + bytes_of_word
 
 
 def _may_be_number(data_type: pa.DataType) -> bool:

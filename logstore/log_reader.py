@@ -1,11 +1,13 @@
 """Read ranges of the log: committed records only, in order, as Arrow batches, in bounded memory."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from logstore.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
 from logstore.offsets import LogRange
@@ -23,6 +25,7 @@ BATCH_ROWS: Final = 32_768
 BATCH_BYTES: Final = 16 << 20
 
 _CONSUME: Final = 1000  # more at once is slower: the messages leave the processor's cache
+_PIECES_PER_BATCH: Final = 8  # by less than this part a batch may be larger than asked for
 _WAIT_S: Final = 0.2
 
 
@@ -31,11 +34,12 @@ def read_range(
     *,
     topic: str,
     log_range: LogRange,
+    columns: Sequence[str] = tuple(LOG_SCHEMA.names),
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     timeout_s: float = OPERATION_TIMEOUT_S,
 ) -> Iterator[pa.RecordBatch]:
-    """Committed records of one bucket in the order of their offsets, as batches of `LOG_SCHEMA` that are never empty.
+    """Committed records of one bucket in the order of their offsets, as batches that are never empty.
 
     Aborted records, transaction markers and what compaction removed are gaps. The end may lie beyond what brokers show
     already, as it does for a moment after a commit: then the iterator waits for it.
@@ -45,8 +49,9 @@ def read_range(
         topic: checked by id with `LogTopics.describe_topic` before: offsets of another topic of this name mean other
             records.
         log_range: bucket and offsets.
+        columns: of `LOG_SCHEMA`, those to return; each costs a pass over the records.
         batch_rows: most rows of a batch.
-        batch_bytes: a batch ends after the row whose value reaches it.
+        batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
         timeout_s: for progress, not for the whole.
 
     Raises:
@@ -60,7 +65,7 @@ def read_range(
     consumer = properties.consumer(notes)
     reading = _Reading(consumer, topic, log_range, notes, timeout_s)
     try:
-        yield from _batches(reading.records(), batch_rows, batch_bytes)
+        yield from _batches(reading.records(), columns, batch_rows, batch_bytes)
     except KafkaException as error:
         raise reading.explained(error) from error
     finally:
@@ -103,6 +108,9 @@ class _Reading:
                 raise self._stuck()
 
     def _taken(self, messages: list[Any]) -> list[Any]:
+        if not any(map(Message.error, messages)) and messages[-1].offset() < self._range.end_offset:
+            self._next_offset = messages[-1].offset() + 1
+            return messages
         taken = []
         for message in messages:
             error = message.error()
@@ -152,28 +160,51 @@ class _Reading:
         return f"topic={self._topic} bucket={range_.bucket} range={range_.start_offset}..{range_.end_offset}"
 
 
-def _batches(records: Iterator[list[Any]], batch_rows: int, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    waiting: list[Any] = []
-    waiting_bytes = 0
+class _Columns:
+    """Records on their way into a batch. The client has objects only; a pass per column is the cheapest way across."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._lists: dict[str, list[Any]] = {name: [] for name in names}
+        self.row_count = 0
+        self.size_bytes = 0
+
+    def extend(self, messages: Sequence[Any]) -> None:
+        for name, column in self._lists.items():
+            column += _READ[name](messages)
+        self.row_count += len(messages)
+        self.size_bytes += sum(map(len, messages))
+
+    def batch(self) -> pa.RecordBatch:
+        schema = pa.schema([LOG_SCHEMA.field(name) for name in self._lists])
+        arrays = [pa.array(column, LOG_SCHEMA.field(name).type) for name, column in self._lists.items()]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
+    "offset": partial(map, Message.offset),
+    "timestamp": lambda messages: map(itemgetter(1), map(Message.timestamp, messages)),
+    "key": partial(map, Message.key),
+    "value": partial(map, Message.value),
+}
+
+
+def _batches(
+    records: Iterator[list[Any]], columns: Sequence[str], batch_rows: int, batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    waiting = _Columns(columns)
     for messages in records:
-        for message in messages:
-            waiting.append(message)
-            waiting_bytes += len(message)
-            if len(waiting) >= batch_rows or waiting_bytes >= batch_bytes:
-                yield _batch(waiting)
-                waiting, waiting_bytes = [], 0
-    if waiting:
-        yield _batch(waiting)
+        for piece in _pieces(messages, batch_rows, batch_bytes):
+            if waiting.row_count + len(piece) > batch_rows or waiting.size_bytes >= batch_bytes:
+                yield waiting.batch()
+                waiting = _Columns(columns)
+            waiting.extend(piece)
+    if waiting.row_count:
+        yield waiting.batch()
 
 
-def _batch(messages: list[Any]) -> pa.RecordBatch:
-    # One pass per column: the client has rows only, and a comprehension over one method is the cheapest way across
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([message.offset() for message in messages], pa.int64()),
-            pa.array([message.timestamp()[1] for message in messages], LOG_SCHEMA.field("timestamp").type),
-            pa.array([message.key() for message in messages], pa.binary()),
-            pa.array([message.value() for message in messages], pa.binary()),
-        ],
-        schema=LOG_SCHEMA,
-    )
+def _pieces(messages: list[Any], batch_rows: int, batch_bytes: int) -> Iterator[list[Any]]:
+    """Messages as they came, or one by one where a batch may have to end among them."""
+    is_small = len(messages) <= batch_rows and sum(map(len, messages)) < batch_bytes // _PIECES_PER_BATCH
+    step = len(messages) if is_small else 1
+    for start in range(0, len(messages), step):
+        yield messages[start : start + step]

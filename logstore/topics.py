@@ -164,6 +164,22 @@ class LogTopics:
         """
         return self._offsets(name, buckets, OffsetSpec.earliest())
 
+    def offsets_at(self, name: str, buckets: Iterable[int], time_ms: int) -> LogOffsets:
+        """The offset of the first record with this timestamp or a later one, per bucket; the end where there is none.
+
+        Args:
+            name: of the topic.
+            buckets: to look at.
+            time_ms: epoch milliseconds.
+
+        Raises:
+            CorruptDataError: the topic or a partition of it is gone.
+        """
+        ends = self.end_offsets(name, buckets)
+        asked = {TopicPartition(name, bucket): OffsetSpec.for_timestamp(time_ms) for bucket in ends}
+        found = self._listed(name, asked)
+        return LogOffsets({bucket: ends[bucket] if offset < 0 else offset for bucket, offset in found.items()})
+
     def set_retention(self, name: str, retention_ms: int | None) -> None:
         """Change how long records are kept: -1 for ever, None as the cluster does. Other settings stay as they are."""
         change = (AlterConfigOpType.DELETE, "") if retention_ms is None else (AlterConfigOpType.SET, str(retention_ms))
@@ -193,18 +209,20 @@ class LogTopics:
         self._answer(future, f"settings of a topic cannot be changed: topic={name} settings={sorted(changes)}")
 
     def _offsets(self, name: str, buckets: Iterable[int], spec: OffsetSpec) -> LogOffsets:
-        asked = {TopicPartition(name, bucket): spec for bucket in buckets}
+        return LogOffsets(self._listed(name, {TopicPartition(name, bucket): spec for bucket in buckets}))
+
+    def _listed(self, name: str, asked: Mapping[TopicPartition, OffsetSpec]) -> dict[int, int]:
+        """The offset of every partition asked for; -1 where no record is as late as the time that was asked for."""
         if not asked:
-            return LogOffsets()
+            return {}
         doing = f"offsets of a topic cannot be listed: topic={name} buckets={sorted(spot.partition for spot in asked)}"
         deadline = time.monotonic() + self._timeout_s
         while True:
             futures = self._admin.list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
+                dict(asked), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
             )
             try:
-                offsets = {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
-                return LogOffsets(offsets)
+                return {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
             except KafkaException as error:
                 no_leader = error.args[0].code() == KafkaError._NOENT
                 if no_leader:  # for now, or because there is no topic

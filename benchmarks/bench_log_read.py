@@ -1,0 +1,179 @@
+"""Reading a table's log: Fluvial's rows beside a bare ``consume()`` loop and beside Spark's own Kafka source.
+
+    python -m benchmarks.bench_log_read [--quick] [--rows 1000000]
+
+Two lines. In one process: a range of one bucket decoded into the table's columns, against a loop that only consumes
+the same records; budget: at least 60 % of its rate. In Spark: ``readStream.format("fluvial")`` from offset 0 with
+``availableNow``, against Spark's Kafka connector with ``from_json`` over the same topic, both into ``foreachBatch``
+with a count; the connector's jars are fetched for this benchmark alone.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError, TopicPartition
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from benchmarks.harness import REPOSITORY, measure
+from engine import Catalog, Table, session
+from engine.broker import Broker
+from engine.broker_jars import fetch_jars
+from engine.log_rows import log_rows
+from logstore.clients import ErrorNotes
+from logstore.offsets import LogRange
+
+BUDGET = 0.6
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0@jar",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0@jar",
+    "org.apache.kafka:kafka-clients:3.9.1@jar",
+    "org.apache.commons:commons-pool2:2.12.1@jar",
+)
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("city", pa.string()),
+        ("amount", pa.decimal128(10, 2)),
+        ("note", pa.string()),
+        ("changed", pa.timestamp("us")),
+    ]
+)
+ENVELOPE = (
+    "after STRUCT<id: BIGINT, name: STRING, city: STRING, amount: DECIMAL(10,2), note: STRING, changed: TIMESTAMP>"
+)
+WRITE_ROWS = 100_000
+
+
+def filled(root: str, broker: Broker, rows: int) -> Table:
+    """A table of one bucket whose log has so many records."""
+    options = {"bucket": "1", "log.kafka.bootstrap.servers": broker.bootstrap_servers, "write-only": "true"}
+    table = Catalog(root).create_table("bench.log", SCHEMA, primary_key=["id"], options=options)
+    chance = np.random.default_rng(7)
+    for start in range(0, rows, WRITE_ROWS):
+        count = min(WRITE_ROWS, rows - start)
+        ids = np.arange(start, start + count)
+        table.write(
+            pa.table(
+                {
+                    "id": ids,
+                    "name": [f"customer {number:08d}" for number in ids],
+                    "city": ["Springfield"] * count,
+                    "amount": pa.array(chance.integers(0, 10**6, count) / 100).cast(pa.decimal128(10, 2)),
+                    "note": [f"{number * 2_654_435_761:064x}" for number in ids.tolist()],
+                    "changed": pa.array(1_767_225_600_000_000 + ids, pa.timestamp("us")),
+                }
+            )
+        )
+    return table
+
+
+def consumed(table: Table, end: int) -> None:
+    """What a loop without any work gets: the floor."""
+    log = table.log
+    assert log is not None
+    consumer = log.properties.consumer(ErrorNotes())
+    consumer.assign([TopicPartition(log.topic, 0, 0)])
+    reached = 0
+    while reached < end - 1:
+        for message in consumer.consume(1000, 0.2):
+            if message.error() is None:
+                reached = message.offset() + 1
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                reached = message.offset()
+    consumer.close()
+
+
+def decoded(table: Table, end: int, rows: int) -> None:
+    assert table.log is not None
+    whole = LogRange(bucket=0, start_offset=0, end_offset=end)
+    found = log_rows(table.store, table.log, whole, columns=SCHEMA.names)
+    assert sum(len(each.rows) for each in found) == rows
+
+
+class Counting:
+    """A ``foreachBatch`` function that looks at every column."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def __call__(self, frame: DataFrame, _batch: int) -> None:
+        shown = frame.agg(F.count("*"), F.max("id"), F.max("name"), F.max("amount"), F.max("changed"), F.max("note"))
+        self.rows += shown.collect()[0][0]
+
+
+def run(frame: DataFrame, checkpoint: Path, rows: int) -> None:
+    counting = Counting()
+    query = (
+        frame.writeStream.foreachBatch(counting)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert counting.rows == rows, counting.rows
+
+
+def spark_line(table: Table, root: str, broker: Broker, rows: int, repeats: int) -> str:
+    jars = fetch_jars(CONNECTOR, REPOSITORY / "conf" / "bench-kafka-jars.lock")
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.memory": "3g",
+    }
+    spark = session("bench", "local[2]", conf)
+    names = iter(range(10**6))
+
+    def ours() -> None:
+        options: dict[str, Any] = {"warehouse": root, "table": table.name, "read.changelog": "true"}
+        options |= {"log.scan": "from-timestamp", "log.scan.timestamp-mills": "0"}
+        run(spark.readStream.format("fluvial").options(**options).load(), Path(root) / f"c{next(names)}", rows)
+
+    def theirs() -> None:
+        assert table.log is not None
+        options = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "subscribe": table.log.topic,
+            "startingOffsets": "earliest",
+            "kafka.isolation.level": "read_committed",
+        }
+        raw = spark.readStream.format("kafka").options(**options).load()
+        parsed = raw.select(F.from_json(F.col("value").cast("string"), ENVELOPE).alias("r"))
+        run(parsed.select("r.after.*"), Path(root) / f"c{next(names)}", rows)
+
+    found = measure("log_read_spark", {"fluvial": ours, "spark-sql-kafka": theirs}, rows=rows, repeats=repeats)
+    line = found.line(peer="spark-sql-kafka")
+    spark.stop()
+    return line
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    rows, repeats = (200_000, 3) if given.quick else (given.rows, 5)
+    with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root, Broker(Path(root) / "broker") as broker:
+        table = filled(root, broker, rows)
+        snapshot = table.latest_snapshot()
+        assert snapshot is not None
+        end = snapshot.log_offsets[0]
+        found = measure(
+            "log_read",
+            {"fluvial": lambda: decoded(table, end, rows), "consume()": lambda: consumed(table, end)},
+            rows=rows,
+            repeats=repeats,
+        )
+        share = round(found.ratio("fluvial", "consume()"), 2)
+        print(found.line(peer="consume()", share_of_consume=share, budget=BUDGET, met=share >= BUDGET), flush=True)
+        print(spark_line(table, root, broker, rows, repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()

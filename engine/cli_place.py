@@ -1,0 +1,66 @@
+"""The options that say where the tables are, for every command that needs them."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from engine.catalog import Catalog
+from engine.job_config import load_job
+from engine.table import Table
+from lsm.errors import InvalidInputError
+
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the tables are."""
+
+    warehouse: str
+    options: Mapping[str, str]
+
+    def table(self, name: str) -> Table:
+        """Open ``database.table``."""
+        return Catalog(self.warehouse, options=self.options).table(name)
+
+
+def with_place(command: Command) -> Command:
+    """Adds the options that say where the tables are, and hands them over as ``place``."""
+
+    def run(warehouse: str | None, config: str | None, catalog_option: tuple[str, ...], **rest: Any) -> Any:
+        return command(place=_place(warehouse, config, catalog_option), **rest)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        click.option("--catalog-option", metavar="KEY=VALUE", multiple=True, help="Option of the catalog; repeatable."),
+        click.option("--config", metavar="FILE", help="Job file to take warehouse and catalog options from."),
+        click.option(
+            "--warehouse",
+            metavar="DIR",
+            envvar="FLUVIAL_WAREHOUSE",
+            show_envvar=True,
+            help="Directory or URL of the tables.",
+        ),
+    ):
+        run = option(run)
+    return run
+
+
+def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> Place:
+    options: dict[str, str] = {}
+    if config is not None:
+        job = load_job(config, environment=os.environ)
+        warehouse = warehouse or job.warehouse
+        options.update(job.catalog)
+    for given in catalog_options:
+        key, equals, value = given.partition("=")
+        if not equals:
+            raise InvalidInputError(f"a catalog option is written key=value: given={given}")
+        options[key] = value
+    if not warehouse:
+        raise InvalidInputError("no warehouse: fix=give --warehouse DIR or --config FILE, or set FLUVIAL_WAREHOUSE")
+    return Place(warehouse=warehouse, options=options)

@@ -1,0 +1,166 @@
+"""The snapshots of a table as a stream needs them, read once and kept: a snapshot never changes."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from engine.stream.plan import SnapshotExpiredError, SnapshotFacts, SplitSize
+from filestore.change_tracking import UNLOGGED_KEY, Changes, changes_of
+from filestore.changes import ChangeSplit, plan_changes, plan_diff
+from filestore.data_split import DataSplit
+from filestore.predicates import Predicate
+from filestore.scan import TableScan
+from filestore.snapshots import CommitKind, Snapshot
+from filestore.table_store import TableStore
+from logstore.offsets import LogOffsets
+
+_KEPT_SNAPSHOTS: Final = 2000
+_KEPT_PLANS: Final = 4
+
+
+class TableHistory:
+    """What a plan asks about a table's snapshots. Keeps what it read; not picklable."""
+
+    def __init__(self, store: TableStore, *, reads_log: bool, filter: Predicate | None = None) -> None:
+        """Nothing is read yet.
+
+        Args:
+            store: opened with the schema that the stream's rows have.
+            reads_log: changes that are in the log are read there; else all are read from files.
+            filter: on key columns, for whole snapshots.
+        """
+        options = store.options
+        self.is_eventual = reads_log and options.log_consistency == "eventual"
+        self._store = store
+        self._reads_log = reads_log
+        self._filter = filter
+        overwrite_key = "streaming-read-overwrite" if store.has_key else "streaming-read-append-overwrite"
+        self._skips_overwrites = not options.value(overwrite_key)
+        self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
+        self._tagged: dict[int, Snapshot] = {}
+        self._offsets: dict[int, LogOffsets] = {}
+        self._snapshot_plan: Callable[[int], tuple[DataSplit, ...]] = lru_cache(_KEPT_PLANS)(self._plan_snapshot)
+        self._change_plan: Callable[[int, int], tuple[ChangeSplit, ...]] = lru_cache(_KEPT_PLANS)(self._plan_changes)
+
+    def latest(self) -> Snapshot | None:
+        """The newest snapshot; None before the first commit."""
+        latest_id = self._store.snapshots.latest_id()
+        return None if latest_id is None else self._find(latest_id) or self._store.snapshots.latest()
+
+    def hold(self, snapshot: Snapshot) -> None:
+        """Know a snapshot that a tag keeps, whether or not it expired."""
+        self._tagged[snapshot.id] = snapshot
+
+    def exists(self, snapshot_id: int) -> bool:
+        """Whether a snapshot can still be read."""
+        return snapshot_id in self._tagged or self._store.snapshots.exists(snapshot_id)
+
+    def facts(self, snapshot_id: int) -> SnapshotFacts:
+        """See ``History``."""
+        snapshot = self._read(snapshot_id)
+        return SnapshotFacts(
+            id=snapshot.id,
+            offsets=self._offsets_at(snapshot),
+            schema_id=snapshot.schema_id,
+            time_ms=snapshot.time_ms,
+            changed_rows=abs(snapshot.delta_record_count or 0),
+        )
+
+    def base_of(self, snapshot_id: int, bucket: int) -> tuple[int, int]:
+        """A snapshot, and the offset at it of a bucket's log; before the first commit both are 0."""
+        return snapshot_id, self.facts(snapshot_id).offsets.get(bucket, 0) if snapshot_id else 0
+
+    def next_from_files(self, after_id: int, until_id: int) -> int | None:
+        """See ``History``."""
+        if after_id >= until_id:
+            return None
+        if not self._reads_log:
+            return self._first_from_files(after_id + 1, until_id)
+        # Our own commits say which was the last that the log does not hold; others say nothing.
+        foreign: list[int] = []
+        for snapshot_id in range(until_id, after_id, -1):
+            snapshot = self._read(snapshot_id)
+            known = snapshot.properties.get(UNLOGGED_KEY)
+            if known is not None:
+                if int(known) > after_id:
+                    return self._first_from_files(after_id + 1, int(known))
+                break
+            if self._is_from_files(snapshot):
+                foreign.append(snapshot_id)
+        return foreign[-1] if foreign else None
+
+    def snapshot_splits(self, snapshot_id: int) -> Sequence[SplitSize]:
+        """See ``History``."""
+        return [
+            SplitSize(rows=split.row_count, size_bytes=split.size_bytes, files=len(split.files))
+            for split in self.planned_snapshot(snapshot_id)
+        ]
+
+    def change_splits(self, before_id: int, after_id: int) -> Sequence[SplitSize]:
+        """See ``History``."""
+        return [
+            SplitSize(rows=split.row_count, size_bytes=split.size_bytes, files=len(split.files))
+            for split in self.planned_changes(before_id, after_id)
+        ]
+
+    def planned_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
+        """The splits of a snapshot, always the same. Raises: SnapshotExpiredError."""
+        return self._snapshot_plan(snapshot_id)
+
+    def planned_changes(self, before_id: int, after_id: int) -> tuple[ChangeSplit, ...]:
+        """The splits of what lies between two snapshots, always the same. Raises: SnapshotExpiredError."""
+        return self._change_plan(before_id, after_id)
+
+    def _plan_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
+        return TableScan(self._store).plan(snapshot=self._read(snapshot_id), filter=self._filter).splits
+
+    def _plan_changes(self, before_id: int, after_id: int) -> tuple[ChangeSplit, ...]:
+        after = self._read(after_id)
+        if after_id == before_id + 1:
+            return plan_changes(self._store, after)
+        return plan_diff(self._store, self._read(before_id) if before_id else None, after)
+
+    def _first_from_files(self, first_id: int, last_id: int) -> int | None:
+        for snapshot_id in range(first_id, last_id + 1):
+            if self._is_from_files(self._read(snapshot_id)):
+                return snapshot_id
+        return None
+
+    def _is_from_files(self, snapshot: Snapshot) -> bool:
+        changes = changes_of(snapshot, has_log=self._store.options.log_system != "none")
+        if changes is Changes.NONE or (changes is Changes.LOG and self._reads_log):
+            return False
+        return not (snapshot.commit_kind is CommitKind.OVERWRITE and self._skips_overwrites)
+
+    def _offsets_at(self, snapshot: Snapshot) -> LogOffsets:
+        """Its own offsets, or those of the newest before it that has some: other engines do not carry them on."""
+        if not self._reads_log:
+            return LogOffsets()
+        found = self._offsets.get(snapshot.id)
+        if found is None:
+            carrier: Snapshot | None = snapshot
+            while carrier is not None and not carrier.log_offsets and carrier.id > 1:
+                carrier = self._find(carrier.id - 1)
+            found = LogOffsets(carrier.log_offsets if carrier is not None else {})
+            self._offsets[snapshot.id] = found
+        return found
+
+    def _read(self, snapshot_id: int) -> Snapshot:
+        snapshot = self._find(snapshot_id)
+        if snapshot is None:
+            raise SnapshotExpiredError(
+                f"a snapshot that the stream needs is gone: table={self._store.name} wanted_snapshot={snapshot_id} "
+                f"earliest_snapshot={self._store.snapshots.earliest_id()} cause=it expired before it was read"
+            )
+        return snapshot
+
+    def _find(self, snapshot_id: int) -> Snapshot | None:
+        snapshot = self._snapshots.get(snapshot_id) or self._tagged.get(snapshot_id)
+        if snapshot is None:
+            snapshot = self._store.snapshots.find(snapshot_id)
+            if snapshot is not None:
+                self._snapshots[snapshot_id] = snapshot
+                if len(self._snapshots) > _KEPT_SNAPSHOTS:
+                    self._snapshots.popitem(last=False)
+        return snapshot

@@ -1,0 +1,81 @@
+"""How far a stream is behind its table, in each unit that people ask for."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.stream.history import TableHistory
+from engine.stream.plan import SnapshotExpiredError, Target
+from engine.stream.position import Phase, Position
+
+_LOOKED_AT: Final = 1000  # snapshots that are added up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """What is committed and not delivered yet; estimates where files are counted."""
+
+    snapshots: int
+    records: int
+    size_bytes: int
+    age_ms: int  # since the oldest snapshot that is not delivered was committed
+
+    def to_json(self) -> dict[str, Any]:
+        """For progress reports: ``lag_records`` and so on, whole numbers."""
+        return {
+            "lag_snapshots": self.snapshots,
+            "lag_records": self.records,
+            "lag_bytes": self.size_bytes,
+            "lag_seconds": self.age_ms // 1000,
+        }
+
+
+def lag_of(here: Position, target: Target, history: TableHistory, *, record_bytes: int, now_ms: int) -> Lag:
+    """The lag of a position.
+
+    Args:
+        here: what is delivered.
+        target: how far the table is.
+        history: its snapshots.
+        record_bytes: of a record of the log.
+        now_ms: epoch milliseconds.
+    """
+    if here.phase is Phase.SNAPSHOT:
+        left = history.snapshot_splits(here.snapshot_id)[here.done :]
+        file_rows, file_bytes = sum(each.rows for each in left), sum(each.size_bytes for each in left)
+        first_missing = here.snapshot_id
+    else:
+        file_rows = _pending_in_files(here, target, history)
+        file_bytes = file_rows * record_bytes
+        first_missing = here.snapshot_id + 1
+    goal = history.facts(target.snapshot_id).offsets if target.snapshot_id else {}
+    ends = {bucket: max(offset, target.log_end.get(bucket, 0)) for bucket, offset in {**target.log_end, **goal}.items()}
+    log_rows = sum(max(0, offset - here.offsets.get(bucket, 0)) for bucket, offset in ends.items())
+    snapshots = max(0, target.snapshot_id - first_missing + 1)
+    return Lag(
+        snapshots=snapshots,
+        records=file_rows + log_rows,
+        size_bytes=file_bytes + log_rows * record_bytes,
+        age_ms=_age_ms(first_missing, now_ms, history) if snapshots else 0,
+    )
+
+
+def _pending_in_files(here: Position, target: Target, history: TableHistory) -> int:
+    rows = 0
+    after_id = here.snapshot_id
+    try:
+        for _ in range(_LOOKED_AT):
+            found = history.next_from_files(after_id, target.snapshot_id)
+            if found is None:
+                break
+            rows += history.facts(found).changed_rows
+            after_id = found
+    except SnapshotExpiredError:
+        return rows  # the plan says so, with what to do about it
+    return rows
+
+
+def _age_ms(snapshot_id: int, now_ms: int, history: TableHistory) -> int:
+    try:
+        return max(0, now_ms - history.facts(snapshot_id).time_ms)
+    except SnapshotExpiredError:
+        return 0

@@ -1,0 +1,95 @@
+"""The log that a stream follows, as its brokers have it now."""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from engine.table_log import TableLog
+from logstore.log_reader import read_range
+from logstore.offsets import LogOffsets, LogRange
+from logstore.topics import LogTopics
+from lsm.errors import CorruptDataError, FluvialError
+
+_TOPIC_CHECK_S: Final = 30.0
+_SAMPLE_RECORDS: Final = 100
+_RECORD_BYTES: Final = 256  # until one was seen
+
+
+class OffsetLostError(CorruptDataError):
+    """Records that a stream still needs are gone from the log."""
+
+
+class StreamLog:
+    """Keeps a connection; not picklable."""
+
+    def __init__(self, log: TableLog) -> None:
+        """Nothing is asked yet."""
+        self._log = log
+        self._topics = LogTopics(log.properties)
+        self._checked_s = float("-inf")
+        self._record_bytes: int | None = None
+
+    @property
+    def topic_id(self) -> str | None:
+        """Id of the topic that the table was made with."""
+        return self._log.topic_id
+
+    def check_topic(self) -> None:
+        """Make sure, now and then, that the topic is still the table's. Raises: CorruptDataError."""
+        if time.monotonic() - self._checked_s < _TOPIC_CHECK_S:
+            return
+        self._topics.describe_topic(self._log.topic, topic_id=self._log.topic_id, bucket_count=self._log.bucket_count)
+        self._checked_s = time.monotonic()
+
+    def ends(self) -> LogOffsets:
+        """The end of what can be read, of every bucket."""
+        return self._topics.end_offsets(self._log.topic, self._buckets)
+
+    def earliest(self) -> LogOffsets:
+        """The first record that retention has left, of every bucket."""
+        return self._topics.earliest_offsets(self._log.topic, self._buckets)
+
+    def offsets_at(self, time_ms: int) -> LogOffsets:
+        """The first record of a time or later, of every bucket; the end where there is none."""
+        return self._topics.offsets_at(self._log.topic, self._buckets, time_ms)
+
+    def check_kept(self, here: Mapping[int, int], goal: Mapping[int, int]) -> None:
+        """Make sure that nothing between here and the goal has left the log.
+
+        Raises:
+            OffsetLostError: names bucket, wanted and earliest offset.
+            CorruptDataError: the topic is not the table's any more.
+        """
+        self.check_topic()
+        wanted = {bucket: here.get(bucket, 0) for bucket, offset in goal.items() if offset > here.get(bucket, 0)}
+        if not wanted:
+            return
+        earliest = self.earliest()
+        for bucket, offset in wanted.items():
+            if offset < earliest[bucket] and goal[bucket] > offset:
+                raise OffsetLostError(
+                    f"records of the log are lost: topic={self._log.topic} bucket={bucket} wanted_offset={offset} "
+                    f"earliest_offset={earliest[bucket]} cause=retention removed them before they were read"
+                )
+
+    def record_bytes(self, here: Mapping[int, int], goal: Mapping[int, int]) -> int:
+        """Bytes of a record, about: of a sample, taken once."""
+        if self._record_bytes is None:
+            for bucket, end in goal.items():
+                start = max(here.get(bucket, 0), end - _SAMPLE_RECORDS)
+                if start < end:
+                    self._record_bytes = self._sampled(LogRange(bucket=bucket, start_offset=start, end_offset=end))
+                    break
+        return self._record_bytes or _RECORD_BYTES
+
+    @property
+    def _buckets(self) -> range:
+        return range(self._log.bucket_count)
+
+    def _sampled(self, log_range: LogRange) -> int | None:
+        try:
+            for records in read_range(self._log.properties, topic=self._log.topic, log_range=log_range):
+                return max(1, int(records.nbytes) // len(records))
+        except FluvialError:
+            return None  # whoever reads the range in earnest says what is wrong with it
+        return None

@@ -1,0 +1,80 @@
+"""What a stream does when something that it needs is gone: ``log.on-offset-lost``.
+
+``fail`` stops and says what is missing. ``resnapshot`` goes on without a gap: while the last delivered snapshot is
+there, with the difference between it and the newest, which is exact; else with all rows of the newest snapshot, where
+rows deleted meanwhile are not taken back. ``earliest`` goes on with what is left, and so leaves rows out.
+"""
+
+import logging
+from dataclasses import replace
+
+from engine.stream.history import TableHistory
+from engine.stream.log import OffsetLostError, StreamLog
+from engine.stream.options import OnLoss, StreamOptions
+from engine.stream.plan import SnapshotExpiredError, Target
+from engine.stream.position import Phase, Position
+from logstore.offsets import LogOffsets
+from lsm.errors import CorruptDataError
+
+logger = logging.getLogger("fluvial.stream")
+
+
+def after_loss(
+    here: Position,
+    loss: OffsetLostError | SnapshotExpiredError,
+    options: StreamOptions,
+    history: TableHistory,
+    log: StreamLog | None,
+    target: Target,
+) -> Position:
+    """Where the stream goes on; nothing is delivered on the way there.
+
+    Raises:
+        CorruptDataError: it does not go on. Names what is missing, the snapshot, and the ways out.
+    """
+    told = (
+        f"{loss} table={options.store.name} delivered_snapshot={here.snapshot_id} latest_snapshot={target.snapshot_id}"
+    )
+    match options.on_loss:
+        case OnLoss.FAIL:
+            raise CorruptDataError(
+                f"{told} fix=set log.on-offset-lost=resnapshot (the newest snapshot, or the difference to it) or "
+                "earliest (what is left, with a gap), or start with a new checkpoint; keep log and snapshots longer "
+                "than a stream's longest pause"
+            ) from loss
+        case OnLoss.RESNAPSHOT:
+            found = _resnapshot(here, history, target)
+        case OnLoss.EARLIEST:
+            found = _earliest(here, history, log, options, target)
+    logger.warning("a stream goes on after a loss: policy=%s %s position=%s", options.on_loss.value, told, found)
+    return replace(found, is_jump=True)
+
+
+def _resnapshot(here: Position, history: TableHistory, target: Target) -> Position:
+    newest_id = target.snapshot_id
+    offsets = history.facts(newest_id).offsets
+    if _is_exactly_at_snapshot(here, history) and here.snapshot_id < newest_id:
+        of = len(history.change_splits(here.snapshot_id, newest_id))
+        return replace(here.before_splits(Phase.FILES, here.snapshot_id, offsets, of=of), next_id=newest_id)
+    of = len(history.snapshot_splits(newest_id))
+    if of == 0:
+        return here.behind(newest_id, offsets)
+    return here.before_splits(Phase.SNAPSHOT, newest_id, offsets, of=of)
+
+
+def _is_exactly_at_snapshot(here: Position, history: TableHistory) -> bool:
+    """Whether what was delivered is a snapshot that is still there, no less and no more."""
+    if here.phase is not Phase.LOG or not history.exists(here.snapshot_id):
+        return False
+    then = history.facts(here.snapshot_id).offsets
+    return all(here.offsets.get(bucket, 0) == then.get(bucket, 0) for bucket in {*here.offsets, *then})
+
+
+def _earliest(
+    here: Position, history: TableHistory, log: StreamLog | None, options: StreamOptions, target: Target
+) -> Position:
+    earliest_id = options.store.snapshots.earliest_id() or target.snapshot_id
+    snapshot_id = max(here.snapshot_id, earliest_id - 1)
+    left = {} if log is None else log.earliest()
+    offsets = {bucket: max(here.offsets.get(bucket, 0), left.get(bucket, 0)) for bucket in {*here.offsets, *left}}
+    return here.behind(snapshot_id, LogOffsets(offsets))

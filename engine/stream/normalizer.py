@@ -1,0 +1,197 @@
+"""Upsert changes completed: what each of them replaces, looked up in the table's files.
+
+The log of a table with a key says what a row is now, not what it was (FL-61, FL-130). With
+``log.scan.normalize=true`` the state before a range is known all the same: it is the snapshot before it, changed by
+the part of the log between. So every change gets its exact kind, every update comes as ``-U`` and ``+U``, every delete
+with the row that went, and a change that changes nothing is left out, such as one that was written twice (FL-129).
+
+Cost: every micro-batch reads, in each bucket that changed, the files that may hold its keys; memory grows with the
+rows of a micro-batch, which ``read.stream.maxRowsPerTrigger`` bounds. FLIP-188 keeps all rows in the consumer's state
+instead (FL-131), which costs a copy of the table for each stream.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lsm.row_diff import rows_equal
+from numpy.typing import NDArray
+
+from engine.log_rows import log_rows
+from engine.row_changes import RowChanges
+from engine.stream.plan import SnapshotExpiredError
+from engine.table_log import TableLog
+from filestore.predicate_nodes import Compare, CompareOp, and_all
+from filestore.predicates import Predicate
+from filestore.scan import TableScan
+from filestore.split_read import read_split
+from filestore.table_store import TableStore
+from filestore.table_write import partition_codes
+from logstore.offsets import LogRange
+from lsm.keys import internal_value, key_order
+from lsm.row_kind import RowKind
+
+_KEY_NUMBER: Final = "_key_number"
+_ROW_NUMBER: Final = "_row_number"
+
+Ints = NDArray[np.int64]
+
+
+def normalized(
+    store: TableStore,
+    log: TableLog,
+    log_range: LogRange,
+    *,
+    base_id: int,
+    base_offset: int,
+    columns: Sequence[str],
+) -> Iterator[RowChanges]:
+    """The changes of a range of one bucket's log with their exact kinds, in the log's order.
+
+    Args:
+        store: the table; it has a key.
+        log: where the records are.
+        log_range: bucket and offsets.
+        base_id: a snapshot from before the range; 0: the empty table.
+        base_offset: of the bucket's log at that snapshot.
+        columns: value columns to return; a change of others only is left out.
+
+    Raises:
+        SnapshotExpiredError: the snapshot is gone.
+    """
+    needed = [*columns, *(name for name in log.key_names if name not in columns)]
+    whole = LogRange(
+        bucket=log_range.bucket,
+        start_offset=min(base_offset, log_range.start_offset),
+        end_offset=log_range.end_offset,
+    )
+    pieces = list(log_rows(store, log, whole, columns=needed, with_origin=True))
+    if not pieces:
+        return
+    changes = _joined(pieces)
+    before = _rows_before(store, log_range.bucket, base_id, changes.rows, needed)
+    yield from exact_changes(
+        before, changes, key_names=log.key_names, first_offset=log_range.start_offset, columns=columns
+    )
+
+
+def exact_changes(
+    before: pa.Table, changes: RowChanges, *, key_names: Sequence[str], first_offset: int, columns: Sequence[str]
+) -> Iterator[RowChanges]:
+    """Adds and retracts as ``+I``, ``-U`` ``+U`` and ``-D``, each with the row that it is about.
+
+    Args:
+        before: (m,) rows of the keys, each at most once, before the first change.
+        changes: (n,) in order, with offsets.
+        key_names: the key columns.
+        first_offset: changes before it are part of the state only.
+        columns: to compare and to return.
+    """
+    rows = pa.concat_tables([before, pa.Table.from_batches([changes.rows])]).combine_chunks()
+    count, known = rows.num_rows, before.num_rows
+    kinds = np.concatenate([np.zeros(known, np.int8), np.asarray(changes.kinds)])
+    is_add = (kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER)
+    order, starts = key_order([_one_array(rows.column(name)) for name in key_names], presorted=False)
+    previous = np.full(count, -1, np.int64)
+    previous[order[1:]] = np.where(starts[1:], -1, order[:-1])
+    existed = (previous >= 0) & is_add[previous]
+    asked = np.zeros(count, np.bool_)
+    asked[known:] = np.asarray(changes.offsets) >= first_offset
+    updates = np.flatnonzero(asked & is_add & existed)
+    same = rows_equal(rows.select(list(columns)), updates, previous[updates])
+    updates = updates[~same]
+    inserts = np.flatnonzero(asked & is_add & ~existed)
+    deletes = np.flatnonzero(asked & ~is_add & existed)
+    # every output row: which row it shows, the change that it belongs to, its kind; -U sorts before its +U
+    shown = np.concatenate([inserts, previous[updates], updates, previous[deletes]])
+    change = np.concatenate([inserts, updates, updates, deletes])
+    kind = np.repeat(
+        np.array([RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE], np.int8),
+        [len(inserts), len(updates), len(updates), len(deletes)],
+    )
+    in_order = np.lexsort((kind, change))
+    if len(in_order) == 0:
+        return
+    origin = pa.array(change[in_order] - known)
+    assert changes.offsets is not None
+    yield RowChanges(
+        rows=rows.select(list(columns)).take(pa.array(shown[in_order])).combine_chunks().to_batches()[0],
+        kinds=pa.array(kind[in_order]),
+        offsets=changes.offsets.take(origin),
+        timestamps=None if changes.timestamps is None else changes.timestamps.take(origin),
+    )
+
+
+def _joined(pieces: Sequence[RowChanges]) -> RowChanges:
+    rows = pa.Table.from_batches([piece.rows for piece in pieces]).combine_chunks().to_batches()[0]
+    return RowChanges(
+        rows=rows,
+        kinds=pa.concat_arrays([piece.kinds for piece in pieces]),
+        offsets=pa.concat_arrays([piece.offsets for piece in pieces]),
+        timestamps=pa.concat_arrays([piece.timestamps for piece in pieces]),
+    )
+
+
+def _rows_before(
+    store: TableStore, bucket: int, base_id: int, changed: pa.RecordBatch, columns: Sequence[str]
+) -> pa.Table:
+    """The rows of a snapshot whose keys occur among the changed ones."""
+    schema = changed.schema
+    if base_id == 0:
+        return schema.empty_table()
+    snapshot = store.snapshots.find(base_id)
+    if snapshot is None:
+        raise SnapshotExpiredError(
+            f"a snapshot that the stream needs is gone: table={store.name} wanted_snapshot={base_id} "
+            "cause=it expired before the changes after it were read fix=keep snapshots longer, or name a consumer-id"
+        )
+    keys = _distinct_keys(store, changed)
+    partitions, _ = partition_codes(changed, store)
+    plan = TableScan(store).plan(
+        snapshot=snapshot, filter=_key_span(store, keys), partitions=set(partitions), buckets={bucket}
+    )
+    found = []
+    for split in plan.splits:
+        for batch in read_split(store, split, columns=list(columns), filter=plan.filter):
+            kept = _matching_rows(batch, keys)
+            if len(kept):
+                found.append(batch.take(kept))
+    return pa.Table.from_batches(found, schema=found[0].schema).cast(schema) if found else schema.empty_table()
+
+
+def _distinct_keys(store: TableStore, changed: pa.RecordBatch) -> pa.Table:
+    names = list(store.schema.primary_keys)
+    return pa.Table.from_batches([changed.select(names)]).group_by(names).aggregate([])
+
+
+def _key_span(store: TableStore, keys: pa.Table) -> Predicate | None:
+    """From the least to the greatest value of the leading key column: leaves out files that hold none of the keys."""
+    name = store.schema.trimmed_primary_keys[0]
+    try:
+        span = pc.min_max(keys.column(name))
+    except pa.ArrowNotImplementedError:
+        return None
+    low, high = internal_value(span["min"]), internal_value(span["max"])
+    return and_all(
+        [Compare(column=name, op=CompareOp.GE, value=low), Compare(column=name, op=CompareOp.LE, value=high)]
+    )
+
+
+def _matching_rows(batch: pa.RecordBatch, keys: pa.Table) -> pa.Array:
+    """Indices of the rows whose key is among the keys, in their order."""
+    names = keys.column_names
+    if len(names) == 1:
+        found = pc.is_in(batch.column(names[0]), value_set=keys.column(0).combine_chunks())
+        return pa.array(np.flatnonzero(np.asarray(found)))
+    numbered = pa.Table.from_batches([batch.select(names)]).append_column(
+        _ROW_NUMBER, pa.array(np.arange(len(batch), dtype=np.int64))
+    )
+    joined = numbered.join(keys, keys=names, join_type="left semi", use_threads=False)
+    return pa.array(np.sort(np.asarray(joined.column(_ROW_NUMBER).combine_chunks())))
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found

@@ -1,0 +1,156 @@
+"""What a user chose for a stream, checked before anything is read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from engine.read_options import ReadOptions
+from engine.row_changes import MetadataColumn
+from engine.rows import ROW_KIND_COLUMN
+from engine.stream.plan import Limits
+from engine.stream.start import Start, parse_start
+from engine.table_log import TableLog
+from filestore.options import TableOptions
+from filestore.predicates import Predicate, columns_of, parse_filter
+from filestore.schema import TableSchema
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+
+NORMALIZED_ROWS: Final = 1_000_000
+"""Most rows of a batch that is normalized, when no limit is given: they are held in memory."""
+
+
+class OnLoss(Enum):
+    """What to do when something that a stream needs is gone: ``log.on-offset-lost``."""
+
+    FAIL = "fail"
+    RESNAPSHOT = "resnapshot"
+    EARLIEST = "earliest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """A stream of one table. Picklable: it goes to every task."""
+
+    store: TableStore
+    log: TableLog | None  # None: changes come from files
+    names: tuple[str, ...]  # columns in their order: the table's, the row kind's, metadata
+    filter: Predicate | None
+    start: Start
+    limits: Limits
+    normalizes: bool
+    on_loss: OnLoss
+    consumer_id: str | None
+    ignores_consumer: bool
+
+    @classmethod
+    def of(cls, read: ReadOptions, names: Sequence[str]) -> "StreamOptions":
+        """Check the choices of a reader.
+
+        Args:
+            read: what it was given, and the table.
+            names: columns that Spark wants, in their order.
+
+        Raises:
+            InvalidInputError: choices that do not go together, or that would lose or repeat rows.
+        """
+        store, options = read.table.store, read.table.options
+        log = log_to_read(store, read.table.log, options)
+        if store.has_key and ROW_KIND_COLUMN not in names:
+            raise InvalidInputError(
+                f"rows of a table with a key come and go, so a stream of it needs their kinds: table={store.name} "
+                "fix=set read.changelog=true, which adds the column _row_kind"
+            )
+        _check_names(store.schema, names)
+        normalizes = _normalizes(store, log, options)
+        return cls(
+            store=store,
+            log=log,
+            names=tuple(names),
+            filter=_checked_filter(read.filter, store),
+            start=parse_start(options, read.given),
+            limits=_limits(options, normalizes=normalizes),
+            normalizes=normalizes,
+            on_loss=OnLoss(options.value("log.on-offset-lost")),
+            consumer_id=options.value("consumer-id"),
+            ignores_consumer=options.value("consumer.ignore-progress"),
+        )
+
+
+def log_to_read(store: TableStore, log: TableLog | None, options: TableOptions) -> TableLog | None:
+    """The log, unless changes are to come from files: there rows are what they are after merging."""
+    mode = options.value("streaming-read-mode")
+    if mode == "log" and log is None:
+        raise InvalidInputError(
+            f"the table has no log: table={store.name} streaming-read-mode=log fix=remove it, or set log.system"
+        )
+    if mode == "file" or log is None:
+        return None
+    reason = _not_in_log(options) if store.has_key else None
+    if reason is None:
+        return log
+    if mode == "log":
+        raise InvalidInputError(
+            f"the log holds changes before they are merged, which readers cannot fold: table={store.name} {reason} "
+            "fix=set streaming-read-mode=file, or remove streaming-read-mode"
+        )
+    return None
+
+
+def _not_in_log(options: TableOptions) -> str | None:
+    """Why the newest log record of a key is not the row of the table; None when it is."""
+    if options.merge_engine != "deduplicate":
+        return f"merge-engine={options.merge_engine}"
+    if options.sequence_fields:
+        return f"sequence.field={','.join(options.sequence_fields)}"
+    return "ignore-delete=true" if options.ignore_delete else None
+
+
+def _normalizes(store: TableStore, log: TableLog | None, options: TableOptions) -> bool:
+    wanted = bool(options.value("log.scan.normalize"))
+    if not wanted:
+        return False
+    if options.value("log.scan.remove-normalize"):
+        raise InvalidInputError("options contradict each other: log.scan.normalize=true log.scan.remove-normalize=true")
+    if log is None or not store.has_key:
+        raise InvalidInputError(
+            f"nothing to normalize: table={store.name} log.scan.normalize=true "
+            "cause=only the upsert log of a table with a key leaves out what a change replaces fix=remove it"
+        )
+    if log.keeps_update_before:
+        raise InvalidInputError(
+            f"nothing to normalize: table={store.name} log.changelog-mode=all log.scan.normalize=true "
+            "cause=the log holds every change already (FL-132) fix=remove log.scan.normalize"
+        )
+    return True
+
+
+def _limits(options: TableOptions, *, normalizes: bool) -> Limits:
+    given: Mapping[str, Any] = {
+        "rows": options.value("read.stream.maxRowsPerTrigger") or (NORMALIZED_ROWS if normalizes else None),
+        "size_bytes": options.value("read.stream.maxBytesPerTrigger"),
+        "files": options.value("read.stream.maxFilesPerTrigger"),
+    }
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def _checked_filter(text: str | None, store: TableStore) -> Predicate | None:
+    if text is None:
+        return None
+    predicate = parse_filter(text, store.schema)
+    others = sorted(columns_of(predicate) - {*store.schema.primary_keys}) if store.has_key else []
+    if others:
+        raise InvalidInputError(
+            f"a stream can be filtered by key columns only: filter={text!r} column={others[0]} "
+            f"key={', '.join(store.schema.primary_keys)} cause=a row that leaves the filter would never be taken back "
+            "fix=filter the frame, and keep the last kind of each key"
+        )
+    return predicate
+
+
+def _check_names(schema: TableSchema, names: Sequence[str]) -> None:
+    known = {*schema.column_names, ROW_KIND_COLUMN, *MetadataColumn}
+    for name in names:
+        if name not in known:
+            schema.field(name)  # raises, and says which there are

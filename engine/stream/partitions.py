@@ -1,0 +1,57 @@
+"""Which task reads what of a micro-batch."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from engine.stream.history import TableHistory
+from engine.stream.plan import ChangeStep, LogStep, SnapshotStep, Step
+from engine.stream.rows import ChangePiece, LogPiece, Piece, SnapshotPiece
+
+_TASK_ROWS: Final = 8192
+"""Buckets share a task up to so many rows: starting one costs more than reading these."""
+
+
+def partitions_of(
+    walked: Iterable[Step], history: TableHistory, base_of: Callable[[int, int], tuple[int, int]] | None
+) -> list[Sequence[Piece]]:
+    """The pieces of each task.
+
+    Splits of a whole snapshot go to a task each. Of the rest, everything of one bucket goes to one task in its order.
+
+    Args:
+        walked: what lies between two positions, in order.
+        history: where splits come from.
+        base_of: to normalize: the snapshot and the offset before a bucket's range, by snapshot id and bucket.
+    """
+    parts: list[Sequence[Piece]] = []
+    by_bucket: defaultdict[int, list[Piece]] = defaultdict(list)
+    rows_of: defaultdict[int, int] = defaultdict(int)
+    for step in walked:
+        match step:
+            case SnapshotStep():
+                splits = history.planned_snapshot(step.snapshot_id)[step.first : step.until]
+                parts.extend([SnapshotPiece(split=split)] for split in splits)
+            case ChangeStep():
+                for change in history.planned_changes(step.before_id, step.after_id)[step.first : step.until]:
+                    by_bucket[change.bucket].append(ChangePiece(split=change))
+                    rows_of[change.bucket] += change.row_count
+            case LogStep():
+                for each in step.ranges:
+                    base_id, base_offset = (None, 0) if base_of is None else base_of(step.base_id, each.bucket)
+                    by_bucket[each.bucket].append(LogPiece(log_range=each, base_id=base_id, base_offset=base_offset))
+                    rows_of[each.bucket] += each.end_offset - each.start_offset
+    return parts + _shared(by_bucket, rows_of)
+
+
+def _shared(by_bucket: dict[int, list[Piece]], rows_of: dict[int, int]) -> list[Sequence[Piece]]:
+    tasks: list[Sequence[Piece]] = []
+    waiting: list[Piece] = []
+    waiting_rows = 0
+    for bucket in sorted(by_bucket):
+        if waiting and waiting_rows + rows_of[bucket] > _TASK_ROWS:
+            tasks.append(waiting)
+            waiting, waiting_rows = [], 0
+        waiting = [*waiting, *by_bucket[bucket]]
+        waiting_rows += rows_of[bucket]
+    return [*tasks, waiting] if waiting else tasks

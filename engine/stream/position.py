@@ -1,0 +1,136 @@
+"""Where a stream stands in a table's history: the value that Spark keeps in its checkpoint.
+
+A position says what was delivered: every change up to a snapshot, and of the log everything before the next offset of
+each bucket. While a snapshot's own files are being delivered, it also counts the splits that are done. So the switch
+from a snapshot to the log is nothing but the next position, and a kill at any point neither repeats nor skips.
+
+    {"version": 1, "phase": "snapshot", "snapshot": 7, "done": 3, "of": 12, "schema": 0, "offsets": {"0": 4100}}
+    {"version": 1, "phase": "log", "snapshot": 7, "schema": 0, "offsets": {"0": 4100}}
+    {"version": 1, "phase": "files", "snapshot": 8, "next": 9, "done": 0, "of": 2, "schema": 0, "offsets": {"0": 4250}}
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from logstore.offsets import LogOffsets
+from lsm.errors import CorruptDataError
+
+VERSION: Final = 1
+UNSTARTED: Final[Mapping[str, Any]] = {"version": VERSION, "phase": "unstarted"}
+"""The offset of a query that has not begun: it stays the same however often Spark asks before the first batch."""
+
+
+class Phase(StrEnum):
+    """What is delivered next."""
+
+    SNAPSHOT = "snapshot"  # the rows of a snapshot
+    LOG = "log"  # the log; for a table without one, nothing until there is a new snapshot
+    FILES = "files"  # the changes between two snapshots, from their files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """What a stream has delivered so far."""
+
+    phase: Phase
+    snapshot_id: int  # phase SNAPSHOT: the one being delivered; else every change up to it is delivered (0: none)
+    offsets: LogOffsets  # next offset of each bucket's log; none for a table without a log
+    schema_id: int  # of the rows that the stream gives
+    topic_id: str | None = None  # of the log: offsets of another topic mean other records
+    next_id: int | None = None  # phase FILES: the snapshot whose changes are being delivered
+    done: int = 0  # splits delivered of the snapshot or of the changes
+    of: int = 0  # splits in all
+    is_jump: bool = False  # nothing is delivered between the position before and this one
+    begin: "Position | None" = field(default=None)  # where the query began, in the end of its first batch only
+
+    @classmethod
+    def in_log(
+        cls, snapshot_id: int, offsets: Mapping[int, int], *, schema_id: int, topic_id: str | None
+    ) -> "Position":
+        """Behind everything up to a snapshot and before these offsets of the log."""
+        return cls(
+            phase=Phase.LOG,
+            snapshot_id=snapshot_id,
+            offsets=LogOffsets(offsets),
+            schema_id=schema_id,
+            topic_id=topic_id,
+        )
+
+    @property
+    def place(self) -> "Position":
+        """The position without what it says about the way there."""
+        return replace(self, is_jump=False, begin=None)
+
+    def at_split(self, done: int) -> "Position":
+        """The same phase with so many splits delivered."""
+        return replace(self.place, done=done)
+
+    def behind(self, snapshot_id: int, offsets: Mapping[int, int]) -> "Position":
+        """Everything up to a snapshot is delivered, and of the log what is before these offsets."""
+        return replace(
+            self.place,
+            phase=Phase.LOG,
+            snapshot_id=snapshot_id,
+            offsets=LogOffsets(offsets),
+            next_id=None,
+            done=0,
+            of=0,
+        )
+
+    def before_splits(self, phase: Phase, snapshot_id: int, offsets: Mapping[int, int], *, of: int) -> "Position":
+        """At the first split of a snapshot, or of the changes between ``snapshot_id`` and its follower."""
+        next_id = snapshot_id + 1 if phase is Phase.FILES else None
+        return replace(self.behind(snapshot_id, offsets), phase=phase, next_id=next_id, of=of)
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark stores it: numbers, texts, booleans and objects of these only."""
+        body: dict[str, Any] = {
+            "version": VERSION,
+            "phase": self.phase.value,
+            "snapshot": self.snapshot_id,
+            "schema": self.schema_id,
+            "offsets": {str(bucket): offset for bucket, offset in self.offsets.items()},
+        }
+        if self.phase is not Phase.LOG:
+            body |= {"done": self.done, "of": self.of}
+        if self.topic_id is not None:
+            body["topic"] = self.topic_id
+        if self.next_id is not None:
+            body["next"] = self.next_id
+        if self.is_jump:
+            body["jump"] = True
+        if self.begin is not None:
+            body["begin"] = self.begin.to_json()
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Position":
+        """What ``to_json`` made.
+
+        Raises:
+            CorruptDataError: it is no position, or one of a newer Fluvial.
+        """
+        try:
+            if body["version"] != VERSION:
+                raise CorruptDataError(
+                    f"position of a stream is of a newer Fluvial: version={body['version']} known={VERSION} fix=upgrade"
+                )
+            return cls(
+                phase=Phase(body["phase"]),
+                snapshot_id=int(body["snapshot"]),
+                offsets=LogOffsets({int(bucket): int(offset) for bucket, offset in body["offsets"].items()}),
+                schema_id=int(body["schema"]),
+                topic_id=body.get("topic"),
+                next_id=None if body.get("next") is None else int(body["next"]),
+                done=int(body.get("done", 0)),
+                of=int(body.get("of", 0)),
+                is_jump=bool(body.get("jump", False)),
+                begin=None if body.get("begin") is None else cls.from_json(body["begin"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptDataError(
+                f"position of a stream cannot be read: position={dict(body)} reason={error!r} "
+                "fix=the checkpoint is of another source: start with a new one"
+            ) from error

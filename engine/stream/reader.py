@@ -1,0 +1,102 @@
+"""What Spark calls: ends of batches, the parts between them, and their rows.
+
+Spark keeps the end of every batch in its checkpoint and asks for the parts between two ends, again after a restart.
+Where a batch ends is decided in ``plan``, from what ``watch`` sees of the table.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from engine.stream.options import StreamOptions
+from engine.stream.partitions import partitions_of
+from engine.stream.plan import steps
+from engine.stream.position import UNSTARTED, Position
+from engine.stream.rows import Piece, StreamRows
+from engine.stream.watch import TableWatch
+from lsm.errors import CorruptDataError, InvalidInputError
+
+
+class _Part(InputPartition):
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+
+
+class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a table. All but ``read`` runs in one process that lives as long as the query."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        """Nothing is looked at yet."""
+        self._options = options
+        self._rows = StreamRows(store=options.store, log=options.log, names=options.names, filter=options.filter)
+        self._watching: TableWatch | None = None
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Tasks get a copy without connections and caches."""
+        return self.__dict__ | {"_watching": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The same for every new query: where it begins stands in the end of its first batch."""
+        return dict(UNSTARTED)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """A limit by rows, which may be so high as to be none; the others are kept by ``latestOffset`` itself."""
+        return ReadMaxRows(self._options.limits.rows)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch; equal to ``start`` when there is nothing to deliver.
+
+        Raises:
+            CorruptDataError: what ``start`` needs is lost, and the options do not say how to go on.
+            InvalidInputError: the table's schema changed.
+        """
+        if isinstance(limit, ReadAllAvailable):
+            raise InvalidInputError(
+                "a trigger that takes everything in one batch is not supported: fix=use trigger(availableNow=True)"
+            )
+        if start == UNSTARTED:
+            begin = self._watch.begin()
+            return replace(self._watch.next(begin), begin=begin).to_json()
+        here = Position.from_json(start).place
+        end = self._watch.next(here)
+        return start if end == here else end.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """What tasks read between two offsets; the same after a restart."""
+        last = Position.from_json(end)
+        first = last.begin if start == UNSTARTED else Position.from_json(start)
+        if first is None:
+            raise CorruptDataError(f"end of the first batch does not say where the stream began: end={end}")
+        history = self._watch.history
+        base_of = history.base_of if self._options.normalizes else None
+        return [_Part(pieces) for pieces in partitions_of(steps(first.place, last, history), history, base_of)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part; an empty batch has one part, which Spark makes without asking."""
+        if isinstance(partition, _Part):
+            yield from self._rows.read(partition.pieces)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Everything before this offset is processed: let go of the snapshots before it."""
+        if end != UNSTARTED:
+            self._watch.keep_place(Position.from_json(end))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember how far the table is now: the query ends there."""
+        self._watch.stop_at_now()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """How far the table is and how far behind the stream is, for the progress report."""
+        watching = self._watching
+        return None if watching is None or watching.lag is None else watching.lag.to_json()
+
+    @property
+    def _watch(self) -> TableWatch:
+        if self._watching is None:
+            self._watching = TableWatch(self._options)
+        return self._watching

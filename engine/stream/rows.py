@@ -1,0 +1,127 @@
+"""What a task of a stream does: pieces of a table's history, one after the other, as rows with their kinds.
+
+All pieces of one bucket's log and file changes are in one task and in order, so rows of one key come in the order in
+which they were written. Rows of a whole snapshot have no order, and each key is there once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from engine.log_rows import log_rows
+from engine.row_changes import MetadataColumn, RowChanges
+from engine.rows import ROW_KIND_COLUMN
+from engine.spark_arrow import to_spark_batch
+from engine.stream.normalizer import normalized
+from engine.table_log import TableLog
+from filestore.changes import ChangeSplit, read_changes
+from filestore.data_split import DataSplit
+from filestore.predicates import Predicate, columns_of, filter_mask
+from filestore.split_read import read_split
+from filestore.table_store import TableStore
+from logstore.offsets import LogRange
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPiece:
+    """A split of a whole snapshot."""
+
+    split: DataSplit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePiece:
+    """A split of the changes of a snapshot, from its files."""
+
+    split: ChangeSplit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPiece:
+    """A range of one bucket's log."""
+
+    log_range: LogRange
+    base_id: int | None = None  # to normalize: a snapshot from before the range
+    base_offset: int = 0  # of the log at that snapshot
+
+
+Piece = SnapshotPiece | ChangePiece | LogPiece
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRows:
+    """How pieces become rows of the stream; goes to every task."""
+
+    store: TableStore
+    log: TableLog | None
+    names: tuple[str, ...]  # columns of the stream in their order: the table's, the row kind's, metadata
+    filter: Predicate | None
+
+    def read(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+        """The rows of pieces, in their order, as Spark takes them; no batch is empty."""
+        for piece in pieces:
+            for found in self._changes(piece):
+                rows = self._matching(found)
+                if rows.rows.num_rows:
+                    yield to_spark_batch(self._with_names(rows))
+
+    @property
+    def _columns(self) -> list[str]:
+        """The table's columns that are needed, in the table's order."""
+        wanted = {*self.names, *(columns_of(self.filter) if self.filter is not None else ())}
+        return [name for name in self.store.schema.column_names if name in wanted]
+
+    @property
+    def _shows_origin(self) -> bool:
+        return not {MetadataColumn.LOG_OFFSET, MetadataColumn.LOG_TIMESTAMP}.isdisjoint(self.names)
+
+    def _changes(self, piece: Piece) -> Iterator[RowChanges]:
+        columns = self._columns
+        match piece:
+            case SnapshotPiece():
+                for rows in read_split(self.store, piece.split, columns=columns, filter=self.filter):
+                    yield RowChanges(rows=rows, kinds=_inserts(len(rows)), snapshot_id=piece.split.snapshot_id)
+            case ChangePiece():
+                for rows, kinds in read_changes(self.store, piece.split, columns=columns):
+                    yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
+            case LogPiece():
+                assert self.log is not None
+                if piece.base_id is None:
+                    yield from log_rows(
+                        self.store, self.log, piece.log_range, columns=columns, with_origin=self._shows_origin
+                    )
+                else:
+                    yield from normalized(
+                        self.store,
+                        self.log,
+                        piece.log_range,
+                        base_id=piece.base_id,
+                        base_offset=piece.base_offset,
+                        columns=columns,
+                    )
+
+    def _matching(self, found: RowChanges) -> RowChanges:
+        return found if self.filter is None else found.taken(filter_mask(self.filter, found.rows))
+
+    def _with_names(self, found: RowChanges) -> pa.RecordBatch:
+        if ROW_KIND_COLUMN not in self.names and found.has_retracts:
+            raise InvalidInputError(
+                f"a row was taken back, and the stream has no row kinds: table={self.store.name} "
+                "fix=set read.changelog=true"
+            )
+        columns: list[pa.Array] = []
+        for name in self.names:
+            if name == ROW_KIND_COLUMN:
+                columns.append(found.kind_texts())
+            elif name in {*MetadataColumn}:
+                columns.append(found.metadata(MetadataColumn(name)))
+            else:
+                columns.append(found.rows.column(name))
+        return pa.RecordBatch.from_arrays(columns, names=list(self.names))
+
+
+def _inserts(count: int) -> pa.Array:
+    return pa.array(np.zeros(count, np.int8))

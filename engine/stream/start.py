@@ -1,0 +1,140 @@
+"""Where a new stream begins: what the options ask for, and the position that it means in a table's history.
+
+``log.scan`` is FLIP-188's way to say it (full, latest, from-timestamp), ``scan.mode`` Paimon's; a snapshot id, a tag or
+a time alone is enough. Source: FL-70 to FL-74; Paimon's ``CoreOptions.StartupMode``.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from engine.stream.plan import SnapshotFacts
+from filestore.options import TableOptions
+from logstore.offsets import LogOffsets
+from lsm.errors import InvalidInputError
+
+
+class StartKind(Enum):
+    """What comes first."""
+
+    FULL = "full"  # the rows of a snapshot, then what came after it
+    CHANGES = "changes"  # only what came after a snapshot
+    LATEST = "latest"  # only what comes from now on
+    TIME = "time"  # what came from a time on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a user asked for."""
+
+    kind: StartKind
+    snapshot_id: int | None = None  # FULL: this one, None the newest; CHANGES: the first whose changes are wanted
+    tag: str | None = None  # FULL: instead of a snapshot id
+    time_ms: int | None = None  # TIME
+
+
+_MODES: Final[Mapping[str, str]] = {
+    "latest-full": "full",
+    "full": "full",
+    "latest": "latest",
+    "from-timestamp": "from-timestamp",
+    "from-snapshot": "from-snapshot",
+    "from-snapshot-full": "from-snapshot-full",
+}
+
+
+def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
+    """Understand the start options of a stream.
+
+    Args:
+        options: of the table with the reader's on top.
+        given: those that the reader itself was given; they win over the table's.
+
+    Raises:
+        InvalidInputError: a mode that streams do not have, a missing or superfluous companion.
+    """
+    snapshot_id, tag = options.value("scan.snapshot-id"), options.value("scan.tag-name")
+    time_ms = _time_ms(options)
+    mode = _mode(options, given, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
+    told = f"start={mode}"
+    if mode == "from-timestamp":
+        if time_ms is None:
+            raise InvalidInputError(f"a time is missing: {told} fix=set log.scan.timestamp-mills or scan.timestamp")
+        return Start(kind=StartKind.TIME, time_ms=time_ms)
+    if time_ms is not None:
+        raise InvalidInputError(f"a time has no meaning here: {told} fix=set log.scan=from-timestamp, or remove it")
+    if mode in ("from-snapshot", "from-snapshot-full") and snapshot_id is None:
+        raise InvalidInputError(f"a snapshot id is missing: {told} fix=set scan.snapshot-id")
+    if mode == "from-snapshot":
+        return Start(kind=StartKind.CHANGES, snapshot_id=snapshot_id)
+    if mode == "latest":
+        if snapshot_id is not None or tag is not None:
+            raise InvalidInputError(f"a snapshot or tag has no meaning here: {told} fix=set log.scan=full")
+        return Start(kind=StartKind.LATEST)
+    if snapshot_id is not None and tag is not None:
+        raise InvalidInputError(
+            f"only one place can be the start: scan.snapshot-id={snapshot_id} scan.tag-name={tag} fix=remove one"
+        )
+    return Start(kind=StartKind.FULL, snapshot_id=snapshot_id, tag=tag)
+
+
+def offsets_of_time(
+    facts: SnapshotFacts | None, offsets_then: Mapping[int, int], offsets_at_latest: Mapping[int, int]
+) -> LogOffsets:
+    """Where the log is read from for a time: not before the snapshot of that time, and not behind the newest one.
+
+    Args:
+        facts: the newest snapshot from before the time; None when there is none.
+        offsets_then: by bucket, of the first record at the time or later.
+        offsets_at_latest: of the newest snapshot.
+    """
+    base = facts.offsets if facts is not None else LogOffsets()
+    return LogOffsets(
+        {
+            bucket: max(base.get(bucket, 0), min(offset, offsets_at_latest.get(bucket, 0)))
+            for bucket, offset in offsets_then.items()
+        }
+    )
+
+
+def _mode(
+    options: TableOptions, given: Mapping[str, str], *, snapshot_id: int | None, tag: str | None, time_ms: int | None
+) -> str:
+    asked = options.value("scan.mode")
+    if asked != "default" and "log.scan" in given:
+        raise InvalidInputError(
+            f"the start is given twice: scan.mode={asked} log.scan={given['log.scan']} fix=remove one of them"
+        )
+    if asked != "default":
+        if asked not in _MODES:
+            raise InvalidInputError(
+                f"streams have no such start: scan.mode={asked} known={', '.join(['default', *_MODES])}"
+            )
+        return _MODES[asked]
+    if time_ms is not None and "log.scan" not in given:
+        return "from-timestamp"
+    if (snapshot_id is not None or tag is not None) and "log.scan" not in given:
+        return "full" if tag is not None else "from-snapshot-full"
+    return str(options.value("log.scan"))
+
+
+def _time_ms(options: TableOptions) -> int | None:
+    number: Any = options.value("log.scan.timestamp-mills")
+    text: str | None = options.value("scan.timestamp")
+    if text is None:
+        return None if number is None else int(number)
+    if number is not None:
+        raise InvalidInputError(
+            f"the time is given twice: scan.timestamp={text} log.scan.timestamp-mills={number} fix=remove one"
+        )
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInputError(
+            f"not a time: scan.timestamp={text} example='2024-02-29 12:30:00' (UTC) or '2024-02-29T12:30:00+01:00'"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,201 @@
+"""A table and its log as they are now, for one stream: where it begins, how far it may read, what it keeps."""
+
+from dataclasses import replace
+
+from filestore.consumers import ConsumerStore
+
+from engine.stream.history import TableHistory
+from engine.stream.lag import Lag, lag_of
+from engine.stream.log import OffsetLostError, StreamLog
+from engine.stream.loss import after_loss
+from engine.stream.options import StreamOptions
+from engine.stream.plan import SnapshotExpiredError, Target, advance
+from engine.stream.position import Phase, Position
+from engine.stream.start import Start, StartKind, offsets_of_time
+from logstore.offsets import LogOffsets
+from lsm.errors import CorruptDataError, InvalidInputError
+
+
+class TableWatch:
+    """What the planning process of a stream knows. Keeps connections and caches; not picklable."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        """Nothing is looked at yet."""
+        self._options = options
+        self._store = options.store
+        self.history = TableHistory(options.store, reads_log=options.log is not None, filter=options.filter)
+        self.log = None if options.log is None else StreamLog(options.log)
+        self.lag: Lag | None = None
+        self._stop: Target | None = None
+        self._consumers = ConsumerStore(options.store.io, options.store.paths)
+
+    @property
+    def is_bounded(self) -> bool:
+        """True for a query that ends at what was there when it started."""
+        return self._stop is not None
+
+    def stop_at_now(self) -> None:
+        """The stream ends at what is there now."""
+        self._stop = self._now()
+
+    def begin(self) -> Position:
+        """Where a stream without a checkpoint begins.
+
+        Raises:
+            InvalidInputError: the snapshot, tag or time is not there.
+        """
+        start = self._options.start
+        newest = self.history.latest()
+        kept = self._kept_place()
+        if kept is not None:
+            return kept
+        if start.kind is StartKind.FULL:
+            return self._full(start)
+        if newest is None:
+            return self._behind(0, LogOffsets())
+        if start.kind is StartKind.CHANGES:
+            return self._changes_of(self._existing(start.snapshot_id))
+        if start.kind is StartKind.TIME:
+            assert start.time_ms is not None
+            return self._at_time(start.time_ms)
+        return self._behind(newest.id, self.history.facts(newest.id).offsets)
+
+    def next(self, here: Position) -> Position:
+        """The end of the next batch; ``here`` itself when there is nothing to deliver.
+
+        Raises:
+            CorruptDataError: something needed is lost, and the options do not say how to go on.
+            InvalidInputError: the table's schema changed.
+        """
+        target = self._stop or self._now()
+        self._check_table(here, target)
+        goal = self.history.facts(target.snapshot_id).offsets if target.snapshot_id else LogOffsets()
+        goal = LogOffsets(
+            {bucket: max(goal.get(bucket, 0), target.log_end.get(bucket, 0)) for bucket in {*goal, *target.log_end}}
+        )
+        record_bytes = 0 if self.log is None else self.log.record_bytes(here.offsets, goal)
+        limits = replace(self._options.limits, record_bytes=record_bytes or self._options.limits.record_bytes)
+        try:
+            if self.log is not None and here.phase is Phase.LOG:
+                self.log.check_kept(here.offsets, goal)
+            end = advance(here, target, self.history, limits)
+        except (OffsetLostError, SnapshotExpiredError) as loss:
+            end = after_loss(here, loss, self._options, self.history, self.log, target)
+        self.lag = lag_of(
+            end, target, self.history, record_bytes=limits.record_bytes, now_ms=self._store.clock.now_ms()
+        )
+        return end
+
+    def keep_place(self, here: Position) -> None:
+        """Note for the table what this stream still needs, if it has a ``consumer-id``."""
+        if self._options.consumer_id is None:
+            return
+        needs_own = here.phase is Phase.SNAPSHOT or self._options.normalizes
+        next_id = here.snapshot_id if needs_own and here.snapshot_id else here.snapshot_id + 1
+        self._consumers.write(self._options.consumer_id, next_id)
+
+    def _now(self) -> Target:
+        newest = self.history.latest()
+        log_end = self.log.ends() if self.log is not None and self.history.is_eventual else LogOffsets()
+        return Target(snapshot_id=0 if newest is None else newest.id, log_end=log_end)
+
+    def _full(self, start: Start) -> Position:
+        if start.tag is not None:
+            snapshot = self._store.snapshots.tag(start.tag)
+            self.history.hold(snapshot)
+            snapshot_id = snapshot.id
+        elif start.snapshot_id is not None:
+            snapshot_id = self._existing(start.snapshot_id)
+        else:
+            newest = self.history.latest()
+            if newest is None:
+                return self._behind(0, LogOffsets())
+            snapshot_id = newest.id
+        return full_position(self._behind(0, LogOffsets()), snapshot_id, self.history)
+
+    def _changes_of(self, snapshot_id: int) -> Position:
+        """Before the changes of a snapshot, even when the snapshot before it is gone."""
+        before_id = snapshot_id - 1
+        if before_id == 0:
+            return self._behind(0, LogOffsets())
+        if self.history.exists(before_id):
+            return self._behind(before_id, self.history.facts(before_id).offsets)
+        of = len(self.history.change_splits(before_id, snapshot_id))
+        offsets = self.history.facts(snapshot_id).offsets
+        return self._behind(before_id, offsets).before_splits(Phase.FILES, before_id, offsets, of=of)
+
+    def _at_time(self, time_ms: int) -> Position:
+        before = self._store.snapshots.as_of(time_ms - 1)
+        facts = None if before is None else self.history.facts(before.id)
+        base_id = 0 if before is None else before.id
+        earliest = self._store.snapshots.earliest_id() or 1
+        if before is None and earliest > 1:
+            raise InvalidInputError(
+                f"the time is before the oldest snapshot: table={self._store.name} time_ms={time_ms} "
+                f"earliest_snapshot={earliest} fix=use a later time, or log.scan=full"
+            )
+        newest = self.history.latest()
+        if self.log is None or newest is None:
+            return self._behind(base_id, LogOffsets())
+        at_newest = self.history.facts(newest.id).offsets
+        return self._behind(base_id, offsets_of_time(facts, self.log.offsets_at(time_ms), at_newest))
+
+    def _kept_place(self) -> Position | None:
+        consumer_id = self._options.consumer_id
+        if consumer_id is None or self._options.ignores_consumer:
+            return None
+        next_id = self._consumers.next_snapshot(consumer_id)
+        if next_id is None:
+            return None
+        newest = self.history.latest()
+        if newest is not None and next_id > newest.id:
+            return self._behind(newest.id, self.history.facts(newest.id).offsets)
+        return self._changes_of(next_id)
+
+    def _existing(self, snapshot_id: int | None) -> int:
+        assert snapshot_id is not None
+        if not self.history.exists(snapshot_id):
+            snapshots = self._store.snapshots
+            raise InvalidInputError(
+                f"no such snapshot: table={self._store.name} scan.snapshot-id={snapshot_id} "
+                f"earliest={snapshots.earliest_id()} latest={snapshots.latest_id()}"
+            )
+        return snapshot_id
+
+    def _behind(self, snapshot_id: int, offsets: LogOffsets) -> Position:
+        topic_id = None if self.log is None else self.log.topic_id
+        return Position.in_log(snapshot_id, offsets, schema_id=self._store.schema.id, topic_id=topic_id)
+
+    def _check_table(self, here: Position, target: Target) -> None:
+        """Refuse a table that is not the one that the position belongs to, or that the reader was opened with."""
+        if self.log is not None:
+            self.log.check_topic()
+        topic_id = None if self.log is None else self.log.topic_id
+        if here.offsets and here.topic_id != topic_id:
+            raise CorruptDataError(
+                f"the table has another log than when the stream stopped: table={self._store.name} "
+                f"topic_id={topic_id} checkpoint_topic_id={here.topic_id} fix=start with a new checkpoint"
+            )
+        if here.snapshot_id > target.snapshot_id and not self.is_bounded:
+            raise CorruptDataError(
+                f"the table went back behind the stream: table={self._store.name} latest_snapshot={target.snapshot_id} "
+                f"delivered_snapshot={here.snapshot_id} cause=a rollback, or the table was made again "
+                "fix=start with a new checkpoint"
+            )
+        newest = self._store.schemas.latest()
+        if newest is not None and newest.id != self._store.schema.id:
+            columns = {field.name: field.type for field in self._store.schema.fields}
+            if columns != {field.name: field.type for field in newest.fields}:
+                raise InvalidInputError(
+                    f"the table's schema changed: table={self._store.name} schema={newest.id} "
+                    f"stream_schema={self._store.schema.id} fix=restart the query, it goes on with the new columns"
+                )
+
+
+def full_position(here: Position, snapshot_id: int, history: TableHistory) -> Position:
+    """The beginning of a whole snapshot; behind it already when it is empty."""
+    offsets = history.facts(snapshot_id).offsets
+    of = len(history.snapshot_splits(snapshot_id))
+    if of == 0:
+        return here.behind(snapshot_id, offsets)
+    return here.before_splits(Phase.SNAPSHOT, snapshot_id, offsets, of=of)
