@@ -34,4 +34,4 @@ class FluvialDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> HybridStreamReader:
         """Reader of a snapshot and then of what follows."""
-        return HybridStreamReader(StreamOptions.of(ReadOptions.parse(self.options, STREAM_KEYS), schema.fieldNames()))
+        return HybridStreamReader(StreamOptions.of(ReadOptions.parse(self.options, STREAM_KEYS), schema))

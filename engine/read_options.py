@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from engine.catalog import Catalog
 from engine.option_check import unknown_option
@@ -112,6 +112,12 @@ class ReadOptions:
         """The columns to read, then ``_row_kind`` with ``read.changelog``, then the metadata columns asked for."""
         schema = spark_schema([self.table.schema.field(name) for name in self.names])
         if self.table.options.value("read.changelog"):
+            if self.table.options.log_format == "json":
+                # a delete in such a log has its key only
+                keys = self.table.schema.primary_keys
+                schema = StructType(
+                    [StructField(each.name, each.dataType, each.nullable or each.name not in keys) for each in schema]
+                )
             schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
         for name in self.table.options.value("read.metadata-columns"):
             if name not in {*MetadataColumn}:

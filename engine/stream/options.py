@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
 from engine.read_options import ReadOptions
 from engine.row_changes import MetadataColumn
 from engine.rows import ROW_KIND_COLUMN
@@ -35,7 +39,7 @@ class StreamOptions:
 
     store: TableStore
     log: TableLog | None  # None: changes come from files
-    names: tuple[str, ...]  # columns in their order: the table's, the row kind's, metadata
+    schema: pa.Schema  # of the rows as Spark takes them: the table's columns, the row kind's, metadata
     filter: Predicate | None
     start: Start
     limits: Limits
@@ -45,17 +49,17 @@ class StreamOptions:
     ignores_consumer: bool
 
     @classmethod
-    def of(cls, read: ReadOptions, names: Sequence[str]) -> "StreamOptions":
+    def of(cls, read: ReadOptions, schema: StructType) -> "StreamOptions":
         """Check the choices of a reader.
 
         Args:
             read: what it was given, and the table.
-            names: columns that Spark wants, in their order.
+            schema: columns that Spark wants, in their order.
 
         Raises:
             InvalidInputError: choices that do not go together, or that would lose or repeat rows.
         """
-        store, options = read.table.store, read.table.options
+        store, options, names = read.table.store, read.table.options, schema.fieldNames()
         log = log_to_read(store, read.table.log, options)
         if store.has_key and ROW_KIND_COLUMN not in names:
             raise InvalidInputError(
@@ -67,7 +71,7 @@ class StreamOptions:
         return cls(
             store=store,
             log=log,
-            names=tuple(names),
+            schema=to_arrow_schema(schema, timezone="UTC"),
             filter=_checked_filter(read.filter, store),
             start=parse_start(options, read.given),
             limits=_limits(options, normalizes=normalizes),

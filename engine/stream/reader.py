@@ -33,7 +33,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions) -> None:
         """Nothing is looked at yet."""
         self._options = options
-        self._rows = StreamRows(store=options.store, log=options.log, names=options.names, filter=options.filter)
+        self._rows = StreamRows(store=options.store, log=options.log, schema=options.schema, filter=options.filter)
         self._watching: TableWatch | None = None
 
     def __getstate__(self) -> Mapping[str, Any]:

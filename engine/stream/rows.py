@@ -13,7 +13,6 @@ import pyarrow as pa
 from engine.log_rows import log_rows
 from engine.row_changes import MetadataColumn, RowChanges
 from engine.rows import ROW_KIND_COLUMN
-from engine.spark_arrow import to_spark_batch
 from engine.stream.normalizer import normalized
 from engine.table_log import TableLog
 from filestore.changes import ChangeSplit, read_changes
@@ -57,7 +56,7 @@ class StreamRows:
 
     store: TableStore
     log: TableLog | None
-    names: tuple[str, ...]  # columns of the stream in their order: the table's, the row kind's, metadata
+    schema: pa.Schema  # of the rows: the table's columns, the row kind's, metadata
     filter: Predicate | None
 
     def read(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
@@ -66,17 +65,17 @@ class StreamRows:
             for found in self._changes(piece):
                 rows = self._matching(found)
                 if rows.rows.num_rows:
-                    yield to_spark_batch(self._with_names(rows))
+                    yield self._as_asked(rows)
 
     @property
     def _columns(self) -> list[str]:
         """The table's columns that are needed, in the table's order."""
-        wanted = {*self.names, *(columns_of(self.filter) if self.filter is not None else ())}
+        wanted = {*self.schema.names, *(columns_of(self.filter) if self.filter is not None else ())}
         return [name for name in self.store.schema.column_names if name in wanted]
 
     @property
     def _shows_origin(self) -> bool:
-        return not {MetadataColumn.LOG_OFFSET, MetadataColumn.LOG_TIMESTAMP}.isdisjoint(self.names)
+        return not {MetadataColumn.LOG_OFFSET, MetadataColumn.LOG_TIMESTAMP}.isdisjoint(self.schema.names)
 
     def _changes(self, piece: Piece) -> Iterator[RowChanges]:
         columns = self._columns
@@ -106,21 +105,22 @@ class StreamRows:
     def _matching(self, found: RowChanges) -> RowChanges:
         return found if self.filter is None else found.taken(filter_mask(self.filter, found.rows))
 
-    def _with_names(self, found: RowChanges) -> pa.RecordBatch:
-        if ROW_KIND_COLUMN not in self.names and found.has_retracts:
+    def _as_asked(self, found: RowChanges) -> pa.RecordBatch:
+        if ROW_KIND_COLUMN not in self.schema.names and found.has_retracts:
             raise InvalidInputError(
                 f"a row was taken back, and the stream has no row kinds: table={self.store.name} "
                 "fix=set read.changelog=true"
             )
         columns: list[pa.Array] = []
-        for name in self.names:
-            if name == ROW_KIND_COLUMN:
-                columns.append(found.kind_texts())
-            elif name in {*MetadataColumn}:
-                columns.append(found.metadata(MetadataColumn(name)))
+        for field in self.schema:
+            if field.name == ROW_KIND_COLUMN:
+                column = found.kind_texts()
+            elif field.name in {*MetadataColumn}:
+                column = found.metadata(MetadataColumn(field.name))
             else:
-                columns.append(found.rows.column(name))
-        return pa.RecordBatch.from_arrays(columns, names=list(self.names))
+                column = found.rows.column(field.name)
+            columns.append(column if column.type == field.type else column.cast(field.type, safe=False))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def _inserts(count: int) -> pa.Array:

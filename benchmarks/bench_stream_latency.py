@@ -1,0 +1,133 @@
+"""Commit-to-row latency of the hybrid source: two Spark queries on this machine, 1,000 rows per second.
+
+One query writes Spark's rate source into a table with a log, the other reads it with ``readStream.format("fluvial")``
+into ``foreachBatch``. The latency of a row is the time from the return of the commit that made it visible to the
+moment when the reader's function has it. Budget: the median is under a second.
+
+usage: python -m benchmarks.bench_stream_latency [--quick]
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.harness import commit, machine
+from engine import Catalog, Table, session, sink
+from engine.broker import Broker
+from engine.session import checkpoint_settings
+
+BUDGET_S = 1.0
+ROWS_PER_S = 1000
+BUCKETS = 2
+SCHEMA = pa.schema([("id", pa.int64()), ("sent", pa.timestamp("us")), ("text", pa.string())])
+
+
+class Timeline:
+    """When the rows up to a number were committed, and when they were read."""
+
+    def __init__(self) -> None:
+        self.committed: list[tuple[int, int, float]] = []  # first id, last id, time
+        self.seen: list[tuple[int, int, float]] = []
+        self.lock = threading.Lock()
+
+    def latencies(self, warm_up_s: float) -> list[float]:
+        """Seconds from commit to row, one for each row after the warm-up."""
+        began = self.committed[0][2] + warm_up_s
+        seen_at: dict[int, float] = {}
+        for first, last, moment in self.seen:
+            for number in range(first, last + 1):
+                seen_at.setdefault(number, moment)
+        return [
+            seen_at[number] - moment
+            for first, last, moment in self.committed
+            if moment > began
+            for number in range(first, last + 1)
+            if number in seen_at
+        ]
+
+
+def ids_of(frame: DataFrame) -> tuple[int, int] | None:
+    found = frame.agg(F.min("id"), F.max("id")).collect()[0]
+    return None if found[0] is None else (found[0], found[1])
+
+
+def run(spark: SparkSession, table: Table, root: Path, seconds: float) -> Timeline:
+    timeline = Timeline()
+    write = sink(table)
+
+    def written(frame: DataFrame, batch: int) -> None:
+        frame.persist()
+        write(frame, batch)
+        moment = time.time()
+        ids = ids_of(frame)
+        frame.unpersist()
+        if ids is not None:
+            with timeline.lock:
+                timeline.committed.append((*ids, moment))
+
+    def read(frame: DataFrame, _batch: int) -> None:
+        rows = frame.select("id").toArrow()
+        moment = time.time()
+        if rows.num_rows:
+            numbers = rows.column("id").to_pylist()
+            with timeline.lock:
+                timeline.seen.append((min(numbers), max(numbers), moment))
+
+    rate = spark.readStream.format("rate").option("rowsPerSecond", ROWS_PER_S).option("numPartitions", 1).load()
+    changes = rate.select(F.col("value").alias("id"), F.col("timestamp").alias("sent"), F.lit("x" * 50).alias("text"))
+    options = {"warehouse": str(root), "table": table.name, "read.changelog": "true"}
+    queries = []
+    for name, frame, function in (
+        ("reader", spark.readStream.format("fluvial").options(**options).load(), read),
+        ("writer", changes, written),
+    ):
+        checkpoint = str(root / "checkpoints" / name)
+        with checkpoint_settings(spark, checkpoint):
+            queries.append(frame.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint).start())
+    time.sleep(seconds)
+    queries[1].stop()
+    time.sleep(3)
+    queries[0].stop()
+    write.close()
+    return timeline
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="20 seconds instead of 60")
+    seconds = 20.0 if parser.parse_args().quick else 60.0
+    spark = session("bench", "local[2]", {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
+    with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root, Broker(Path(root) / "broker") as broker:
+        options = {"bucket": str(BUCKETS), "log.kafka.bootstrap.servers": broker.bootstrap_servers}
+        table = Catalog(root).create_table("bench.live", SCHEMA, primary_key=["id"], options=options)
+        found = sorted(run(spark, table, Path(root), seconds).latencies(warm_up_s=seconds / 4))
+    spark.stop()
+    median = statistics.median(found)
+    print(
+        json.dumps(
+            {
+                "benchmark": "stream_latency",
+                "commit": commit(),
+                "machine": machine(),
+                "rows": len(found),
+                "rows_per_s": ROWS_PER_S,
+                "p50_ms": round(median * 1000),
+                "p90_ms": round(found[int(len(found) * 0.9)] * 1000),
+                "p99_ms": round(found[int(len(found) * 0.99)] * 1000),
+                "budget": BUDGET_S,
+                "met": median < BUDGET_S,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The hybrid source as users run it: ``spark.readStream.format("fluvial")``."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from engine import Catalog, Table
+from engine.broker import Broker
+from engine.session import checkpoint_settings
+from tests.support.streams import content, fold
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+class Reader:
+    """A query that keeps what it was given, batch by batch."""
+
+    def __init__(self, spark: SparkSession, table: Table, root: Path, **options: str) -> None:
+        self.spark = spark
+        self.options = {
+            "warehouse": str(root),
+            "table": table.name,
+            "read.changelog": "true",
+            **{key.replace("__", "-").replace("_", "."): value for key, value in options.items()},
+        }
+        self.checkpoint = str(root / "checkpoints" / table.name)
+        self.batches: dict[int, list[dict[str, Any]]] = {}
+
+    def take(self, frame: DataFrame, batch: int) -> None:
+        self.batches[batch] = [row.asDict() for row in frame.collect()]
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        frame = self.spark.readStream.format("fluvial").options(**self.options).load()
+        with checkpoint_settings(self.spark, self.checkpoint):
+            writer = frame.writeStream.foreachBatch(self.take).option("checkpointLocation", self.checkpoint)
+            return (writer.trigger(**trigger) if trigger else writer).start()
+
+    def available(self) -> None:
+        query = self.start(availableNow=True)
+        query.awaitTermination()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for _, rows in sorted(self.batches.items()) for row in rows]
+
+
+@pytest.fixture
+def table(tmp_path: Path, broker: Broker) -> Table:
+    options = {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
+    name = f"db.s{abs(hash(str(tmp_path))) % 10**9}"
+    return Catalog(str(tmp_path)).create_table(name, SCHEMA, primary_key=["id"], options=options)
+
+
+def rows(ids: list[int], v: str, kind: str = "+I") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids), "_row_kind": [kind] * len(ids)})
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_running_query_gives_the_table_and_then_its_changes(
+    spark: SparkSession, table: Table, tmp_path: Path
+) -> None:
+    """FL-24, FL-26, FL-71, FL-109, and the lag in the progress report."""
+    table.write(rows([1, 2, 3], "old"))
+    table.write(rows([2], "old", "-D"))
+    reader = Reader(spark, table, tmp_path)
+    query = reader.start()
+    until(lambda: fold(reader.rows) == content(table))
+    table.write(rows([3, 4], "new"))
+    until(lambda: fold(reader.rows) == content(table))
+    table.compact(full=True)
+    table.write(rows([1], "new", "-D"))
+    until(lambda: fold(reader.rows) == content(table))
+    until(lambda: query.lastProgress is not None and "lag_records" in str(query.lastProgress["sources"][0]))
+    query.stop()
+    assert len(reader.rows) == 2 + 2 + 1
+
+
+def test_a_restarted_query_goes_on_where_it_was(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    """FL-72: the switch is in Spark's checkpoint; available-now ends at what was there."""
+    table.write(rows(list(range(100)), "a"))
+    reader = Reader(spark, table, tmp_path, read_stream_maxRowsPerTrigger="30")
+    for number in range(3):
+        reader.available()
+        assert fold(reader.rows) == content(table)
+        count = len(reader.rows)
+        table.write(rows([number, 200 + number], "b"))
+        table.compact()
+    reader.available()
+    assert fold(reader.rows) == content(table)
+    assert len(reader.rows) == count + 2 == 106
+    assert max(len(found) for found in reader.batches.values()) < 100  # a split of the snapshot is taken whole
+
+
+def test_offsets_times_and_snapshots_come_on_request(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    table.write(rows([1], "a"))
+    asked = "_log_offset,_log_timestamp,_snapshot_id"
+    reader = Reader(spark, table, tmp_path, read_metadata__columns=asked)
+    reader.available()
+    table.write(rows([2], "b"))
+    reader.available()
+    first, second = reader.rows
+    assert (first["_snapshot_id"], first["_log_offset"], first["_log_timestamp"]) == (1, None, None)
+    assert (second["_snapshot_id"], second["_log_offset"] >= 0) == (None, True)
+    assert abs(second["_log_timestamp"].timestamp() - time.time()) < 3600 * 15
+
+
+def test_a_stream_of_a_keyed_table_without_kinds_is_refused(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    table.write(rows([1], "a"))
+    reader = Reader(spark, table, tmp_path)
+    del reader.options["read.changelog"]
+    with pytest.raises(StreamingQueryException, match=r"fix=set read\.changelog=true"):
+        reader.available()
