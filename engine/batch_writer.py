@@ -19,6 +19,7 @@ from engine.bucket_log import check_not_shorter
 from engine.renumber import renumbered
 from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import OrphanPolicy, TableLog
+from filestore.change_tracking import Changes
 from filestore.commit_message import Committable
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.table_commit import CommitResult, TableCommit
@@ -37,7 +38,13 @@ class BatchWriter:
     """Writes the batches of one commit user. One instance per run of a query; not for use by several threads."""
 
     def __init__(
-        self, store: TableStore, log: TableLog | None, *, commit_user: str, observe: Observer = ignore
+        self,
+        store: TableStore,
+        log: TableLog | None,
+        *,
+        commit_user: str,
+        tracks_changes: bool = True,
+        observe: Observer = ignore,
     ) -> None:
         """Prepare to write.
 
@@ -45,12 +52,14 @@ class BatchWriter:
             store: the table's files.
             log: the table's log, None without one (or with change tracking switched off).
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
+            tracks_changes: False: streams shall not get these rows; then there must be no log either.
             observe: told each step.
         """
         self._store = store
         self._log = log
         self._observe = observe
         self._commit_user = commit_user
+        self._changes = _changes(store, log, tracks_changes=tracks_changes)
         self._commit = TableCommit(store, commit_user)
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
@@ -167,6 +176,7 @@ class BatchWriter:
                 messages=messages,
                 log_offsets={**known, **offsets} if self._log is not None else {},
                 base_snapshot_id=base_snapshot_id,
+                changes=self._changes,
             )
             try:
                 return commit.commit(committable)
@@ -186,3 +196,10 @@ class BatchWriter:
 
     def _tell(self, step: Step, batch_id: int) -> None:
         self._observe(StepEvent(step=step, batch_id=batch_id))
+
+
+def _changes(store: TableStore, log: TableLog | None, *, tracks_changes: bool) -> Changes:
+    """How streams get what is written."""
+    if log is not None:
+        return Changes.LOG
+    return Changes.FILES if tracks_changes and not store.has_log else Changes.NONE

@@ -12,7 +12,7 @@ from engine.batch_part import BatchSpec, write_part
 from engine.batch_writer import BatchWriter
 from engine.frames import table_frame
 from engine.sink import run_parts
-from engine.table_log import TableLog
+from engine.table_log import TableLog, tracks_changes
 from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.options import TableOptions
 from filestore.snapshots import Snapshot
@@ -135,4 +135,9 @@ class Table:
         return self.store.compact(full=full)
 
     def _batch_writer(self, options: Mapping[str, str] | None) -> BatchWriter:
-        return BatchWriter(self.store, TableLog.of(self.store, options), commit_user=str(uuid.uuid4()))
+        return BatchWriter(
+            self.store,
+            TableLog.of(self.store, options),
+            commit_user=str(uuid.uuid4()),
+            tracks_changes=tracks_changes(self.store, options),
+        )

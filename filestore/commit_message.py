@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from filestore.change_tracking import Changes
 from filestore.manifests import DataFileMeta
 
 BATCH_IDENTIFIER: Final = 2**63 - 1
@@ -70,3 +71,5 @@ class Committable:
     properties: Mapping[str, str] = field(default_factory=dict)
     base_snapshot_id: int | None = None
     """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""
+    changes: Changes | None = None
+    """How these changes reach streams; None: not through the log, so from files, or not at all if nothing is tracked."""
