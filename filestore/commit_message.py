@@ -72,4 +72,4 @@ class Committable:
     base_snapshot_id: int | None = None
     """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""
     changes: Changes | None = None
-    """How these changes reach streams; None: not through the log, so from files, or not at all if nothing is tracked."""
+    """How these changes reach streams; None: not through the log, so from files, or not at all when untracked."""

@@ -1,0 +1,382 @@
+"""The changes of a snapshot read from its files: what streams get of commits that no log holds.
+
+A change is a row and its kind. Where a commit only added rows that stand as they are, those rows are the changes.
+Everything else (overwrites, merge engines that fold rows, rollbacks) is the exact difference of two states of a bucket.
+Whoever applies the changes of snapshot after snapshot has, at each, the rows of the table. FL-29, FL-33, FL-57.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from filestore.change_tracking import is_foreign
+from filestore.conflicts import sequence_conflict
+from filestore.data_split import vectors_of
+from filestore.deletion_vectors import Positions, read_deletion_vectors
+from filestore.manifests import DataFileMeta, EntryKind, IndexManifestEntry, ManifestEntry
+from filestore.merge_engines import columns_to_merge
+from filestore.snapshot_files import deletion_indexes, delta_entries, live_files, live_files_of_partitions
+from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
+from filestore.split_read import BucketFiles
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+from lsm.levels import sections
+from lsm.row_diff import diff_runs
+from lsm.row_kind import VALUE_KIND, RowKind
+
+Changes = Iterator[tuple[pa.RecordBatch, pa.Array]]
+
+_DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketState:
+    """The files of one bucket in one snapshot, as far as they matter for a difference."""
+
+    bucket: int
+    total_buckets: int
+    files: tuple[DataFileMeta, ...]
+    deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # only those of these files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSplit:
+    """Changes that one task reads in order; it needs nothing but the table to be read, and can be pickled.
+
+    Either ``added`` or a difference of ``before`` and ``after``. No key is in two splits of one plan.
+    """
+
+    snapshot_id: int  # whose changes, or the later one of a difference
+    partition: bytes  # BinaryRow with arity prefix
+    bucket: int  # of a partition whose number of buckets changed, all are in one split: then the lowest
+    added: tuple[DataFileMeta, ...] = ()  # files whose rows are the changes, oldest first
+    keeps_update_before: bool = True  # of those, -U counts
+    before: tuple[BucketState, ...] = ()
+    after: tuple[BucketState, ...] = ()
+
+    @property
+    def row_count(self) -> int:
+        """Rows that have to be read: no less than there are changes."""
+        return sum(file.row_count for file in self._files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files that have to be read."""
+        return sum(file.size_bytes for file in self._files)
+
+    @property
+    def _files(self) -> Iterator[DataFileMeta]:
+        yield from self.added
+        for state in (*self.before, *self.after):
+            yield from state.files
+
+
+def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+    """What a snapshot changed.
+
+    Args:
+        table: opened with the schema that the rows shall have.
+        previous: the snapshot before it; None when it is the first, or when the one before has expired.
+        snapshot: of any engine and kind; compactions and statistics change nothing.
+
+    Returns:
+        Splits by partition bytes and bucket.
+
+    Raises:
+        InvalidInputError: the snapshot before has expired and is needed.
+        FileNotFoundError: the snapshot itself expired meanwhile.
+    """
+    if snapshot.commit_kind not in _DATA_KINDS:
+        return ()
+    delta = delta_entries(table, snapshot)
+    if _stands_as_it_is(table, previous, snapshot, delta):
+        if snapshot.changelog_manifest_list is not None:
+            return _added_splits(snapshot, _changelog_entries(table, snapshot), keeps_update_before=True)
+        return _added_splits(snapshot, delta, keeps_update_before=False)
+    if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
+        raise InvalidInputError(
+            f"changes cannot be told without the snapshot before, which has expired: table={table.name} "
+            f"snapshot={snapshot.id} kind={snapshot.commit_kind.value} fix='start again from a full snapshot'"
+        )
+    same_vectors = deletion_indexes(table, previous) == deletion_indexes(table, snapshot)
+    partitions = {entry.partition for entry in delta} if same_vectors else None
+    return _diff_splits(table, previous, snapshot, partitions)
+
+
+def plan_diff(table: TableStore, before: Snapshot | None, after: Snapshot) -> tuple[ChangeSplit, ...]:
+    """The exact difference of any two snapshots, whichever is the older one.
+
+    Args:
+        table: opened with the schema that the rows shall have.
+        before: None is the empty table.
+        after: what the rows become.
+
+    Returns:
+        Splits by partition bytes and bucket, only of buckets whose files differ.
+    """
+    return _diff_splits(table, before, after, None)
+
+
+def read_changes(table: TableStore, split: ChangeSplit, *, columns: Sequence[str] | None = None) -> Changes:
+    """The changes of a split.
+
+    Args:
+        table: that the split was planned with.
+        split: to read.
+        columns: to return, in this order; None is all. Of a difference, rows that are equal in these are equal.
+
+    Yields:
+        Rows, never none, and their (n,) int8 row kinds; rows of one key in order. Of a table with a key: upserts when
+        ``added`` is read; a difference is complete (+I -U +U -D). Of one without: rows that came (+I) or went (-D).
+    """
+    names = list(table.schema.column_names if columns is None else columns)
+    if split.added:
+        changes = _added_rows(table, split, names)
+    elif table.has_key:
+        changes = _diff_by_key(table, split, names)
+    else:
+        changes = _diff_by_file(table, split, names)
+    schema = pa.schema([table.arrow_field(name) for name in names])
+    for rows, kinds in changes:
+        if rows.num_rows and names:
+            yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema), kinds
+        elif rows.num_rows:
+            yield rows.select([]), kinds
+
+
+# ---- planning
+
+
+def _stands_as_it_is(
+    table: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
+) -> bool:
+    """Whether the rows that a commit added are rows of the table from then on, and it did nothing else."""
+    options = table.options
+    if snapshot.commit_kind is not CommitKind.APPEND or any(entry.kind is EntryKind.DELETE for entry in delta):
+        return False
+    if snapshot.index_manifest is not None and deletion_indexes(table, previous) != deletion_indexes(table, snapshot):
+        return False
+    if not table.has_key:
+        return True
+    if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
+        return False
+    # Writers that do not know of each other may number rows below what is there: such rows change nothing.
+    return not (table.has_log and is_foreign(snapshot)) or _numbers_follow(table, previous, snapshot, delta)
+
+
+def _numbers_follow(
+    table: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
+) -> bool:
+    if previous is None:
+        return snapshot.id == FIRST_SNAPSHOT_ID
+    known = live_files_of_partitions(table, previous, {entry.partition for entry in delta})
+    return sequence_conflict(known, delta) is None
+
+
+def _changelog_entries(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    name = snapshot.changelog_manifest_list
+    assert name is not None
+    manifests = table.manifests.read_list(name, snapshot.changelog_manifest_list_size)
+    return [entry for each in manifests for entry in table.manifests.read_manifest(each)]
+
+
+def _added_splits(
+    snapshot: Snapshot, entries: Iterable[ManifestEntry], *, keeps_update_before: bool
+) -> tuple[ChangeSplit, ...]:
+    by_bucket: defaultdict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
+    for entry in entries:
+        by_bucket[entry.partition, entry.bucket].append(entry.file)
+    return tuple(
+        ChangeSplit(
+            snapshot_id=snapshot.id,
+            partition=partition,
+            bucket=bucket,
+            added=tuple(sorted(files, key=lambda file: (file.min_sequence_number, file.max_sequence_number))),
+            keeps_update_before=keeps_update_before,
+        )
+        for (partition, bucket), files in sorted(by_bucket.items())
+    )
+
+
+def _diff_splits(
+    table: TableStore, before: Snapshot | None, after: Snapshot, partitions: Collection[bytes] | None
+) -> tuple[ChangeSplit, ...]:
+    old, new = _states(table, before, partitions), _states(table, after, partitions)
+    splits = []
+    for partition in sorted({*old, *new}):
+        for one, two in _groups(old.get(partition, {}), new.get(partition, {}), has_key=table.has_key):
+            gone, come = _that_differ(table, one, two)
+            if gone or come:
+                splits.append(
+                    ChangeSplit(
+                        snapshot_id=after.id,
+                        partition=partition,
+                        bucket=min(state.bucket for state in (*gone, *come)),
+                        before=gone,
+                        after=come,
+                    )
+                )
+    return tuple(splits)
+
+
+_States = Mapping[int, BucketState]
+_Group = tuple[list[BucketState], list[BucketState]]
+
+
+def _states(
+    table: TableStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None
+) -> Mapping[bytes, _States]:
+    """The buckets of a snapshot, by partition and number."""
+    if partitions is None:
+        entries = live_files(table, snapshot)
+    else:
+        entries = live_files_of_partitions(table, snapshot, partitions)
+    indexes = deletion_indexes(table, snapshot)
+    by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
+    for entry in entries:
+        by_bucket[entry.partition, entry.bucket].append(entry)
+    states: defaultdict[bytes, dict[int, BucketState]] = defaultdict(dict)
+    for (partition, bucket), group in by_bucket.items():
+        files = tuple(entry.file for entry in group)
+        states[partition][bucket] = BucketState(
+            bucket=bucket,
+            total_buckets=group[0].total_buckets,
+            files=files,
+            deletion_vectors=vectors_of(files, indexes.get((partition, bucket), ())),
+        )
+    return states
+
+
+def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
+    """What is compared together: bucket with bucket; all of them when a key may be in another bucket now."""
+    totals = {state.total_buckets for state in (*old.values(), *new.values())}
+    if has_key and len(totals) > 1:
+        yield [old[bucket] for bucket in sorted(old)], [new[bucket] for bucket in sorted(new)]
+        return
+    for bucket in sorted({*old, *new}):
+        yield [old[bucket]] if bucket in old else [], [new[bucket]] if bucket in new else []
+
+
+def _that_differ(
+    table: TableStore, old: Sequence[BucketState], new: Sequence[BucketState]
+) -> tuple[tuple[BucketState, ...], tuple[BucketState, ...]]:
+    """The states without the files that cannot make a difference.
+
+    Of a table with a key these are files in key ranges where both sides have the same ones: there the rows are the
+    same.
+    """
+    one, two = _versions(old), _versions(new)
+    different = {name for name in {*one, *two} if one.get(name) != two.get(name)}
+    if table.has_key and different:
+        files = {file.file_name: file for state in (*old, *new) for file in state.files}
+        for runs in sections(table.sorted_file(file) for file in files.values()):
+            names = {file.file_name for run in runs for file in run.files}
+            if names & different:
+                different |= names
+    return _only(old, different), _only(new, different)
+
+
+def _versions(states: Sequence[BucketState]) -> Mapping[str, object]:
+    """What a file's rows depend on, by its name: the place of its deletion vector."""
+    versions: dict[str, object] = {file.file_name: None for state in states for file in state.files}
+    for state in states:
+        for index in state.deletion_vectors:
+            for vector in index.deletion_vectors or ():
+                versions[vector.data_file_name] = (index.file_name, vector)
+    return versions
+
+
+def _only(states: Sequence[BucketState], names: Collection[str]) -> tuple[BucketState, ...]:
+    kept = []
+    for state in states:
+        files = tuple(file for file in state.files if file.file_name in names)
+        if files:
+            kept.append(replace(state, files=files, deletion_vectors=vectors_of(files, state.deletion_vectors)))
+    return tuple(kept)
+
+
+# ---- reading
+
+
+def _added_rows(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.added)
+    for file in split.added:
+        for rows in files.read(file, _in_order(table, names), with_system=table.has_key):
+            if not table.has_key:
+                yield rows, _kinds(rows, RowKind.INSERT)
+                continue
+            kinds = rows.column(VALUE_KIND)
+            is_old = kinds.to_numpy() == RowKind.UPDATE_BEFORE
+            if not split.keeps_update_before and is_old.any():
+                rows, kinds = rows.filter(pa.array(~is_old)), kinds.filter(pa.array(~is_old))
+            yield rows, kinds
+
+
+def _diff_by_key(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    """Memory is bounded by the merges of both sides, however large they are."""
+    keys = table.schema.trimmed_primary_keys
+    compared = _in_order(table, {*names, *keys})
+
+    def sides(states: Iterable[BucketState]) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
+        return [partial(_rows_by_key, table, split.partition, state, compared) for state in states]
+
+    for changes in diff_runs(sides(split.before), sides(split.after), key_names=keys):
+        for batch in changes.to_batches():
+            yield batch, batch.column(VALUE_KIND)
+
+
+def _rows_by_key(
+    table: TableStore, partition: bytes, state: BucketState, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a bucket in key order. Those in level 0 count, whatever else a table's readers wait for."""
+    files = _bucket_files(table, partition, state)
+    to_merge = _in_order(table, columns_to_merge(table.schema, table.options, columns))
+    for runs in files.sections():
+        for rows in files.merged(runs, to_merge, drop_deletes=True):
+            yield from rows.select(columns).to_batches()
+
+
+def _diff_by_file(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    """Rows that went, then rows that came. A file on both sides differs in which of its rows are deleted."""
+    columns = _in_order(table, names)
+    old = {state.bucket: _bucket_files(table, split.partition, state) for state in split.before}
+    new = {state.bucket: _bucket_files(table, split.partition, state) for state in split.after}
+    for here, there, kind in ((old, new, RowKind.DELETE), (new, old, RowKind.INSERT)):
+        for bucket, files in here.items():
+            other = there.get(bucket)
+            for file in files.files:
+                for rows in _without_rows_of(files, other, file).read(file, columns, with_system=False):
+                    yield rows, _kinds(rows, kind)
+
+
+def _without_rows_of(files: BucketFiles, other: BucketFiles | None, file: DataFileMeta) -> BucketFiles:
+    """The files with those rows of one file hidden that the other side also has."""
+    if other is None or all(each.file_name != file.file_name for each in other.files):
+        return files
+    everything = np.arange(file.row_count)
+    shared = np.setdiff1d(everything, other.deleted.get(file.file_name, _NO_ROWS))
+    hidden = np.union1d(shared, files.deleted.get(file.file_name, _NO_ROWS))
+    return replace(files, deleted={**files.deleted, file.file_name: hidden})
+
+
+_NO_ROWS: Final[Positions] = np.zeros(0, np.int64)
+
+
+def _bucket_files(table: TableStore, partition: bytes, state: BucketState) -> BucketFiles:
+    deleted = read_deletion_vectors(table.io, table.paths, state.deletion_vectors)
+    files = state.files if table.has_key else sorted(state.files, key=lambda file: file.min_sequence_number)
+    return BucketFiles(table=table, partition=partition, bucket=state.bucket, files=files, deleted=deleted)
+
+
+def _kinds(rows: pa.RecordBatch, kind: RowKind) -> pa.Array:
+    return pa.array(np.full(rows.num_rows, kind, np.int8))
+
+
+def _in_order(table: TableStore, names: Iterable[str]) -> list[str]:
+    wanted = {*names}
+    return [name for name in table.schema.column_names if name in wanted]
