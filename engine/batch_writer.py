@@ -43,7 +43,7 @@ class BatchWriter:
         log: TableLog | None,
         *,
         commit_user: str,
-        is_tracked: bool = True,
+        tracks_changes: bool = True,
         observe: Observer = ignore,
     ) -> None:
         """Prepare to write.
@@ -52,14 +52,14 @@ class BatchWriter:
             store: the table's files.
             log: the table's log, None without one (or with change tracking switched off).
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
-            is_tracked: False keeps the batch's changes from those who follow the table.
+            tracks_changes: False: streams shall not get these rows; then there must be no log either.
             observe: told each step.
         """
         self._store = store
         self._log = log
         self._observe = observe
         self._commit_user = commit_user
-        self._changes = Changes.LOG if log is not None else Changes.FILES if is_tracked else Changes.NONE
+        self._changes = _changes(store, log, tracks_changes=tracks_changes)
         self._commit = TableCommit(store, commit_user)
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
@@ -177,6 +177,7 @@ class BatchWriter:
                 log_offsets={**known, **offsets} if self._log is not None else {},
                 changes=self._changes,
                 base_snapshot_id=base_snapshot_id,
+                changes=self._changes,
             )
             try:
                 return commit.commit(committable)
@@ -196,3 +197,10 @@ class BatchWriter:
 
     def _tell(self, step: Step, batch_id: int) -> None:
         self._observe(StepEvent(step=step, batch_id=batch_id))
+
+
+def _changes(store: TableStore, log: TableLog | None, *, tracks_changes: bool) -> Changes:
+    """How streams get what is written."""
+    if log is not None:
+        return Changes.LOG
+    return Changes.FILES if tracks_changes and not store.has_log else Changes.NONE

@@ -20,7 +20,7 @@ from engine.routing import brought_together
 from engine.spark_compaction import SparkUnits
 from engine.spark_types import aligned
 from engine.steps import Observer, ignore
-from engine.table_log import ORPHANS_KEY, TableLog, is_tracked
+from engine.table_log import ORPHANS_KEY, TableLog, tracks_changes
 from filestore.schema import check_writable
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -89,8 +89,13 @@ class StreamSink:
 
     def _start(self, frame: DataFrame) -> None:
         user = self._options.get(COMMIT_USER_KEY) or _query_id(frame)
-        tracked = is_tracked(self._store, self._options)
-        self._writer = BatchWriter(self._store, self._log, commit_user=user, is_tracked=tracked, observe=self._observe)
+        self._writer = BatchWriter(
+            self._store,
+            self._log,
+            commit_user=user,
+            tracks_changes=tracks_changes(self._store, self._options),
+            observe=self._observe,
+        )
         write_only = self._options.get("write-only", str(self._store.options.write_only)).lower() == "true"
         if self._store.has_key and not write_only:
             self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))

@@ -12,7 +12,7 @@ from engine.batch_part import BatchSpec, write_part
 from engine.batch_writer import BatchWriter
 from engine.frames import table_frame
 from engine.sink import run_parts
-from engine.table_log import TableLog, is_tracked
+from engine.table_log import TableLog, tracks_changes
 from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.options import TableOptions
 from filestore.snapshots import Snapshot
@@ -143,5 +143,5 @@ class Table:
             self.store,
             TableLog.of(self.store, options),
             commit_user=str(uuid.uuid4()),
-            is_tracked=is_tracked(self.store, options),
+            tracks_changes=tracks_changes(self.store, options),
         )

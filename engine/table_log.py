@@ -60,7 +60,7 @@ class TableLog:
             InvalidInputError: an override has no such value, or client properties are wrong.
         """
         options, given = store.options, dict(overrides or {})
-        if options.log_system == "none" or not is_tracked(store, given):
+        if not tracks_changes(store, given) or not store.has_log:
             return None
         policy = given.get(ORPHANS_KEY, options.raw.get(ORPHANS_KEY, OrphanPolicy.FAIL.value))
         if policy not in {each.value for each in OrphanPolicy}:
@@ -110,11 +110,11 @@ class TableLog:
         return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)
 
 
-def is_tracked(store: TableStore, overrides: Mapping[str, str] | None = None) -> bool:
-    """Whether a writer's changes are for those who follow the table: ``change-tracking``. Source: FL-33, FL-34.
+def tracks_changes(store: TableStore, overrides: Mapping[str, str] | None = None) -> bool:
+    """Whether streams shall get what is written: ``change-tracking`` of the writer, else of the table.
 
     Raises:
-        InvalidInputError: neither true nor false.
+        InvalidInputError: it is neither true nor false.
     """
     text = (overrides or {}).get("change-tracking", "true" if store.options.change_tracking else "false")
     if text not in ("true", "false"):

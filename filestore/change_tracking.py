@@ -1,26 +1,30 @@
-"""How the changes of a snapshot reach those who follow a table: by the log, from files, or not at all.
+"""How the changes of a snapshot reach a stream: through the log, from files, or not at all.
 
-A snapshot says it in its properties, which other engines keep nowhere: so a snapshot that does not say it is another
-engine's, and what it changed is in its files only.
+Every snapshot of ours says it in its properties. One without them is another engine's: what it added or overwrote is
+not in the log and has to be read from files. FL-29, FL-30, FL-33, FL-34.
 """
 
-from collections.abc import Callable, Mapping
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Final
 
 from filestore.snapshots import CommitKind, Snapshot
+from lsm.errors import CorruptDataError
 
 CHANGES_KEY: Final = "fluvial.changes"
+"""Property of a snapshot: log, files or none."""
 UNLOGGED_KEY: Final = "fluvial.unlogged-snapshot"
-"""Id of the newest snapshot, up to the one that says it, whose changes are not in the log; 0: all of them are."""
+"""Property of a snapshot of a table with a log: the newest snapshot up to it whose changes are files; 0: none."""
+
+_DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
-class Changes(StrEnum):
-    """Where the changes of one snapshot are."""
+class Changes(Enum):
+    """Where the changes of a snapshot are."""
 
-    LOG = "log"  # between the log offsets of the snapshot before and its own
-    FILES = "files"  # in its files
-    NONE = "none"  # nowhere: the rows are the same, or nobody is to be told
+    LOG = "log"  # records from the previous snapshot's offsets to this one's
+    FILES = "files"  # of the snapshot, see ``plan_changes``
+    NONE = "none"  # there is nothing to deliver
 
 
 def changes_of(snapshot: Snapshot, *, has_log: bool) -> Changes:
@@ -28,45 +32,61 @@ def changes_of(snapshot: Snapshot, *, has_log: bool) -> Changes:
 
     Args:
         snapshot: of any engine.
-        has_log: whether the table has one now.
+        has_log: whether the table has a log now; changes of a log that is gone are in the files as well.
+
+    Raises:
+        CorruptDataError: the property has a value that nobody writes.
     """
-    said = snapshot.properties.get(CHANGES_KEY)
-    if said == Changes.NONE.value:
-        return Changes.NONE
-    if said == Changes.LOG.value and has_log:
-        return Changes.LOG
-    rewrites = snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.ANALYZE)
-    return Changes.NONE if rewrites else Changes.FILES
+    text = snapshot.properties.get(CHANGES_KEY)
+    if text is None:
+        return Changes.FILES if snapshot.commit_kind in _DATA_KINDS else Changes.NONE
+    try:
+        changes = Changes(text)
+    except ValueError as error:
+        raise CorruptDataError(
+            f"snapshot property has an unknown value: snapshot={snapshot.id} {CHANGES_KEY}={text}"
+        ) from error
+    return Changes.FILES if changes is Changes.LOG and not has_log else changes
 
 
-def tracking_properties(
-    latest: Snapshot | None, *, kind: CommitKind, changes: Changes, find: Callable[[int], Snapshot | None]
-) -> Mapping[str, str]:
-    """What a new snapshot of a table with a log says about its own changes and those before it.
+def is_foreign(snapshot: Snapshot) -> bool:
+    """Whether another engine committed this snapshot (or a version of ours that did not say where changes are)."""
+    return CHANGES_KEY not in snapshot.properties
+
+
+def unlogged_snapshot(history: Iterable[Snapshot]) -> int:
+    """Id of the newest snapshot of a table with a log whose changes are not in the log; 0 when there is none.
 
     Args:
-        latest: the snapshot that it follows; None: it is the first.
-        kind: of the new commit.
-        changes: of the new commit.
-        find: a snapshot by its id, None when it expired.
+        history: snapshots from newest to oldest without a gap, read no further than needed. When it ends before the
+            first snapshot of the table, what has expired may have been unlogged: the newest expired id is the answer.
     """
-    new_id = 1 if latest is None else latest.id + 1
-    own = new_id if changes is Changes.FILES else 0
-    told = {} if kind in (CommitKind.COMPACT, CommitKind.ANALYZE) else {CHANGES_KEY: changes.value}
-    return {**told, UNLOGGED_KEY: str(own or newest_unlogged(latest, find))}
-
-
-def newest_unlogged(latest: Snapshot | None, find: Callable[[int], Snapshot | None]) -> int:
-    """Id of the newest snapshot whose changes are not in the log, up to `latest`; 0: there is none.
-
-    Snapshots of other engines do not say it; they are walked back over, to one that does or to the oldest that is left.
-    """
-    snapshot = latest
-    while snapshot is not None:
+    oldest = 1
+    for snapshot in history:
         if changes_of(snapshot, has_log=True) is Changes.FILES:
             return snapshot.id
         known = snapshot.properties.get(UNLOGGED_KEY)
         if known is not None:
             return int(known)
-        snapshot = find(snapshot.id - 1) if snapshot.id > 1 else None
-    return 0
+        oldest = snapshot.id
+    return oldest - 1
+
+
+def default_changes(kind: CommitKind, *, tracks_changes: bool) -> Changes:
+    """Where the changes of a commit of ours are that did not say so: it has written no log."""
+    return Changes.FILES if kind in _DATA_KINDS and tracks_changes else Changes.NONE
+
+
+def change_properties(changes: Changes, *, snapshot_id: int, history: Iterable[Snapshot] | None) -> Mapping[str, str]:
+    """The properties that a snapshot of ours gets.
+
+    Args:
+        changes: of this snapshot.
+        snapshot_id: its id.
+        history: the snapshots before it, newest first; None for a table without a log.
+    """
+    properties = {CHANGES_KEY: changes.value}
+    if history is not None:
+        unlogged = snapshot_id if changes is Changes.FILES else unlogged_snapshot(history)
+        properties[UNLOGGED_KEY] = str(unlogged)
+    return properties

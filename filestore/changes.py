@@ -1,259 +1,382 @@
-"""The changes of a snapshot, read from its files.
+"""The changes of a snapshot read from its files: what streams get of commits that no log holds.
 
-An APPEND of a table whose newest row of a key is its row, and of a table without a key, is read as it was written. All
-else is the exact difference of two states: by key, what is new, what is gone, and what is another row.
-
-Source: paimon-format.md sections 4.4 and 6.4; Paimon's ``streaming-read-overwrite`` for what an overwrite tells.
+A change is a row and its kind. Where a commit only added rows that stand as they are, those rows are the changes.
+Everything else (overwrites, merge engines that fold rows, rollbacks) is the exact difference of two states of a bucket.
+Whoever applies the changes of snapshot after snapshot has, at each, the rows of the table. FL-29, FL-33, FL-57.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry, live_entries
+from filestore.change_tracking import is_foreign
+from filestore.conflicts import sequence_conflict
+from filestore.data_split import vectors_of
+from filestore.deletion_vectors import Positions, read_deletion_vectors
+from filestore.manifests import DataFileMeta, EntryKind, IndexManifestEntry, ManifestEntry
 from filestore.merge_engines import columns_to_merge
-from filestore.snapshot_files import delta_entries, live_files
-from filestore.snapshots import CommitKind, Snapshot
+from filestore.snapshot_files import deletion_indexes, delta_entries, live_files, live_files_of_partitions
+from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.split_read import BucketFiles
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
-from lsm.levels import SortedRun
-from lsm.merge import RunSource, merge_runs
-from lsm.row_diff import AFTER, BEFORE, RowDiff
-from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from lsm.levels import sections
+from lsm.row_diff import diff_runs
+from lsm.row_kind import VALUE_KIND, RowKind
 
-_BucketKey = tuple[bytes, int]
+Changes = Iterator[tuple[pa.RecordBatch, pa.Array]]
+
+_DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketState:
+    """The files of one bucket in one snapshot, as far as they matter for a difference."""
+
+    bucket: int
+    total_buckets: int
+    files: tuple[DataFileMeta, ...]
+    deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # only those of these files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeSplit:
-    """The changes of one bucket, which one task reads in order; picklable."""
+    """Changes that one task reads in order; it needs nothing but the table to be read, and can be pickled.
 
-    snapshot_id: int
+    Either ``added`` or a difference of ``before`` and ``after``. No key is in two splits of one plan.
+    """
+
+    snapshot_id: int  # whose changes, or the later one of a difference
     partition: bytes  # BinaryRow with arity prefix
-    bucket: int
-    removed: tuple[DataFileMeta, ...] = ()  # rows that went, of a table without a key
-    added: tuple[DataFileMeta, ...] = ()  # rows that came, as they were written, oldest first
-    before: tuple[DataFileMeta, ...] = ()  # with `after`: the two states whose difference this is
-    after: tuple[DataFileMeta, ...] = ()
-
-    @property
-    def files(self) -> tuple[DataFileMeta, ...]:
-        """Every file that is read."""
-        return (*self.removed, *self.added, *self.before, *self.after)
+    bucket: int  # of a partition whose number of buckets changed, all are in one split: then the lowest
+    added: tuple[DataFileMeta, ...] = ()  # files whose rows are the changes, oldest first
+    keeps_update_before: bool = True  # of those, -U counts
+    before: tuple[BucketState, ...] = ()
+    after: tuple[BucketState, ...] = ()
 
     @property
     def row_count(self) -> int:
-        """Rows of all files: more than the changes of a difference."""
-        return sum(file.row_count for file in self.files)
+        """Rows that have to be read: no less than there are changes."""
+        return sum(file.row_count for file in self._files)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size_bytes for file in self.files)
+        """Bytes of all files that have to be read."""
+        return sum(file.size_bytes for file in self._files)
+
+    @property
+    def _files(self) -> Iterator[DataFileMeta]:
+        yield from self.added
+        for state in (*self.before, *self.after):
+            yield from state.files
 
 
-def plan_changes(table: TableStore, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
-    """What one commit changed, by partition and bucket, in the same order whenever it is asked.
-
-    Raises:
-        InvalidInputError: the table has deletion vectors: their changes are not in files of rows.
-    """
-    changelog = _changelog(table, snapshot)
-    if changelog:
-        return _as_written(snapshot, changelog)
-    delta = delta_entries(table, snapshot)
-    if not table.has_key:
-        return _as_written(snapshot, delta)
-    if snapshot.commit_kind is CommitKind.APPEND and rows_are_results(table):
-        return _as_written(snapshot, [entry for entry in delta if entry.kind is EntryKind.ADD])
-    touched = {(entry.partition, entry.bucket) for entry in delta}
-    base = [
-        entry
-        for manifest in table.manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-        for entry in table.manifests.read_manifest(manifest)
-    ]
-    before = [entry for entry in live_entries(base) if (entry.partition, entry.bucket) in touched]
-    return _difference(table, snapshot, before, live_entries([*before, *delta]))
-
-
-def plan_diff(table: TableStore, before: Snapshot | None, after: Snapshot) -> tuple[ChangeSplit, ...]:
-    """The difference between any two snapshots, by partition and bucket; only buckets whose files differ.
-
-    Args:
-        table: whose.
-        before: None is the empty table.
-        after: need not be later.
-    """
-    old, new = live_files(table, before), live_files(table, after)
-    if table.has_key:
-        return _difference(table, after, old, new)
-    kept = {entry.identity for entry in old} & {entry.identity for entry in new}
-    gone = [_deleted(entry) for entry in old if entry.identity not in kept]
-    return _as_written(after, [*gone, *(entry for entry in new if entry.identity not in kept)])
-
-
-def read_changes(
-    table: TableStore, split: ChangeSplit, *, columns: Sequence[str] | None = None
-) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-    """The changes of a split; rows of one key come in order.
+def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+    """What a snapshot changed.
 
     Args:
         table: opened with the schema that the rows shall have.
-        split: of this table.
-        columns: to return, in this order; None is all. Rows that differ in other columns only are no change.
+        previous: the snapshot before it; None when it is the first, or when the one before has expired.
+        snapshot: of any engine and kind; compactions and statistics change nothing.
+
+    Returns:
+        Splits by partition bytes and bucket.
+
+    Raises:
+        InvalidInputError: the snapshot before has expired and is needed.
+        FileNotFoundError: the snapshot itself expired meanwhile.
+    """
+    if snapshot.commit_kind not in _DATA_KINDS:
+        return ()
+    delta = delta_entries(table, snapshot)
+    if _stands_as_it_is(table, previous, snapshot, delta):
+        if snapshot.changelog_manifest_list is not None:
+            return _added_splits(snapshot, _changelog_entries(table, snapshot), keeps_update_before=True)
+        return _added_splits(snapshot, delta, keeps_update_before=False)
+    if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
+        raise InvalidInputError(
+            f"changes cannot be told without the snapshot before, which has expired: table={table.name} "
+            f"snapshot={snapshot.id} kind={snapshot.commit_kind.value} fix='start again from a full snapshot'"
+        )
+    same_vectors = deletion_indexes(table, previous) == deletion_indexes(table, snapshot)
+    partitions = {entry.partition for entry in delta} if same_vectors else None
+    return _diff_splits(table, previous, snapshot, partitions)
+
+
+def plan_diff(table: TableStore, before: Snapshot | None, after: Snapshot) -> tuple[ChangeSplit, ...]:
+    """The exact difference of any two snapshots, whichever is the older one.
+
+    Args:
+        table: opened with the schema that the rows shall have.
+        before: None is the empty table.
+        after: what the rows become.
+
+    Returns:
+        Splits by partition bytes and bucket, only of buckets whose files differ.
+    """
+    return _diff_splits(table, before, after, None)
+
+
+def read_changes(table: TableStore, split: ChangeSplit, *, columns: Sequence[str] | None = None) -> Changes:
+    """The changes of a split.
+
+    Args:
+        table: that the split was planned with.
+        split: to read.
+        columns: to return, in this order; None is all. Of a difference, rows that are equal in these are equal.
 
     Yields:
-        (n,) rows and int8 row kinds, n > 0.
+        Rows, never none, and their (n,) int8 row kinds; rows of one key in order. Of a table with a key: upserts when
+        ``added`` is read; a difference is complete (+I -U +U -D). Of one without: rows that came (+I) or went (-D).
     """
     names = list(table.schema.column_names if columns is None else columns)
-    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
-    for file in split.removed:
-        for rows in files.read(file, names, with_system=False):
-            yield rows, _kinds(len(rows), RowKind.DELETE)
-    for file in split.added:
-        yield from _rows_as_written(files, file, names)
-    if split.before or split.after:
-        yield from _differing_rows(table, split, names)
+    if split.added:
+        changes = _added_rows(table, split, names)
+    elif table.has_key:
+        changes = _diff_by_key(table, split, names)
+    else:
+        changes = _diff_by_file(table, split, names)
+    schema = pa.schema([table.arrow_field(name) for name in names])
+    for rows, kinds in changes:
+        if rows.num_rows and names:
+            yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema), kinds
+        elif rows.num_rows:
+            yield rows.select([]), kinds
 
 
-def rows_are_results(table: TableStore) -> bool:
-    """Whether a row as written is the row that readers see: no older row of its key has a say in it."""
+# ---- planning
+
+
+def _stands_as_it_is(
+    table: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
+) -> bool:
+    """Whether the rows that a commit added are rows of the table from then on, and it did nothing else."""
     options = table.options
-    return options.merge_engine == "deduplicate" and not options.sequence_fields and not options.ignore_delete
+    if snapshot.commit_kind is not CommitKind.APPEND or any(entry.kind is EntryKind.DELETE for entry in delta):
+        return False
+    if snapshot.index_manifest is not None and deletion_indexes(table, previous) != deletion_indexes(table, snapshot):
+        return False
+    if not table.has_key:
+        return True
+    if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
+        return False
+    # Writers that do not know of each other may number rows below what is there: such rows change nothing.
+    return not (table.has_log and is_foreign(snapshot)) or _numbers_follow(table, previous, snapshot, delta)
 
 
-def _changelog(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
-    if snapshot.changelog_manifest_list is None:
-        return []
-    lists = table.manifests.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
-    return [entry for each in lists for entry in table.manifests.read_manifest(each)]
+def _numbers_follow(
+    table: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
+) -> bool:
+    if previous is None:
+        return snapshot.id == FIRST_SNAPSHOT_ID
+    known = live_files_of_partitions(table, previous, {entry.partition for entry in delta})
+    return sequence_conflict(known, delta) is None
 
 
-def _as_written(snapshot: Snapshot, entries: Iterable[ManifestEntry]) -> tuple[ChangeSplit, ...]:
-    added: defaultdict[_BucketKey, list[DataFileMeta]] = defaultdict(list)
-    removed: defaultdict[_BucketKey, list[DataFileMeta]] = defaultdict(list)
+def _changelog_entries(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    name = snapshot.changelog_manifest_list
+    assert name is not None
+    manifests = table.manifests.read_list(name, snapshot.changelog_manifest_list_size)
+    return [entry for each in manifests for entry in table.manifests.read_manifest(each)]
+
+
+def _added_splits(
+    snapshot: Snapshot, entries: Iterable[ManifestEntry], *, keeps_update_before: bool
+) -> tuple[ChangeSplit, ...]:
+    by_bucket: defaultdict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
     for entry in entries:
-        side = added if entry.kind is EntryKind.ADD else removed
-        side[entry.partition, entry.bucket].append(entry.file)
+        by_bucket[entry.partition, entry.bucket].append(entry.file)
     return tuple(
         ChangeSplit(
             snapshot_id=snapshot.id,
-            partition=key[0],
-            bucket=key[1],
-            removed=_oldest_first(removed[key]),
-            added=_oldest_first(added[key]),
+            partition=partition,
+            bucket=bucket,
+            added=tuple(sorted(files, key=lambda file: (file.min_sequence_number, file.max_sequence_number))),
+            keeps_update_before=keeps_update_before,
         )
-        for key in sorted({*added, *removed})
+        for (partition, bucket), files in sorted(by_bucket.items())
     )
 
 
-def _difference(
-    table: TableStore, snapshot: Snapshot, before: Iterable[ManifestEntry], after: Iterable[ManifestEntry]
+def _diff_splits(
+    table: TableStore, before: Snapshot | None, after: Snapshot, partitions: Collection[bytes] | None
 ) -> tuple[ChangeSplit, ...]:
-    if table.options.deletion_vectors_enabled:
-        raise InvalidInputError(
-            f"changes of a table with deletion vectors cannot be read from its files: table={table.name} "
-            "deletion-vectors.enabled=true fix=read snapshots, or make a changelog with changelog-producer"
-        )
-    old, new = _by_bucket(before), _by_bucket(after)
-    return tuple(
-        ChangeSplit(snapshot_id=snapshot.id, partition=key[0], bucket=key[1], before=old[key], after=new[key])
-        for key in sorted({*old, *new})
-        if {file.file_name for file in old[key]} != {file.file_name for file in new[key]}
-    )
+    old, new = _states(table, before, partitions), _states(table, after, partitions)
+    splits = []
+    for partition in sorted({*old, *new}):
+        for one, two in _groups(old.get(partition, {}), new.get(partition, {}), has_key=table.has_key):
+            gone, come = _that_differ(table, one, two)
+            if gone or come:
+                splits.append(
+                    ChangeSplit(
+                        snapshot_id=after.id,
+                        partition=partition,
+                        bucket=min(state.bucket for state in (*gone, *come)),
+                        before=gone,
+                        after=come,
+                    )
+                )
+    return tuple(splits)
 
 
-def _by_bucket(entries: Iterable[ManifestEntry]) -> "defaultdict[_BucketKey, tuple[DataFileMeta, ...]]":
-    found: defaultdict[_BucketKey, list[DataFileMeta]] = defaultdict(list)
+_States = Mapping[int, BucketState]
+_Group = tuple[list[BucketState], list[BucketState]]
+
+
+def _states(
+    table: TableStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None
+) -> Mapping[bytes, _States]:
+    """The buckets of a snapshot, by partition and number."""
+    if partitions is None:
+        entries = live_files(table, snapshot)
+    else:
+        entries = live_files_of_partitions(table, snapshot, partitions)
+    indexes = deletion_indexes(table, snapshot)
+    by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
-        found[entry.partition, entry.bucket].append(entry.file)
-    return defaultdict(tuple, {key: _oldest_first(files) for key, files in found.items()})
+        by_bucket[entry.partition, entry.bucket].append(entry)
+    states: defaultdict[bytes, dict[int, BucketState]] = defaultdict(dict)
+    for (partition, bucket), group in by_bucket.items():
+        files = tuple(entry.file for entry in group)
+        states[partition][bucket] = BucketState(
+            bucket=bucket,
+            total_buckets=group[0].total_buckets,
+            files=files,
+            deletion_vectors=vectors_of(files, indexes.get((partition, bucket), ())),
+        )
+    return states
 
 
-def _oldest_first(files: Iterable[DataFileMeta]) -> tuple[DataFileMeta, ...]:
-    return tuple(sorted(files, key=lambda file: (file.min_sequence_number, file.file_name)))
-
-
-def _deleted(entry: ManifestEntry) -> ManifestEntry:
-    return ManifestEntry(
-        kind=EntryKind.DELETE,
-        partition=entry.partition,
-        bucket=entry.bucket,
-        total_buckets=entry.total_buckets,
-        file=entry.file,
-    )
-
-
-def _rows_as_written(
-    files: BucketFiles, file: DataFileMeta, names: Sequence[str]
-) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-    if not files.table.has_key:
-        for rows in files.read(file, names, with_system=False):
-            yield rows, _kinds(len(rows), RowKind.INSERT)
+def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
+    """What is compared together: bucket with bucket; all of them when a key may be in another bucket now."""
+    totals = {state.total_buckets for state in (*old.values(), *new.values())}
+    if has_key and len(totals) > 1:
+        yield [old[bucket] for bucket in sorted(old)], [new[bucket] for bucket in sorted(new)]
         return
-    is_changelog = file.file_name.startswith(files.table.options.changelog_file_prefix)
-    for batch in files.read(file, names, with_system=True):
-        rows, kinds = batch.select(names), batch.column(VALUE_KIND)
-        if not is_changelog:
-            kept = pc.not_equal(kinds, pa.scalar(int(RowKind.UPDATE_BEFORE), pa.int8()))
-            rows, kinds = rows.filter(kept), kinds.filter(kept)
-        if len(rows):
+    for bucket in sorted({*old, *new}):
+        yield [old[bucket]] if bucket in old else [], [new[bucket]] if bucket in new else []
+
+
+def _that_differ(
+    table: TableStore, old: Sequence[BucketState], new: Sequence[BucketState]
+) -> tuple[tuple[BucketState, ...], tuple[BucketState, ...]]:
+    """The states without the files that cannot make a difference.
+
+    Of a table with a key these are files in key ranges where both sides have the same ones: there the rows are the
+    same.
+    """
+    one, two = _versions(old), _versions(new)
+    different = {name for name in {*one, *two} if one.get(name) != two.get(name)}
+    if table.has_key and different:
+        files = {file.file_name: file for state in (*old, *new) for file in state.files}
+        for runs in sections(table.sorted_file(file) for file in files.values()):
+            names = {file.file_name for run in runs for file in run.files}
+            if names & different:
+                different |= names
+    return _only(old, different), _only(new, different)
+
+
+def _versions(states: Sequence[BucketState]) -> Mapping[str, object]:
+    """What a file's rows depend on, by its name: the place of its deletion vector."""
+    versions: dict[str, object] = {file.file_name: None for state in states for file in state.files}
+    for state in states:
+        for index in state.deletion_vectors:
+            for vector in index.deletion_vectors or ():
+                versions[vector.data_file_name] = (index.file_name, vector)
+    return versions
+
+
+def _only(states: Sequence[BucketState], names: Collection[str]) -> tuple[BucketState, ...]:
+    kept = []
+    for state in states:
+        files = tuple(file for file in state.files if file.file_name in names)
+        if files:
+            kept.append(replace(state, files=files, deletion_vectors=vectors_of(files, state.deletion_vectors)))
+    return tuple(kept)
+
+
+# ---- reading
+
+
+def _added_rows(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.added)
+    for file in split.added:
+        for rows in files.read(file, _in_order(table, names), with_system=table.has_key):
+            if not table.has_key:
+                yield rows, _kinds(rows, RowKind.INSERT)
+                continue
+            kinds = rows.column(VALUE_KIND)
+            is_old = kinds.to_numpy() == RowKind.UPDATE_BEFORE
+            if not split.keeps_update_before and is_old.any():
+                rows, kinds = rows.filter(pa.array(~is_old)), kinds.filter(pa.array(~is_old))
             yield rows, kinds
 
 
-def _differing_rows(
-    table: TableStore, split: ChangeSplit, names: Sequence[str]
-) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-    """Both sides as streams in key order, merged as two sorted runs: memory does not grow with the bucket."""
-    keys = list(table.schema.trimmed_primary_keys)
-    columns = [name for name in table.schema.column_names if name in {*names, *keys}]
-    sides = {
-        BEFORE: BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.before),
-        AFTER: BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.after),
-    }
-    sections = {side: files.sections() for side, files in sides.items()}
-    # a section is alone in its range of keys, so one that is on both sides holds the same rows
-    shared = {_names(each) for each in sections[BEFORE]} & {_names(each) for each in sections[AFTER]}
-    runs = [
-        RunSource(
-            min_key=None,
-            open=partial(
-                _side, sides[side], [each for each in sections[side] if _names(each) not in shared], columns, side
-            ),
-        )
-        for side in (BEFORE, AFTER)
-    ]
-    for found in merge_runs(runs, key_names=keys, merge=RowDiff(columns=tuple(names)), drop_deletes=False):
-        for batch in found.combine_chunks().to_batches():
-            yield batch.select(list(names)), batch.column(VALUE_KIND)
+def _diff_by_key(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    """Memory is bounded by the merges of both sides, however large they are."""
+    keys = table.schema.trimmed_primary_keys
+    compared = _in_order(table, {*names, *keys})
+
+    def sides(states: Iterable[BucketState]) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
+        return [partial(_rows_by_key, table, split.partition, state, compared) for state in states]
+
+    for changes in diff_runs(sides(split.before), sides(split.after), key_names=keys):
+        for batch in changes.to_batches():
+            yield batch, batch.column(VALUE_KIND)
 
 
-def _side(
-    files: BucketFiles, sections: Sequence[Sequence[SortedRun]], columns: Sequence[str], side: int
+def _rows_by_key(
+    table: TableStore, partition: bytes, state: BucketState, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one state in key order, with the side in place of the sequence number."""
-    table = files.table
-    to_merge = columns_to_merge(table.schema, table.options, {*columns})
-    needed = [name for name in table.schema.column_names if name in {*to_merge}]
-    for runs in sections:
-        for merged in files.merged(runs, needed, drop_deletes=True):
-            for batch in merged.to_batches():
-                numbers = pa.array(np.full(len(batch), side, np.int64))
-                index = batch.schema.get_field_index(SEQUENCE_NUMBER)
-                yield batch.set_column(index, batch.schema.field(index), numbers).select(
-                    [*columns, SEQUENCE_NUMBER, VALUE_KIND]
-                )
+    """The rows of a bucket in key order. Those in level 0 count, whatever else a table's readers wait for."""
+    files = _bucket_files(table, partition, state)
+    to_merge = _in_order(table, columns_to_merge(table.schema, table.options, columns))
+    for runs in files.sections():
+        for rows in files.merged(runs, to_merge, drop_deletes=True):
+            yield from rows.select(columns).to_batches()
 
 
-def _names(section: Sequence[SortedRun]) -> frozenset[str]:
-    return frozenset(file.file_name for run in section for file in run.files)
+def _diff_by_file(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    """Rows that went, then rows that came. A file on both sides differs in which of its rows are deleted."""
+    columns = _in_order(table, names)
+    old = {state.bucket: _bucket_files(table, split.partition, state) for state in split.before}
+    new = {state.bucket: _bucket_files(table, split.partition, state) for state in split.after}
+    for here, there, kind in ((old, new, RowKind.DELETE), (new, old, RowKind.INSERT)):
+        for bucket, files in here.items():
+            other = there.get(bucket)
+            for file in files.files:
+                for rows in _without_rows_of(files, other, file).read(file, columns, with_system=False):
+                    yield rows, _kinds(rows, kind)
 
 
-def _kinds(count: int, kind: RowKind) -> pa.Array:
-    return pa.array(np.full(count, kind, np.int8))
+def _without_rows_of(files: BucketFiles, other: BucketFiles | None, file: DataFileMeta) -> BucketFiles:
+    """The files with those rows of one file hidden that the other side also has."""
+    if other is None or all(each.file_name != file.file_name for each in other.files):
+        return files
+    everything = np.arange(file.row_count)
+    shared = np.setdiff1d(everything, other.deleted.get(file.file_name, _NO_ROWS))
+    hidden = np.union1d(shared, files.deleted.get(file.file_name, _NO_ROWS))
+    return replace(files, deleted={**files.deleted, file.file_name: hidden})
+
+
+_NO_ROWS: Final[Positions] = np.zeros(0, np.int64)
+
+
+def _bucket_files(table: TableStore, partition: bytes, state: BucketState) -> BucketFiles:
+    deleted = read_deletion_vectors(table.io, table.paths, state.deletion_vectors)
+    files = state.files if table.has_key else sorted(state.files, key=lambda file: file.min_sequence_number)
+    return BucketFiles(table=table, partition=partition, bucket=state.bucket, files=files, deleted=deleted)
+
+
+def _kinds(rows: pa.RecordBatch, kind: RowKind) -> pa.Array:
+    return pa.array(np.full(rows.num_rows, kind, np.int8))
+
+
+def _in_order(table: TableStore, names: Iterable[str]) -> list[str]:
+    wanted = {*names}
+    return [name for name in table.schema.column_names if name in wanted]

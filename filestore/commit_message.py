@@ -72,3 +72,5 @@ class Committable:
     changes: Changes | None = None  # where they are for those who follow the table; None: in files
     base_snapshot_id: int | None = None
     """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""
+    changes: Changes | None = None
+    """How these changes reach streams; None: not through the log, so from files, or not at all when untracked."""

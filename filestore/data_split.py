@@ -2,8 +2,8 @@
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from filestore.manifests import DataFileMeta, DeletionVectorRange, EntryKind, IndexManifestEntry
@@ -65,6 +65,19 @@ class DataSplit:
             needs_merge=body["needsMerge"],
             deletion_vectors=tuple(_index_from_json(each) for each in body["deletionVectors"]),
         )
+
+
+def vectors_of(files: Iterable[DataFileMeta], indexes: Sequence[IndexManifestEntry]) -> tuple[IndexManifestEntry, ...]:
+    """The index entries with the deletion vectors of these files only."""
+    if not indexes:
+        return ()
+    names = {file.file_name for file in files}
+    found = []
+    for entry in indexes:
+        vectors = tuple(each for each in entry.deletion_vectors or () if each.data_file_name in names)
+        if vectors:
+            found.append(replace(entry, deletion_vectors=vectors))
+    return tuple(found)
 
 
 def _index_to_json(entry: IndexManifestEntry) -> dict[str, Any]:

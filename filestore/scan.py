@@ -6,14 +6,14 @@ cannot match, also those that hold newer versions of rows that do not match. Sou
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from filestore.data_split import DELETION_VECTORS, DataSplit
-from filestore.manifests import DataFileMeta, EntryKind, IndexManifestEntry, ManifestEntry
+from filestore.data_split import DataSplit, vectors_of
+from filestore.manifests import DataFileMeta, ManifestEntry
 from filestore.predicates import Predicate, parse_filter
 from filestore.pruning import Pruner
-from filestore.snapshot_files import live_files
+from filestore.snapshot_files import deletion_indexes, live_files
 from filestore.snapshots import Snapshot
 from filestore.split_packing import Pack, PackLimits, pack_plain, pack_sorted
 from filestore.table_store import TableStore
@@ -82,14 +82,14 @@ class TableScan:
         return self._table.has_key and (options.deletion_vectors_enabled or options.merge_engine == "first-row")
 
     def _splits(self, snapshot: Snapshot, entries: Iterable[ManifestEntry], pruner: Pruner) -> list[DataSplit]:
-        indexes = self._deletion_indexes(snapshot)
+        indexes = deletion_indexes(self._table, snapshot)
         by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
         for entry in entries:
             by_bucket[entry.partition, entry.bucket].append(entry)
         splits = []
         for (partition, bucket), group in by_bucket.items():
             for pack in self._packs([entry.file for entry in group], pruner):
-                vectors = _only_of(pack.files, indexes[partition, bucket])
+                vectors = vectors_of(pack.files, indexes.get((partition, bucket), ()))
                 splits.append(
                     DataSplit(
                         snapshot_id=snapshot.id,
@@ -114,22 +114,3 @@ class TableScan:
             return pack_sorted(files, sorted_file=table.sorted_file, keep=pruner.keep_by_value, limits=limits)
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
         return pack_plain((file for file in ordered if pruner.keep_by_value(file)), limits)
-
-    def _deletion_indexes(self, snapshot: Snapshot) -> Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]:
-        indexes: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
-        if snapshot.index_manifest is not None:
-            for entry in self._table.manifests.read_index_manifest(snapshot.index_manifest):
-                if entry.index_type == DELETION_VECTORS and entry.kind is EntryKind.ADD:
-                    indexes[entry.partition, entry.bucket].append(entry)
-        return indexes
-
-
-def _only_of(files: Sequence[DataFileMeta], indexes: Iterable[IndexManifestEntry]) -> tuple[IndexManifestEntry, ...]:
-    """The index entries with the deletion vectors of these files only."""
-    names = {file.file_name for file in files}
-    found = []
-    for entry in indexes:
-        vectors = tuple(each for each in entry.deletion_vectors or () if each.data_file_name in names)
-        if vectors:
-            found.append(replace(entry, deletion_vectors=vectors))
-    return tuple(found)

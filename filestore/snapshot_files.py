@@ -4,11 +4,13 @@ Pruning never separates an ADD from its DELETE: both have the same partition, bu
 Source: paimon-format.md sections 4.4 and 13.4.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from filestore.binary_row import decode_row
-from filestore.manifests import ManifestEntry, ManifestFileMeta, live_entries
+from filestore.data_split import DELETION_VECTORS
+from filestore.manifests import EntryKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta, live_entries
 from filestore.snapshots import Snapshot
 from filestore.statistics import ColumnRange
 from filestore.table_store import TableStore
@@ -106,6 +108,18 @@ def live_files_of_partitions(
         )
 
     return live_files(table, snapshot, keep_ranges=keep_ranges, keep_partition=frozenset(partitions).__contains__)
+
+
+def deletion_indexes(
+    table: TableStore, snapshot: Snapshot | None
+) -> Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]:
+    """The deletion vectors in force in a snapshot, by partition and bucket; buckets without any are missing."""
+    indexes: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
+    if snapshot is not None and snapshot.index_manifest is not None:
+        for entry in table.manifests.read_index_manifest(snapshot.index_manifest):
+            if entry.index_type == DELETION_VECTORS and entry.kind is EntryKind.ADD:
+                indexes[entry.partition, entry.bucket].append(entry)
+    return dict(indexes)
 
 
 def partition_ranges(table: TableStore, manifest: ManifestFileMeta) -> Ranges:

@@ -1,10 +1,10 @@
 """Writing what a snapshot refers to, and deciding what the snapshot says."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from filestore.change_tracking import CHANGES_KEY, Changes, tracking_properties
+from filestore.change_tracking import change_properties, default_changes
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.manifest_merge import MergeLimits, merge_manifests
 from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
@@ -93,7 +93,7 @@ def write_snapshot(
         changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
         watermark=_later(latest.watermark if latest else None, committable.watermark),
         statistics=_carried_statistics(table, latest, schema_id),
-        properties={**_tracking(table, latest, kind, committable), **committable.properties},
+        properties={**committable.properties, **_change_properties(table, latest, kind, committable)},
         next_row_id=latest.next_row_id if latest else None,
         uuid=table.names.uuid(),
     )
@@ -150,15 +150,28 @@ def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Comm
     Other engines drop them. Without the walk back a commit to one bucket would make the offsets of all others
     disappear.
     """
-    if latest is None or latest.log_offsets or not (committable.log_offsets or table.options.log_system != "none"):
+    if latest is None or not (committable.log_offsets or table.has_log):
         return latest.log_offsets if latest else {}
-    for snapshot_id in range(latest.id - 1, 0, -1):
-        snapshot = table.snapshots.find(snapshot_id)
-        if snapshot is None:
-            break  # expired, and all before it
-        if snapshot.log_offsets:
-            return snapshot.log_offsets
-    return {}
+    return next((each.log_offsets for each in _history(table, latest) if each.log_offsets), {})
+
+
+def _change_properties(
+    table: TableStore, latest: Snapshot | None, kind: CommitKind, committable: Committable
+) -> Mapping[str, str]:
+    """What the snapshot says about where its changes are."""
+    return change_properties(
+        committable.changes or default_changes(kind, tracks_changes=table.options.change_tracking),
+        snapshot_id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
+        history=_history(table, latest) if table.has_log else None,
+    )
+
+
+def _history(table: TableStore, latest: Snapshot | None) -> Iterator[Snapshot]:
+    """The snapshots that have not expired, newest first; each is read when it is asked for."""
+    snapshot = latest
+    while snapshot is not None:
+        yield snapshot
+        snapshot = table.snapshots.find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
 
 
 def _tracking(

@@ -4,18 +4,17 @@ Memory is bounded: a batch of each file that is being read, and one section of t
 Source: paimon-format.md sections 6.4 and 13; FL-182.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from filestore.data_files import BATCH_ROWS, read_data_file
 from filestore.data_split import DataSplit
-from filestore.deletion_vectors import read_deletion_vectors
+from filestore.deletion_vectors import Positions, read_deletion_vectors
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import columns_to_merge, merge_function
 from filestore.predicates import Predicate, and_all, columns_of, conjuncts, filter_mask, parse_filter
@@ -40,6 +39,7 @@ class BucketFiles:
     partition: bytes
     bucket: int
     files: Sequence[DataFileMeta]
+    deleted: Mapping[str, Positions] = field(default_factory=dict)  # rows that are deleted, by name of the file
 
     def read(
         self,
@@ -50,9 +50,10 @@ class BucketFiles:
         filter: Predicate | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one file in today's schema and in file order."""
+        """The rows of one file in today's schema and in file order, without those that are deleted."""
         table = self.table
-        yield from read_data_file(
+        positions = self.deleted.get(file.file_name)
+        batches = read_data_file(
             table.io,
             table.file_path(self.partition, self.bucket, file),
             file,
@@ -60,9 +61,14 @@ class BucketFiles:
             read_schema=table.schema,
             columns=columns,
             with_system=with_system,
-            filter=filter,
+            filter=filter if positions is None else None,  # positions count the rows of the file
             batch_rows=batch_rows,
         )
+        if positions is None:
+            yield from batches
+            return
+        for batch in _without(batches, positions):
+            yield _matching(batch, filter)
 
     def sections(self) -> list[list[SortedRun]]:
         """The runs to merge, section by section in key order, oldest run first."""
@@ -138,20 +144,14 @@ def read_split(
 def _raw_rows(
     table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None, *, with_system: bool
 ) -> Iterator[pa.RecordBatch]:
-    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
+    deleted = read_deletion_vectors(table.io, table.paths, split.deletion_vectors)
+    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files, deleted=deleted)
     columns = _in_order(table, {*names, *_columns_of(predicate)})
-    deleted = read_deletion_vectors(table.io, table.paths, split.deletion_vectors) if split.deletion_vectors else {}
     for file in split.files:
-        positions = deleted.get(file.file_name)
-        if positions is None:
-            yield from files.read(file, columns, with_system=with_system, filter=predicate)
-            continue
-        # Positions count the rows of the file: no filter may come before them.
-        for batch in _without(files.read(file, columns, with_system=with_system), positions):
-            yield _matching(batch, predicate)
+        yield from files.read(file, columns, with_system=with_system, filter=predicate)
 
 
-def _without(batches: Iterable[pa.RecordBatch], positions: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+def _without(batches: Iterable[pa.RecordBatch], positions: Positions) -> Iterator[pa.RecordBatch]:
     """Leave out the rows at these places of the file."""
     start = 0
     for batch in batches:

@@ -66,6 +66,11 @@ class TableStore:
         """Whether rows of one key replace each other."""
         return bool(self.schema.primary_keys)
 
+    @property
+    def has_log(self) -> bool:
+        """Whether the table's changes also go to a log."""
+        return self.options.log_system != "none"
+
     @cached_property
     def partition_types(self) -> tuple[DataType, ...]:
         """Types of the partition columns, in partition order."""
