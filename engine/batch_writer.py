@@ -175,7 +175,6 @@ class BatchWriter:
                 identifier=identifier,
                 messages=messages,
                 log_offsets={**known, **offsets} if self._log is not None else {},
-                changes=self._changes,
                 base_snapshot_id=base_snapshot_id,
                 changes=self._changes,
             )

@@ -70,6 +70,11 @@ class ChangeSplit:
         return sum(file.size_bytes for file in self._files)
 
     @property
+    def file_count(self) -> int:
+        """Files that have to be read."""
+        return sum(1 for _ in self._files)
+
+    @property
     def _files(self) -> Iterator[DataFileMeta]:
         yield from self.added
         for state in (*self.before, *self.after):

@@ -69,7 +69,6 @@ class Committable:
     log_offsets: Mapping[int, int] = field(default_factory=dict)  # bucket -> next offset of the log
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    changes: Changes | None = None  # where they are for those who follow the table; None: in files
     base_snapshot_id: int | None = None
     """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""
     changes: Changes | None = None

@@ -270,7 +270,6 @@ _READS: Final = _declare(
     ("scan.at-least.timeout", duration_ms, 60_000, "Longest wait for it."),
     ("scan.max-staleness", duration_ms, None, "Oldest acceptable data."),
     ("read.metadata-columns", names, (), "Of _log_offset, _log_timestamp, _snapshot_id: added to the rows."),
-    ("streaming-read-mode", choice("auto", "log", "file"), "auto", "Streams read the log, or the snapshots' files."),
     ("read.changelog", boolean, False, "Rows with their kinds."),
     ("read.stream.maxFilesPerTrigger", COUNT, None, "Files of a micro-batch."),
     ("read.stream.maxBytesPerTrigger", size_bytes, None, "Bytes of a micro-batch."),

@@ -174,16 +174,6 @@ def _history(table: TableStore, latest: Snapshot | None) -> Iterator[Snapshot]:
         snapshot = table.snapshots.find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
 
 
-def _tracking(
-    table: TableStore, latest: Snapshot | None, kind: CommitKind, committable: Committable
-) -> Mapping[str, str]:
-    if table.options.log_system == "none":
-        return {CHANGES_KEY: Changes.NONE.value} if committable.changes is Changes.NONE else {}
-    is_rewrite = kind in (CommitKind.COMPACT, CommitKind.ANALYZE)
-    changes = Changes.NONE if is_rewrite else committable.changes or Changes.FILES
-    return tracking_properties(latest, kind=kind, changes=changes, find=table.snapshots.find)
-
-
 def _total_rows(table: TableStore, latest: Snapshot | None) -> int:
     if latest is None:
         return 0

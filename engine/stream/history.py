@@ -14,6 +14,7 @@ from filestore.scan import TableScan
 from filestore.snapshots import CommitKind, Snapshot
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets
+from lsm.errors import InvalidInputError
 
 _KEPT_SNAPSHOTS: Final = 2000
 _KEPT_PLANS: Final = 4
@@ -100,7 +101,7 @@ class TableHistory:
     def change_splits(self, before_id: int, after_id: int) -> Sequence[SplitSize]:
         """See ``History``."""
         return [
-            SplitSize(rows=split.row_count, size_bytes=split.size_bytes, files=len(split.files))
+            SplitSize(rows=split.row_count, size_bytes=split.size_bytes, files=split.file_count)
             for split in self.planned_changes(before_id, after_id)
         ]
 
@@ -117,9 +118,15 @@ class TableHistory:
 
     def _plan_changes(self, before_id: int, after_id: int) -> tuple[ChangeSplit, ...]:
         after = self._read(after_id)
-        if after_id == before_id + 1:
-            return plan_changes(self._store, after)
-        return plan_diff(self._store, self._read(before_id) if before_id else None, after)
+        if after_id != before_id + 1:
+            return plan_diff(self._store, self._read(before_id) if before_id else None, after)
+        before = self._find(before_id) if before_id else None
+        try:
+            return plan_changes(self._store, before, after)
+        except InvalidInputError as error:
+            if before is not None or before_id == 0:
+                raise
+            raise SnapshotExpiredError(str(error)) from error
 
     def _first_from_files(self, first_id: int, last_id: int) -> int | None:
         for snapshot_id in range(first_id, last_id + 1):
@@ -128,7 +135,7 @@ class TableHistory:
         return None
 
     def _is_from_files(self, snapshot: Snapshot) -> bool:
-        changes = changes_of(snapshot, has_log=self._store.options.log_system != "none")
+        changes = changes_of(snapshot, has_log=self._store.has_log)
         if changes is Changes.NONE or (changes is Changes.LOG and self._reads_log):
             return False
         return not (snapshot.commit_kind is CommitKind.OVERWRITE and self._skips_overwrites)

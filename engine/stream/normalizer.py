@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lsm.row_diff import rows_equal
 from numpy.typing import NDArray
 
 from engine.log_rows import log_rows
@@ -30,8 +29,11 @@ from filestore.split_read import read_split
 from filestore.table_store import TableStore
 from filestore.table_write import partition_codes
 from logstore.offsets import LogRange
+from lsm.key_groups import one_chunk
 from lsm.keys import internal_value, key_order
+from lsm.row_diff import differs
 from lsm.row_kind import RowKind
+from lsm.words import BoolArray
 
 _KEY_NUMBER: Final = "_key_number"
 _ROW_NUMBER: Final = "_row_number"
@@ -93,15 +95,14 @@ def exact_changes(
     count, known = rows.num_rows, before.num_rows
     kinds = np.concatenate([np.zeros(known, np.int8), np.asarray(changes.kinds)])
     is_add = (kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER)
-    order, starts = key_order([_one_array(rows.column(name)) for name in key_names], presorted=False)
+    order, starts = key_order([one_chunk(rows.column(name)) for name in key_names], presorted=False)
     previous = np.full(count, -1, np.int64)
     previous[order[1:]] = np.where(starts[1:], -1, order[:-1])
     existed = (previous >= 0) & is_add[previous]
     asked = np.zeros(count, np.bool_)
     asked[known:] = np.asarray(changes.offsets) >= first_offset
     updates = np.flatnonzero(asked & is_add & existed)
-    same = rows_equal(rows.select(list(columns)), updates, previous[updates])
-    updates = updates[~same]
+    updates = updates[_differ(rows.select(list(columns)), updates, previous[updates])]
     inserts = np.flatnonzero(asked & is_add & ~existed)
     deletes = np.flatnonzero(asked & ~is_add & existed)
     # every output row: which row it shows, the change that it belongs to, its kind; -U sorts before its +U
@@ -192,6 +193,10 @@ def _matching_rows(batch: pa.RecordBatch, keys: pa.Table) -> pa.Array:
     return pa.array(np.sort(np.asarray(joined.column(_ROW_NUMBER).combine_chunks())))
 
 
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+def _differ(rows: pa.Table, left: Ints, right: Ints) -> BoolArray:
+    """(m,) whether pairs of rows differ in any column."""
+    found = np.zeros(len(left), np.bool_)
+    for column in rows.columns:
+        whole = one_chunk(column)
+        found |= differs(whole.take(pa.array(left)), whole.take(pa.array(right)))
+    return found
