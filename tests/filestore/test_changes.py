@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 from filestore.change_tracking import Changes, changes_of
 from filestore.changes import ChangeSplit, plan_changes, plan_diff, read_changes
 from filestore.commit_message import Committable
+from filestore.data_split import DELETION_VECTORS
 from filestore.live_files import LiveFiles
-from filestore.snapshot_files import live_files
+from filestore.manifests import DeletionVectorRange, EntryKind, IndexManifestEntry
+from filestore.snapshot_files import live_files, manifests_of
 from filestore.snapshots import CommitKind, Snapshot
 from filestore.table import Table
 from filestore.table_commit import TableCommit
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
-from tests.support.tables import key_table, memory_catalog, messages_of, rows
+from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, messages_of, rows
 
 SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int32()), ("v", pa.int64()), ("s", pa.string())])
 Row = dict[str, Any]
@@ -355,3 +357,43 @@ def test_no_snapshot_before_is_the_empty_table() -> None:
     found = told(table, plan_diff(table, None, snapshot_of(table)))
     assert sorted(found) == [("+I", 1, 10), ("+I", 3, 30)]
     assert len(plan_diff(table, None, snapshot_of(table))) == len(list(LiveFiles.latest(table).buckets()))
+
+
+def with_deleted_rows(table: Table) -> Snapshot:
+    """The newest snapshot with rows 1 and 2 of its file deleted by another engine, as the next one."""
+    newest = snapshot_of(table)
+    body = bytes.fromhex("01 00000018 5e43f2d0 3a300000 01000000 0000 0100 10000000 0100 0200 c3366892")
+    table.io.write_new(table.paths.index("index-0"), body)
+    ((key, file),) = [
+        (key, file) for key in LiveFiles.latest(table).buckets() for file in LiveFiles.latest(table).files(key)
+    ]
+    vector = DeletionVectorRange(data_file_name=file.file_name, offset=1, length=24, cardinality=2)
+    index = table.manifests.write_index_manifest(
+        [
+            IndexManifestEntry(
+                kind=EntryKind.ADD, partition=key.partition, bucket=key.bucket, index_type=DELETION_VECTORS,
+                file_name="index-0", size_bytes=len(body), row_count=1, deletion_vectors=(vector,), external_path=None,
+            )
+        ]
+    )  # fmt: skip
+    base, delta = table.manifests.write_list(manifests_of(table, newest)), table.manifests.write_list([])
+    snapshot = replace(
+        newest, id=newest.id + 1, commit_kind=CommitKind.OVERWRITE, properties={}, index_manifest=index,
+        base_manifest_list=base[0], base_manifest_list_size=base[1],
+        delta_manifest_list=delta[0], delta_manifest_list_size=delta[1],
+    )  # fmt: skip
+    assert table.snapshots.publish(snapshot)
+    return snapshot
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_rows_that_another_engine_deleted_in_place_are_deletes(has_key: bool) -> None:
+    """Deletion vectors: no file was added or removed."""
+    options = {"bucket": "1"} if has_key else {}
+    table = memory_catalog().create_table("db.t", KEY_SCHEMA, primary_key=["id"] if has_key else [], options=options)
+    table.write(rows((0, 0), (1, 10), (2, 20), (3, 30)))
+    first, second = snapshot_of(table), with_deleted_rows(table)
+    assert told(table, plan_changes(table, first, second)) == [("-D", 1, 10), ("-D", 2, 20)]
+    assert told(table, plan_diff(table, second, first)) == [("+I", 1, 10), ("+I", 2, 20)]
+    assert told(table, plan_diff(table, None, second)) == [("+I", 0, 0), ("+I", 3, 30)]
+    assert told(table, plan_diff(table, second, second)) == []

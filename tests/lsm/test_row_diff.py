@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -149,6 +150,12 @@ def test_values_of_every_type_are_compared_with_their_nulls(name: str, data: st.
         canonical(one) != canonical(two) for one, two in zip(left.to_pylist(), right.to_pylist(), strict=True)
     ]
     assert differs(left, right).tolist() == told_apart
+
+
+def test_not_a_number_is_one_value_whatever_its_bits() -> None:
+    bits = np.array([0x7FF8000000000000, 0xFFF8000000000001, 0x3FF0000000000000], np.uint64)
+    left, right = pa.array(bits.view(np.float64)), pa.array(np.roll(bits, 1).view(np.float64))
+    assert differs(left, right).tolist() == [True, False, True]
 
 
 def test_memory_does_not_grow_with_the_rows() -> None:
