@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from engine.batch_part import BatchSpec, write_part
 from engine.batch_writer import BatchWriter
 from engine.frames import table_frame
+from engine.overwrite import overwrite
 from engine.sink import run_parts
 from engine.table_log import TableLog, tracks_changes
 from filestore.commit_message import BATCH_IDENTIFIER
@@ -130,9 +131,32 @@ class Table:
 
         return self._batch_writer(options).write(BATCH_IDENTIFIER, run)
 
-    def overwrite(self, rows: pa.Table | pa.RecordBatch, partition: Mapping[str, object] | None = None) -> CommitResult:
-        """Replace rows, as ``filestore.table.Table.overwrite`` does."""
-        return self.store.overwrite(rows, partition)
+    def overwrite(
+        self,
+        rows: pa.Table | pa.RecordBatch | DataFrame,
+        partition: Mapping[str, object] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> CommitResult:
+        """Replace rows in one commit. The log does not get it: streams read the difference from the files.
+
+        Args:
+            rows: the new rows, from this process or a Spark frame; of a static partition they must lie in it.
+            partition: values of some partition columns: everything there is replaced. None: of a partitioned table the
+                partitions that occur in the rows (all, with ``dynamic-partition-overwrite=false``), else everything.
+            options: ``change-tracking=false``: streams do not get the difference.
+
+        Raises:
+            InvalidInputError: a column or row that does not fit, or lies outside the partition; nothing is visible.
+            ConflictError: other writers were faster too often: try again.
+        """
+
+        def run(spec: BatchSpec) -> Any:
+            if isinstance(rows, DataFrame):
+                return run_parts(rows, spec)
+            return write_part(spec, [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches())
+
+        tracks = tracks_changes(self.store, options)
+        return overwrite(self.store, run, partition=partition, tracks_changes=tracks)
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from filestore.change_tracking import is_foreign
 from filestore.conflicts import sequence_conflict
@@ -31,6 +32,7 @@ from lsm.row_kind import VALUE_KIND, RowKind
 
 Changes = Iterator[tuple[pa.RecordBatch, pa.Array]]
 
+_DELETE: Final = pa.scalar(int(RowKind.DELETE), pa.int8())
 _DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
@@ -55,7 +57,7 @@ class ChangeSplit:
     partition: bytes  # BinaryRow with arity prefix
     bucket: int  # of a partition whose number of buckets changed, all are in one split: then the lowest
     added: tuple[DataFileMeta, ...] = ()  # files whose rows are the changes, oldest first
-    keeps_update_before: bool = True  # of those, -U counts
+    is_changelog: bool = False  # these files hold every change, -U and all
     before: tuple[BucketState, ...] = ()
     after: tuple[BucketState, ...] = ()
 
@@ -101,8 +103,8 @@ def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapsho
     delta = delta_entries(table, snapshot)
     if _stands_as_it_is(table, previous, snapshot, delta):
         if snapshot.changelog_manifest_list is not None:
-            return _added_splits(snapshot, _changelog_entries(table, snapshot), keeps_update_before=True)
-        return _added_splits(snapshot, delta, keeps_update_before=False)
+            return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)
+        return _added_splits(snapshot, delta, is_changelog=False)
     if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
         raise InvalidInputError(
             f"changes cannot be told without the snapshot before, which has expired: table={table.name} "
@@ -136,8 +138,8 @@ def read_changes(table: TableStore, split: ChangeSplit, *, columns: Sequence[str
         columns: to return, in this order; None is all. Of a difference, rows that are equal in these are equal.
 
     Yields:
-        Rows, never none, and their (n,) int8 row kinds; rows of one key in order. Of a table with a key: upserts when
-        ``added`` is read; a difference is complete (+I -U +U -D). Of one without: rows that came (+I) or went (-D).
+        Rows, never none, and their (n,) int8 row kinds; rows of one key in order. Of a table with a key: upserts (+I +U
+        -D) when ``added`` is read and no changelog; else all kinds. Of one without: rows that came (+I) or went (-D).
     """
     names = list(table.schema.column_names if columns is None else columns)
     if split.added:
@@ -191,7 +193,7 @@ def _changelog_entries(table: TableStore, snapshot: Snapshot) -> list[ManifestEn
 
 
 def _added_splits(
-    snapshot: Snapshot, entries: Iterable[ManifestEntry], *, keeps_update_before: bool
+    snapshot: Snapshot, entries: Iterable[ManifestEntry], *, is_changelog: bool
 ) -> tuple[ChangeSplit, ...]:
     by_bucket: defaultdict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
     for entry in entries:
@@ -202,7 +204,7 @@ def _added_splits(
             partition=partition,
             bucket=bucket,
             added=tuple(sorted(files, key=lambda file: (file.min_sequence_number, file.max_sequence_number))),
-            keeps_update_before=keeps_update_before,
+            is_changelog=is_changelog,
         )
         for (partition, bucket), files in sorted(by_bucket.items())
     )
@@ -287,8 +289,8 @@ def _that_differ(
 
 
 def _versions(states: Sequence[BucketState]) -> Mapping[str, object]:
-    """What a file's rows depend on, by its name: the place of its deletion vector."""
-    versions: dict[str, object] = {file.file_name: None for state in states for file in state.files}
+    """By a file's name what its rows depend on: the place of its deletion vector, or that it has none."""
+    versions: dict[str, object] = {file.file_name: "whole" for state in states for file in state.files}
     for state in states:
         for index in state.deletion_vectors:
             for vector in index.deletion_vectors or ():
@@ -316,9 +318,8 @@ def _added_rows(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> 
                 yield rows, _kinds(rows, RowKind.INSERT)
                 continue
             kinds = rows.column(VALUE_KIND)
-            is_old = kinds.to_numpy() == RowKind.UPDATE_BEFORE
-            if not split.keeps_update_before and is_old.any():
-                rows, kinds = rows.filter(pa.array(~is_old)), kinds.filter(pa.array(~is_old))
+            if not split.is_changelog:  # a -U that is the newest row of its key has removed it
+                kinds = pc.if_else(pc.equal(kinds, int(RowKind.UPDATE_BEFORE)), _DELETE, kinds)
             yield rows, kinds
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from filestore.binary_row import decode_row
+from filestore.consumers import ConsumerStore
 from filestore.datatypes import DataType, arrow_field
 from filestore.effects import Clock, FileIO, NameSource
 from filestore.manifests import DataFileMeta, ManifestStore
@@ -49,6 +50,11 @@ class TableStore:
     def snapshots(self) -> SnapshotStore:
         """The snapshots."""
         return SnapshotStore(self.io, self.paths)
+
+    @cached_property
+    def consumers(self) -> ConsumerStore:
+        """The named readers and their places."""
+        return ConsumerStore(self.io, self.paths, self.clock)
 
     @cached_property
     def manifests(self) -> ManifestStore:

@@ -11,6 +11,7 @@ from engine.batch_writer import BatchWriter
 from engine.broker import Broker
 from engine.steps import Step, StepEvent
 from engine.table_log import TableLog
+from filestore.change_tracking import CHANGES_KEY
 from logstore.changelog_json import decode_changes
 from logstore.log_reader import read_range
 from logstore.offsets import LogRange
@@ -93,7 +94,16 @@ def test_change_tracking_off_leaves_the_log_alone(catalog: Catalog, tmp_path: Pa
     before = table.latest_snapshot().log_offsets
     table.write(rows([2]), options={"change-tracking": "false"})
     assert table.latest_snapshot().log_offsets == before
+    assert table.latest_snapshot().properties[CHANGES_KEY] == "none"
     assert [change[1] for change in log_of(table)] == [1]
+
+
+def test_without_a_log_untracked_writes_are_marked(tmp_path: Path) -> None:
+    """FL-33, FL-34."""
+    table = Catalog(str(tmp_path)).create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    for options, said in (({}, "files"), ({"change-tracking": "false"}, "none")):
+        table.write(rows([1]), options=options)
+        assert table.latest_snapshot().properties[CHANGES_KEY] == said
 
 
 def writer(table: Table, user: str, **overrides: str) -> BatchWriter:

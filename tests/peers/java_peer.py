@@ -23,6 +23,7 @@ LOCK_FILE: Final = Path(__file__).parents[2] / "conf" / "paimon-jars.lock"
 _SPARK_JARS: Final = ("hadoop-client-api-*", "hadoop-client-runtime-*")
 _TABLE: Final = "table.Table"
 _CATALOG: Final = "catalog.Catalog"
+_CONSUMERS: Final = "consumer.ConsumerManager"
 _READ_BUILDER: Final = "table.source.ReadBuilder"
 _PREDICATE_BUILDER: Final = "predicate.PredicateBuilder"
 _OBJECT: Final = "java.lang.Object"
@@ -167,6 +168,20 @@ class JavaPeer:
             expire = jvm.call(expire, "table.ExpireSnapshots", "config", config)
             return int(jvm.call(expire, "table.ExpireSnapshots", "expire"))
 
+    def consumers(self, warehouse: Path, table: str) -> dict[str, int]:
+        """The next snapshot of every named reader."""
+        jvm = self._jvm
+        with jvm.errors():
+            found = dict(jvm.call(self._consumers(warehouse, table), _CONSUMERS, "consumers"))
+        return {str(name): int(next_snapshot) for name, next_snapshot in found.items()}
+
+    def reset_consumer(self, warehouse: Path, table: str, name: str, next_snapshot: int) -> None:
+        """Note the place of a named reader."""
+        jvm = self._jvm
+        with jvm.errors():
+            place = jvm.paimon.consumer.Consumer(next_snapshot)
+            jvm.call(self._consumers(warehouse, table), _CONSUMERS, "resetConsumer", name, place)
+
     def create_tag(self, warehouse: Path, table: str, name: str, *, snapshot_id: int) -> None:
         """Tag a snapshot."""
         with self._jvm.errors():
@@ -183,6 +198,9 @@ class JavaPeer:
         """A Paimon data type, for `alter`, from its text."""
         with self._jvm.errors():
             return self._jvm.paimon.types.DataTypeJsonParser.parseAtomicTypeSQLString(text)
+
+    def _consumers(self, warehouse: Path, table: str) -> Any:
+        return self._jvm.call(self._table(warehouse, table, {}), "table.FileStoreTable", "consumerManager")
 
     def _catalog(self, warehouse: Path) -> Any:
         options = self._jvm.paimon.options.Options()

@@ -1,0 +1,62 @@
+"""INSERT OVERWRITE: rows of partitions replaced in one commit, beside streams that go on.
+
+The log does not get these rows: streams read the exact difference from the files, at the overwrite's place in the
+history. FL-29, FL-30, FL-33, FL-34, FL-88 to FL-91.
+"""
+
+import uuid
+from collections.abc import Mapping
+
+from engine.batch_part import BatchSpec
+from engine.batch_writer import RunParts
+from filestore.change_tracking import Changes
+from filestore.commit_message import BATCH_IDENTIFIER, Committable
+from filestore.table import Table
+from filestore.table_commit import CommitResult, discard
+from lsm.errors import FluvialError, OutcomeUnknownError
+
+
+def overwrite(
+    store: Table, run_parts: RunParts, *, partition: Mapping[str, object] | None, tracks_changes: bool
+) -> CommitResult:
+    """Replace rows by those that ``run_parts`` writes.
+
+    What others commit while the rows are written is replaced as well, if it lies in the same partitions.
+
+    Args:
+        store: the files of the table.
+        run_parts: writes the new rows in one or many processes.
+        partition: see ``filestore.table.Table.overwrite``.
+        tracks_changes: False: streams do not get the difference.
+
+    Raises:
+        InvalidInputError: a row that the table cannot hold, or one outside the partition; nothing is visible.
+        ConflictError: the commit lost too many races; nothing is visible: try again.
+        OutcomeUnknownError: it may be visible; look at the newest snapshot before trying again.
+    """
+    store.check_partition(partition or {})
+    base_id = store.snapshots.latest_id() or 0
+    commit_user = str(uuid.uuid4())
+    spec = BatchSpec(
+        store=store,
+        log=None,
+        commit_user=commit_user,
+        batch_id=BATCH_IDENTIFIER,
+        base_snapshot_id=base_id,
+        max_sequence_numbers={},  # nothing stays in these partitions that the rows would have to follow
+        log_offsets={},
+    )
+    messages = [message for result in run_parts(spec) for message in result.messages]
+    committable = Committable(
+        identifier=BATCH_IDENTIFIER,
+        messages=messages,
+        base_snapshot_id=base_id,
+        changes=Changes.FILES if tracks_changes else Changes.NONE,
+    )
+    try:
+        return store.commit_overwrite(store.new_commit(commit_user, history_start=base_id), committable, partition)
+    except OutcomeUnknownError:
+        raise
+    except FluvialError:
+        discard(store, messages)
+        raise
