@@ -77,8 +77,9 @@ def _streams(table: Table, checkpoints: tuple[str, ...]) -> list[dict[str, Any]]
     newest = table.latest_snapshot()
     target = Target(snapshot_id=0 if newest is None else newest.id)
     at_newest = history.facts(newest.id).offsets if newest is not None else LogOffsets()
+    consumers = ConsumerStore(table.store.io, table.store.paths, table.store.clock)
     places: dict[str, Position | None] = {each: committed_position(each) for each in checkpoints}
-    for consumer, next_id in ConsumerStore(table.store.io, table.store.paths).list().items():
+    for consumer, next_id in consumers.next_snapshots().items():
         delivered = min(next_id - 1, target.snapshot_id)
         offsets = history.facts(delivered).offsets if delivered and history.exists(delivered) else LogOffsets()
         places[f"consumer {consumer}"] = Position.in_log(delivered, offsets, schema_id=0, topic_id=None)

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from filestore.consumers import ConsumerStore
-
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import OffsetLostError, StreamLog
@@ -12,6 +10,7 @@ from engine.stream.options import StreamOptions
 from engine.stream.plan import SnapshotExpiredError, Target, advance
 from engine.stream.position import Phase, Position
 from engine.stream.start import Start, StartKind, offsets_of_time
+from filestore.consumers import ConsumerStore
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -27,7 +26,7 @@ class TableWatch:
         self.log = None if options.log is None else StreamLog(options.log)
         self.lag: Lag | None = None
         self._stop: Target | None = None
-        self._consumers = ConsumerStore(options.store.io, options.store.paths)
+        self._consumers = ConsumerStore(options.store.io, options.store.paths, options.store.clock)
 
     @property
     def is_bounded(self) -> bool:
