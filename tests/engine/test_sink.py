@@ -1,5 +1,8 @@
 """The sink of a streaming query: what it demands, and what readers see while it runs."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table, sink
+from filestore.snapshots import CommitKind
 from lsm.errors import InvalidInputError
 
 pytestmark = pytest.mark.spark
@@ -61,6 +65,28 @@ def test_more_buckets_are_written_by_more_tasks_and_hold_the_same_rows(spark: Sp
     splits = table.read().plan().splits
     assert {split.bucket for split in splits} == set(range(8))
     assert sorted(table.read().to_arrow()["value"].to_pylist()) == list(range(500))
+
+
+def test_a_writer_that_only_appends_leaves_compaction_to_somebody_else(spark: SparkSession, tmp_path: Path) -> None:
+    """FL-167: ``write-only`` writers and ``fluvial compact`` as the service that compacts beside them."""
+    table = new_table(tmp_path, bucket="1")
+    frames = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
+    write, batches = sink(table, {"write-only": "true"}), 8
+    query = frames.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    while (table.store.snapshots.latest_id() or 0) < batches:
+        assert query.isActive
+        query.awaitTermination(0.2)
+    compact = [sys.executable, "-m", "engine.cli", "compact", "db.t", "--warehouse", str(tmp_path / "warehouse")]
+    done = subprocess.run([*compact, "--json"], capture_output=True, text=True, check=True)
+    query.stop()
+    write.close()
+    report = json.loads(done.stdout)
+    assert report["before"]["max_run_count"] >= batches
+    assert report["after"]["max_run_count"] < report["before"]["max_run_count"]
+    kinds = [table.store.snapshots.read(each).commit_kind for each in table.store.snapshots.ids()]
+    assert kinds.count(CommitKind.COMPACT) == 1
+    rows = table.read().to_arrow()["value"].to_pylist()
+    assert sorted(rows) == list(range(len(rows)))
 
 
 def test_an_unknown_option_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
