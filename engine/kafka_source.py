@@ -3,9 +3,9 @@
     spark.readStream.format("fluvial-kafka").option("kafka.bootstrap.servers", ...).option("subscribe", "orders")
          .option("value.format", "debezium-json").schema("id BIGINT, amount DECIMAL(10, 2), _row_kind STRING").load()
 
-Only committed records are read. Each topic partition is one Spark partition, read in bounded memory. A stream's
-position is ``{"topic": {"0": 12}}`` in Spark's checkpoint, and a batch covers the same offsets however often it is
-run.
+Spark finds it by the installed module ``pyspark_fluvial_kafka``. Only committed records are read. Each topic partition
+is one Spark partition, read in bounded memory. A stream's position in Spark's checkpoint is that of
+``engine.kafka_offsets``, and a batch covers the same offsets however often it is run.
 
 Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and columns; reports/kafka.md sections 3
 and 6.
