@@ -16,6 +16,7 @@ from engine.broker import Broker
 from engine.steps import Step
 from logstore.log_writer import CHUNK_ROWS
 from lsm.row_kind import RowKind
+from tests.peers.agreement import Agreement
 from tests.support.logs import folded, log_changes
 
 ROWS, BUCKETS = 40, 2
@@ -117,7 +118,10 @@ class Job:
             assert known <= ends[bucket]
 
 
-def test_a_driver_killed_at_any_step_repeats_and_loses_nothing(tmp_path: Path, broker: Broker) -> None:
+@pytest.mark.interop
+def test_a_driver_killed_at_any_step_repeats_and_loses_nothing(
+    tmp_path: Path, broker: Broker, assert_peers_agree: Agreement
+) -> None:
     """FL-72, FL-164: one chain of runs on one table, each killed at the next step of the driver."""
     job = Job(tmp_path, broker.bootstrap_servers, batches=4)
     for crash in DRIVER_CRASHES:
@@ -125,15 +129,22 @@ def test_a_driver_killed_at_any_step_repeats_and_loses_nothing(tmp_path: Path, b
     assert job.run([]) == 0, (tmp_path / "last-run.txt").read_text()
     assert job.crashed_at() == {f"{step.value}-{batch}" for step, batch in DRIVER_CRASHES}
     job.check()
+    assert len(assert_peers_agree(job.table.store.paths.root)) == 4 * ROWS
+    job.table.compact(full=True)
+    assert len(assert_peers_agree(job.table.store.paths.root)) == 4 * ROWS
 
 
-def test_a_task_killed_at_any_step_is_tried_again_within_the_run(tmp_path: Path, broker: Broker) -> None:
+@pytest.mark.interop
+def test_a_task_killed_at_any_step_is_tried_again_within_the_run(
+    tmp_path: Path, broker: Broker, assert_peers_agree: Agreement
+) -> None:
     """FL-78, FL-127: Spark retries the task; what the dead attempt had committed to the log is taken over."""
     job = Job(tmp_path, broker.bootstrap_servers, batches=len(TASK_STEPS) + 1)
     crashes = [(step, number) for number, step in enumerate(TASK_STEPS)]
     assert job.run(crashes, master="local[2,4]") == 0, (tmp_path / "last-run.txt").read_text()
     assert job.crashed_at() == {f"{step.value}-{number}" for number, step in enumerate(TASK_STEPS)}
     job.check()
+    assert len(assert_peers_agree(job.table.store.paths.root)) == (len(TASK_STEPS) + 1) * ROWS
 
 
 def test_a_task_killed_at_any_step_fails_the_run_and_the_next_run_goes_on(tmp_path: Path, broker: Broker) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from engine import Catalog, Table, sink
 from filestore.snapshots import CommitKind
 from lsm.errors import InvalidInputError
+from tests.peers.agreement import Agreement
 
 pytestmark = pytest.mark.spark
 
@@ -58,16 +59,23 @@ def test_batch_readers_see_whole_micro_batches_only(spark: SparkSession, tmp_pat
     assert seen[:4] == [0, ROWS, 2 * ROWS, 3 * ROWS]
 
 
-def test_more_buckets_are_written_by_more_tasks_and_hold_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.interop
+def test_more_buckets_are_written_by_more_tasks_and_hold_the_same_rows(
+    spark: SparkSession, tmp_path: Path, assert_peers_agree: Agreement
+) -> None:
     """FL-81."""
     table = new_table(tmp_path, bucket="8")
     table.append(spark.range(500).selectExpr("id AS value", "current_timestamp() AS timestamp"))
     splits = table.read().plan().splits
     assert {split.bucket for split in splits} == set(range(8))
     assert sorted(table.read().to_arrow()["value"].to_pylist()) == list(range(500))
+    assert len(assert_peers_agree(table.store.paths.root)) == 500
 
 
-def test_a_writer_that_only_appends_leaves_compaction_to_somebody_else(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.interop
+def test_a_writer_that_only_appends_leaves_compaction_to_somebody_else(
+    spark: SparkSession, tmp_path: Path, assert_peers_agree: Agreement
+) -> None:
     """FL-167: ``write-only`` writers and ``fluvial compact`` as the service that compacts beside them."""
     table = new_table(tmp_path, bucket="1")
     frames = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
@@ -87,6 +95,8 @@ def test_a_writer_that_only_appends_leaves_compaction_to_somebody_else(spark: Sp
     assert kinds.count(CommitKind.COMPACT) == 1
     rows = table.read().to_arrow()["value"].to_pylist()
     assert sorted(rows) == list(range(len(rows)))
+    assert len(assert_peers_agree(table.store.paths.root)) == len(rows)
+    assert len(assert_peers_agree(table.store.paths.root, snapshot_id=batches)) == batches * ROWS
 
 
 def test_an_unknown_option_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
