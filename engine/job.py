@@ -66,6 +66,8 @@ class PipelineResult:
     row_count: int
     seconds: float  # from its start to its end
     snapshot_id: int | None  # newest of the table; None = nothing was ever committed
+    compaction_failure_count: int = 0  # they cost no data, but reads get slower
+    last_compaction_failure: str | None = None
 
 
 OnProgress = Callable[[PipelineProgress], None]
@@ -334,6 +336,8 @@ class _Running:
             row_count=self._row_count,
             seconds=self._end_s - self._start_s,
             snapshot_id=None if latest is None else latest.id,
+            compaction_failure_count=self.write.compaction_failures.count,
+            last_compaction_failure=self.write.compaction_failures.last,
         )
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from engine.background_compaction import BackgroundCompaction, compaction_debt
+from engine.background_compaction import BackgroundCompaction, CompactionFailures, compaction_debt
 from engine.batch_part import write_part
 from engine.batch_writer import BatchWriter
 from filestore.commit_message import CommitMessage
@@ -77,6 +77,7 @@ def test_a_stream_of_batches_never_has_more_runs_than_the_stop_trigger(
         compaction.after_commit(writer.live)
     compaction.close()
     assert work.calls > 2
+    assert compaction.failures == CompactionFailures()
     assert most <= STOP
     assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(20)
     assert len(assert_peers_agree(table.store.paths.root)) == len(expected(20))
@@ -139,6 +140,7 @@ def test_a_compaction_that_lost_its_inputs_is_abandoned_and_costs_nothing(
     live = LiveFiles.latest(table.store)
     named = {file.file_name for key in live.buckets() for file in live.files(key)}
     assert len(named) == 1
+    assert compaction.failures.count == 0
     assert len(files) == TRIGGER + 1 + len(named)
     assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(TRIGGER + 1)
     assert len(assert_peers_agree(table.store.paths.root)) == len(expected(TRIGGER + 1))
@@ -157,3 +159,5 @@ def test_a_failing_compaction_leaves_the_stream_alone(table: Table) -> None:
         compaction.after_commit(writer.live)
     compaction.close()
     assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(TRIGGER + 1)
+    assert compaction.failures.count >= 1
+    assert compaction.failures.last == "RuntimeError: no room for 1"
