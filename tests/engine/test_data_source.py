@@ -111,7 +111,7 @@ def test_an_empty_table_reads_as_no_rows(spark: SparkSession, tmp_path: Path) ->
         ({"filter": "b = 1"}, "did_you_mean"),
         ({"columns": "a,b"}, "no such column"),
         ({"scan.snapshot-id": "99"}, "no such snapshot"),
-        ({"scan.snapshot-id": "x"}, "option is a number"),
+        ({"scan.snapshot-id": "x"}, "expected=.a whole number, 1 or more"),
     ],
 )
 def test_a_wrong_option_is_named(spark: SparkSession, table: Table, options: dict[str, str], said: str) -> None:
