@@ -1,4 +1,4 @@
-"""Run benchmarks one after the other and keep their lines: ``python -m benchmarks [--quick] [name ...]``.
+"""Run benchmarks one after the other and keep their lines: ``python -m benchmarks [--quick | --tiny] [name ...]``.
 
 Every line goes to ``.bench/<date>.jsonl``; at the end a table says which budgets are met.
 """
@@ -16,7 +16,7 @@ from benchmarks.harness import REPOSITORY
 
 
 def main() -> None:
-    quick = [argument for argument in sys.argv[1:] if argument.startswith("--")]
+    flags = [argument for argument in sys.argv[1:] if argument.startswith("--")]
     wanted = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     known = sorted(path.stem.removeprefix("bench_") for path in (REPOSITORY / "benchmarks").glob("bench_*.py"))
     unknown = [name for name in wanted if name not in known]
@@ -29,8 +29,7 @@ def main() -> None:
     failed = []
     for name in wanted or known:
         print(f"— {name}", file=sys.stderr, flush=True)
-        takes_quick = quick if not name.startswith("json") and name != "produce" else []
-        command = [sys.executable, "-m", f"benchmarks.bench_{name}", *takes_quick]
+        command = [sys.executable, "-m", f"benchmarks.bench_{name}", *flags]
         done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             failed.append(name)

@@ -1,16 +1,15 @@
 """Batch read in Spark: ``Table.dataframe`` and ``format("fluvial")``, beside ``spark.read.parquet`` of the same files.
 
-Budget: after a full compaction 1.5 times plain Parquet. usage: python -m benchmarks.bench_batch_read [--quick]
+Budget: after a full compaction 1.5 times plain Parquet. usage: python -m benchmarks.bench_batch_read [--quick | --tiny]
 """
 
-import sys
 import tempfile
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.harness import measure
+from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import table_of_runs
 from engine import Catalog, Table, session
 from engine.spark_types import spark_schema
@@ -34,8 +33,7 @@ def plain(spark: SparkSession, table: Table) -> DataFrame:
 
 
 def main() -> None:
-    quick = "--quick" in sys.argv
-    rows, repeats = (200_000, 3) if quick else (4_000_000, 5)
+    rows, repeats, warm_ups = sized((4_000_000, 5, 2), quick=(200_000, 3, 2), tiny=(2_000, 1, 0))
     conf = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.driver.memory": "4g"}
     spark = session("bench", "local[2]", conf)
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
@@ -47,7 +45,7 @@ def main() -> None:
                 'format("fluvial")': lambda: aggregate(by_format(spark, root, name)),
                 PEER: lambda: aggregate(plain(spark, table)),
             }
-            found = measure("batch_read", variants, rows=rows, repeats=repeats, warm_ups=2)
+            found = measure("batch_read", variants, rows=rows, repeats=repeats, warm_ups=warm_ups)
             cost = round(1 / found.ratio("fluvial", PEER), 2)
             facts = {"state": state, "cost_to_parquet": cost}
             facts["format_cost_to_parquet"] = round(1 / found.ratio('format("fluvial")', PEER), 2)

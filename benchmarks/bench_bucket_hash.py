@@ -1,17 +1,16 @@
 """The bucket of every key, beside pypaimon (in ``.venv-peers``), which hashes row by row.
 
-Budget: 400 times as fast for integer keys. usage: python -m benchmarks.bench_bucket_hash [--quick]
+Budget: 400 times as fast for integer keys. usage: python -m benchmarks.bench_bucket_hash [--quick | --tiny]
 """
 
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.harness import REPOSITORY, measure
+from benchmarks.harness import REPOSITORY, measure, sized
 from filestore.buckets import bucket_ids
 from filestore.datatypes import data_type_of
 
@@ -50,7 +49,7 @@ def keys(kind: str, count: int) -> pa.Array:
 
 
 def main() -> None:
-    count, peer_count = (200_000, 5_000) if "--quick" in sys.argv else (4_000_000, 50_000)
+    count, peer_count = sized((4_000_000, 50_000), quick=(200_000, 5_000), tiny=(2_000, 50))
     for kind in ("int", "bigint", "string"):
         column = keys(kind, count)
         types = [data_type_of(column.type, nullable=False)]

@@ -1,14 +1,13 @@
 """Full compaction of 10 overlapping runs, beside reading all the input and writing all of it again without merging.
 
-Budget: 1.3 times that. usage: python -m benchmarks.bench_compaction [--quick]
+Budget: 1.3 times that. usage: python -m benchmarks.bench_compaction [--quick | --tiny]
 """
 
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import measure
+from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import KEYS, table_of_runs
 from filestore.compactor import pick_tasks, run_task
 from filestore.data_files import RollingWriter
@@ -49,8 +48,7 @@ def rewrite(table: Table) -> None:
 
 
 def main() -> None:
-    quick = "--quick" in sys.argv
-    rows, repeats = (400_000, 2) if quick else (5_000_000, 3)
+    rows, repeats = sized((5_000_000, 3), quick=(400_000, 2), tiny=(2_000, 1))
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
         for kind in KEYS:
             table = table_of_runs(Path(root), kind=kind, runs=RUNS, rows=rows)

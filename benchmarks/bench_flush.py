@@ -1,17 +1,16 @@
 """Flush: rows as they arrive to a sorted level-0 file, beside writing the same sorted rows with pyarrow alone.
 
-usage: python -m benchmarks.bench_flush [--quick]
+usage: python -m benchmarks.bench_flush [--quick | --tiny]
 """
 
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks.harness import measure
+from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import KEYS, SEED, rows_of
 from filestore.catalog import Catalog
 
@@ -19,7 +18,7 @@ FLOOR = "pq.write_table of the sorted rows"
 
 
 def main() -> None:
-    sizes = (10_000, 100_000) if "--quick" in sys.argv else (10_000, 100_000, 1_000_000)
+    sizes = sized((10_000, 100_000, 1_000_000), quick=(10_000, 100_000), tiny=(1_000,))
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
         for kind in KEYS:
             for size in sizes:

@@ -4,10 +4,9 @@ Fluvial with the log off, Fluvial with the log on (a real broker on this machine
 (paimon-spark-3.5 0.9.0 on pyspark 3.5, in ``.venv-bench``), each as a process of its own, taking turns; the better
 run of each counts. Budgets: without the log faster than the peer, with the log within 1.5 times of the peer.
 
-usage: python -m benchmarks.bench_ingest [--quick]
+usage: python -m benchmarks.bench_ingest [--quick | --tiny]; tiny is without the peer and its environment
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import REPOSITORY, commit, machine
+from benchmarks.harness import REPOSITORY, commit, machine, sized
 from benchmarks.ingest_input import write_input
 from engine.broker import Broker
 from engine.broker_jars import fetch_jars
@@ -24,32 +23,21 @@ PEER_JAR = "org.apache.paimon:paimon-spark-3.5:0.9.0@jar"
 PEER_PYTHON = REPOSITORY / ".venv-bench" / "bin" / "python"
 BUDGETS = {"fluvial, log off": 1.0, "fluvial, log on": 1.5}
 BUCKETS = 2
+PEER = "paimon-spark"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="5 batches of 20,000 rows, one turn")
-    quick = parser.parse_args().quick
-    batches, rows, keys, turns = (5, 20_000, 100_000, 1) if quick else (20, 100_000, 1_000_000, 2)
-    if not PEER_PYTHON.exists():
-        raise SystemExit(f"the peer's environment is missing: {PEER_PYTHON} fix=make bench")
-    [jar] = fetch_jars([PEER_JAR], REPOSITORY / "conf" / "bench-jars.lock")
+    batches, rows, keys, turns = sized((20, 100_000, 1_000_000, 2), quick=(5, 20_000, 100_000, 1), tiny=(2, 100, 50, 1))
+    peer = peer_command() if sized(True, quick=True, tiny=False) else None
     best: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="fluvial-ingest-") as work, Broker(Path(work) / "broker") as broker:
         source = Path(work) / "input"
         write_input(source, batches=batches, rows=rows, keys=keys)
         ours = [sys.executable, str(REPOSITORY / "benchmarks" / "ingest_job.py")]
-        peer = [
-            str(PEER_PYTHON),
-            str(REPOSITORY / "benchmarks" / "peers" / "paimon_spark_ingest.py"),
-            "--jar",
-            str(jar),
-        ]
-        variants = {
-            "fluvial, log off": ours,
-            "fluvial, log on": [*ours, "--bootstrap", broker.bootstrap_servers],
-            "paimon-spark": peer,
-        }
+        with_log = [*ours, "--bootstrap", broker.bootstrap_servers]
+        variants = {"fluvial, log off": ours, "fluvial, log on": with_log, PEER: peer}
+        if peer is None:
+            variants = {"fluvial, log on": with_log}
         for turn in range(turns):
             for name, command in variants.items():
                 home = Path(work) / f"{name}-{turn}".replace(", ", "-").replace(" ", "-")
@@ -59,6 +47,15 @@ def main() -> None:
     counts = {name: found["rows_in_table"] for name, found in best.items()}
     assert len(set(counts.values())) == 1, counts
     report(best, batches * rows)
+
+
+def peer_command() -> list[str]:
+    """How Paimon's sink is started."""
+    if not PEER_PYTHON.exists():
+        raise SystemExit(f"the peer's environment is missing: {PEER_PYTHON} fix=make bench")
+    [jar] = fetch_jars([PEER_JAR], REPOSITORY / "conf" / "bench-jars.lock")
+    script = REPOSITORY / "benchmarks" / "peers" / "paimon_spark_ingest.py"
+    return [str(PEER_PYTHON), str(script), "--jar", str(jar)]
 
 
 def run(command: list[str], source: Path, home: Path, table: str) -> dict[str, Any]:
@@ -75,24 +72,25 @@ def run(command: list[str], source: Path, home: Path, table: str) -> dict[str, A
 
 def report(best: dict[str, dict[str, Any]], rows: int) -> None:
     """One JSON line: seconds from the start of the query to its end, and the median micro-batch."""
-    peer = best["paimon-spark"]
+    peer = best.get(PEER)
     figures: dict[str, Any] = {}
     for name, found in best.items():
-        ratio = found["seconds"] / peer["seconds"]
         figures[name] = {
             "seconds": round(found["seconds"], 2),
             "rows_per_s": round(rows / found["seconds"]),
             "median_batch_s": sorted(found["batch_seconds"])[len(found["batch_seconds"]) // 2],
-            "ratio_to_peer": round(ratio, 3),
         }
-        if name in BUDGETS:
-            figures[name] |= {"budget": BUDGETS[name], "met": ratio <= BUDGETS[name]}
+        if peer is not None:
+            ratio = found["seconds"] / peer["seconds"]
+            figures[name]["ratio_to_peer"] = round(ratio, 3)
+            if name in BUDGETS:
+                figures[name] |= {"budget": BUDGETS[name], "met": ratio <= BUDGETS[name]}
     line = {
         "benchmark": "ingest",
         "commit": commit(),
         "machine": machine(),
         "rows": rows,
-        "peer": "paimon-spark",
+        "peer": None if peer is None else PEER,
         **figures,
     }
     print(json.dumps(line))

@@ -1,18 +1,17 @@
 """The log's debezium-json, and a connector's Debezium events, to columns, against orjson once per record.
 
-    python -m benchmarks.bench_json_decode [rows]
+    python -m benchmarks.bench_json_decode [--quick | --tiny]
 
 The peer parses each record and hands its values to Arrow; its decimals go through floats, so it is not even exact.
 """
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
-from benchmarks.harness import Measurement, measure
+from benchmarks.harness import Measurement, measure, sized
 from benchmarks.json_rows import debezium_events, flat_rows, nested_rows
 from logstore.changelog_json import decode_changes, encode_changes
 from logstore.debezium import decode_envelopes
@@ -67,12 +66,12 @@ def compare_events(rows: pa.RecordBatch, *, with_schema: bool) -> Measurement:
 
 
 if __name__ == "__main__":
-    row_count = int(sys.argv[1]) if len(sys.argv) > 1 else 8 * BATCH_ROWS
+    row_count = sized(8 * BATCH_ROWS, quick=BATCH_ROWS, tiny=500)
     flat, nested = compare("json_decode", flat_rows(row_count)), compare("nested", nested_rows(row_count))
     others = {
         "nested": nested,
-        "debezium": compare_events(flat_rows(BATCH_ROWS), with_schema=False),
-        "debezium_with_schema": compare_events(flat_rows(BATCH_ROWS), with_schema=True),
+        "debezium": compare_events(flat_rows(min(row_count, BATCH_ROWS)), with_schema=False),
+        "debezium_with_schema": compare_events(flat_rows(min(row_count, BATCH_ROWS)), with_schema=True),
     }
     facts: dict[str, float] = {}
     for name, other in others.items():

@@ -1,17 +1,16 @@
 """Row changes to the log's debezium-json, against orjson once per row.
 
-    python -m benchmarks.bench_json_encode [rows]
+    python -m benchmarks.bench_json_encode [--quick | --tiny]
 
 The peer is the fastest correct loop we know: columns as lists, zipped into a dict per row, decimals spliced in as text.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 
 import orjson
 import pyarrow as pa
 
-from benchmarks.harness import Measurement, measure
+from benchmarks.harness import Measurement, measure, sized
 from benchmarks.json_rows import flat_rows, nested_rows
 from logstore.changelog_json import encode_changes
 
@@ -56,7 +55,7 @@ def _each(encode: Callable[[pa.RecordBatch], list[bytes]], batches: Sequence[pa.
 
 
 if __name__ == "__main__":
-    row_count = int(sys.argv[1]) if len(sys.argv) > 1 else 8 * BATCH_ROWS
+    row_count = sized(8 * BATCH_ROWS, quick=BATCH_ROWS, tiny=500)
     flat, nested = compare("json_encode", flat_rows(row_count)), compare("nested", nested_rows(row_count))
     facts = {
         "nested_rows_per_s": round(nested.rows_per_s("fluvial")),

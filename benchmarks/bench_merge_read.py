@@ -2,16 +2,15 @@
 
 Budgets at 10 runs: 1.6 times the floor for int keys, 2.2 times for string keys; at most 350 MB, whatever the rows.
 
-usage: python -m benchmarks.bench_merge_read [--quick]
+usage: python -m benchmarks.bench_merge_read [--quick | --tiny]
 """
 
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Measurement, measure, run_in_child
+from benchmarks.harness import Measurement, measure, run_in_child, sized
 from benchmarks.lsm_tables import KEYS, table_of_runs
 from filestore.scan import DataSplit
 from filestore.split_read import BucketFiles, read_split
@@ -44,11 +43,10 @@ def merge_in_child(root: str, kind: str, runs: int, rows: int) -> int:
 
 
 def main() -> None:
-    quick = "--quick" in sys.argv
-    rows, repeats = (400_000, 2) if quick else (5_000_000, 5)
+    rows, repeats = sized((5_000_000, 5), quick=(400_000, 2), tiny=(4_000, 1))
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
         for kind in KEYS:
-            for runs in (2, 10, 50):
+            for runs in sized((2, 10, 50), quick=(2, 10, 50), tiny=(10,)):
                 table = table_of_runs(Path(root), kind=kind, runs=runs, rows=rows)
                 small = table_of_runs(Path(root), kind=kind, runs=runs, rows=rows // 4)
                 found = measure("merge_read", variants(table), rows=streamed(table), repeats=repeats)

@@ -1,18 +1,17 @@
 """Transactional batches of the log writer beside a plain idempotent producer; prints one JSON line.
 
-    python -m benchmarks.bench_produce [--rows 600000]
+    python -m benchmarks.bench_produce [--quick | --tiny]
 
 Both send the same rows (debezium-json of about 215 bytes, with a key) to one partition of a broker of their own, with
 the same compression and batching. Ours fences the bucket, reads its marker, appends Arrow in the pieces a task would,
 and commits. The peer promises nothing across rows: the ratio is the price of exactly-once.
 """
 
-import argparse
 import tempfile
 
 import pyarrow as pa
 
-from benchmarks.harness import measure
+from benchmarks.harness import measure, sized
 from engine.broker import Broker
 from logstore.clients import ErrorNotes, KafkaProperties
 from logstore.log_writer import BucketLogWriter, LogTarget
@@ -58,9 +57,7 @@ def idempotent(kafka: KafkaProperties, keys: pa.Array, values: pa.Array) -> None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=600_000)
-    count = parser.parse_args().rows
+    count = sized(600_000, quick=100_000, tiny=500)
     keys, values = rows(count)
     with tempfile.TemporaryDirectory() as data_dir, Broker(data_dir) as broker:
         kafka = KafkaProperties.parse({"bootstrap.servers": broker.bootstrap_servers})

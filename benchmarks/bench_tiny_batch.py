@@ -1,11 +1,10 @@
 """Latency of micro-batches of 100 rows, log off and on, beside a ``foreachBatch`` that only crosses into Python.
 
-usage: python -m benchmarks.bench_tiny_batch [--quick]
+usage: python -m benchmarks.bench_tiny_batch [--quick | --tiny]
 """
 
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.harness import commit, machine
+from benchmarks.harness import commit, machine, sized
 from engine import Catalog, session, sink
 from engine.broker import Broker
 from engine.session import checkpoint_settings
 
 ROWS = 100
-WARM_UP = 8
+WARM_UP = sized(8, quick=8, tiny=1)
 SCHEMA = pa.schema([("value", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 
 
@@ -49,7 +48,7 @@ def trigger_ms(
 
 
 def main() -> None:
-    batches = 10 if "--quick" in sys.argv else 60
+    batches = sized(60, quick=10, tiny=2)
     conf = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
     spark = session("bench", "local[2]", conf)
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root, Broker(Path(root) / "broker") as broker:

@@ -21,9 +21,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,12 @@ def measure(
         seconds={variant: tuple(wall for wall, _ in pairs) for variant, pairs in times.items()},
         cpu_seconds={variant: tuple(cpu for _, cpu in pairs) for variant, pairs in times.items()},
     )
+
+
+def sized(full: T, *, quick: T, tiny: T) -> T:
+    """What the command line asks for: all, ``--quick`` for a first figure, ``--tiny`` only to see that it runs."""
+    settings = {"--tiny": tiny, "--quick": quick}
+    return next((setting for flag, setting in settings.items() if flag in sys.argv[1:]), full)
 
 
 def commit() -> str:

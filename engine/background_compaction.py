@@ -50,6 +50,14 @@ def compaction_debt(table: TableStore, live: LiveFiles, keys: Iterable[BucketKey
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionFailures:
+    """What went wrong beside a stream. It costs no data, but readers merge more and more runs."""
+
+    count: int = 0
+    last: str | None = None  # reason of the newest one, in one line
+
+
 class BackgroundCompaction:
     """Compactions of one table for one writer. One runs at a time; each is one commit of several buckets."""
 
@@ -66,6 +74,12 @@ class BackgroundCompaction:
         self._running: Future[None] | None = None
         self._changed: set[BucketKey] = set()
         self._is_enabled = _is_compactable(table)
+        self._failures = CompactionFailures()
+
+    @property
+    def failures(self) -> CompactionFailures:
+        """Those until now; a compaction that another commit overtook is none."""
+        return self._failures
 
     def before_batch(self, live: LiveFiles) -> float:
         """Hold a batch back while readers would suffer; return the seconds that it waited.
@@ -144,8 +158,10 @@ class BackgroundCompaction:
             logger.info("compaction abandoned: table=%s reason=%s", self._table.name, error)
             discard(self._table, messages)
         except OutcomeUnknownError as error:
+            self._note(error)
             logger.warning("compaction may be visible, its files stay: table=%s reason=%s", self._table.name, error)
-        except Exception:
+        except Exception as error:
+            self._note(error)
             logger.warning("compaction failed: table=%s", self._table.name, exc_info=True)
         else:
             logger.info(
@@ -154,6 +170,10 @@ class BackgroundCompaction:
                 sum(len(m.compact_after) for m in messages), sum(task.size_bytes for task in tasks),
                 time.perf_counter() - began, ",".join(sorted({task.reason.value for task in tasks})),
             )  # fmt: skip
+
+    def _note(self, error: Exception) -> None:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        self._failures = CompactionFailures(count=self._failures.count + 1, last=reason)
 
 
 def _is_compactable(table: TableStore) -> bool:

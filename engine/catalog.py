@@ -103,6 +103,7 @@ class Catalog:
         self._files.table_path(name)
         bucket = int(given.setdefault("bucket", "1"))
         topics = LogTopics(KafkaProperties.parse(parsed.log_kafka))
+        topics.check_reachable()
         topic = topics.create_topic(
             parsed.log_topic or default_topic(name),
             bucket_count=bucket,

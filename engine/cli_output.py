@@ -175,6 +175,10 @@ def print_results(results: Sequence[PipelineResult]) -> None:
     ]
     columns = ("pipeline", "table", "batches", "changes", "seconds", "changes/s", "snapshot")
     console().print(grid("", columns, rows, numbers=columns[2:]))
+    for each in results:
+        if each.compaction_failure_count:
+            facts = f"table={each.target} failures={each.compaction_failure_count} last={each.last_compaction_failure}"
+            console().print(f"compaction failed, no row is lost: {facts}", soft_wrap=True, markup=False)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 from engine.catalog import Catalog
 from engine.job_config import ColumnConfig, JobConfig, PipelineConfig, TableConfig
 from engine.kafka_offsets import from_json, waiting_count
+from engine.kafka_options import KafkaSourceOptions, check_reachable
 from engine.kafka_source import RAW, KafkaSource
 from engine.rows import ROW_KIND_COLUMN
 from engine.session import checkpoint_settings, session
@@ -32,6 +33,7 @@ from engine.sql_types import parse_sql_type
 from engine.table import Table
 from filestore.datatypes import DataField
 from filestore.options import canonical_options
+from logstore.topics import LogTopics
 from lsm.errors import InvalidInputError
 
 SOURCE_VIEW: Final = "source"
@@ -64,6 +66,8 @@ class PipelineResult:
     row_count: int
     seconds: float  # from its start to its end
     snapshot_id: int | None  # newest of the table; None = nothing was ever committed
+    compaction_failure_count: int = 0  # they cost no data, but reads get slower
+    last_compaction_failure: str | None = None
 
 
 OnProgress = Callable[[PipelineProgress], None]
@@ -91,6 +95,7 @@ def run_job(
     for name, table in config.tables.items():
         ensure_table(catalog, name, table)
     targets = {pipeline.target: catalog.table(pipeline.target) for pipeline in config.pipelines}
+    _check_brokers(config, targets.values())
     own = spark is None
     running: list[_Running] = []
     spark = spark or session(config.name, config.spark.master, config.spark.conf)
@@ -105,6 +110,18 @@ def run_job(
         if own:
             spark.stop()
     return [each.result(targets[each.pipeline.target]) for each in running]
+
+
+def _check_brokers(config: JobConfig, targets: Iterable[Table]) -> None:
+    """Before Spark is started, which takes longer. Raises: UnavailableError, InvalidInputError."""
+    reached = [target.log.properties for target in targets if target.log is not None]
+    for properties in reached:
+        LogTopics(properties).check_reachable()
+    for pipeline in config.pipelines:
+        if pipeline.source.format == _KAFKA:
+            properties = KafkaSourceOptions.parse(_kafka_options(config, pipeline)).properties
+            if properties not in reached:
+                check_reachable(properties)
 
 
 def ensure_table(catalog: Catalog, name: str, wanted: TableConfig) -> Table:
@@ -192,10 +209,7 @@ def _source_frame(spark: SparkSession, config: JobConfig, pipeline: PipelineConf
             reader = reader.schema(_columns_schema(source.columns))
         return reader.load()
 
-    options = dict(source.options)
-    log_brokers = config.catalog.get(f"log.{_BROKERS}")
-    if log_brokers is not None:
-        options.setdefault(_BROKERS, log_brokers)
+    options = _kafka_options(config, pipeline)
     reader = spark.readStream.format(KafkaSource.name()).options(**options)
     if options.get("value.format", RAW) != RAW:
         columns = _columns_schema(source.columns) if source.columns else spark_schema(target.schema.fields)
@@ -203,6 +217,15 @@ def _source_frame(spark: SparkSession, config: JobConfig, pipeline: PipelineConf
         fields = [T.StructField(field.name, field.dataType) for field in columns.fields]
         reader = reader.schema(T.StructType([*fields, T.StructField(ROW_KIND_COLUMN, T.StringType())]))
     return reader.load()
+
+
+def _kafka_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str]:
+    """Those of the source; its brokers are the log's where it names none."""
+    options = dict(pipeline.source.options)
+    log_brokers = config.catalog.get(f"log.{_BROKERS}")
+    if log_brokers is not None:
+        options.setdefault(_BROKERS, log_brokers)
+    return options
 
 
 def _columns_schema(columns: Mapping[str, ColumnConfig]) -> T.StructType:
@@ -313,6 +336,8 @@ class _Running:
             row_count=self._row_count,
             seconds=self._end_s - self._start_s,
             snapshot_id=None if latest is None else latest.id,
+            compaction_failure_count=self.write.compaction_failures.count,
+            last_compaction_failure=self.write.compaction_failures.last,
         )
 
 

@@ -1,11 +1,12 @@
 """Positions in Kafka topics as a stream's checkpoint holds them, and what can be computed about them without a broker.
 
-In a checkpoint they are ``{"topic": {"0": 12}}``: per partition the offset of the next record to read. That is the
-form of Spark's own Kafka connector, too.
+In a checkpoint they are ``{"topic": {"0": 12}, "@topic-ids": {"topic": "s8f…"}}``: per partition the offset of the
+next record to read, as Spark's own Kafka connector has it; and which topic of that name is meant. Checkpoints of
+earlier versions have no ids.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +19,10 @@ EARLIEST: Final = -2
 Position = tuple[str, int]
 Offsets = Mapping[Position, int]
 """Next offset of each (topic, partition)."""
+TopicIds = Mapping[str, str]
+"""Id of each topic: a new one each time a topic of a name is made."""
+
+_IDS_KEY: Final = "@topic-ids"  # no topic has an @ in its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +35,34 @@ class OffsetRange:
     end_offset: int
 
 
-def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+def to_json(offsets: Offsets, topic_ids: TopicIds) -> dict[str, dict[str, Any]]:
     """As a checkpoint holds them, topics and partitions in order."""
-    nested: dict[str, dict[str, int]] = {}
+    nested: dict[str, dict[str, Any]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
+    if topic_ids:
+        nested[_IDS_KEY] = dict(sorted(topic_ids.items()))
     return nested
 
 
-def from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[Position, int]:
-    """The inverse of ``to_json``."""
+def from_json(nested: Mapping[str, Mapping[str, Any]]) -> dict[Position, int]:
+    """The offsets of ``to_json``."""
     return {
-        (topic, int(partition)): offset for topic, offsets in nested.items() for partition, offset in offsets.items()
+        (topic, int(partition)): offset
+        for topic, offsets in nested.items()
+        if topic != _IDS_KEY
+        for partition, offset in offsets.items()
     }
+
+
+def topic_ids_of(nested: Mapping[str, Mapping[str, Any]]) -> TopicIds:
+    """The topic ids of ``to_json``; empty in an old checkpoint."""
+    return nested.get(_IDS_KEY, {})
+
+
+def made_again(then: TopicIds, now: TopicIds) -> frozenset[str]:
+    """Topics that are not the ones they were; what is known of one time only is not compared."""
+    return frozenset(topic for topic in then.keys() & now.keys() if then[topic] != now[topic])
 
 
 def parse_positions(text: str, *, option: str) -> dict[Position, int]:
@@ -90,11 +110,17 @@ def positioned(wanted: Offsets, earliest: Offsets, latest: Offsets, *, option: s
 
 
 def checked_start(
-    start: Offsets, earliest: Offsets, latest: Offsets, *, fail_on_data_loss: bool
+    start: Offsets,
+    earliest: Offsets,
+    latest: Offsets,
+    *,
+    fail_on_data_loss: bool,
+    made_again: Collection[str] = (),
 ) -> tuple[dict[Position, int], list[str]]:
     """From where to read on, for every partition that exists now, and what was lost where that is not ``start``.
 
-    A partition that is new since ``start`` begins at its earliest record.
+    A partition that is new since ``start`` begins at its earliest record, and so does every one of a topic that was
+    ``made_again``.
 
     Returns:
         Offsets, and sentences about lost records: empty unless ``fail_on_data_loss`` is false.
@@ -107,6 +133,8 @@ def checked_start(
     for position, wanted in start.items():
         if position not in latest:
             losses.append(_loss("a partition that was read before does not exist any more", position, wanted))
+        elif position[0] in made_again:
+            losses.append(_loss("the topic was deleted and made again since it was read", position, wanted))
         elif wanted < earliest[position]:
             facts = f" earliest={earliest[position]} lost={earliest[position] - wanted}"
             losses.append(_loss("records were deleted before they were read", position, wanted) + facts)
@@ -147,6 +175,11 @@ def limited(start: Offsets, latest: Offsets, max_count: int) -> dict[Position, i
     by_rest = sorted(shares, key=lambda position: (-shares[position][1], position))
     rounded_up = set(by_rest[:left])
     return {position: start[position] + share + (position in rounded_up) for position, (share, _) in shares.items()}
+
+
+def without_topics(offsets: Offsets, topics: Collection[str]) -> dict[Position, int]:
+    """Positions in other topics than these."""
+    return {position: offset for position, offset in offsets.items() if position[0] not in topics}
 
 
 def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:

@@ -13,6 +13,7 @@ from typing import Final, Self, TypeVar
 from engine.kafka_offsets import Position, parse_positions
 from engine.option_check import unknown_option
 from logstore.clients import OPTION_PREFIX, KafkaProperties
+from logstore.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
 
 CLIENT_PREFIX: Final = "kafka."
@@ -126,6 +127,14 @@ class KafkaSourceOptions:
 def in_source_words(error: FluvialError) -> FluvialError:
     """An error of a Kafka client of ours, with the option names that users of the source know."""
     return type(error)(str(error).replace(OPTION_PREFIX, CLIENT_PREFIX))
+
+
+def check_reachable(properties: KafkaProperties) -> None:
+    """Fail within seconds when nobody listens. Raises: UnavailableError, InvalidInputError."""
+    try:
+        LogTopics(properties).check_reachable()
+    except FluvialError as error:
+        raise in_source_words(error) from None
 
 
 def _properties(given: Mapping[str, str]) -> KafkaProperties:

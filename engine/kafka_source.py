@@ -3,9 +3,9 @@
     spark.readStream.format("fluvial-kafka").option("kafka.bootstrap.servers", ...).option("subscribe", "orders")
          .option("value.format", "debezium-json").schema("id BIGINT, amount DECIMAL(10, 2), _row_kind STRING").load()
 
-Only committed records are read. Each topic partition is one Spark partition, read in bounded memory. A stream's
-position is ``{"topic": {"0": 12}}`` in Spark's checkpoint, and a batch covers the same offsets however often it is
-run.
+Spark finds it by the installed module ``pyspark_fluvial_kafka``. Only committed records are read. Each topic partition
+is one Spark partition, read in bounded memory. A stream's position in Spark's checkpoint is that of
+``engine.kafka_offsets``, and a batch covers the same offsets however often it is run.
 
 Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and columns; reports/kafka.md sections 3
 and 6.
@@ -29,14 +29,19 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from engine.dead_letters import DeadLetters
 from engine.kafka_offsets import (
+    LOSS_ADVICE,
     OffsetRange,
     Position,
+    TopicIds,
     checked_start,
     from_json,
     limited,
+    made_again,
     positioned,
     ranges,
     to_json,
+    topic_ids_of,
+    without_topics,
 )
 from engine.kafka_options import EARLIEST_WORD, KafkaSourceOptions, OnBadRecord, Positions, ValueFormat, in_source_words
 from engine.kafka_rows import decoder, raw_rows, spark_rows
@@ -119,6 +124,11 @@ class _Topics:
             for name, count in self._counts().items()
             for partition, offset in self._topics.end_offsets(name, range(count)).items()
         }
+
+    def ids(self) -> TopicIds:
+        """The id of every topic."""
+        self._counts()
+        return dict(self._ids)
 
     def positions(self, wanted: Positions, *, option: str) -> dict[Position, int]:
         """Offsets for what the user gave."""
@@ -273,7 +283,8 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts."""
         try:
-            return to_json(self._topics().positions(self._options.starting_offsets, option="startingOffsets"))
+            topics = self._topics()
+            return to_json(topics.positions(self._options.starting_offsets, option="startingOffsets"), topics.ids())
         except FluvialError as error:
             raise in_source_words(error) from None
 
@@ -289,12 +300,13 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             CorruptDataError: what ``start`` wants is not there any more.
         """
         try:
-            self._latest = self._topics().latest()
+            self._latest, ids = self._topics().latest(), self._topics().ids()
             begin, losses = checked_start(
                 from_json(start),
                 self._topics().earliest(),
                 self._latest,
                 fail_on_data_loss=self._options.fail_on_data_loss,
+                made_again=made_again(topic_ids_of(start), ids),
             )
         except FluvialError as error:
             raise in_source_words(error) from None
@@ -305,11 +317,11 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             end = {position: max(begin[position], self._target.get(position, 0)) for position in end}
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
-        return to_json(end)
+        return to_json(end, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end of the topics, for the progress report: what lies before it and is not read yet is the lag."""
-        return None if self._latest is None else to_json(self._latest)
+        return None if self._latest is None else to_json(self._latest, self._topics().ids())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember where the topics end now: the query ends there."""
@@ -319,8 +331,24 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             raise in_source_words(error) from None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One for each topic partition that has something between two offsets."""
-        return self._partitions(ranges(from_json(start), from_json(end)))
+        """One for each topic partition that has something between two offsets.
+
+        Raises:
+            CorruptDataError: ``end``, planned by an earlier run, is of a topic that was deleted and made again since.
+        """
+        try:
+            self._check_same_topics(topic_ids_of(end))
+            begin = without_topics(from_json(start), made_again(topic_ids_of(start), topic_ids_of(end)))
+            return self._partitions(ranges(begin, from_json(end)))
+        except FluvialError as error:
+            raise in_source_words(error) from None
+
+    def _check_same_topics(self, planned: TopicIds) -> None:
+        for topic in sorted(made_again(planned, self._topics().ids())):
+            message = f"the topic was deleted and made again since this batch was planned: topic={topic} {LOSS_ADVICE}"
+            if self._options.fail_on_data_loss:
+                raise CorruptDataError(message)
+            logger.warning("%s", message)
 
 
 def _check_schema(options: KafkaSourceOptions, schema: StructType) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from engine.data_source import FluvialDataSource
 from engine.kafka_source import KafkaSource
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -55,11 +57,13 @@ LOCAL_CHECKPOINT_SETTINGS: Final[Mapping[str, str]] = {
 }
 """Settings while a query with a checkpoint on a local disk starts; the query keeps its own copy."""
 
+_SOURCES: Final = {"pyspark_fluvial": FluvialDataSource, "pyspark_fluvial_kafka": KafkaSource}
+
 
 def session(
     app_name: str = "fluvial", master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with our settings wherever the user gave none, and with the source ``fluvial-kafka`` registered.
+    """A session with our settings wherever the user gave none, and with our sources known.
 
     A session that already runs is used as it is: only ``conf`` is applied to it.
 
@@ -122,7 +126,10 @@ def _built(conf: Mapping[str, str]) -> SparkSession:
 
 
 def _registered(spark: SparkSession) -> SparkSession:
-    spark.dataSource.register(KafkaSource)
+    """Spark finds our sources where we are installed, and lets nobody register them again; else it is told."""
+    for module, source in _SOURCES.items():
+        if find_spec(module) is None:
+            spark.dataSource.register(source)
     return spark
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pyspark_fluvial
+import pyspark_fluvial_kafka
 
 import engine
 import filestore
@@ -19,7 +20,7 @@ import lsm
 
 ARCHIVE: Final = "fluvial.zip"
 SCRIPT: Final = "fluvial_job.py"
-_PACKAGES: Final = (engine, filestore, logstore, lsm, pyspark_fluvial)
+_PACKAGES: Final = (engine, filestore, logstore, lsm, pyspark_fluvial, pyspark_fluvial_kafka)
 _MAIN: Final = '''"""A Fluvial job, for ``PYTHONPATH=fluvial.zip spark-submit --py-files fluvial.zip``."""
 
 import sys

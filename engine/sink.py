@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from engine.background_compaction import BackgroundCompaction
+from engine.background_compaction import BackgroundCompaction, CompactionFailures
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
 from engine.option_check import unknown_option
@@ -85,7 +85,11 @@ class StreamSink:
         """Wait for the compaction that is running, and start no other. Call it after the query, before Spark stops."""
         if self._compaction is not None:
             self._compaction.close()
-            self._compaction = None
+
+    @property
+    def compaction_failures(self) -> CompactionFailures:
+        """Compactions of this run that failed: look at them when a table gets slow to read."""
+        return CompactionFailures() if self._compaction is None else self._compaction.failures
 
     def _start(self, frame: DataFrame) -> None:
         user = self._options.get(COMMIT_USER_KEY) or _query_id(frame)

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from filestore.catalog_lock import CatalogLockFactory
 from filestore.datatypes import DataField
 from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
 from filestore.merge_engines import merge_function
@@ -36,6 +37,7 @@ class Catalog:
         io: FileIO | None = None,
         clock: Clock | None = None,
         names: NameSource | None = None,
+        lock_factory: CatalogLockFactory | None = None,
     ) -> None:
         """Nothing is read or made yet.
 
@@ -45,12 +47,14 @@ class Catalog:
             io: file system; None is the local one.
             clock: None is the machine's.
             names: of new files; None is random.
+            lock_factory: of locks around every commit; needed where ``io`` cannot create a file exclusively.
         """
         self.warehouse = warehouse_path(warehouse)
         self.options = dict(options or {})
         self._io = io or LocalFileIO()
         self._clock = clock or SystemClock()
         self._names = names or RandomNames()
+        self._lock_factory = lock_factory
 
     def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
         """Make a database. Raises: InvalidInputError when it exists or the name cannot be one."""
@@ -153,7 +157,16 @@ class Catalog:
         """
         root = self.table_path(name)
         self._has_database(name.split(".")[0], ignore_if_missing=False)
-        return Table.open(name, root, branch=branch, options=options, io=self._io, clock=self._clock, names=self._names)
+        return Table.open(
+            name,
+            root,
+            branch=branch,
+            options=options,
+            io=self._io,
+            clock=self._clock,
+            names=self._names,
+            lock_factory=self._lock_factory,
+        )
 
     def table_exists(self, name: str) -> bool:
         """Whether there is such a table."""

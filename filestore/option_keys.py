@@ -18,6 +18,7 @@ from filestore.option_values import (
     names,
     per_level,
     size_bytes,
+    some_bytes,
     stats_mode,
     text,
 )
@@ -173,7 +174,7 @@ _COMPACTION: Final = _declare(
     ("compaction.offpeak-ratio", integer(0, 100), 0, "Slack off the peak, percent."),
     ("compaction.style", choice("universal", "leveled"), "universal", "Strategy."),
     ("level0_file_num_compaction_trigger", COUNT, 4, "Level-0 files that start a leveled compaction."),
-    ("max_bytes_for_level_base", integer(1), 1024 * MIB, "Size of level 1."),
+    ("max_bytes_for_level_base", some_bytes, 1024 * MIB, "Size of level 1."),
     ("max_bytes_for_level_multiplier", integer(2), 5, "Growth of the levels."),
     ("compaction.lease-timeout", duration_ms, 300_000, "Life of a compactor's claim."),
     (
@@ -196,7 +197,12 @@ _COMMIT: Final = _declare(
     ("commit.strict-mode.last-safe-snapshot", integer(-1), None, "Fail on foreign commits after this snapshot."),
     ("commit.callbacks", text, None, "Python entry points called after a commit."),
     ("tag.callbacks", text, None, "Python entry points called after a tag."),
-    ("commit.lock", choice("auto", "rename", "conditional-put", "jdbc", "file"), "auto", "How a snapshot is claimed."),
+    (
+        "commit.lock",
+        choice("auto", "rename", "conditional-put", "jdbc", "file"),
+        "auto",
+        "How a snapshot is claimed: a file that only one can create, or under a lock (file).",
+    ),
     ("dynamic-partition-overwrite", boolean, True, "Overwrite only partitions that get rows."),
     ("overwrite-upgrade", boolean, True, "Put overwritten files on the top level."),
     ("write.sequence-number-init-mode", text, None, "Start of sequence numbers; only the default is supported."),

@@ -104,6 +104,14 @@ def size_bytes(value: str) -> int:
     return int(match["number"]) * factor
 
 
+def some_bytes(value: str) -> int:
+    """A size as ``size_bytes`` has it, but not 0."""
+    number = size_bytes(value)
+    if number < 1:
+        raise ValueError("expected='a size such as 1 gb, more than 0'")
+    return number
+
+
 def duration_ms(value: str) -> int:
     """``1 h``, ``10ms``, ``7 d`` as milliseconds."""
     match = _AMOUNT.fullmatch(value.strip().lower())

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from filestore.catalog_lock import TableLock
 from filestore.effects import FileIO
 from filestore.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
@@ -159,9 +160,11 @@ class SnapshotStore:
     A missing file is ``FileNotFoundError``, as ``FileIO`` has it: a snapshot may expire between two looks.
     """
 
-    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+    def __init__(self, io: FileIO, paths: TablePaths, *, lock: TableLock | None = None) -> None:
+        """``lock`` makes publishing safe where ``io`` cannot create a file exclusively; see ``commit.lock``."""
         self._io = io
         self._paths = paths
+        self._lock = lock
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether this snapshot is published and not expired."""
@@ -230,16 +233,9 @@ class SnapshotStore:
             OutcomeUnknownError: it may or may not be visible: delete nothing, look for it, retry.
         """
         path, body = self._paths.snapshot(snapshot.id), snapshot.to_json().encode()
-        try:
-            self._io.create_exclusive(path, body)
-        except OSError as error:
-            raise OutcomeUnknownError(f"snapshot may or may not be visible: file={path} error={error}") from error
-        # Java publishes by rename under a lock of its own process and may have replaced ours; and a file that was there
-        # before may be ours, if the answer to an earlier attempt got lost. Only the content tells.
-        try:
-            return self._io.read_bytes(path) == body
-        except (OSError, UnavailableError) as error:
-            raise OutcomeUnknownError(f"snapshot cannot be verified: file={path} error={error}") from error
+        if self._lock is None:
+            return self._claim(path, body)
+        return self._lock.run(lambda: self._claim(path, body, look_first=True))
 
     def write_latest_hint(self, snapshot_id: int) -> None:
         """Note the newest number. Failing is logged, not raised: the commit already happened and readers can list."""
@@ -287,6 +283,19 @@ class SnapshotStore:
         """Names of all tags, sorted."""
         names = self._io.list_names(self._paths.tag_dir)
         return [name.removeprefix(TAG_PREFIX) for name in names if name.startswith(TAG_PREFIX)]
+
+    def _claim(self, path: str, body: bytes, *, look_first: bool = False) -> bool:
+        try:
+            if not (look_first and self._io.exists(path)):
+                self._io.create_exclusive(path, body)
+        except OSError as error:
+            raise OutcomeUnknownError(f"snapshot may or may not be visible: file={path} error={error}") from error
+        # Java publishes by rename under a lock of its own process and may have replaced ours; and a file that was there
+        # before may be ours, if the answer to an earlier attempt got lost. Only the content tells.
+        try:
+            return self._io.read_bytes(path) == body
+        except (OSError, UnavailableError) as error:
+            raise OutcomeUnknownError(f"snapshot cannot be verified: file={path} error={error}") from error
 
     def _newest_listed(self) -> Snapshot | None:
         ids = self.ids()

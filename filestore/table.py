@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from filestore.catalog_lock import CatalogLockFactory
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
 from filestore.compactor import compact_table
 from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
@@ -37,6 +38,7 @@ class Table(TableStore):
         io: FileIO | None = None,
         clock: Clock | None = None,
         names: NameSource | None = None,
+        lock_factory: CatalogLockFactory | None = None,
     ) -> "Table":
         """Open the table in a directory.
 
@@ -48,6 +50,7 @@ class Table(TableStore):
             io: file system; None is the local one.
             clock: None is the machine's.
             names: of new files; None is random.
+            lock_factory: of locks around the publication of a snapshot; None trusts the file system (``commit.lock``).
 
         Raises:
             InvalidInputError: there is no table, or it is one that would be read wrongly; says why.
@@ -65,6 +68,7 @@ class Table(TableStore):
             io=io,
             clock=clock or SystemClock(),
             names=names or RandomNames(),
+            lock_factory=lock_factory,
         )
 
     @classmethod
@@ -76,7 +80,14 @@ class Table(TableStore):
     def with_options(self, options: Mapping[str, str]) -> "Table":
         """The same table with other options in force; nothing is stored."""
         return self._of(
-            self.schema, options, name=self.name, paths=self.paths, io=self.io, clock=self.clock, names=self.names
+            self.schema,
+            options,
+            name=self.name,
+            paths=self.paths,
+            io=self.io,
+            clock=self.clock,
+            names=self.names,
+            lock_factory=self.lock_factory,
         )
 
     def at_schema(self, schema_id: int) -> "Table":

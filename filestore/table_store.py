@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from filestore.binary_row import decode_row
+from filestore.catalog_lock import CatalogLockFactory, table_lock
 from filestore.consumers import ConsumerStore
 from filestore.datatypes import DataType, arrow_field
 from filestore.effects import Clock, FileIO, NameSource
@@ -31,6 +32,7 @@ class TableStore:
     io: FileIO
     clock: Clock
     names: NameSource
+    lock_factory: CatalogLockFactory | None = None  # the catalog's lock: where files cannot be created exclusively
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> Mapping[str, Any]:
@@ -49,7 +51,17 @@ class TableStore:
     @cached_property
     def snapshots(self) -> SnapshotStore:
         """The snapshots."""
-        return SnapshotStore(self.io, self.paths)
+        return SnapshotStore(
+            self.io,
+            self.paths,
+            lock=table_lock(
+                self.options.value("commit.lock"),
+                given=self.lock_factory,
+                table=self.name,
+                root=self.paths.root,
+                clock=self.clock,
+            ),
+        )
 
     @cached_property
     def consumers(self) -> ConsumerStore:

@@ -17,6 +17,8 @@ from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInp
 
 OPTION_PREFIX: Final = "log.kafka."
 OPERATION_TIMEOUT_S: Final = 60.0
+FIRST_CONTACT_S: Final = 8.0
+"""How long brokers that refuse connections, or whose name nobody knows, get to come up before a job is not started."""
 
 # Ours alone: another value would break exactly-once or the reading of ranges.
 _RESERVED: Final = frozenset(
@@ -145,9 +147,11 @@ class ErrorNotes:
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
+        self.all_brokers_down = False  # at some time no broker could be connected to; a slow one can
 
     def __call__(self, error: KafkaError) -> None:
         """Take a note; made to be an ``error_cb``."""
+        self.all_brokers_down |= error.code() == KafkaError._ALL_BROKERS_DOWN
         # "all brokers are down" only says again what the error of one broker said better
         if self.last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.last = error

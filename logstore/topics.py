@@ -21,7 +21,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from logstore.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error, leader_moved
+from logstore.clients import (
+    FIRST_CONTACT_S,
+    OPERATION_TIMEOUT_S,
+    ErrorNotes,
+    KafkaProperties,
+    fluvial_error,
+    leader_moved,
+)
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
@@ -29,6 +36,8 @@ RETENTION: Final = "retention.ms"
 
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID})
 _POLL_S: Final = 0.05
+# What a metadata request ends with when its time is over.
+_MAY_BE_SLOW: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,28 @@ class LogTopics:
         self._notes = ErrorNotes()
         self._admin = properties.admin(self._notes)
         self._timeout_s = timeout_s
+        self._servers = properties.by_name["bootstrap.servers"]
+
+    def check_reachable(self) -> None:
+        """Fail within seconds when no broker can be connected to; one that is only slow gets the time of any request.
+
+        Raises:
+            UnavailableError: nobody listens, no such host, or no answer in time.
+            InvalidInputError: the brokers refuse the user.
+        """
+        doing = f"brokers cannot be reached: bootstrap.servers={self._servers}"
+        deadline = time.monotonic() + self._timeout_s
+        wait_s = min(FIRST_CONTACT_S, self._timeout_s)
+        while True:
+            try:
+                self._admin.list_topics(timeout=wait_s)
+            except KafkaException as error:
+                self._admin.poll(0)  # lets it say what it saw
+                wait_s = deadline - time.monotonic()
+                if self._notes.all_brokers_down or wait_s <= 0 or error.args[0].code() not in _MAY_BE_SLOW:
+                    raise fluvial_error(error, doing, self._notes) from error
+            else:
+                return
 
     def create_topic(
         self,

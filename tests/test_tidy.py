@@ -116,13 +116,14 @@ def test_make_help_lists_every_target() -> None:
     assert re.findall(r"^  make ([a-z-]+) +\S", said, flags=re.MULTILINE) == targets
 
 
-def test_a_wheel_holds_the_four_packages_and_the_spark_module(tmp_path: Path) -> None:
+def test_a_wheel_holds_the_four_packages_and_the_spark_modules(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert tops == {*PACKAGES, "pyspark_fluvial"}
-    assert {"pyspark_fluvial/__init__.py", "engine/broker-jars.lock"} <= set(names)
+    spark_modules = {"pyspark_fluvial", "pyspark_fluvial_kafka"}
+    assert tops == {*PACKAGES, *spark_modules}
+    assert {*(f"{name}/__init__.py" for name in spark_modules), "engine/broker-jars.lock"} <= set(names)
     assert not [name for name in names if name.startswith("engine/plugin")]

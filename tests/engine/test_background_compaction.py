@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from engine.background_compaction import BackgroundCompaction, compaction_debt
+from engine.background_compaction import BackgroundCompaction, CompactionFailures, compaction_debt
 from engine.batch_part import write_part
 from engine.batch_writer import BatchWriter
 from filestore.commit_message import CommitMessage
 from filestore.compactor import CompactionTask, run_task
 from filestore.live_files import LiveFiles
+from tests.peers.agreement import Agreement
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 TRIGGER, STOP = 3, 5
@@ -61,7 +62,10 @@ def expected(batches: int) -> dict[int, int]:
     return rows
 
 
-def test_a_stream_of_batches_never_has_more_runs_than_the_stop_trigger(table: Table) -> None:
+@pytest.mark.interop
+def test_a_stream_of_batches_never_has_more_runs_than_the_stop_trigger(
+    table: Table, assert_peers_agree: Agreement
+) -> None:
     """FL-162, FL-166, FL-168."""
     writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
     compaction = BackgroundCompaction(table.store, work)
@@ -73,8 +77,12 @@ def test_a_stream_of_batches_never_has_more_runs_than_the_stop_trigger(table: Ta
         compaction.after_commit(writer.live)
     compaction.close()
     assert work.calls > 2
+    assert compaction.failures == CompactionFailures()
     assert most <= STOP
     assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(20)
+    assert len(assert_peers_agree(table.store.paths.root)) == len(expected(20))
+    for snapshot in (5, 12):  # in the middle, between two compactions
+        assert_peers_agree(table.store.paths.root, snapshot_id=snapshot)
 
 
 def test_a_slow_compaction_does_not_hold_a_commit_back_before_the_stop_trigger(table: Table) -> None:
@@ -111,7 +119,10 @@ def test_at_the_stop_trigger_a_batch_waits_for_the_compaction(table: Table) -> N
     compaction.close()
 
 
-def test_a_compaction_that_lost_its_inputs_is_abandoned_and_costs_nothing(table: Table) -> None:
+@pytest.mark.interop
+def test_a_compaction_that_lost_its_inputs_is_abandoned_and_costs_nothing(
+    table: Table, assert_peers_agree: Agreement
+) -> None:
     """FL-91: somebody else compacted the same files first."""
     writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
     for batch in range(TRIGGER + 1):
@@ -129,8 +140,10 @@ def test_a_compaction_that_lost_its_inputs_is_abandoned_and_costs_nothing(table:
     live = LiveFiles.latest(table.store)
     named = {file.file_name for key in live.buckets() for file in live.files(key)}
     assert len(named) == 1
+    assert compaction.failures.count == 0
     assert len(files) == TRIGGER + 1 + len(named)
     assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(TRIGGER + 1)
+    assert len(assert_peers_agree(table.store.paths.root)) == len(expected(TRIGGER + 1))
 
 
 def test_a_failing_compaction_leaves_the_stream_alone(table: Table) -> None:
@@ -146,3 +159,5 @@ def test_a_failing_compaction_leaves_the_stream_alone(table: Table) -> None:
         compaction.after_commit(writer.live)
     compaction.close()
     assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(TRIGGER + 1)
+    assert compaction.failures.count >= 1
+    assert compaction.failures.last == "RuntimeError: no room for 1"

@@ -220,7 +220,9 @@ def test_the_state_of_a_broker_is_told_with_its_exit_code(fluvial: Fluvial, brok
 def test_a_job_runs_from_its_file_is_interrupted_and_goes_on_where_it_was(
     fluvial: Fluvial, kafka: KafkaProperties, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """``fluvial run`` end to end: tables made, SQL and deletes applied, Ctrl-C is code 130, no change taken twice."""
+    """FL-191: ``fluvial run`` end to end: tables and topic made, SQL and deletes applied, Ctrl-C is code 130, no change
+    taken twice.
+    """
     servers, topic = kafka.by_name["bootstrap.servers"], new_topic(bucket_count=2)
     job = tmp_path / "job.yaml"
     job.write_text(

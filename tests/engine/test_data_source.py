@@ -111,7 +111,7 @@ def test_an_empty_table_reads_as_no_rows(spark: SparkSession, tmp_path: Path) ->
         ({"filter": "b = 1"}, "did_you_mean"),
         ({"columns": "a,b"}, "no such column"),
         ({"scan.snapshot-id": "99"}, "no such snapshot"),
-        ({"scan.snapshot-id": "x"}, "option is a number"),
+        ({"scan.snapshot-id": "x"}, "expected=.a whole number, 1 or more"),
     ],
 )
 def test_a_wrong_option_is_named(spark: SparkSession, table: Table, options: dict[str, str], said: str) -> None:
@@ -121,7 +121,7 @@ def test_a_wrong_option_is_named(spark: SparkSession, table: Table, options: dic
 
 
 def test_after_compaction_spark_scans_the_files_itself(spark: SparkSession, tmp_path: Path, table: Table) -> None:
-    """FL-26: same rows, no Python in the plan."""
+    """FL-04, FL-26: same rows, by Spark's own columnar scan: no Python in the plan."""
     catalog = Catalog(str(tmp_path))
     copy = catalog.create_table("db.t", SCHEMA, primary_key=["dt", "a"], partition_by=["dt"], options={"bucket": "2"})
     copy.write(table.read(snapshot_id=1).to_arrow())

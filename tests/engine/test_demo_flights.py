@@ -1,16 +1,22 @@
 """The change stream of the demonstration adds up to the data set, by any reader that does not use our code."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from engine import Catalog
 from engine.demo.flights import KEY, SCHEMA, ChangeStream, Step, change_stream, read_flights
 from engine.demo.readers import check_equal, expected_flights, in_order
+from engine.job import ensure_table
+from engine.job_config import load_job
 from lsm.errors import CorruptDataError
+from tests.peers.agreement import Agreement
 
 FLIGHTS = 4000
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +88,34 @@ def test_a_plain_dict_of_the_changes_holds_the_flights_that_were_not_cancelled(s
     columns = {name: [row[name] for row in state.values()] for name in SCHEMA.names}
     columns["time_hour"] = pa.array(columns["time_hour"], pa.string()).cast(pa.timestamp("us", tz="UTC"))
     check_equal(in_order(pa.table(columns)), expected_flights(FLIGHTS), reader="dict")
+
+
+def changes_of(pieces: list[tuple[str, str | None]]) -> pa.Table:
+    """Rows of the demo's table with their kinds, by plain JSON."""
+    events = [json.loads(value) for _, value in pieces if value is not None]
+    rows = [event["before"] if event["op"] == "d" else event["after"] for event in events]
+    columns = {name: [row[name] for row in rows] for name in SCHEMA.names}
+    columns["time_hour"] = pa.array(columns["time_hour"], pa.string()).cast(pa.timestamp("us", tz="UTC"))
+    kinds = {"c": "+I", "u": "+U", "d": "-D"}
+    return pa.table(columns, schema=SCHEMA).append_column("_row_kind", [[kinds[event["op"]] for event in events]])
+
+
+@pytest.mark.interop
+def test_the_demos_table_is_the_same_for_every_reader_before_and_after_compaction(
+    stream: ChangeStream, tmp_path: Path, assert_peers_agree: Agreement
+) -> None:
+    """FL-05: partitions, buckets, updates and deletes, in the shape of conf/flights.yaml."""
+    job = load_job(str(ROOT / "conf" / "flights.yaml"), environment={})
+    wanted = job.tables["nyc.flights"]
+    wanted = wanted.model_copy(update={"options": {**wanted.options, "log.system": "none"}})
+    table = ensure_table(Catalog(str(tmp_path)), "nyc.flights", wanted)
+    pieces = records(stream, 5000)
+    for start in range(0, len(pieces), 5000):
+        table.write(changes_of(pieces[start : start + 5000]))
+    for _ in range(2):
+        check_equal(in_order(table.read().to_arrow()), expected_flights(FLIGHTS), reader="fluvial")
+        assert len(assert_peers_agree(table.store.paths.root)) == expected_flights(FLIGHTS).num_rows
+        table.compact(full=True)
 
 
 def test_a_reader_that_differs_is_told_where() -> None:

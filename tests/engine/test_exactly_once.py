@@ -14,9 +14,10 @@ import pytest
 from engine import Catalog
 from engine.broker import Broker
 from engine.steps import Step
-from logstore.changelog_json import decode_changes
-from logstore.log_reader import read_range
-from logstore.offsets import LogRange
+from logstore.log_writer import CHUNK_ROWS
+from lsm.row_kind import RowKind
+from tests.peers.agreement import Agreement
+from tests.support.logs import folded, log_changes
 
 ROWS, BUCKETS = 40, 2
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("batch", pa.int32()), ("salt", pa.string())])
@@ -42,10 +43,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 class Job:
     """The job's world on disk, and its runs."""
 
-    def __init__(self, root: Path, bootstrap: str, batches: int, *, log: bool = True) -> None:
+    def __init__(
+        self, root: Path, bootstrap: str, batches: int, *, log: bool = True, rows: int = ROWS, **more: str
+    ) -> None:
         self.root = root
         self.batches = batches
-        options = {"bucket": str(BUCKETS)}
+        options = {"bucket": str(BUCKETS), **{key.replace("_", "."): value for key, value in more.items()}}
         if log:
             options |= {"log.system": "kafka", "log.kafka.bootstrap.servers": bootstrap}
         self.catalog = Catalog(str(root / "warehouse"))
@@ -54,10 +57,10 @@ class Job:
         (root / "input").mkdir()
         (root / "marks").mkdir()
         for batch in range(batches):
-            ids = range(batch * ROWS, (batch + 1) * ROWS)
+            ids = range(batch * rows, (batch + 1) * rows)
             file = root / "input" / f"part-{batch:03d}.parquet"
             pq.write_table(
-                pa.table({"id": pa.array(ids, pa.int64()), "batch": pa.array([batch] * ROWS, pa.int32())}), file
+                pa.table({"id": pa.array(ids, pa.int64()), "batch": pa.array([batch] * rows, pa.int32())}), file
             )
             os.utime(file, (1.7e9 + batch, 1.7e9 + batch))
 
@@ -98,22 +101,9 @@ class Job:
         return {row["id"]: (row["batch"], row["salt"]) for row in rows}
 
     def log_rows(self) -> list[dict[str, object]]:
-        rows: list[dict[str, object]] = []
-        log = self.table.log
-        assert log is not None
-        for bucket, end in log.end_offsets().items():
-            whole = LogRange(bucket=bucket, start_offset=0, end_offset=end)
-            for records in read_range(log.properties, topic=log.topic, log_range=whole):
-                decoded, kinds = decode_changes(
-                    records.column("key"),
-                    records.column("value"),
-                    schema=self.table.schema.arrow_schema,
-                    key_names=["id"],
-                    log_format="debezium-json",
-                )
-                assert set(kinds.to_pylist()) <= {0, 2}
-                rows.extend(decoded.to_pylist())
-        return rows
+        changes = log_changes(self.table)
+        assert {kind for kind, _ in changes} <= {RowKind.INSERT}
+        return [row for _, row in changes]
 
     def check(self) -> None:
         """Every row once in the log, once in the table, and the same one in both."""
@@ -128,7 +118,10 @@ class Job:
             assert known <= ends[bucket]
 
 
-def test_a_driver_killed_at_any_step_repeats_and_loses_nothing(tmp_path: Path, broker: Broker) -> None:
+@pytest.mark.interop
+def test_a_driver_killed_at_any_step_repeats_and_loses_nothing(
+    tmp_path: Path, broker: Broker, assert_peers_agree: Agreement
+) -> None:
     """FL-72, FL-164: one chain of runs on one table, each killed at the next step of the driver."""
     job = Job(tmp_path, broker.bootstrap_servers, batches=4)
     for crash in DRIVER_CRASHES:
@@ -136,15 +129,22 @@ def test_a_driver_killed_at_any_step_repeats_and_loses_nothing(tmp_path: Path, b
     assert job.run([]) == 0, (tmp_path / "last-run.txt").read_text()
     assert job.crashed_at() == {f"{step.value}-{batch}" for step, batch in DRIVER_CRASHES}
     job.check()
+    assert len(assert_peers_agree(job.table.store.paths.root)) == 4 * ROWS
+    job.table.compact(full=True)
+    assert len(assert_peers_agree(job.table.store.paths.root)) == 4 * ROWS
 
 
-def test_a_task_killed_at_any_step_is_tried_again_within_the_run(tmp_path: Path, broker: Broker) -> None:
+@pytest.mark.interop
+def test_a_task_killed_at_any_step_is_tried_again_within_the_run(
+    tmp_path: Path, broker: Broker, assert_peers_agree: Agreement
+) -> None:
     """FL-78, FL-127: Spark retries the task; what the dead attempt had committed to the log is taken over."""
     job = Job(tmp_path, broker.bootstrap_servers, batches=len(TASK_STEPS) + 1)
     crashes = [(step, number) for number, step in enumerate(TASK_STEPS)]
     assert job.run(crashes, master="local[2,4]") == 0, (tmp_path / "last-run.txt").read_text()
     assert job.crashed_at() == {f"{step.value}-{number}" for number, step in enumerate(TASK_STEPS)}
     job.check()
+    assert len(assert_peers_agree(job.table.store.paths.root)) == (len(TASK_STEPS) + 1) * ROWS
 
 
 def test_a_task_killed_at_any_step_fails_the_run_and_the_next_run_goes_on(tmp_path: Path, broker: Broker) -> None:
@@ -167,3 +167,22 @@ def test_without_a_log_a_killed_driver_repeats_nothing(tmp_path: Path, broker: B
     snapshots = [job.table.store.snapshots.read(i) for i in range(1, job.table.latest_snapshot().id + 1)]
     committed = [(s.commit_user, s.commit_identifier) for s in snapshots if s.commit_kind.value == "APPEND"]
     assert len(committed) == len(set(committed)) == 3
+
+
+def test_an_eventual_log_folded_by_key_is_the_table_though_killed_tasks_had_shown_their_rows(
+    tmp_path: Path, broker: Broker
+) -> None:
+    """FL-58, FL-108, FL-128: what the dead had committed to the log stays there; the newest row of a key is right."""
+    rows, batches = CHUNK_ROWS + 10_000, 3
+    job = Job(
+        tmp_path, broker.bootstrap_servers, batches=batches, rows=rows, bucket="1", log_consistency="eventual"
+    )  # fmt: skip
+    assert job.run([(Step.FILES_FLUSHED, 0)]) != 0  # a whole chunk is visible, the batch is not
+    assert job.run([(Step.TASKS_DONE, 1)]) != 0  # the batch is in the log, the snapshot is not
+    assert job.run([]) == 0, (tmp_path / "last-run.txt").read_text()
+    assert job.crashed_at() == {"files-flushed-0", "tasks-done-1"}
+    changes = log_changes(job.table)
+    assert len(changes) > batches * rows  # duplicates: at-once visibility has its price
+    table = {row["id"]: row for row in job.table.read().to_arrow().to_pylist()}
+    assert len(table) == batches * rows
+    assert folded(changes, "id") == table

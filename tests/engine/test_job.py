@@ -1,15 +1,19 @@
 """A job is checked against tables and sources before anything is started."""
 
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from engine.catalog import Catalog
+from engine.cli_output import print_results
 from engine.job import PipelineProgress, ensure_table, run_job
 from engine.job_config import JobConfig, TableConfig
 from logstore.clients import ErrorNotes, KafkaProperties
@@ -161,3 +165,46 @@ def test_an_error_of_a_task_ends_the_job_with_its_own_words(
         run_job(config, spark=spark)
     assert spark.streams.active == []
     assert Catalog(config.warehouse).table("shop.orders").latest_snapshot() is None
+
+
+@pytest.mark.spark
+def test_a_compaction_that_fails_is_in_the_summary_and_the_rows_are_in_the_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(spark: SparkSession, store: object) -> Callable[[object], object]:
+        def run(tasks: object) -> object:
+            raise RuntimeError("no room\nfor the output")
+
+        return run
+
+    monkeypatch.setattr(sys.modules["engine.sink"], "SparkUnits", fails)  # engine.sink is also the function
+    (tmp_path / "input").mkdir()
+    for number in range(4):
+        rows = pa.table({"id": pa.array([number], pa.int64()), "amount": pa.array([number], pa.int32())})
+        pq.write_table(rows, tmp_path / "input" / f"part-{number}.parquet")
+    columns = {"id": "BIGINT", "amount": "INT"}
+    table = {
+        "columns": columns,
+        "primary_key": ["id"],
+        "options": {"bucket": "1", "log.system": "none", "num-sorted-run.compaction-trigger": "2"},
+    }
+    options = {"path": str(tmp_path / "input"), "maxFilesPerTrigger": "1"}
+    pipeline = {
+        "name": "orders",
+        "target": "shop.orders",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "source": {"format": "parquet", "options": options, "columns": columns},
+    }
+    job = {
+        "name": "job",
+        "warehouse": str(tmp_path / "warehouse"),
+        "tables": {"shop.orders": table},
+        "pipelines": [pipeline],
+    }
+    [result] = run_job(JobConfig.model_validate(job), spark=spark)
+    assert result.row_count == 4
+    assert Catalog(str(tmp_path / "warehouse")).table("shop.orders").read().to_arrow().num_rows == 4
+    assert result.compaction_failure_count >= 1
+    assert result.last_compaction_failure == "RuntimeError: no room for the output"
+    print_results([result])
+    assert "last=RuntimeError: no room for the output" in capsys.readouterr().out

@@ -13,11 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from engine.kafka_offsets import Position, checked_start, from_json, limited, positioned, ranges, to_json
+from engine.kafka_offsets import (
+    Position,
+    checked_start,
+    from_json,
+    limited,
+    made_again,
+    positioned,
+    ranges,
+    to_json,
+    topic_ids_of,
+    without_topics,
+)
 from engine.kafka_options import KafkaSourceOptions, OnBadRecord, ValueFormat
 from engine.kafka_rows import decoder
 from engine.spark_errors import fluvial_error
 from logstore.clients import ErrorNotes, KafkaProperties
+from logstore.topics import LogTopics
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 from lsm.row_kind import RowKind
 
@@ -28,9 +40,17 @@ POSITIONS = st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 3)),
 # ---------------------------------------------------------------------------------------------------- offsets
 
 
-@given(POSITIONS)
-def test_offsets_survive_a_checkpoint(offsets: dict[Position, int]) -> None:
-    assert from_json(json.loads(json.dumps(to_json(offsets)))) == offsets
+@given(POSITIONS, st.dictionaries(st.sampled_from("ab"), st.text()))
+def test_offsets_and_topic_ids_survive_a_checkpoint(offsets: dict[Position, int], ids: dict[str, str]) -> None:
+    kept = json.loads(json.dumps(to_json(offsets, ids)))
+    assert (from_json(kept), topic_ids_of(kept)) == (offsets, ids)
+
+
+def test_a_checkpoint_without_topic_ids_is_read_and_matches_any_topic() -> None:
+    old = {"t": {"0": 12}}
+    assert (from_json(old), topic_ids_of(old)) == ({("t", 0): 12}, {})
+    assert made_again(topic_ids_of(old), {"t": "new"}) == frozenset()
+    assert made_again({"t": "old", "gone": "x"}, {"t": "new", "added": "y"}) == {"t"}
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -71,6 +91,16 @@ def test_a_topic_that_is_not_the_one_that_was_read_is_an_error(
         checked_start(start, earliest, latest, fail_on_data_loss=True)
     begin, losses = checked_start(start, earliest, latest, fail_on_data_loss=False)
     assert (begin[("t", 0)], len(losses)) == (start[("t", 0)] if start[("t", 0)] <= 4 else 0, 1)
+
+
+def test_a_topic_made_again_begins_anew_even_where_its_end_is_past_what_was_read() -> None:
+    start, latest = {("t", 0): 4, ("u", 0): 4}, {("t", 0): 9, ("u", 0): 9}
+    earliest = dict.fromkeys(latest, 0)
+    with pytest.raises(CorruptDataError, match="made again since it was read: topic=t partition=0 wanted=4"):
+        checked_start(start, earliest, latest, fail_on_data_loss=True, made_again={"t"})
+    begin, losses = checked_start(start, earliest, latest, fail_on_data_loss=False, made_again={"t"})
+    assert (begin, len(losses)) == ({("t", 0): 0, ("u", 0): 4}, 1)
+    assert without_topics(start, {"t"}) == {("u", 0): 4}
 
 
 def test_positions_of_a_user_are_checked_against_the_topic() -> None:
@@ -306,7 +336,7 @@ def test_a_stream_takes_each_record_once_in_limited_batches_through_restarts(
     first = stream.run(maxOffsetsPerTrigger="50")
     assert len(first) == 3  # 120 + 5 aborted + 7 + 2 markers = 134 offsets
     assert all(rows.num_rows <= 50 for rows in first)
-    assert stream.committed_offsets() == {wide_topic.name: {"0": 40, "1": 54, "2": 40}}
+    assert stream.committed_offsets()[wide_topic.name] == {"0": 40, "1": 54, "2": 40}
 
     wide_topic.send(values(3, 5000), 2)
     second = stream.run(maxOffsetsPerTrigger="50")
@@ -352,6 +382,58 @@ def test_records_that_are_gone_stop_a_stream_unless_told_otherwise(
     assert f"topic={topic.name} partition=0" in str(error)
     [rows] = stream.run(failOnDataLoss="false")
     assert rows["offset"].to_pylist() == [7, 8, 9]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.parametrize("was_planned", [False, True], ids=["between two batches", "inside a batch"])
+def test_a_topic_made_again_between_two_runs_is_noticed_though_its_end_is_past_the_position(
+    spark: SparkSession, topic: Topic, topics: LogTopics, tmp_path: Path, was_planned: bool
+) -> None:
+    """Else its first records would be skipped, or others delivered under the offsets of a planned batch."""
+    topic.send(values(4))
+    stream = Stream(spark, topic.options, tmp_path)
+    [rows] = stream.run()
+    assert rows.num_rows == 4
+    if was_planned:  # as a run that died before it had committed its last batch
+        newest = max((path for path in (stream.checkpoint / "commits").iterdir() if path.name.isdecimal()), key=str)
+        newest.unlink()
+        (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
+        stream.batches.clear()
+    topics.delete_topic(topic.name)
+    topics.create_topic(topic.name, bucket_count=1)
+    topic.send(values(9, 100))
+    with pytest.raises(Exception, match="deleted and made again since") as caught:
+        stream.run()
+    assert isinstance(fluvial_error(caught.value, "query failed"), CorruptDataError)
+    assert not was_planned or stream.batches == {}
+    if not was_planned:
+        [rows] = stream.run(failOnDataLoss="false")
+        assert rows["value"].to_pylist() == [str(number).encode() for number in range(100, 109)]
+        topic.send(values(1, 200))
+        [rows] = stream.run()
+        assert rows["value"].to_pylist() == [b"200"]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_checkpoint_of_an_earlier_version_goes_on_and_learns_the_topic_ids(
+    spark: SparkSession, topic: Topic, tmp_path: Path
+) -> None:
+    topic.send(values(4))
+    stream = Stream(spark, topic.options, tmp_path)
+    stream.run()
+    for path in (stream.checkpoint / "offsets").iterdir():
+        if path.name.isdecimal():
+            *head, offsets = path.read_text().splitlines()
+            path.write_text("\n".join([*head, json.dumps({topic.name: json.loads(offsets)[topic.name]})]))
+        else:
+            path.unlink()
+    assert stream.committed_offsets() == {topic.name: {"0": 4}}
+    topic.send(values(2, 4))
+    [rows] = stream.run()
+    assert rows["offset"].to_pylist() == [4, 5]
+    assert set(stream.committed_offsets()) == {topic.name, "@topic-ids"}
 
 
 @pytest.mark.broker

@@ -3,14 +3,17 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from engine.broker import Broker
+from engine.catalog import Catalog
 from engine.session import LOCAL_CHECKPOINT_SETTINGS, LOCAL_SETTINGS, SETTINGS, checkpoint_settings, session
+from logstore.clients import ErrorNotes, KafkaProperties
 
 pytestmark = pytest.mark.spark
 
@@ -95,3 +98,49 @@ def test_the_defaults_file_of_spark_wins_over_ours_and_conf_wins_over_it(tmp_pat
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["Europe/Paris", "false", "local[1]", "probe", "127.0.0.1"]
+
+
+NO_SESSION_OF_OURS = """
+import json, sys
+from pyspark.sql import SparkSession
+conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}
+spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
+def count(spark):
+    fluvial = spark.read.format("fluvial").option("warehouse", sys.argv[1]).option("table", "db.t").load()
+    kafka = spark.read.format("fluvial-kafka").option("kafka.bootstrap.servers", sys.argv[2])
+    return [fluvial.count(), kafka.option("subscribe", sys.argv[3]).load().count()]
+found = [count(spark)]
+if "engine" in sys.argv:
+    from engine.session import session
+    found.append(count(session()))
+print(json.dumps(found))
+"""
+
+
+def environment_of(home: Path, *paths: Path) -> dict[str, str]:
+    """No more than a shell has: our packages are found at these places, or where they are installed."""
+    return {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": ":".join(map(str, paths))}
+
+
+@pytest.mark.broker
+def test_both_sources_are_known_to_any_session_by_installation_alone(
+    tmp_path: Path, broker: Broker, kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
+    """And a session of ours on top of such a one does not mind."""
+    topic = new_topic()
+    producer = kafka.producer(ErrorNotes(), transactional_id=None)
+    for _ in range(3):
+        producer.produce(topic, b"value")
+    producer.flush(30)
+    schema = pa.schema([("id", pa.int64())])
+    Catalog(str(tmp_path)).create_table("db.t", schema, primary_key=["id"]).write(pa.table({"id": [1, 2]}))
+    done = subprocess.run(
+        [sys.executable, "-c", NO_SESSION_OF_OURS, str(tmp_path), broker.bootstrap_servers, topic, "engine"],
+        env=environment_of(tmp_path, ROOT, ROOT / "engine" / "plugin") | {"PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == [[2, 3], [2, 3]]

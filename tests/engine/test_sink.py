@@ -1,5 +1,8 @@
 """The sink of a streaming query: what it demands, and what readers see while it runs."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table, sink
+from filestore.snapshots import CommitKind
 from lsm.errors import InvalidInputError
+from tests.peers.agreement import Agreement
 
 pytestmark = pytest.mark.spark
 
@@ -54,13 +59,44 @@ def test_batch_readers_see_whole_micro_batches_only(spark: SparkSession, tmp_pat
     assert seen[:4] == [0, ROWS, 2 * ROWS, 3 * ROWS]
 
 
-def test_more_buckets_are_written_by_more_tasks_and_hold_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.interop
+def test_more_buckets_are_written_by_more_tasks_and_hold_the_same_rows(
+    spark: SparkSession, tmp_path: Path, assert_peers_agree: Agreement
+) -> None:
     """FL-81."""
     table = new_table(tmp_path, bucket="8")
     table.append(spark.range(500).selectExpr("id AS value", "current_timestamp() AS timestamp"))
     splits = table.read().plan().splits
     assert {split.bucket for split in splits} == set(range(8))
     assert sorted(table.read().to_arrow()["value"].to_pylist()) == list(range(500))
+    assert len(assert_peers_agree(table.store.paths.root)) == 500
+
+
+@pytest.mark.interop
+def test_a_writer_that_only_appends_leaves_compaction_to_somebody_else(
+    spark: SparkSession, tmp_path: Path, assert_peers_agree: Agreement
+) -> None:
+    """FL-167: ``write-only`` writers and ``fluvial compact`` as the service that compacts beside them."""
+    table = new_table(tmp_path, bucket="1")
+    frames = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
+    write, batches = sink(table, {"write-only": "true"}), 8
+    query = frames.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    while (table.store.snapshots.latest_id() or 0) < batches:
+        assert query.isActive
+        query.awaitTermination(0.2)
+    compact = [sys.executable, "-m", "engine.cli", "compact", "db.t", "--warehouse", str(tmp_path / "warehouse")]
+    done = subprocess.run([*compact, "--json"], capture_output=True, text=True, check=True)
+    query.stop()
+    write.close()
+    report = json.loads(done.stdout)
+    assert report["before"]["max_run_count"] >= batches
+    assert report["after"]["max_run_count"] < report["before"]["max_run_count"]
+    kinds = [table.store.snapshots.read(each).commit_kind for each in table.store.snapshots.ids()]
+    assert kinds.count(CommitKind.COMPACT) == 1
+    rows = table.read().to_arrow()["value"].to_pylist()
+    assert sorted(rows) == list(range(len(rows)))
+    assert len(assert_peers_agree(table.store.paths.root)) == len(rows)
+    assert len(assert_peers_agree(table.store.paths.root, snapshot_id=batches)) == batches * ROWS
 
 
 def test_an_unknown_option_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:

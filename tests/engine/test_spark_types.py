@@ -14,6 +14,7 @@ from engine.spark_types import aligned, spark_schema
 from engine.sql_types import parse_sql_type
 from filestore.datatypes import DataField
 from lsm.errors import InvalidInputError
+from tests.peers.agreement import Agreement
 
 pytestmark = pytest.mark.spark
 
@@ -57,8 +58,11 @@ def fields() -> list[DataField]:
     return [DataField(id=i, name=name, type=parse_sql_type(text)) for i, (name, text) in enumerate(TYPES.items())]
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
-def test_every_type_survives_the_way_through_a_table(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
+def test_every_type_survives_the_way_through_a_table(
+    spark: SparkSession, tmp_path: Path, file_format: str, assert_peers_agree: Agreement
+) -> None:
     """FL-05, FL-145: values, nulls and nesting, before and after a compaction."""
     catalog = Catalog(str(tmp_path))
     table = catalog.create_table("db.t", fields(), primary_key=["id"], options={"file.format": file_format})
@@ -76,6 +80,7 @@ def test_every_type_survives_the_way_through_a_table(spark: SparkSession, tmp_pa
         assert by_format.schema.simpleString() == table.dataframe(spark).schema.simpleString() == types
         assert sorted(map(str, by_format.collect())) == expected
         assert sorted(map(str, table.dataframe(spark).collect())) == expected
+        assert len(assert_peers_agree(table.store.paths.root)) == len(expected)
         table.compact(full=True)
 
 

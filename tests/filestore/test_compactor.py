@@ -45,7 +45,7 @@ def test_a_full_compaction_leaves_one_run_on_the_last_level_without_deletes() ->
 
 
 def test_compaction_waits_for_enough_runs() -> None:
-    """FL-171, FL-176."""
+    """FL-171, FL-176, FL-177: a table that says nothing of a style is compacted by counting its runs."""
     table = key_table(**{"num-sorted-run.compaction-trigger": "3"})
     for number in range(2):
         table.write(rows((number, number)))

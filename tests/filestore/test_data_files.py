@@ -103,7 +103,7 @@ def texts(table: pa.Table) -> str:
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_rows_of_every_type_come_back_from_every_format(file_format: str) -> None:
-    """FL-145, FL-146 to FL-149: sequence number, value kind, key and value."""
+    """FL-145, FL-146, FL-147, FL-148, FL-149: sequence number, value kind, key and value."""
     columns = {
         name: kind for name, kind in ATOMIC.items() if not name.startswith(("ts", "ltz")) or file_format != "orc"
     }
@@ -121,7 +121,7 @@ def test_rows_of_every_type_come_back_from_every_format(file_format: str) -> Non
 
 
 def test_a_file_is_described_by_its_rows() -> None:
-    """FL-150, FL-156: what the manifest says of a file is true of it."""
+    """FL-150, FL-154, FL-155, FL-156: what the manifest says of a file is true of it."""
     io = MemoryFileIO()
     [meta] = write(io, SMALL, small_rows(30, kinds=[0, 1, 2] * 10), small_rows(3, start=30, kinds=[3, 3, 0]), level=2)
     types = [field.type for field in SMALL.key_fields]
@@ -152,7 +152,7 @@ def test_a_file_is_described_by_its_rows() -> None:
 
 
 def test_key_value_files_have_javas_columns_in_javas_order() -> None:
-    """Source: paimon-format.md 6.1."""
+    """FL-146, FL-147, FL-148, FL-149. Source: paimon-format.md 6.1."""
     io = MemoryFileIO()
     [meta] = write(io, SMALL, small_rows(3))
     file = pq.ParquetFile(pa.BufferReader(io.files[f"{BUCKET}/{meta.file_name}"]))

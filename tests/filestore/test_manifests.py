@@ -119,7 +119,7 @@ entries = st.builds(
 @PROPERTY
 @given(st.lists(entries, min_size=1, max_size=5), st.sampled_from(["zstd", "deflate", "none"]))
 def test_manifests_give_back_their_entries(written: list[ManifestEntry], compression: str) -> None:
-    """FL-150 to FL-156."""
+    """FL-150, FL-151, FL-152, FL-153, FL-154, FL-155, FL-156."""
     store = store_of(compression=compression)
     meta = store.write_manifest(written)
     assert store.read_manifest(meta) == store.read_manifest(meta.file_name) == written
@@ -141,7 +141,7 @@ def test_a_description_without_its_parts_is_corrupt(body: dict[str, Any]) -> Non
 
 
 def test_lists_give_back_their_manifests() -> None:
-    """FL-157 to FL-159."""
+    """FL-157, FL-158, FL-159."""
     disk = MemoryFileIO()
     store = store_of(disk)
     metas = [store.write_manifest([entry(f"data-{number}", level=number)]) for number in range(3)]

@@ -24,11 +24,12 @@ def parse(primary_key: list[str] | None = None, **options: str) -> TableOptions:
 
 
 def test_defaults_of_a_table_with_a_key() -> None:
-    """FL-56, FL-60, FL-63, FL-64, FL-66, FL-75."""
+    """FL-56, FL-60, FL-63, FL-64, FL-66, FL-75, FL-177: compaction is universal."""
     options = TableOptions.parse({}, primary_key=KEY)
     assert (options.file_format, options.compression, options.zstd_level) == ("parquet", "zstd", 1)
     assert (options.merge_engine, options.changelog_producer, options.change_tracking) == ("deduplicate", "none", True)
     assert (options.run_count_trigger, options.run_count_stop_trigger, options.level_count) == (5, 8, None)
+    assert options.compaction_style == "universal"
     assert (options.target_file_size_bytes, options.write_buffer_bytes) == (128 * MIB, 64 * MIB)
     assert (options.log_system, options.log_consistency, options.log_changelog_mode) == (
         "none",
@@ -157,6 +158,7 @@ WRONG_VALUES = {
     "sequence.field": ["a,,b", "a,a"],
     "compaction.small-file-ratio": ["1.5", "half"],
     "log.system.replication": ["0", "40000"],
+    "max_bytes_for_level_base": ["0", "0 mb", "big"],
 }
 
 
@@ -209,6 +211,14 @@ def test_options_that_make_no_sense_together_are_refused(
     TableOptions.parse(options, primary_key=primary_key, strict=False)  # whoever made such a table can still read it
 
 
+@pytest.mark.parametrize("primary_key", [KEY, []])
+def test_the_avro_log_of_the_old_text_is_refused_and_json_named(primary_key: list[str]) -> None:
+    """FL-126, Traps 11: today's text replaces debezium-avro by debezium-json, with and without a key."""
+    with pytest.raises(InvalidInputError, match=r"log\.format value='debezium-avro' expected='debezium-json \| json'"):
+        TableOptions.parse({"log.format": "debezium-avro"}, primary_key=primary_key)
+    assert TableOptions.parse({}, primary_key=primary_key).log_format == "debezium-json"
+
+
 def test_stop_trigger_follows_the_trigger() -> None:
     assert parse(KEY, num__sorted__run_compaction__trigger="7").run_count_stop_trigger == 10
     assert (
@@ -221,6 +231,8 @@ def test_leveled_compaction_has_the_seeds_options() -> None:
     """FL-169."""
     options = parse(KEY, compaction_style="leveled")
     assert (options.level0_trigger, options.level_base_bytes, options.level_multiplier) == (4, 1024 * MIB, 5)
+    for text in ("1 gb", "1g", str(1024 * MIB)):
+        assert TableOptions.parse({"max_bytes_for_level_base": text}, primary_key=KEY).level_base_bytes == 1024 * MIB
 
 
 def test_options_per_column_are_found_by_column() -> None:

@@ -285,7 +285,7 @@ def test_without_columns_rows_are_still_counted() -> None:
 
 
 def test_row_groups_that_are_refused_are_not_read() -> None:
-    """FL-181: ``keep`` sees the ranges of each row group, and only of the columns that it asked for."""
+    """FL-04, FL-181: ``keep`` sees the ranges of each row group, and only of the columns that it asked for."""
     schema = schema_of({"n": pa.int64(), "s": pa.string(), "f": pa.float64()})
     rows = [{"n": n, "s": f"{n:04}", "f": math.nan if n == 5 else float(n)} for n in range(3000)]
     body, _ = written(table_of(schema, rows), schema.fields)

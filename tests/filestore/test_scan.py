@@ -174,6 +174,19 @@ def test_a_filter_on_the_whole_bucket_key_selects_one_bucket() -> None:
     assert TableScan(table).plan(filter="id = 7 AND id = 8").splits == ()
 
 
+def test_a_bucket_of_usual_size_is_one_split_whatever_levels_its_files_are_on() -> None:
+    """FL-180, FL-181: the split carries the files of every level, and the merge reads them together."""
+    table = partitioned()
+    table.write(part("a", 0, 40))
+    table.compact(full=True)
+    table.write(part("a", 0, 40))
+    table.write(part("a", 0, 40))
+    splits = TableScan(table).plan().splits
+    assert sorted(split.bucket for split in splits) == [0, 1, 2, 3]
+    top = table.level_count - 1
+    assert {tuple(sorted(file.level for file in split.files)) for split in splits} == {(0, 0, top)}
+
+
 def test_asked_for_buckets_and_partitions_only() -> None:
     """FL-79."""
     table = partitioned()

@@ -106,7 +106,7 @@ def test_a_failed_write_is_visible_as_a_whole_or_leaves_no_data_file(when: When)
 
 
 def test_reads_travel_by_snapshot_tag_and_time() -> None:
-    """TAG-06, TAG-07, TAG-08."""
+    """FL-142, TAG-06, TAG-07, TAG-08: version control."""
     table = key_table()
     for number in (1, 2, 3):
         table.write(rows((1, number)))

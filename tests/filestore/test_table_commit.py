@@ -262,7 +262,7 @@ CALLS = faultless_calls()
 @pytest.mark.parametrize("when", When)
 @pytest.mark.parametrize("fail_at", range(1, CALLS + 1))
 def test_every_single_fault_is_survived(fail_at: int, when: When) -> None:
-    """FL-164, FL-165: nothing lost, nothing twice, whichever file operation fails and however."""
+    """FL-142, FL-164, FL-165: nothing lost, nothing twice, whichever file operation fails and however."""
     io = FaultyFileIO(MemoryFileIO(), fail_at=fail_at, when=when)
     table = committed_thrice(io)
     assert io.calls >= fail_at

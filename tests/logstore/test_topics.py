@@ -1,10 +1,16 @@
 """Laws of topics, against a real broker."""
 
 import re
-from collections.abc import Callable
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
+from engine.broker import Broker
+from logstore import topics as topics_module
 from logstore.clients import ErrorNotes, KafkaProperties
 from logstore.topics import LogTopics
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
@@ -118,3 +124,54 @@ def test_a_broker_that_is_away_is_unavailable() -> None:
         nobody.find_topic("t")
     with pytest.raises(UnavailableError, match=r"topic=t buckets=.0. .*Connection refused"):
         nobody.end_offsets("t", [0])
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [("127.0.0.1:1,127.0.0.1:2", "Connection refused"), ("no-such-host.invalid:9092", "Failed to resolve")],
+)
+def test_where_nobody_listens_the_first_contact_fails_soon(
+    monkeypatch: pytest.MonkeyPatch, servers: str, said: str
+) -> None:
+    monkeypatch.setattr(topics_module, "FIRST_CONTACT_S", 1.0)
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match=rf"cannot be reached: bootstrap\.servers={servers} .*{said}"):
+        LogTopics(KafkaProperties.parse({"bootstrap.servers": servers})).check_reachable()
+    assert time.monotonic() - began < 5
+
+
+@contextmanager
+def slow_road(address: str, delay_s: float) -> Iterator[str]:
+    """A port that leads to a broker, and lets nothing through for a while."""
+    host, port = address.split(":")
+    door, roads = socket.create_server(("127.0.0.1", 0)), ExitStack()
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while body := source.recv(65536):
+                target.sendall(body)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                inside = roads.enter_context(door.accept()[0])
+                time.sleep(delay_s)
+                outside = roads.enter_context(socket.create_connection((host, int(port))))
+                for pair in ((inside, outside), (outside, inside)):
+                    threading.Thread(target=carry, args=pair, daemon=True).start()
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    yield f"127.0.0.1:{door.getsockname()[1]}"
+    door.shutdown(socket.SHUT_RDWR)
+    serving.join()
+    roads.close()
+    door.close()
+
+
+def test_a_slow_broker_is_not_taken_for_a_missing_one(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics_module, "FIRST_CONTACT_S", 0.5)
+    with slow_road(broker.bootstrap_servers, 2.0) as address:
+        began = time.monotonic()
+        LogTopics(KafkaProperties.parse({"bootstrap.servers": address})).check_reachable()
+        assert time.monotonic() - began >= 2
