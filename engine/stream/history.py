@@ -53,6 +53,11 @@ class TableHistory:
         """Know a snapshot that a tag keeps, whether or not it expired."""
         self._tagged[snapshot.id] = snapshot
 
+    @property
+    def reads_by_difference(self) -> bool:
+        """True when a scan of a snapshot leaves rows out that a stream must not miss: those of level 0."""
+        return TableScan(self._store).skips_level0
+
     def exists(self, snapshot_id: int) -> bool:
         """Whether a snapshot can still be read."""
         return snapshot_id in self._tagged or self._store.snapshots.exists(snapshot_id)

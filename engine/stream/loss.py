@@ -56,10 +56,19 @@ def _resnapshot(here: Position, history: TableHistory, target: Target) -> Positi
     if _is_exactly_at_snapshot(here, history) and here.snapshot_id < newest_id:
         of = len(history.change_splits(here.snapshot_id, newest_id))
         return replace(here.before_splits(Phase.FILES, here.snapshot_id, offsets, of=of), next_id=newest_id)
-    of = len(history.snapshot_splits(newest_id))
+    return at_whole_snapshot(here, newest_id, history)
+
+
+def at_whole_snapshot(here: Position, snapshot_id: int, history: TableHistory) -> Position:
+    """Before the rows of a whole snapshot; behind it already when it has none."""
+    offsets = history.facts(snapshot_id).offsets
+    if history.reads_by_difference:
+        of = len(history.change_splits(0, snapshot_id))
+        return replace(here.before_splits(Phase.FILES, 0, offsets, of=of), next_id=snapshot_id)
+    of = len(history.snapshot_splits(snapshot_id))
     if of == 0:
-        return here.behind(newest_id, offsets)
-    return here.before_splits(Phase.SNAPSHOT, newest_id, offsets, of=of)
+        return here.behind(snapshot_id, offsets)
+    return here.before_splits(Phase.SNAPSHOT, snapshot_id, offsets, of=of)
 
 
 def _is_exactly_at_snapshot(here: Position, history: TableHistory) -> bool:

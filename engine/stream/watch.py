@@ -5,7 +5,7 @@ from dataclasses import replace
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import OffsetLostError, StreamLog
-from engine.stream.loss import after_loss
+from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import StreamOptions
 from engine.stream.plan import SnapshotExpiredError, Target, advance
 from engine.stream.position import Phase, Position
@@ -110,7 +110,7 @@ class TableWatch:
             if newest is None:
                 return self._behind(0, LogOffsets())
             snapshot_id = newest.id
-        return full_position(self._behind(0, LogOffsets()), snapshot_id, self.history)
+        return at_whole_snapshot(self._behind(0, LogOffsets()), snapshot_id, self.history)
 
     def _changes_of(self, snapshot_id: int) -> Position:
         """Before the changes of a snapshot, even when the snapshot before it is gone."""
@@ -189,12 +189,3 @@ class TableWatch:
                     f"the table's schema changed: table={self._store.name} schema={newest.id} "
                     f"stream_schema={self._store.schema.id} fix=restart the query, it goes on with the new columns"
                 )
-
-
-def full_position(here: Position, snapshot_id: int, history: TableHistory) -> Position:
-    """The beginning of a whole snapshot; behind it already when it is empty."""
-    offsets = history.facts(snapshot_id).offsets
-    of = len(history.snapshot_splits(snapshot_id))
-    if of == 0:
-        return here.behind(snapshot_id, offsets)
-    return here.before_splits(Phase.SNAPSHOT, snapshot_id, offsets, of=of)
