@@ -11,6 +11,8 @@ from pyspark.sql.types import StructType
 from engine.read_options import BATCH_KEYS, STREAM_KEYS, ReadOptions
 from engine.snapshot_reader import SnapshotReader
 from engine.spark_types import spark_schema
+from engine.staged_writer import StagedBatchWriter, StagedStreamWriter
+from engine.write_options import BATCH_WRITE_KEYS, STREAM_WRITE_KEYS, WriteOptions
 
 FORMAT: Final = "fluvial"
 
@@ -31,3 +33,11 @@ class FluvialDataSource(DataSource):
     def reader(self, schema: StructType) -> SnapshotReader:
         """Reader of the columns that ``schema`` names: Spark passes on what the user gave to ``.schema(…)``."""
         return SnapshotReader(ReadOptions.parse(self.options, BATCH_KEYS), schema.fieldNames())
+
+    def writer(self, schema: StructType, overwrite: bool) -> StagedBatchWriter:
+        """Writer of a frame with these columns, in mode append or overwrite."""
+        return StagedBatchWriter(WriteOptions.parse(self.options, BATCH_WRITE_KEYS), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StagedStreamWriter:
+        """Writer of one micro-batch: Spark asks for one in the planner and again in the committing process."""
+        return StagedStreamWriter(WriteOptions.parse(self.options, STREAM_WRITE_KEYS), schema, overwrite)

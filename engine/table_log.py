@@ -60,10 +60,7 @@ class TableLog:
             InvalidInputError: an override has no such value, or client properties are wrong.
         """
         options, given = store.options, dict(overrides or {})
-        tracks = given.get("change-tracking", "true" if options.change_tracking else "false")
-        if tracks not in ("true", "false"):
-            raise InvalidInputError(f"option is true or false: change-tracking={tracks}")
-        if options.log_system == "none" or tracks == "false":
+        if not tracks_changes(store, given) or options.log_system == "none":
             return None
         policy = given.get(ORPHANS_KEY, options.raw.get(ORPHANS_KEY, OrphanPolicy.FAIL.value))
         if policy not in {each.value for each in OrphanPolicy}:
@@ -111,6 +108,18 @@ class TableLog:
 
     def _target(self, bucket: int) -> LogTarget:
         return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)
+
+
+def tracks_changes(store: TableStore, overrides: Mapping[str, str]) -> bool:
+    """Whether this write's changes go downstream: ``change-tracking`` of the write, else of the table (FL-33, FL-34).
+
+    Raises:
+        InvalidInputError: the option has no such value.
+    """
+    tracks = overrides.get("change-tracking", "true" if store.options.change_tracking else "false")
+    if tracks not in ("true", "false"):
+        raise InvalidInputError(f"option is true or false: change-tracking={tracks}")
+    return tracks == "true"
 
 
 def default_topic(table_name: str) -> str:

@@ -145,21 +145,36 @@ class Table(TableStore):
         Raises:
             InvalidInputError: names the column, the value and what to change.
         """
-        spec = self._partition_spec(partition or {})
+        self._partition_spec(partition or {})
 
         def publish(commit: TableCommit, committable: Committable) -> CommitResult:
-            present = {message.partition for message in committable.messages}
-            outside = [each for each in present if not self._is_in(each, spec)]
-            if outside:
-                values = dict(zip(self.schema.partition_keys, self.partition_values(outside[0]), strict=True))
-                raise InvalidInputError(
-                    f"rows lie outside the partition to overwrite: partition={dict(partition or {})} found={values}"
-                )
-            return commit.overwrite(
-                committable, replaces=self._replaced(present, spec, is_static=partition is not None)
-            )
+            return self.commit_overwrite(commit, committable, partition)
 
         return self._write(rows, None, publish, keeps_rows=False)
+
+    def commit_overwrite(
+        self, commit: TableCommit, committable: Committable, partition: Mapping[str, object] | None = None
+    ) -> CommitResult:
+        """Replace rows by files that are written already; see ``overwrite``.
+
+        Args:
+            commit: of the user who wrote them.
+            committable: the new files, numbered from 0.
+            partition: as in ``overwrite``.
+
+        Raises:
+            InvalidInputError: no such partition column or value, or a file lies outside the partition.
+            ConflictError: other commits were faster too often.
+        """
+        spec = self._partition_spec(partition or {})
+        present = {message.partition for message in committable.messages}
+        outside = [each for each in present if not self._is_in(each, spec)]
+        if outside:
+            values = dict(zip(self.schema.partition_keys, self.partition_values(outside[0]), strict=True))
+            raise InvalidInputError(
+                f"rows lie outside the partition to overwrite: partition={dict(partition or {})} found={values}"
+            )
+        return commit.overwrite(committable, replaces=self._replaced(present, spec, is_static=partition is not None))
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact buckets that need it, or with ``full`` all; None when there was nothing to do.

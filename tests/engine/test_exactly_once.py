@@ -42,8 +42,20 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 class Job:
     """The job's world on disk, and its runs."""
 
-    def __init__(self, root: Path, bootstrap: str, batches: int, *, log: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        bootstrap: str,
+        batches: int,
+        *,
+        log: bool = True,
+        writer: str = "sink",
+        kills_jvm: bool = True,
+    ) -> None:
+        """`writer` is "sink" or "format"; without `kills_jvm` only the process dies that reached the step."""
         self.root = root
+        self.writer = writer
+        self.kills_jvm = kills_jvm
         self.batches = batches
         options = {"bucket": str(BUCKETS)}
         if log:
@@ -72,6 +84,8 @@ class Job:
                     "input": str(self.root / "input"),
                     "checkpoint": str(self.root / "checkpoint"),
                     "marks": str(self.root / "marks"),
+                    "writer": self.writer,
+                    "kills_jvm": self.kills_jvm,
                     "crashes": [(step.value, batch) for step, batch in crashes],
                 }
             )
