@@ -472,6 +472,26 @@ def test_a_bad_frame_leaves_nothing_behind(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("streaming", [False, True], ids=["batch", "stream"])
+def test_a_commit_that_fails_leaves_nothing_behind(spark: SparkSession, tmp_path: Path, streaming: bool) -> None:
+    """Spark calls ``abort``, in another process than the commit's: it deletes what the tasks staged."""
+    table = new_table(tmp_path, primary_key=[], options={"bucket-key": "k"})
+    frame = spark.range(0, 50, 1, 1).selectExpr("id AS k", "IF(id = 7, '-D', '+I') AS _row_kind")
+
+    def write() -> None:
+        if not streaming:
+            frame.repartition(3).write.format("fluvial").options(**place(table)).mode("append").save()
+            return
+        stream = stream_of(spark, tmp_path / "input", [frame]).repartition(3).writeStream.format("fluvial")
+        stream = stream.options(**place(table)).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        stream.start().awaitTermination(60)
+
+    with pytest.raises(PySparkException, match="takes inserts only"):
+        write()
+    assert (table.latest_snapshot(), staged_files(table), data_files(table)) == (None, [], set())
+
+
+@pytest.mark.spark
 def test_narrower_types_and_missing_columns_fit(spark: SparkSession, tmp_path: Path) -> None:
     """FL-31."""
     table = new_table(tmp_path)
