@@ -1,9 +1,10 @@
 """The whole ingest as Fluvial does it, as a process of its own: run by bench_ingest.py.
 
-usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT]
+usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT] [--writer format]
 
 The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch into a key table, with
-compaction. With ``--bootstrap`` the table has a log. Prints one JSON line.
+compaction. With ``--bootstrap`` the table has a log; with ``--writer format`` the query writes by
+``writeStream.format("fluvial")`` instead of the sink. Prints one JSON line.
 """
 
 import argparse
@@ -20,6 +21,7 @@ def main() -> None:
     parser.add_argument("--buckets", type=int, default=2)
     parser.add_argument("--bootstrap")
     parser.add_argument("--table", default="bench.t")
+    parser.add_argument("--writer", choices=["sink", "format"], default="sink")
     args = parser.parse_args()
     spark = session(
         "ingest",
@@ -41,12 +43,10 @@ def main() -> None:
     changes = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1).parquet(args.input)
     write = sink(table)
     started = time.perf_counter()
-    query = (
-        changes.writeStream.foreachBatch(write)
-        .option("checkpointLocation", f"{args.work}/checkpoint")
-        .trigger(availableNow=True)
-        .start()
-    )
+    stream = changes.writeStream.foreachBatch(write)
+    if args.writer == "format":
+        stream = changes.writeStream.format("fluvial").options(warehouse=catalog.warehouse, table=args.table)
+    query = stream.option("checkpointLocation", f"{args.work}/checkpoint").trigger(availableNow=True).start()
     query.awaitTermination()
     write.close()
     seconds = time.perf_counter() - started

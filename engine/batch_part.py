@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from engine.bucket_log import BucketLog, read_payload
-from engine.rows import change_rows
+from engine.rows import bucket_places, change_rows
 from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import TableLog
-from filestore.buckets import bucket_ids
 from filestore.commit_message import CommitMessage
 from filestore.live_files import BucketKey
 from filestore.table_store import TableStore
@@ -187,25 +185,11 @@ class _Part:
 
     def _by_bucket(self, rows: pa.RecordBatch, kinds: pa.Array) -> Iterator[tuple[int, pa.RecordBatch, pa.Array]]:
         """Rows of each bucket, in arrival order."""
-        buckets = self._buckets(rows)
-        first = int(buckets[0])
-        if (buckets == first).all():
-            yield first, rows, kinds
-            return
-        order = np.argsort(buckets.astype(np.uint16), kind="stable")
-        sorted_buckets = buckets[order]
-        starts = np.flatnonzero(np.r_[True, sorted_buckets[1:] != sorted_buckets[:-1]])
-        for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-            chosen = pa.array(order[start:end])
-            yield int(sorted_buckets[start]), rows.take(chosen), kinds.take(chosen)
-
-    def _buckets(self, rows: pa.RecordBatch) -> NDArray[np.int32]:
-        schema, options = self._spec.store.schema, self._spec.store.options
-        if options.bucket == 1:
-            return np.zeros(rows.num_rows, np.int32)
-        columns = [rows.column(name) for name in schema.bucket_keys]
-        types = [schema.field(name).type for name in schema.bucket_keys]
-        return bucket_ids(columns, types, options.bucket, function=options.bucket_function)
+        for bucket, places in bucket_places(rows, self._spec.store):
+            if places is None:
+                yield bucket, rows, kinds
+            else:
+                yield bucket, rows.take(places), kinds.take(places)
 
     def _tell(self, step: Step, bucket: int | None, facts: Mapping[str, int]) -> None:
         self._spec.observe(StepEvent(step=step, batch_id=self._spec.batch_id, bucket=bucket, facts=facts))

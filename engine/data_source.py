@@ -10,8 +10,10 @@ from pyspark.sql.types import StructType
 
 from engine.read_options import BATCH_KEYS, STREAM_KEYS, ReadOptions
 from engine.snapshot_reader import SnapshotReader
+from engine.staged_writer import StagedBatchWriter, StagedStreamWriter
 from engine.stream.options import StreamOptions
 from engine.stream.reader import HybridStreamReader
+from engine.write_options import BATCH_WRITE_KEYS, STREAM_WRITE_KEYS, WriteOptions
 
 FORMAT: Final = "fluvial"
 
@@ -35,3 +37,11 @@ class FluvialDataSource(DataSource):
     def streamReader(self, schema: StructType) -> HybridStreamReader:
         """Reader of a snapshot and then of what follows."""
         return HybridStreamReader(StreamOptions.of(ReadOptions.parse(self.options, STREAM_KEYS), schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> StagedBatchWriter:
+        """Writer of a frame with these columns, in mode append or overwrite."""
+        return StagedBatchWriter(WriteOptions.parse(self.options, BATCH_WRITE_KEYS), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StagedStreamWriter:
+        """Writer of one micro-batch: Spark asks for one in the planner and again in the committing process."""
+        return StagedStreamWriter(WriteOptions.parse(self.options, STREAM_WRITE_KEYS), schema, overwrite)

@@ -91,13 +91,8 @@ class ReadOptions:
         for key in named:
             if key not in (*PLACE_KEYS, *ROW_KEYS, *keys) and not key.startswith(_FREE_PREFIX):
                 raise unknown_option(key, (*PLACE_KEYS, *ROW_KEYS, *keys), "read option")
-        name, warehouse = named.get("table"), named.get("warehouse")
-        if not name or not warehouse:
-            raise InvalidInputError(
-                'a table is named by two options: fix=.option("warehouse", "/data/warehouse").option("table", "db.t")'
-            )
         given = {key: value for key, value in named.items() if key not in (*PLACE_KEYS, *ROW_KEYS)}
-        store = Catalog(warehouse).table(name).store
+        store = named_table(named).store
         table = Table(store.with_options(given))
         for key in given:
             if not key.startswith(_FREE_PREFIX):
@@ -129,3 +124,17 @@ class ReadOptions:
     def names(self) -> tuple[str, ...]:
         """The table's columns to read, in their order."""
         return self.columns or tuple(self.table.schema.column_names)
+
+
+def named_table(options: Mapping[str, str]) -> Table:
+    """Open the table that the options ``warehouse`` and ``table`` name.
+
+    Raises:
+        InvalidInputError: an option is missing, or there is no such table.
+    """
+    name, warehouse = options.get("table"), options.get("warehouse")
+    if not name or not warehouse:
+        raise InvalidInputError(
+            'a table is named by two options: fix=.option("warehouse", "/data/warehouse").option("table", "db.t")'
+        )
+    return Catalog(warehouse).table(name)

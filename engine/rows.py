@@ -1,10 +1,13 @@
 """Rows as Spark or a user hands them over, turned into the table's rows and their kinds."""
 
+from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from filestore.buckets import bucket_ids
 from filestore.datatypes import arrow_type
 from filestore.row_checks import conform, row_kinds_of_column
 from filestore.table_store import TableStore
@@ -38,6 +41,34 @@ def change_rows(batch: pa.RecordBatch, store: TableStore) -> tuple[pa.RecordBatc
     if kinds is None and field is not None:
         kinds = row_kinds_of_column(rows.column(field), field)
     return rows, kinds
+
+
+def bucket_places(rows: pa.RecordBatch, store: TableStore) -> Iterator[tuple[int, pa.Array | None]]:
+    """Where the rows of each bucket are, in arrival order.
+
+    Args:
+        rows: at least one; the table's columns.
+        store: the table; one without fixed buckets has the bucket 0 only.
+
+    Yields:
+        (bucket, row numbers), buckets rising; row numbers None: all rows are in this bucket.
+    """
+    schema, options = store.schema, store.options
+    if options.bucket <= 1:
+        yield 0, None
+        return
+    columns = [rows.column(name) for name in schema.bucket_keys]
+    types = [schema.field(name).type for name in schema.bucket_keys]
+    buckets = bucket_ids(columns, types, options.bucket, function=options.bucket_function)
+    first = int(buckets[0])
+    if (buckets == first).all():
+        yield first, None
+        return
+    order = np.argsort(buckets.astype(np.uint16), kind="stable")
+    sorted_buckets = buckets[order]
+    starts = np.flatnonzero(np.r_[True, sorted_buckets[1:] != sorted_buckets[:-1]])
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield int(sorted_buckets[start]), pa.array(order[start:end])
 
 
 def _in_precision(batch: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:

@@ -30,7 +30,11 @@ logger = logging.getLogger("fluvial.sink")
 COMMIT_USER_KEY: Final = "write.stream.commit-user"
 _QUERY_ID: Final = "sql.streaming.queryId"
 _TEMPORARY: Final = "temporary-"  # how Spark begins the name of a checkpoint that it makes up
-_SINK_OPTIONS: Final = (COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only")
+SINK_KEYS: Final = (COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only")
+NO_CHECKPOINT: Final = (
+    "the query has no checkpoint location, so a restart would write everything again: "
+    'fix=set .option("checkpointLocation", …)'
+)
 
 
 def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Observer = ignore) -> "StreamSink":
@@ -52,8 +56,8 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
     """
     given = dict(options or {})
     for key in given:
-        if key not in _SINK_OPTIONS and not key.startswith("log.kafka."):
-            raise unknown_option(key, _SINK_OPTIONS, "sink option")
+        if key not in SINK_KEYS and not key.startswith("log.kafka."):
+            raise unknown_option(key, SINK_KEYS, "sink option")
     return StreamSink(table.store, given, observe)
 
 
@@ -100,9 +104,14 @@ class StreamSink:
             tracks_changes=tracks_changes(self._store, self._options),
             observe=self._observe,
         )
-        write_only = self._options.get("write-only", str(self._store.options.write_only)).lower() == "true"
-        if self._store.has_key and not write_only:
+        if compacts(self._store, self._options):
             self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))
+
+
+def compacts(store: TableStore, options: Mapping[str, str]) -> bool:
+    """Whether a stream into this table compacts it: tables with a key, unless ``write-only``."""
+    write_only = options.get("write-only", str(store.options.write_only)).lower() == "true"
+    return store.has_key and not write_only
 
 
 def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:
@@ -148,10 +157,7 @@ def _query_id(frame: DataFrame) -> str:
             f"or set {COMMIT_USER_KEY} to a name that stays the same over restarts"
         )
     if _has_temporary_checkpoint(frame, query_id):
-        raise InvalidInputError(
-            "the query has no checkpoint location, so a restart would write everything again: "
-            'fix=set .option("checkpointLocation", …)'
-        )
+        raise InvalidInputError(NO_CHECKPOINT)
     return str(query_id)
 
 

@@ -91,41 +91,56 @@ def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
     A missing nullable column becomes null. Types change only where no value can be lost.
 
     Raises:
+        InvalidInputError: see ``check_frame``.
+    """
+    check_frame(frame.schema, schema)
+    given = {field.name: field.dataType for field in frame.schema.fields}
+    columns = [_aligned_column(field, given.get(field.name)) for field in schema.fields]
+    if ROW_KIND_COLUMN in given:
+        columns.append(F.col(ROW_KIND_COLUMN))
+    return frame.select(*columns)
+
+
+def check_frame(frame: T.StructType, schema: TableSchema) -> None:
+    """Whether a frame with these columns can be written to the table without losing a value.
+
+    Raises:
         InvalidInputError: an unknown column, a missing column that may not be null, or a type that could lose values.
     """
-    given = {field.name: field.dataType for field in frame.schema.fields}
+    given = {field.name: field.dataType for field in frame.fields}
     names = [field.name for field in schema.fields]
     for name in given:
         if name not in names and name != ROW_KIND_COLUMN:
             close = difflib.get_close_matches(name, names, 1)
             hint = f" did_you_mean={close[0]}" if close else ""
             raise InvalidInputError(f"the table has no such column: column={name}{hint} fix=drop or rename it")
-    columns = [_aligned_column(field, given.get(field.name)) for field in schema.fields]
-    if ROW_KIND_COLUMN in given:
-        if not isinstance(given[ROW_KIND_COLUMN], T.StringType):
-            raise InvalidInputError(
-                f"row kinds are text: column={ROW_KIND_COLUMN} type={given[ROW_KIND_COLUMN].simpleString()} "
-                f"fix=use one of +I -U +U -D"
-            )
-        columns.append(F.col(ROW_KIND_COLUMN))
-    return frame.select(*columns)
+    for field in schema.fields:
+        _check_column(field, given.get(field.name))
+    if ROW_KIND_COLUMN in given and not isinstance(given[ROW_KIND_COLUMN], T.StringType):
+        raise InvalidInputError(
+            f"row kinds are text: column={ROW_KIND_COLUMN} type={given[ROW_KIND_COLUMN].simpleString()} "
+            f"fix=use one of +I -U +U -D"
+        )
+
+
+def _check_column(field: DataField, given: T.DataType | None) -> None:
+    wanted = spark_type(field.type)
+    if given is None or isinstance(given, T.NullType):
+        if not field.type.nullable:
+            raise InvalidInputError(f"a column that may not be null is missing: column={field.name} fix=add it")
+    elif not _same(given, wanted) and not _widens(given, wanted):
+        raise InvalidInputError(
+            f"column type does not fit: column={field.name} given={given.simpleString()} "
+            f"wanted={wanted.simpleString()} fix=cast it in the query"
+        )
 
 
 def _aligned_column(field: DataField, given: T.DataType | None) -> Column:
     wanted = spark_type(field.type)
     if given is None or isinstance(given, T.NullType):
-        if not field.type.nullable:
-            raise InvalidInputError(f"a column that may not be null is missing: column={field.name} fix=add it")
         return F.lit(None).cast(wanted).alias(field.name)
     column = F.col(_quoted(field.name))
-    if _same(given, wanted):
-        return column
-    if not _widens(given, wanted):
-        raise InvalidInputError(
-            f"column type does not fit: column={field.name} given={given.simpleString()} "
-            f"wanted={wanted.simpleString()} fix=cast it in the query"
-        )
-    return column.cast(wanted).alias(field.name)
+    return column if _same(given, wanted) else column.cast(wanted).alias(field.name)
 
 
 def _quoted(name: str) -> str:

@@ -2,6 +2,8 @@
 
 driver   BATCH_STARTED → LOG_RECOVERED → (tasks) → TASKS_DONE → TABLE_COMMITTED
 task     PART_STARTED → per bucket BUCKET_FENCED → ROWS_WRITTEN … → FILES_FLUSHED → per bucket LOG_COMMITTED → PART_DONE
+
+With ``format("fluvial")`` tasks reach ROWS_STAGED only; all else happens in the committing process.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +18,7 @@ class Step(Enum):
     LOG_RECOVERED = (
         "log-recovered"  # driver: first batch of a run with a log: every bucket is fenced and its marker read
     )
+    ROWS_STAGED = "rows-staged"  # task of format("fluvial"): its rows wait for the committing process
     PART_STARTED = "part-started"  # task: before its first row
     BUCKET_FENCED = "bucket-fenced"  # task: older writers of the bucket cannot write any more
     ROWS_WRITTEN = "rows-written"  # task: some rows are in the memtable and in the open Kafka transaction

@@ -10,13 +10,18 @@ import json
 import os
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
 from engine import Catalog, session, sink
+from engine.data_source import FluvialDataSource
+from engine.staged_writer import StagedStreamWriter
 from engine.steps import StepEvent
+from engine.write_options import STREAM_WRITE_KEYS, WriteOptions
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Crash:
     marks: str  # directory in which each crash is noted, so that it happens once
     driver_pid: int
     gateway_pid: int
+    kills_jvm: bool = False  # also from other processes than the driver
 
     def __call__(self, event: StepEvent) -> None:
         if (event.step.value, event.batch_id) not in self.points:
@@ -36,9 +42,24 @@ class Crash:
         except FileExistsError:
             return
         os.close(fd)
-        if os.getpid() == self.driver_pid:
+        if self.kills_jvm or os.getpid() == self.driver_pid:
             os.kill(self.gateway_pid, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crashing_format(crash: Crash) -> type[DataSource]:
+    """``format("fluvial")`` under another name, with an observer."""
+
+    class Crashing(FluvialDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "crashing"
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> StagedStreamWriter:
+            options = WriteOptions.parse(self.options, STREAM_WRITE_KEYS)
+            return StagedStreamWriter(options, schema, overwrite, observe=crash)
+
+    return Crashing
 
 
 def main() -> None:
@@ -58,12 +79,14 @@ def main() -> None:
         .parquet(config["input"])
         .withColumn("salt", F.expr("uuid()"))
     )
-    query = (
-        changes.writeStream.foreachBatch(sink(table, observe=crash))
-        .option("checkpointLocation", config["checkpoint"])
-        .trigger(availableNow=True)
-        .start()
-    )
+    if config["writer"] == "sink":
+        stream = changes.writeStream.foreachBatch(sink(table, observe=crash))
+    else:
+        crash = replace(crash, kills_jvm=config["kills_jvm"])
+        spark.dataSource.register(crashing_format(crash))
+        stream = changes.repartition(3, "salt").writeStream.format("crashing")
+        stream = stream.option("warehouse", config["warehouse"]).option("table", config["table"])
+    query = stream.option("checkpointLocation", config["checkpoint"]).trigger(availableNow=True).start()
     query.awaitTermination()
     spark.stop()
 

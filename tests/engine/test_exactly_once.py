@@ -44,9 +44,21 @@ class Job:
     """The job's world on disk, and its runs."""
 
     def __init__(
-        self, root: Path, bootstrap: str, batches: int, *, log: bool = True, rows: int = ROWS, **more: str
+        self,
+        root: Path,
+        bootstrap: str,
+        batches: int,
+        *,
+        log: bool = True,
+        rows: int = ROWS,
+        writer: str = "sink",
+        kills_jvm: bool = True,
+        **more: str,
     ) -> None:
+        """`writer` is "sink" or "format"; without `kills_jvm` only the process dies that reached the step."""
         self.root = root
+        self.writer = writer
+        self.kills_jvm = kills_jvm
         self.batches = batches
         options = {"bucket": str(BUCKETS), **{key.replace("_", "."): value for key, value in more.items()}}
         if log:
@@ -75,6 +87,8 @@ class Job:
                     "input": str(self.root / "input"),
                     "checkpoint": str(self.root / "checkpoint"),
                     "marks": str(self.root / "marks"),
+                    "writer": self.writer,
+                    "kills_jvm": self.kills_jvm,
                     "crashes": [(step.value, batch) for step, batch in crashes],
                 }
             )
