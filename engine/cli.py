@@ -11,7 +11,6 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +37,7 @@ from engine.inspection import inspect_table
 from engine.job import run_job
 from engine.job_config import JobConfig, load_job
 from engine.shipping import write_shipment
+from engine.spark_output import spark_output
 from filestore.datatypes import arrow_schema
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -127,7 +127,7 @@ def run(config: str, overrides: tuple[str, ...], spark_log: str | None, quiet: b
     log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
     _import_from_here()
     signal.signal(signal.SIGTERM, _interrupt)
-    with _spark_output(log_file), job_progress([each.name for each in job.pipelines], quiet=quiet) as on_progress:
+    with spark_output(log_file), job_progress([each.name for each in job.pipelines], quiet=quiet) as on_progress:
         try:
             results = run_job(job, on_progress=on_progress)
         except FluvialError as error:
@@ -296,25 +296,6 @@ def _import_from_here() -> None:
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if here not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *paths])
-
-
-@contextmanager
-def _spark_output(log_file: str) -> Iterator[None]:
-    """Spark, its JVM and its workers inherit standard error: let them write to a file, and keep the terminal for us."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    saved = sys.stderr
-    os.dup2(log, 2)
-    sys.stderr = os.fdopen(os.dup(terminal), "w", buffering=1, encoding="utf-8")
-    try:
-        yield
-    finally:
-        sys.stderr.close()
-        sys.stderr = saved
-        os.dup2(terminal, 2)
-        os.close(terminal)
-        os.close(log)
 
 
 if __name__ == "__main__":

@@ -97,6 +97,16 @@ class ChangeStream:
         counted = np.bincount(self.step.to_numpy(), minlength=len(Step))
         return {step: int(counted[step]) for step in Step}
 
+    def part(self, start: int, end: int) -> "ChangeStream":
+        """The changes from one index to before another."""
+        return ChangeStream(
+            flights=self.flights,
+            flight_index=self.flight_index[start:end],
+            step=self.step[start:end],
+            time_ms=self.time_ms[start:end],
+            wrong_by=self.wrong_by,
+        )
+
     def records(self, *, rows_per_batch: int = 20_000) -> Iterator[pa.RecordBatch]:
         """The records to publish, in order: ``key`` and ``value`` (null for a tombstone) as text."""
         for start in range(0, len(self), rows_per_batch):

@@ -26,6 +26,7 @@ from engine.broker import Broker
 from engine.catalog import Catalog
 from engine.cli_output import grid, size_text
 from engine.demo.flights import ChangeStream, Step, change_stream, read_flights
+from engine.demo.live import job_command, run_live
 from engine.demo.publish import publish
 from engine.demo.readers import check_equal, expected_flights, fold_log, read_table, read_with_peer
 from engine.inspection import TableState, inspect_table
@@ -104,11 +105,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m engine.demo", description=__doc__.split("\n")[0])
     parser.add_argument("--dir", default=".demo", help="where everything is kept (default: %(default)s)")
     parser.add_argument("--flights", type=int, help="take only so many flights from the start of the year")
+    parser.add_argument("--no-live", action="store_true", help="end without the live part")
     given = parser.parse_args(arguments)
     home = _Home(root=Path(given.dir))
     out = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
     try:
-        _run(home, given.flights, _Story(out))
+        _run(home, given.flights, _Story(out), live=not given.no_live)
     except FluvialError as error:
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 1
@@ -117,7 +119,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _run(home: _Home, flight_count: int | None, story: _Story) -> None:
+def _run(home: _Home, flight_count: int | None, story: _Story, *, live: bool) -> None:
     # every run begins with an empty table, else it would find all of its changes taken in already
     for directory in (home.warehouse, home.checkpoints):
         shutil.rmtree(directory, ignore_errors=True)
@@ -146,9 +148,25 @@ def _run(home: _Home, flight_count: int | None, story: _Story) -> None:
         table = Catalog(str(home.warehouse), options=options).table(TABLE)
         _check(story, home, table, flight_count)
         _summary(story, table, stream, results[0], size_bytes)
+        if live:
+            _live(story, home, table, broker.bootstrap_servers)
     finally:
         broker.stop()
     _what_next(story, home)
+
+
+def _live(story: _Story, home: _Home, table: Table, bootstrap_servers: str) -> None:
+    os.environ |= home.environment(bootstrap_servers)
+    properties = KafkaProperties.parse({"bootstrap.servers": bootstrap_servers})
+    job = job_command(CONFIG, home.root / "spark-live.log")
+    story.step(
+        'New Year\'s Day 2014, live: fluvial run in one process, readStream.format("fluvial") in another',
+        lambda: run_live(table, TOPIC, properties, job, home.checkpoints, story.out),
+        lambda found: (
+            f"[green]{found.change_count:,} changes in {found.batch_count} micro-batches[/green], "
+            f"{found.lag_records} behind at the end"
+        ),
+    )
 
 
 def _publish(stream: ChangeStream, properties: KafkaProperties, out: Console) -> int:
