@@ -1,6 +1,6 @@
 """Reading a table's log: Fluvial's rows beside a bare ``consume()`` loop and beside Spark's own Kafka source.
 
-    python -m benchmarks.bench_log_read [--quick] [--rows 1000000]
+    python -m benchmarks.bench_log_read [--quick | --tiny]
 
 Two lines. In one process: a range of one bucket decoded into the table's columns, against a loop that only consumes
 the same records; budget: at least 60 % of its rate. In Spark: ``readStream.format("fluvial")`` from offset 0 with
@@ -8,7 +8,6 @@ the same records; budget: at least 60 % of its rate. In Spark: ``readStream.form
 with a count; the connector's jars are fetched for this benchmark alone.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from benchmarks.harness import REPOSITORY, measure
+from benchmarks.harness import REPOSITORY, measure, sized
 from engine import Catalog, Table, session
 from engine.broker import Broker
 from engine.broker_jars import fetch_jars
@@ -154,11 +153,7 @@ def spark_line(table: Table, root: str, broker: Broker, rows: int, repeats: int)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
-    rows, repeats = (200_000, 3) if given.quick else (given.rows, 5)
+    rows, repeats = sized((1_000_000, 5), quick=(200_000, 3), tiny=(2_000, 1))
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root, Broker(Path(root) / "broker") as broker:
         table = filled(root, broker, rows)
         snapshot = table.latest_snapshot()
@@ -172,7 +167,8 @@ def main() -> None:
         )
         share = round(found.ratio("fluvial", "consume()"), 2)
         print(found.line(peer="consume()", share_of_consume=share, budget=BUDGET, met=share >= BUDGET), flush=True)
-        print(spark_line(table, root, broker, rows, repeats), flush=True)
+        if sized(True, quick=True, tiny=False):  # else the connector's jars would be fetched for nothing
+            print(spark_line(table, root, broker, rows, repeats), flush=True)
 
 
 if __name__ == "__main__":
