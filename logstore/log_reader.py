@@ -168,11 +168,11 @@ class _Columns:
         self.row_count = 0
         self.size_bytes = 0
 
-    def extend(self, messages: Sequence[Any]) -> None:
+    def extend(self, messages: Sequence[Any], size_bytes: int) -> None:
         for name, column in self._lists.items():
             column += _READ[name](messages)
         self.row_count += len(messages)
-        self.size_bytes += sum(map(len, messages))
+        self.size_bytes += size_bytes
 
     def batch(self) -> pa.RecordBatch:
         schema = pa.schema([LOG_SCHEMA.field(name) for name in self._lists])
@@ -193,18 +193,20 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     waiting = _Columns(columns)
     for messages in records:
-        for piece in _pieces(messages, batch_rows, batch_bytes):
+        for piece, size_bytes in _pieces(messages, batch_rows, batch_bytes):
             if waiting.row_count + len(piece) > batch_rows or waiting.size_bytes >= batch_bytes:
                 yield waiting.batch()
                 waiting = _Columns(columns)
-            waiting.extend(piece)
+            waiting.extend(piece, size_bytes)
     if waiting.row_count:
         yield waiting.batch()
 
 
-def _pieces(messages: list[Any], batch_rows: int, batch_bytes: int) -> Iterator[list[Any]]:
-    """Messages as they came, or one by one where a batch may have to end among them."""
-    is_small = len(messages) <= batch_rows and sum(map(len, messages)) < batch_bytes // _PIECES_PER_BATCH
-    step = len(messages) if is_small else 1
-    for start in range(0, len(messages), step):
-        yield messages[start : start + step]
+def _pieces(messages: list[Any], batch_rows: int, batch_bytes: int) -> Iterator[tuple[Sequence[Any], int]]:
+    """Messages as they came and their bytes, or one by one where a batch may have to end among them."""
+    size_bytes = sum(map(len, messages))
+    if len(messages) <= batch_rows and size_bytes < batch_bytes // _PIECES_PER_BATCH:
+        yield messages, size_bytes
+    else:
+        for message in messages:
+            yield (message,), len(message)
