@@ -15,7 +15,7 @@ class Lag:
     """What is committed and not delivered yet; estimates where files are counted."""
 
     snapshots: int
-    records: int
+    records: int  # of the log by offsets, so that the markers of transactions count as well
     size_bytes: int
     age_ms: int  # since the oldest snapshot that is not delivered was committed
 

@@ -1,0 +1,117 @@
+"""Lag in every unit: what a stream reports, and what ``fluvial lag`` finds in a checkpoint and in consumers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog, Table
+from engine.broker import Broker
+from engine.cli import run_command
+from tests.support.streams import Query, as_foreign
+
+pytestmark = pytest.mark.broker
+
+MARKERS = 2  # between the records of two transactions of each bucket stands one
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path, broker: Broker) -> Table:
+    options = {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
+    name = f"db.lag{abs(hash(str(tmp_path))) % 10**9}"
+    return Catalog(str(tmp_path)).create_table(name, SCHEMA, primary_key=["id"], options=options)
+
+
+def write(table: Table, *ids: int) -> None:
+    table.write(pa.table({"id": pa.array(ids, pa.int64()), "v": ["x"] * len(ids)}))
+
+
+def reported(query: Query) -> dict[str, int]:
+    found = query.reader.reportLatestOffset()
+    assert found is not None
+    return {key: value for key, value in found.items() if key != "lag_bytes"}
+
+
+def checkpoint(root: Path, query: Query) -> Path:
+    """What Spark keeps of a query."""
+    place = root / "cp"
+    for part in ("offsets", "commits"):
+        (place / part).mkdir(parents=True, exist_ok=True)
+    (place / "metadata").write_text('{"id":"7"}')
+    for number, end in enumerate(query.planned):
+        (place / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"other":1}}\n{end}')
+        (place / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return place
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run_command(["lag", *arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_stream_says_how_far_it_is_behind_its_target(table: Table, tmp_path: Path) -> None:
+    write(table, *range(10))
+    query = Query(tmp_path, table.name, read_stream_maxRowsPerTrigger="4")
+    query.batch()  # half of the snapshot's splits, each taken whole
+    query.available()
+    assert reported(query) == {"lag_snapshots": 0, "lag_records": 0, "lag_seconds": 0}
+    write(table, *range(20))
+    query.batch()
+    behind = reported(query)
+    assert behind["lag_snapshots"] == 1
+    assert 16 <= behind["lag_records"] <= 16 + 2 * MARKERS
+    query.available()
+    assert reported(query)["lag_records"] == 0
+
+
+def test_changes_that_are_in_files_only_count_as_well(table: Table, tmp_path: Path) -> None:
+    write(table, 1)
+    query = Query(tmp_path, table.name, read_stream_maxRowsPerTrigger="1")
+    query.available()
+    write(Table(table.store.with_options({"log.system": "none"})), 2, 3)
+    as_foreign(table)
+    write(table, 4)
+    query.batch()
+    assert reported(query)["lag_snapshots"] == 2  # one split of two is delivered
+    query.available()
+    assert reported(query)["lag_records"] == 0
+
+
+def test_the_command_reads_checkpoints_and_consumers(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(table, 1, 2, 3)
+    query = Query(tmp_path, table.name, consumer__id="copy")
+    query.options["consumer-id"] = "copy"
+    query.available()
+    place = checkpoint(tmp_path, query)
+    write(table, 4, 5)
+    found = told(capsys, table.name, "--warehouse", str(tmp_path), "--checkpoint", str(place))
+    by_name = {each["stream"]: each for each in found["streams"]}
+    assert by_name.keys() == {str(place), "consumer copy"}
+    for each in by_name.values():
+        assert (each["snapshot"], each["lag_snapshots"]) == (1, 1)
+        assert 2 <= each["lag_records"] <= 2 + MARKERS
+        assert each["lag_bytes"] > 0
+    assert len(found["buckets"]) == 2
+    assert run_command(["lag", table.name, "--warehouse", str(tmp_path), "--checkpoint", str(place)]) == 0
+    assert "records behind" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_what_is_no_checkpoint_of_ours_is_said(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], made: bool
+) -> None:
+    place = tmp_path / "nothing"
+    if made:
+        for part in ("offsets", "commits"):
+            (place / part).mkdir(parents=True)
+        (place / "metadata").write_text("{}")
+        (place / "offsets" / "0").write_text('v1\n{}\n{"topic":{"0":1}}')
+        (place / "commits" / "0").write_text("v1\n{}")
+    assert run_command(["lag", table.name, "--warehouse", str(tmp_path), "--checkpoint", str(place)]) == 2
+    assert f"checkpoint={place}" in capsys.readouterr().err
