@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from engine.session import checkpoint_settings
 BUDGET_S = 1.0
 ROWS_PER_S = 1000
 BUCKETS = 2
+PATIENCE_S = 120.0
 SCHEMA = pa.schema([("id", pa.int64()), ("sent", pa.timestamp("us")), ("text", pa.string())])
 
 
@@ -96,9 +98,11 @@ def run(spark: SparkSession, table: Table, root: Path, seconds: float) -> Timeli
         checkpoint = str(root / "checkpoints" / name)
         with checkpoint_settings(spark, checkpoint):
             queries.append(frame.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint).start())
+    until(lambda: bool(timeline.committed and timeline.seen))
     time.sleep(seconds)
     queries[1].stop()
-    time.sleep(3)
+    last = timeline.committed[-1][1]
+    until(lambda: timeline.seen[-1][1] >= last)
     queries[0].stop()
     write.close()
     for query in queries:
@@ -107,8 +111,14 @@ def run(spark: SparkSession, table: Table, root: Path, seconds: float) -> Timeli
     return timeline
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def main() -> None:
-    seconds = sized(60.0, quick=20.0, tiny=8.0)
+    seconds = sized(60.0, quick=20.0, tiny=4.0)
     spark = session("bench", "local[2]", {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root, Broker(Path(root) / "broker") as broker:
         options = {"bucket": str(BUCKETS), "log.kafka.bootstrap.servers": broker.bootstrap_servers}
