@@ -125,7 +125,7 @@ class BatchRead:
 
     def _schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
         names = self.table.schema.column_names if columns is None else columns
-        constants = [pa.field(name, value.type) for name, value in self.constants.items()]
+        constants = [_constant_field(name, value) for name, value in self.constants.items()]
         return pa.schema([*(self.table.arrow_field(name) for name in names), *constants])
 
 
@@ -183,7 +183,7 @@ def read_piece(
     for batch in batches:
         arrays = [pa.repeat(constants[name], len(batch)) if name in constants else batch.column(name) for name in names]
         fields = [
-            pa.field(name, constants[name].type) if name in constants else batch.schema.field(name) for name in names
+            _constant_field(name, constants[name]) if name in constants else batch.schema.field(name) for name in names
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -195,6 +195,10 @@ class _AllLevels(TableScan):
     def skips_level0(self) -> bool:
         """Never: the tail is merged with them."""
         return False
+
+
+def _constant_field(name: str, value: pa.Scalar) -> pa.Field:
+    return pa.field(name, value.type, nullable=name != ROW_KIND_COLUMN)
 
 
 def _constants(table: FileTable, snapshot: Snapshot | None) -> dict[str, pa.Scalar]:

@@ -7,10 +7,11 @@ answers (reports/spark.md, trap 1); so nothing is taken from Spark, and users ch
 A plan is made when Spark plans the query and is kept by Spark for that frame; a new ``load()`` plans anew.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from engine.batch_read import Piece, log_served, open_read, read_piece
 from engine.read_options import ReadOptions
@@ -27,11 +28,12 @@ class _Part(InputPartition):
 class SnapshotReader(DataSourceReader):
     """Plans on the driver's side, reads in tasks."""
 
-    def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
-        """Find and plan the state that the options name; ``names`` are the columns to return, in this order."""
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Find and plan the state that the options name; ``schema`` has the columns to return, in this order."""
         read = open_read(options.table.store, options.given)
         self._store: TableStore = read.table
-        self._names = names
+        self._names = schema.fieldNames()
+        self._nullable = [field.nullable for field in schema]
         self._constants = read.constants
         self._plan = read.plan(filter=options.filter)
         log_served(read)
@@ -50,4 +52,9 @@ class SnapshotReader(DataSourceReader):
                 filter=self._plan.filter,
                 constants=self._constants,
             ):
-                yield to_spark_batch(rows)
+                yield self._as_asked(to_spark_batch(rows))
+
+    def _as_asked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Spark refuses columns that may be null and are declared not to be, and the other way round."""
+        fields = [field.with_nullable(may) for field, may in zip(batch.schema, self._nullable, strict=True)]
+        return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
