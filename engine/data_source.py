@@ -32,7 +32,7 @@ class FluvialDataSource(DataSource):
 
     def reader(self, schema: StructType) -> SnapshotReader:
         """Reader of the columns that ``schema`` names: Spark passes on what the user gave to ``.schema(…)``."""
-        return SnapshotReader(ReadOptions.parse(self.options, BATCH_KEYS), schema.fieldNames())
+        return SnapshotReader(ReadOptions.parse(self.options, BATCH_KEYS), schema)
 
     def streamReader(self, schema: StructType) -> HybridStreamReader:
         """Reader of a snapshot and then of what follows."""

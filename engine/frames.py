@@ -1,22 +1,21 @@
-"""A snapshot of a table as a Spark frame.
+"""A state of a table as a Spark frame.
 
 Files that need no merging are given to Spark's own vectorised Parquet scan, so a compacted table reads as fast as
 plain Parquet, with Spark's column pruning and push-down intact. Only the rest goes through Python, which merges it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from engine.batch_read import BatchPlan, Piece, read_piece
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from filestore.data_split import DataSplit
 from filestore.predicates import Predicate, columns_of
-from filestore.scan import Plan
-from filestore.split_read import read_split
 from filestore.table_schema import TableSchema
 from filestore.table_store import TableStore
 
@@ -26,12 +25,13 @@ _SLOT = "_split"
 def table_frame(
     spark: SparkSession,
     store: TableStore,
-    plan: Plan,
+    plan: BatchPlan,
     *,
     columns: Sequence[str] | None = None,
     filter_text: str | None = None,
+    constants: Mapping[str, pa.Scalar] | None = None,
 ) -> DataFrame:
-    """The rows of a plan. The plan is fixed: a frame shows its snapshot for ever.
+    """The rows of a plan. The plan is fixed: a frame shows its state of the table for ever.
 
     Args:
         spark: the session.
@@ -39,6 +39,7 @@ def table_frame(
         plan: made with the same filter.
         columns: names, in the wanted order; None is all.
         filter_text: what the plan was made for; applied to every row.
+        constants: columns to add, with one value in all rows.
     """
     fields = [store.schema.field(name) for name in columns] if columns else list(store.schema.fields)
     wanted = {field.name for field in fields} | (columns_of(plan.filter) if plan.filter is not None else set())
@@ -51,15 +52,21 @@ def table_frame(
     if rest or not parts:
         parts.append(_merged(spark, store, rest, [field.name for field in read], plan.filter))
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    return frame.select(*[F.col("`" + field.name.replace("`", "``") + "`") for field in fields])
+    chosen = [F.col("`" + field.name.replace("`", "``") + "`") for field in fields]
+    added = [_literal(value).alias(name) for name, value in (constants or {}).items()]
+    return frame.select(*chosen, *added)
 
 
-def _divided(store: TableStore, plan: Plan, names: Sequence[str]) -> tuple[list[str], list[DataSplit]]:
-    """Paths for Spark's own scan, and the splits for ours."""
+def _literal(value: pa.Scalar) -> Any:
+    return F.lit(value.as_py()).cast("bigint" if pa.types.is_integer(value.type) else "string")
+
+
+def _divided(store: TableStore, plan: BatchPlan, names: Sequence[str]) -> tuple[list[str], list[Piece]]:
+    """Paths for Spark's own scan, and the pieces for ours."""
     raw: list[str] = []
-    rest: list[DataSplit] = []
+    rest: list[Piece] = []
     for split in plan.splits:
-        if all(_spark_can_read(store, split, file, names) for file in split.files):
+        if isinstance(split, DataSplit) and all(_spark_can_read(store, split, file, names) for file in split.files):
             directory = store.bucket_dir(split.partition, split.bucket)
             raw.extend(file.external_path or f"{directory}/{file.file_name}" for file in split.files)
         else:
@@ -87,7 +94,7 @@ def _unchanged(then: TableSchema, now: TableSchema, name: str) -> bool:
 def _merged(
     spark: SparkSession,
     store: TableStore,
-    splits: Sequence[DataSplit],
+    splits: Sequence[Piece],
     names: Sequence[str],
     predicate: Predicate | None,
 ) -> DataFrame:
@@ -98,10 +105,10 @@ def _merged(
 
 
 class _SplitTask:
-    """What a Spark task runs: reads the splits whose numbers it is given."""
+    """What a Spark task runs: reads the pieces whose numbers it is given."""
 
     def __init__(
-        self, store: TableStore, splits: Sequence[DataSplit], names: Sequence[str], predicate: Predicate | None
+        self, store: TableStore, splits: Sequence[Piece], names: Sequence[str], predicate: Predicate | None
     ) -> None:
         self._store = store
         self._splits = splits
@@ -111,5 +118,6 @@ class _SplitTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for slot in batch.column(0).to_pylist():
-                for rows in read_split(self._store, self._splits[slot], columns=self._names, filter=self._predicate):
+                piece = self._splits[slot]
+                for rows in read_piece(self._store, piece, names=self._names, filter=self._predicate, constants={}):
                     yield to_spark_batch(rows)

@@ -32,6 +32,7 @@ BATCH_KEYS: Final = (
     "scan.max-staleness",
     "scan.at-least",
     "scan.at-least.timeout",
+    "log.on-offset-lost",
     "read.changelog",
     "read.metadata-columns",
 )

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from engine.background_compaction import BackgroundCompaction, CompactionFailures
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
+from engine.commit_handle import CommitHandle
 from engine.option_check import unknown_option
 from engine.routing import brought_together
 from engine.spark_compaction import SparkUnits
@@ -73,6 +74,7 @@ class StreamSink:
         self._log = TableLog.of(store, options)
         self._writer: BatchWriter | None = None
         self._compaction: BackgroundCompaction | None = None
+        self._last_commit: CommitHandle | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""
@@ -81,7 +83,8 @@ class StreamSink:
         assert self._writer is not None
         if self._compaction is not None:
             self._compaction.before_batch(self._writer.live)
-        self._writer.write(batch_id, lambda spec: run_parts(frame, spec))
+        committed = self._writer.write(batch_id, lambda spec: run_parts(frame, spec))
+        self._last_commit = CommitHandle.of(committed)
         if self._compaction is not None:
             self._compaction.after_commit(self._writer.live)
 
@@ -89,6 +92,11 @@ class StreamSink:
         """Wait for the compaction that is running, and start no other. Call it after the query, before Spark stops."""
         if self._compaction is not None:
             self._compaction.close()
+
+    @property
+    def last_commit(self) -> CommitHandle | None:
+        """The handle of the newest micro-batch, to be passed on to readers; None before the first."""
+        return self._last_commit
 
     @property
     def compaction_failures(self) -> CompactionFailures:

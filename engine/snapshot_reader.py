@@ -1,4 +1,4 @@
-"""``spark.read.format("fluvial")``: a snapshot of a table through Spark's Python data source interface.
+"""``spark.read.format("fluvial")``: a state of a table through Spark's Python data source interface.
 
 What Spark pushes into a Python source stays with the relation and leaks into other queries on it, which gives wrong
 answers (reports/spark.md, trap 1); so nothing is taken from Spark, and users choose by options, which belong to one
@@ -7,40 +7,54 @@ answers (reports/spark.md, trap 1); so nothing is taken from Spark, and users ch
 A plan is made when Spark plans the query and is kept by Spark for that frame; a new ``load()`` plans anew.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
+from engine.batch_read import Piece, log_served, open_read, read_piece
 from engine.read_options import ReadOptions
 from engine.spark_arrow import to_spark_batch
-from filestore.data_split import DataSplit
-from filestore.split_read import read_split
+from filestore.table_store import TableStore
 
 
-class _Split(InputPartition):
-    def __init__(self, split: DataSplit) -> None:
+class _Part(InputPartition):
+    def __init__(self, piece: Piece) -> None:
         super().__init__(None)
-        self.split = split
+        self.piece = piece
 
 
 class SnapshotReader(DataSourceReader):
     """Plans on the driver's side, reads in tasks."""
 
-    def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
-        """Plan the snapshot that the options name; ``names`` are the columns to return, in this order."""
-        in_force = options.table.options
-        read = options.table.read(snapshot_id=in_force.value("scan.snapshot-id"), tag=in_force.value("scan.tag-name"))
-        self._store = read.table
-        self._names = names
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Find and plan the state that the options name; ``schema`` has the columns to return, in this order."""
+        read = open_read(options.table.store, options.given)
+        self._store: TableStore = read.table
+        self._names = schema.fieldNames()
+        self._nullable = [field.nullable for field in schema]
+        self._constants = read.constants
         self._plan = read.plan(filter=options.filter)
+        log_served(read)
 
     def partitions(self) -> list[InputPartition]:
-        """One per split."""
-        return [_Split(split) for split in self._plan.splits]
+        """One per piece of the plan."""
+        return [_Part(piece) for piece in self._plan.splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of one split; an empty table has one partition, which Spark makes without asking."""
-        if isinstance(partition, _Split):
-            for rows in read_split(self._store, partition.split, columns=self._names, filter=self._plan.filter):
-                yield to_spark_batch(rows)
+        """Rows of one piece; an empty table has one partition, which Spark makes without asking."""
+        if isinstance(partition, _Part):
+            for rows in read_piece(
+                self._store,
+                partition.piece,
+                names=self._names,
+                filter=self._plan.filter,
+                constants=self._constants,
+            ):
+                yield self._as_asked(to_spark_batch(rows))
+
+    def _as_asked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Spark refuses columns that may be null and are declared not to be, and the other way round."""
+        fields = [field.with_nullable(may) for field, may in zip(batch.schema, self._nullable, strict=True)]
+        return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))

@@ -9,7 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.batch_part import BatchSpec, write_part
+from engine.batch_read import BatchRead, log_served, open_read
 from engine.batch_writer import BatchWriter
+from engine.commit_handle import CommitHandle, wait_until_visible
 from engine.frames import table_frame
 from engine.overwrite import overwrite
 from engine.sink import run_parts
@@ -18,7 +20,6 @@ from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.options import TableOptions
 from filestore.snapshots import Snapshot
 from filestore.table import Table as FileTable
-from filestore.table import TableRead
 from filestore.table_commit import CommitResult
 from filestore.table_schema import TableSchema
 
@@ -61,13 +62,37 @@ class Table:
         """Per bucket, the offset up to which the log can be read now; empty without a log."""
         return {} if self.log is None else self.log.end_offsets()
 
-    def read(self, *, snapshot_id: int | None = None, tag: str | None = None) -> TableRead:
-        """The table at a snapshot, by default the newest, for reading into Arrow.
+    def read(
+        self,
+        *,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        timestamp: str | int | None = None,
+        at_least: CommitHandle | str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> BatchRead:
+        """The table at one state, by default its newest snapshot, for reading into Arrow.
+
+        Args:
+            snapshot_id: to read.
+            tag: name of a tag.
+            timestamp: ISO text (in UTC when it names no zone) or epoch milliseconds.
+            at_least: a commit to wait for.
+            options: ``scan.*`` and ``read.*`` of this read, see README "Fresher than the files".
 
         Raises:
-            InvalidInputError: no such snapshot or tag, or both given.
+            InvalidInputError: no such snapshot or tag, or options that contradict each other.
+            UnavailableError: the commit did not come in time, or the brokers do not answer.
+            CorruptDataError: records of the log that are needed are lost.
         """
-        return self.store.read(snapshot_id=snapshot_id, tag=tag)
+        asked = {
+            "scan.snapshot-id": snapshot_id,
+            "scan.tag-name": tag,
+            "scan.timestamp": timestamp,
+            "scan.at-least": at_least,
+        }
+        given = {key: str(value) for key, value in asked.items() if value is not None}
+        return open_read(self.store, {**(options or {}), **given})
 
     def dataframe(
         self,
@@ -77,8 +102,11 @@ class Table:
         filter: str | None = None,
         snapshot_id: int | None = None,
         tag: str | None = None,
+        timestamp: str | int | None = None,
+        at_least: CommitHandle | str | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A snapshot as a Spark frame; files that need no merging are scanned by Spark itself.
+        """A state as a Spark frame; files that need no merging are scanned by Spark itself.
 
         Args:
             spark: the session.
@@ -86,12 +114,32 @@ class Table:
             filter: SQL text; leaves out partitions, buckets and files before Spark sees them.
             snapshot_id: default the newest.
             tag: instead of a snapshot id.
+            timestamp: see ``read``.
+            at_least: see ``read``.
+            options: see ``read``.
 
         Raises:
             InvalidInputError: unknown column, snapshot or tag; a filter that cannot be read.
         """
-        read = self.read(snapshot_id=snapshot_id, tag=tag)
-        return table_frame(spark, read.table, read.plan(filter=filter), columns=columns, filter_text=filter)
+        read = self.read(snapshot_id=snapshot_id, tag=tag, timestamp=timestamp, at_least=at_least, options=options)
+        log_served(read)
+        return table_frame(
+            spark,
+            read.table,
+            read.plan(filter=filter),
+            columns=columns,
+            filter_text=filter,
+            constants=read.constants,
+        )
+
+    def handle_of(self, result: CommitResult) -> CommitHandle:
+        """What a reader needs to wait for a commit of this table; as text it fits ``scan.at-least``."""
+        return CommitHandle.of(result)
+
+    def wait_for(self, handle: CommitHandle | str, timeout_s: float = 60.0) -> None:
+        """Return once a commit is visible. Raises: UnavailableError naming what is visible instead."""
+        wanted = CommitHandle.parse(handle) if isinstance(handle, str) else handle
+        wait_until_visible(self.store, wanted, timeout_s=timeout_s)
 
     def write(
         self,

@@ -4,12 +4,12 @@
 a time alone is enough. Source: FL-70 to FL-74; Paimon's ``CoreOptions.StartupMode``.
 """
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
+from engine.scan_time import scan_time_ms
 from engine.stream.plan import SnapshotFacts
 from filestore.options import TableOptions
 from logstore.offsets import LogOffsets
@@ -56,7 +56,7 @@ def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
         InvalidInputError: a mode that streams do not have, a missing or superfluous companion.
     """
     snapshot_id, tag = options.value("scan.snapshot-id"), options.value("scan.tag-name")
-    time_ms = _time_ms(options)
+    time_ms = scan_time_ms(options.value("scan.timestamp"), options.value("log.scan.timestamp-mills"))
     mode = _mode(options, given, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
     told = f"start={mode}"
     if mode == "from-timestamp":
@@ -118,23 +118,3 @@ def _mode(
     if (snapshot_id is not None or tag is not None) and "log.scan" not in given:
         return "full" if tag is not None else "from-snapshot-full"
     return str(options.value("log.scan"))
-
-
-def _time_ms(options: TableOptions) -> int | None:
-    number: Any = options.value("log.scan.timestamp-mills")
-    text: str | None = options.value("scan.timestamp")
-    if text is None:
-        return None if number is None else int(number)
-    if number is not None:
-        raise InvalidInputError(
-            f"the time is given twice: scan.timestamp={text} log.scan.timestamp-mills={number} fix=remove one"
-        )
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInputError(
-            f"not a time: scan.timestamp={text} example='2024-02-29 12:30:00' (UTC) or '2024-02-29T12:30:00+01:00'"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return int(moment.timestamp() * 1000)

@@ -1,0 +1,217 @@
+"""A batch read: one state of a table, planned into pieces that tasks read independently of each other."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from engine.log_tail import TailSplit, key_part, read_tail_split
+from engine.option_check import unknown_option
+from engine.read_request import ReadRequest
+from engine.read_state import ReadState, Served, find_state
+from engine.row_changes import MetadataColumn
+from engine.rows import ROW_KIND_COLUMN
+from filestore.data_split import DataSplit
+from filestore.options import canonical_options
+from filestore.predicates import Predicate, parse_filter
+from filestore.pruning import Pruner
+from filestore.scan import Filter, TableScan
+from filestore.snapshots import Snapshot
+from filestore.split_read import read_split
+from filestore.table import Table as FileTable
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+
+logger = logging.getLogger("fluvial.read")
+
+Piece = DataSplit | TailSplit
+"""What one task reads."""
+
+_UNKNOWN_HERE: Final = {
+    MetadataColumn.LOG_OFFSET: "rows of files have no offset",
+    MetadataColumn.LOG_TIMESTAMP: "rows of files have no time of their own",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """The pieces of a state that a filter may want."""
+
+    snapshot: Snapshot | None  # None: the table has no snapshot
+    splits: tuple[Piece, ...]
+    filter: Predicate | None = None  # to be applied to the rows of every piece
+
+
+class BatchRead:
+    """A state of a table, ready to be read as often as wanted. It stays the same whatever is written meanwhile."""
+
+    def __init__(self, state: ReadState, constants: Mapping[str, pa.Scalar]) -> None:
+        """Made by ``open_read``.
+
+        Args:
+            state: what is read.
+            constants: columns beside the table's, with one value in all rows.
+        """
+        self._state = state
+        self.constants = constants
+
+    @property
+    def table(self) -> FileTable:
+        """The table with the schema of the rows."""
+        return self._state.table
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot under the log's tail; None of a table without one."""
+        return self._state.snapshot
+
+    @property
+    def served(self) -> Served:
+        """What this read really gives: from which source, of which time."""
+        return self._state.served
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return self._schema_of(None)
+
+    def describe(self) -> str:
+        """One line: snapshot or snapshot+log, up to which offsets, of which time, and why."""
+        return str(self._state.served)
+
+    def plan(self, filter: Filter = None) -> BatchPlan:
+        """The pieces to read; what surely does not match the filter is left out."""
+        state, table = self._state, self._state.table
+        predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
+        splits: tuple[DataSplit, ...] = ()
+        if state.snapshot is not None:
+            splits = table.new_scan().plan(snapshot=state.snapshot, filter=predicate).splits
+        pruner = Pruner(table, predicate)
+        ranges = [each for each in state.ranges if pruner.keep_bucket(each.bucket, table.options.bucket)]
+        if not ranges:
+            return BatchPlan(snapshot=state.snapshot, splits=splits, filter=predicate)
+        assert state.log is not None
+        touched = {each.bucket for each in ranges}
+        under: Sequence[DataSplit] = ()
+        if state.snapshot is not None:
+            wider = key_part(table, predicate)
+            under = _AllLevels(table).plan(snapshot=state.snapshot, filter=wider, buckets=touched).splits
+        tails = [
+            TailSplit(
+                log=state.log, log_range=each, splits=tuple(split for split in under if split.bucket == each.bucket)
+            )
+            for each in ranges
+        ]
+        pieces: tuple[Piece, ...] = (*tails, *(split for split in splits if split.bucket not in touched))
+        return BatchPlan(snapshot=state.snapshot, splits=pieces, filter=predicate)
+
+    def to_batches(self, columns: Sequence[str] | None = None, filter: Filter = None) -> Iterator[pa.RecordBatch]:
+        """The rows that match, one piece after the other.
+
+        Args:
+            columns: of the table, to return in this order; None is all.
+            filter: SQL text such as ``"amount > 10 and day = DATE '2024-02-29'"``, or a predicate.
+        """
+        plan = self.plan(filter)
+        names = self._schema_of(columns).names
+        for piece in plan.splits:
+            yield from read_piece(self.table, piece, names=names, filter=plan.filter, constants=self.constants)
+
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: Filter = None) -> pa.Table:
+        """The rows that match, in memory; see ``to_batches``."""
+        return pa.Table.from_batches(self.to_batches(columns, filter), schema=self._schema_of(columns))
+
+    def _schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
+        names = self.table.schema.column_names if columns is None else columns
+        constants = [_constant_field(name, value) for name, value in self.constants.items()]
+        return pa.schema([*(self.table.arrow_field(name) for name in names), *constants])
+
+
+def open_read(table: FileTable, given: Mapping[str, str]) -> BatchRead:
+    """Find the state that options ask for.
+
+    Args:
+        table: with its own options.
+        given: of this reader, on top of them; see ``BATCH_KEYS``.
+
+    Raises:
+        InvalidInputError: options contradict each other, or there is no such state.
+        UnavailableError: a commit to wait for did not come, or the brokers do not answer.
+        CorruptDataError: records of the log that are needed are lost.
+    """
+    given = canonical_options(given)
+    read = table.with_options(given)
+    for key in given:
+        if not key.startswith("log.kafka."):
+            read.options.value(key)  # refuses a value that cannot be read, by name
+    state = find_state(read, ReadRequest.parse(read.options, given))
+    return BatchRead(state, _constants(read, state.snapshot))
+
+
+def log_served(read: BatchRead) -> None:
+    """Say what a Spark read gets, in the log ``fluvial.read``."""
+    logger.info("batch read: %s", read.describe())
+
+
+def read_piece(
+    store: TableStore,
+    piece: Piece,
+    *,
+    names: Sequence[str],
+    filter: Predicate | None,
+    constants: Mapping[str, pa.Scalar],
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece of a plan; no batch is empty.
+
+    Args:
+        store: opened with the schema of the rows.
+        piece: of a plan of this table; of a filtered plan only together with that filter.
+        names: columns of the table, and constants, to return in this order.
+        filter: rows for which it is not true are left out.
+        constants: see ``BatchRead``.
+    """
+    columns = [name for name in names if name not in constants]
+    if isinstance(piece, TailSplit):
+        batches = read_tail_split(store, piece, columns=columns, filter=filter)
+    else:
+        batches = read_split(store, piece, columns=columns, filter=filter)
+    if len(columns) == len(names):
+        yield from batches
+        return
+    for batch in batches:
+        arrays = [pa.repeat(constants[name], len(batch)) if name in constants else batch.column(name) for name in names]
+        fields = [
+            _constant_field(name, constants[name]) if name in constants else batch.schema.field(name) for name in names
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+class _AllLevels(TableScan):
+    """What lies under the tail of a log: also rows that a scan leaves to the next compaction."""
+
+    @property
+    def skips_level0(self) -> bool:
+        """Never: the tail is merged with them."""
+        return False
+
+
+def _constant_field(name: str, value: pa.Scalar) -> pa.Field:
+    return pa.field(name, value.type, nullable=name != ROW_KIND_COLUMN)
+
+
+def _constants(table: FileTable, snapshot: Snapshot | None) -> dict[str, pa.Scalar]:
+    constants: dict[str, pa.Scalar] = {}
+    if table.options.value("read.changelog"):
+        constants[ROW_KIND_COLUMN] = pa.scalar("+I")
+    for name in table.options.value("read.metadata-columns"):
+        if name not in {*MetadataColumn}:
+            raise unknown_option(name, [each.value for each in MetadataColumn], "column of read.metadata-columns")
+        if name in _UNKNOWN_HERE:
+            raise InvalidInputError(
+                f"a batch read does not know this column: read.metadata-columns={name} "
+                f"cause={_UNKNOWN_HERE[MetadataColumn(name)]} fix=use {MetadataColumn.SNAPSHOT_ID}, or read a stream"
+            )
+        constants[name] = pa.scalar(None if snapshot is None else snapshot.id, pa.int64())
+    return constants

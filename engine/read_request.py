@@ -1,0 +1,138 @@
+"""Which state of a table a batch read asks for: places in its history, the tail of its log, freshness.
+
+Options that the reader was given come before those of the table. Start options that a table has for its streams
+(``scan.mode``, ``log.scan.timestamp-mills``) say nothing about batch reads, unless the reader itself gives them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from engine.commit_handle import CommitHandle
+from engine.scan_time import scan_time_ms
+from filestore.options import TableOptions
+from lsm.errors import InvalidInputError
+
+PLACES: Final = ("scan.snapshot-id", "scan.tag-name", "scan.timestamp", "log.scan.timestamp-mills")
+"""Options that choose a place in the table's history."""
+_STREAMS_ONLY: Final = ("log.scan.timestamp-mills",)
+_UNION: Final = "scan.log.union"
+_OFFSETS: Final = "scan.log.offsets"
+_STALENESS: Final = "scan.max-staleness"
+
+# Paimon's scan.mode: the places of which one must be given; () is none.
+_MODES: Final[Mapping[str, tuple[str, ...]]] = {
+    "full": (),
+    "latest-full": (),
+    "latest": (),
+    "from-timestamp": ("scan.timestamp", "log.scan.timestamp-mills"),
+    "from-snapshot": ("scan.snapshot-id", "scan.tag-name"),
+    "from-snapshot-full": ("scan.snapshot-id", "scan.tag-name"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """What a user asked for; of snapshot, tag, time and offsets at most one."""
+
+    snapshot_id: int | None = None
+    tag: str | None = None
+    time_ms: int | None = None
+    union: bool = False  # add the tail of the log
+    log_offsets: Mapping[int, int] | None = None  # where the tail ends, next offsets by bucket
+    max_staleness_ms: int | None = None  # of the newest state only
+    at_least: CommitHandle | None = None
+    at_least_timeout_s: float = 60.0
+
+    @classmethod
+    def parse(cls, options: TableOptions, given: Mapping[str, str]) -> "ReadRequest":
+        """Understand the options of a batch read.
+
+        Args:
+            options: of the table with the reader's on top.
+            given: the keys that the reader itself was given.
+
+        Raises:
+            InvalidInputError: a mode that batch reads do not have; options that are missing or contradict each other.
+        """
+        places = _places(options, given)
+        _check_mode(str(options.value("scan.mode")) if "scan.mode" in given else "default", places)
+        offsets = options.value(_OFFSETS)
+        if len(places) + (offsets is not None) > 1:
+            told = " ".join(f"{key}={value}" for key, value in (*places.items(), (_OFFSETS, offsets)) if value)
+            raise InvalidInputError(f"only one place of the table's history can be read: {told} fix=remove the others")
+        handle = options.value("scan.at-least")
+        return cls(
+            snapshot_id=places.get("scan.snapshot-id"),
+            tag=places.get("scan.tag-name"),
+            time_ms=scan_time_ms(places.get("scan.timestamp"), places.get("log.scan.timestamp-mills")),
+            union=_union(options, given, places),
+            log_offsets=None if offsets is None else _parsed_offsets(offsets),
+            max_staleness_ms=_staleness(options, given, places),
+            at_least=None if handle is None else CommitHandle.parse(handle),
+            at_least_timeout_s=options.value("scan.at-least.timeout") / 1000,
+        )
+
+
+def _places(options: TableOptions, given: Mapping[str, str]) -> dict[str, Any]:
+    chosen = [key for key in PLACES if key in given]
+    wanted = chosen or [key for key in PLACES if key not in _STREAMS_ONLY]
+    return {key: options.value(key) for key in wanted if options.value(key) is not None}
+
+
+def _check_mode(mode: str, places: Mapping[str, Any]) -> None:
+    if mode == "default":
+        return
+    if mode not in _MODES:
+        raise InvalidInputError(
+            f"batch reads have no such mode: scan.mode={mode} known={', '.join(['default', *_MODES])}"
+        )
+    fitting = _MODES[mode]
+    others = [key for key in places if key not in fitting]
+    if others:
+        raise InvalidInputError(
+            f"an option has no meaning in this mode: scan.mode={mode} {others[0]}={places[others[0]]} fix=remove one"
+        )
+    if fitting and not places:
+        raise InvalidInputError(f"a place is missing: scan.mode={mode} fix=set {' or '.join(fitting)}")
+
+
+def _union(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> bool:
+    union = bool(options.value(_UNION))
+    if options.value(_OFFSETS) is not None and not union:
+        raise InvalidInputError(f"an end of the log without the log: option={_OFFSETS} fix=set {_UNION}=true")
+    fixed = [key for key in ("scan.snapshot-id", "scan.tag-name") if key in places]
+    if union and fixed:
+        if _UNION in given:
+            raise InvalidInputError(
+                f"a snapshot is read as it is, without the log: {fixed[0]}={places[fixed[0]]} {_UNION}=true "
+                f"fix=name a time by scan.timestamp, or the end of the log by {_OFFSETS}"
+            )
+        return False
+    return union
+
+
+def _staleness(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> int | None:
+    limit: int | None = options.value(_STALENESS)
+    if limit is None or not (places or options.value(_OFFSETS) is not None):
+        return limit
+    if _STALENESS in given:
+        raise InvalidInputError(
+            f"an older state cannot be fresh: {_STALENESS}={given[_STALENESS]} {next(iter(places), _OFFSETS)} "
+            "fix=remove one"
+        )
+    return None
+
+
+def _parsed_offsets(text: str) -> dict[int, int]:
+    try:
+        offsets = {int(bucket): offset for bucket, offset in orjson.loads(text).items()}
+    except (ValueError, AttributeError):
+        offsets = {-1: -1}
+    if any(type(offset) is not int or offset < 0 or bucket < 0 for bucket, offset in offsets.items()):
+        raise InvalidInputError(
+            f'not offsets by bucket: {_OFFSETS}={text} example=\'{{"0": 12, "1": 30}}\' (the next offset of each)'
+        )
+    return offsets

@@ -1,0 +1,273 @@
+"""Which state of a table a batch read gets: a snapshot, and up to where the log behind it is replayed.
+
+The base is the newest snapshot that lies wholly before the wanted end: whatever was committed without the log is in it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from engine.commit_handle import wait_until_visible
+from engine.log_tail import refusal
+from engine.read_request import ReadRequest
+from engine.scan_time import time_text
+from engine.table_log import TableLog
+from engine.tail_ranges import TailLostError, tail_ranges, wait_for_end
+from filestore.snapshots import CommitKind, Snapshot
+from filestore.table import Table as FileTable
+from filestore.table_store import TableStore
+from logstore.offsets import LogOffsets, LogRange
+from logstore.topics import LogTopics
+from lsm.errors import InvalidInputError
+
+_WRITES: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
+_MOST_SNAPSHOTS_BACK: Final = 100
+_LOST_KEY: Final = "log.on-offset-lost"
+_PATIENCE_S: Final = 10.0  # for a commit's markers to be written: the end of the log may be a moment behind
+
+
+class Source(StrEnum):
+    """What the rows of a read are made of."""
+
+    SNAPSHOT = "snapshot"
+    SNAPSHOT_AND_LOG = "snapshot+log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a read really gives; ``str`` is one line for people."""
+
+    table: str
+    source: Source
+    snapshot_id: int | None  # None: the table has no snapshot
+    log_offsets: Mapping[int, int] = field(default_factory=dict)  # what is in it of the log: next offsets by bucket
+    as_of_ms: int | None  # the time whose state this is, epoch milliseconds; None: of an empty table
+    staleness_ms: int | None = None  # nothing older than this is missing; None: nobody asked
+    reason: str  # why this source
+
+    def __str__(self) -> str:
+        facts = [f"{self.source}: table={self.table} snapshot={self.snapshot_id or 'none'}"]
+        if self.log_offsets:
+            facts.append("log_offsets=" + ",".join(f"{b}={at}" for b, at in sorted(self.log_offsets.items())))
+        if self.as_of_ms is not None:
+            facts.append(f"as_of={time_text(self.as_of_ms)}")
+        if self.staleness_ms is not None:
+            facts.append(f"staleness_ms={self.staleness_ms}")
+        return " ".join([*facts, f"reason='{self.reason}'"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadState:
+    """A state of a table, ready to be planned."""
+
+    table: FileTable  # with the schema that the rows have
+    snapshot: Snapshot | None
+    log: TableLog | None = None  # when there are ranges
+    ranges: tuple[LogRange, ...] = ()  # of the log, to be merged over the snapshot; one for each bucket that has any
+    served: Served
+
+
+def find_state(table: FileTable, request: ReadRequest) -> ReadState:
+    """The state that a request means, now.
+
+    Raises:
+        InvalidInputError: there is no such snapshot, tag or log; the log cannot be merged over the files.
+        UnavailableError: a commit to wait for did not come, or the brokers do not answer.
+        CorruptDataError: records that are needed are gone from the log, and ``log.on-offset-lost`` is fail.
+    """
+    if request.at_least is not None:
+        wait_until_visible(table, request.at_least, timeout_s=request.at_least_timeout_s)
+    finder = _Finder(table)
+    if request.log_offsets is not None:
+        return finder.at_offsets(request.log_offsets)
+    if request.time_ms is not None:
+        return finder.at_time(request.time_ms, union=request.union)
+    if request.snapshot_id is not None or request.tag is not None:
+        read = table.read(snapshot_id=request.snapshot_id, tag=request.tag)
+        return finder.files(read.table, read.snapshot, "a snapshot was asked for")
+    if request.union:
+        return finder.newest_with_log("the log was asked for")
+    if request.max_staleness_ms is not None:
+        return finder.fresh(request.max_staleness_ms)
+    return finder.files(table, table.snapshots.latest(), "the newest snapshot was asked for")
+
+
+class _Finder:
+    """The ways to a state of one table."""
+
+    def __init__(self, table: FileTable) -> None:
+        self._table = table
+        self._log = TableLog.of(table, {"change-tracking": "true"})
+
+    def files(
+        self, table: FileTable, snapshot: Snapshot | None, reason: str, *, staleness_ms: int | None = None
+    ) -> ReadState:
+        """A snapshot alone."""
+        served = Served(
+            table=table.name,
+            source=Source.SNAPSHOT,
+            snapshot_id=None if snapshot is None else snapshot.id,
+            log_offsets={} if snapshot is None else dict(snapshot.log_offsets),
+            as_of_ms=None if snapshot is None else snapshot.time_ms,
+            staleness_ms=staleness_ms,
+            reason=reason,
+        )
+        return ReadState(table=table, snapshot=snapshot, served=served)
+
+    def newest_with_log(self, reason: str) -> ReadState:
+        """The newest snapshot, and the log behind it up to its end."""
+        log = self._usable_log()
+        snapshot, now_ms = self._table.snapshots.latest(), self._table.clock.now_ms()
+        try:
+            ranges = self._tail(log, snapshot, None)
+        except TailLostError as error:
+            if self._table.options.value(_LOST_KEY) == "fail":
+                raise
+            return self.files(self._table, snapshot, str(error))
+        return self._with_log(log, self._table, snapshot, ranges, as_of_ms=now_ms, staleness_ms=0, reason=reason)
+
+    def fresh(self, limit_ms: int) -> ReadState:
+        """Files if they are fresh enough, else with the log; files again where there is no log."""
+        snapshot, now_ms = self._table.snapshots.latest(), self._table.clock.now_ms()
+        written_ms = self._written_ms(snapshot)
+        age_ms = None if written_ms is None else max(0, now_ms - written_ms)
+        if age_ms is not None and age_ms <= limit_ms:
+            return self.files(self._table, snapshot, "the files are fresh enough", staleness_ms=age_ms)
+        reason = refusal(self._table, self._log)
+        if reason is not None:
+            return self.files(self._table, snapshot, f"staler than asked for: {reason}", staleness_ms=age_ms)
+        state = self.newest_with_log("the files are staler than asked for")
+        if state.served.source is Source.SNAPSHOT:  # the tail is lost
+            return self.files(state.table, state.snapshot, state.served.reason, staleness_ms=age_ms)
+        if not state.ranges:
+            return self.files(self._table, state.snapshot, "the log has nothing more", staleness_ms=0)
+        return state
+
+    def at_time(self, time_ms: int, *, union: bool) -> ReadState:
+        """The last snapshot of a time, with the log's records up to that time while they are kept."""
+        read = self._table.read(timestamp_ms=time_ms)
+        if not union:
+            return self.files(read.table, read.snapshot, "the last snapshot of that time")
+        log = self._usable_log()
+        try:
+            ranges = self._tail(log, read.snapshot, time_ms)
+        except TailLostError as error:
+            return self.files(read.table, read.snapshot, str(error))
+        as_of_ms = min(time_ms, self._table.clock.now_ms())
+        return self._with_log(
+            log, read.table, read.snapshot, ranges, as_of_ms=as_of_ms, reason="the log was replayed up to that time"
+        )
+
+    def at_offsets(self, ends: Mapping[int, int]) -> ReadState:
+        """The newest snapshot that holds nothing behind these offsets, and the log from there to them."""
+        log = self._usable_log()
+        unknown = [bucket for bucket in ends if bucket >= log.bucket_count]
+        if unknown:
+            raise InvalidInputError(
+                f"no such bucket: scan.log.offsets bucket={unknown[0]} table={self._table.name} "
+                f"buckets={log.bucket_count}"
+            )
+        found = self._before(ends)
+        if found is None:
+            earliest = self._table.snapshots.earliest_id()
+            raise InvalidInputError(
+                f"no snapshot is as old as these offsets: table={self._table.name} scan.log.offsets={dict(ends)} "
+                f"earliest_snapshot={earliest} fix=ask for later offsets"
+            )
+        snapshot, start = found
+        wait_for_end(log, ends, self._table.clock, patience_s=_PATIENCE_S)
+        ranges = tail_ranges(log, start=start, ends={**start, **ends}, stable_ends=None)
+        table = self._table if snapshot is None else self._table.at_schema(snapshot.schema_id)
+        return self._with_log(log, table, snapshot, ranges, as_of_ms=None, reason="offsets of the log were asked for")
+
+    def _with_log(
+        self,
+        log: TableLog,
+        table: FileTable,
+        snapshot: Snapshot | None,
+        ranges: tuple[LogRange, ...],
+        *,
+        as_of_ms: int | None,
+        reason: str,
+        staleness_ms: int | None = None,
+    ) -> ReadState:
+        start = log_position(self._table, snapshot) or LogOffsets()
+        served = Served(
+            table=table.name,
+            source=Source.SNAPSHOT_AND_LOG,
+            snapshot_id=None if snapshot is None else snapshot.id,
+            log_offsets={**start, **{each.bucket: each.end_offset for each in ranges}},
+            as_of_ms=as_of_ms,
+            staleness_ms=staleness_ms,
+            reason=reason,
+        )
+        return ReadState(table=table, snapshot=snapshot, log=log, ranges=ranges, served=served)
+
+    def _usable_log(self) -> TableLog:
+        reason = refusal(self._table, self._log)
+        if self._log is None or reason is not None:
+            raise InvalidInputError(
+                f"the log cannot be merged over the files: table={self._table.name} scan.log.union=true {reason} "
+                "fix=remove scan.log.union"
+            )
+        return self._log
+
+    def _tail(self, log: TableLog, snapshot: Snapshot | None, time_ms: int | None) -> tuple[LogRange, ...]:
+        """What the log has behind a snapshot, up to a time or to its end. Raises: TailLostError."""
+        start = log_position(self._table, snapshot)
+        if start is None:
+            raise TailLostError(
+                f"where the log goes on is not known: table={self._table.name} "
+                f"snapshot={None if snapshot is None else snapshot.id} "
+                "cause=other engines committed, and the last snapshot with offsets of the log has expired"
+            )
+        topics = LogTopics(log.properties)
+        topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
+        stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
+        ends: Mapping[int, int] = stable_ends
+        if time_ms is not None:
+            # the first record that is later ends the replay: what is before it is what the log held then
+            later = topics.offsets_at(log.topic, range(log.bucket_count), time_ms + 1)
+            ends = {bucket: min(offset, stable_ends[bucket]) for bucket, offset in later.items()}
+        return tail_ranges(log, start=start, ends=ends, stable_ends=stable_ends)
+
+    def _written_ms(self, snapshot: Snapshot | None) -> int | None:
+        """When rows were last committed: a compaction makes no row fresher. None: never, or too long ago to tell."""
+        for each in _back_from(self._table, snapshot, _MOST_SNAPSHOTS_BACK):
+            if each.commit_kind in _WRITES:
+                return each.time_ms
+        return None
+
+    def _before(self, ends: Mapping[int, int]) -> tuple[Snapshot | None, LogOffsets] | None:
+        """The newest snapshot whose offsets are not behind these, with its offsets; None: it expired."""
+        oldest_id = 1
+        for snapshot in _back_from(self._table, self._table.snapshots.latest()):
+            start = log_position(self._table, snapshot)
+            if start is None:
+                return None
+            if all(start.get(bucket, 0) <= offset for bucket, offset in ends.items()):
+                return snapshot, start
+            oldest_id = snapshot.id
+        return (None, LogOffsets()) if oldest_id == 1 else None
+
+
+def log_position(store: TableStore, snapshot: Snapshot | None) -> LogOffsets | None:
+    """Next offsets of the log at a snapshot, its own or those of the newest before it that has some.
+
+    Commits of other engines do not carry them on. None: the snapshot that had them expired.
+    """
+    last = None
+    for each in _back_from(store, snapshot):
+        if each.log_offsets:
+            return LogOffsets(each.log_offsets)
+        last = each
+    return LogOffsets() if last is None or last.id == 1 else None
+
+
+def _back_from(store: TableStore, snapshot: Snapshot | None, most: int | None = None) -> Iterator[Snapshot]:
+    """A snapshot and those before it, newest first, until one expired."""
+    while snapshot is not None and most != 0:
+        yield snapshot
+        most = None if most is None else most - 1
+        snapshot = store.snapshots.find(snapshot.id - 1) if snapshot.id > 1 else None

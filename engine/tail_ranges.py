@@ -1,0 +1,83 @@
+"""The ranges of a log behind a snapshot: what there is, and whether retention has left all of it."""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from engine.table_log import TableLog
+from filestore.effects import Clock
+from logstore.offsets import LogOffsets, LogRange
+from logstore.topics import LogTopics
+from lsm.errors import CorruptDataError, InvalidInputError
+
+_POLL_S: Final = 0.05
+
+
+class TailLostError(CorruptDataError):
+    """Records behind a snapshot are gone from the log, or it is not known where they begin."""
+
+
+def tail_ranges(
+    log: TableLog, *, start: LogOffsets, ends: Mapping[int, int], stable_ends: Mapping[int, int] | None
+) -> tuple[LogRange, ...]:
+    """What was written behind a position: one range for each bucket that may have a record there, by bucket.
+
+    Args:
+        log: of the table.
+        start: next offsets at the snapshot; a bucket without one starts at 0.
+        ends: where to stop, by bucket; one that is before the start has nothing.
+        stable_ends: the end of what readers see, where that is known: the marker of the last commit lies there.
+
+    Raises:
+        TailLostError: retention has removed a part of a range. Names bucket, wanted and earliest offset.
+    """
+    ranges = tuple(
+        LogRange(bucket=bucket, start_offset=start.get(bucket, 0), end_offset=end)
+        for bucket, end in sorted(ends.items())
+        if end > start.get(bucket, 0) and not _is_marker(start.get(bucket, 0), end, (stable_ends or {}).get(bucket))
+    )
+    if ranges:
+        earliest = LogTopics(log.properties).earliest_offsets(log.topic, [each.bucket for each in ranges])
+        for each in ranges:
+            if earliest[each.bucket] > each.start_offset:
+                raise TailLostError(
+                    f"records of the log are lost: topic={log.topic} bucket={each.bucket} "
+                    f"wanted_offset={each.start_offset} earliest_offset={earliest[each.bucket]} "
+                    "cause=retention removed them fix=read the files (scan.log.union=false, or "
+                    "log.on-offset-lost=resnapshot), and raise log.retention above the time between commits"
+                )
+    return ranges
+
+
+def _is_marker(start: int, end: int, stable_end: int | None) -> bool:
+    """True for the one offset behind the last record of a log: a transaction with a row takes two at least."""
+    return end == stable_end == start + 1
+
+
+def wait_for_end(log: TableLog, wanted: Mapping[int, int], clock: Clock, *, patience_s: float) -> None:
+    """Return once the log is at least as long: readers see a commit a moment after it.
+
+    Args:
+        log: of the table.
+        wanted: next offsets by bucket.
+        clock: to wait by.
+        patience_s: how long to wait.
+
+    Raises:
+        InvalidInputError: it is not.
+        CorruptDataError: the topic is not the table's any more.
+    """
+    topics = LogTopics(log.properties)
+    topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
+    deadline = time.monotonic() + patience_s
+    while True:
+        ends = topics.end_offsets(log.topic, sorted(wanted))
+        short = [bucket for bucket, offset in wanted.items() if ends[bucket] < offset]
+        if not short:
+            return
+        if time.monotonic() > deadline:
+            raise InvalidInputError(
+                f"the log is not that long: topic={log.topic} bucket={short[0]} "
+                f"wanted_offset={wanted[short[0]]} end_offset={ends[short[0]]} fix=ask for earlier offsets"
+            )
+        clock.sleep(_POLL_S)

@@ -1,0 +1,111 @@
+"""Tables whose log is ahead of their snapshots: what a union read is for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from engine import Catalog, Table
+from engine.batch_part import write_part
+from engine.batch_writer import BatchWriter
+from engine.broker import Broker
+from engine.steps import Step, StepEvent
+from engine.table_log import TableLog
+
+Change = tuple[str, int, str | None]
+"""Kind, key and value."""
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+class DiedError(Exception):
+    """What stands for kill -9 in a test of one process."""
+
+
+def new_table(
+    broker: Broker, warehouse: Path | str, schema: pa.Schema = SCHEMA, *, key: Sequence[str] = ("id",), **more: Any
+) -> Table:
+    """A table with a log, of a name that no other test uses."""
+    catalog = Catalog(str(warehouse), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
+    options = {"bucket": "1", **more.pop("options", {})}
+    return catalog.create_table(f"db.t{uuid4().hex}", schema, primary_key=key, options=options, **more)
+
+
+def changes(made: Iterable[Change]) -> pa.Table:
+    """Rows with their kinds, to be written."""
+    kinds, ids, values = zip(*made, strict=True)
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array(values, pa.string()), "_row_kind": list(kinds)})
+
+
+def write_log_only(table: Table, rows: pa.Table) -> None:
+    """Write a batch whose driver dies when log and files are there and before the snapshot is."""
+
+    def dies(event: StepEvent) -> None:
+        if event.step is Step.TASKS_DONE:
+            raise DiedError
+
+    writer = BatchWriter(table.store, table.log, commit_user=f"gone-{uuid4()}", observe=dies)
+    try:
+        writer.write(0, lambda spec: write_part(spec, rows.to_batches()))
+    except DiedError:
+        return
+    raise AssertionError("the writer should have died")
+
+
+def adopt(table: Table, rows: pa.Table) -> None:
+    """Write a batch, and commit before it what a dead writer has left in the log."""
+    log = TableLog.of(table.store, {"log.on-orphan-batch": "adopt"})
+    BatchWriter(table.store, log, commit_user=str(uuid4())).write(0, lambda spec: write_part(spec, rows.to_batches()))
+
+
+def write_aborted(table: Table, rows: pa.Table) -> None:
+    """Write a batch whose task dies after it has sent rows to the log."""
+
+    def batches() -> Iterable[pa.RecordBatch]:
+        yield from rows.to_batches()
+        raise DiedError
+
+    writer = BatchWriter(table.store, table.log, commit_user=f"aborted-{uuid4()}")
+    try:
+        writer.write(0, lambda spec: write_part(spec, batches()))
+    except DiedError:
+        return
+    raise AssertionError("the writer should have died")
+
+
+def forget_after(table: Table, snapshot_id: int) -> None:
+    """Take away the snapshots after one: then its log is ahead of it by all that they held."""
+    for each in table.store.snapshots.ids():
+        if each > snapshot_id:
+            Path(table.store.paths.snapshot(each)).unlink()
+
+
+def lose_log_before(table: Table, before_offsets: Mapping[int, int]) -> None:
+    """Delete the oldest records of the log, as retention does."""
+    assert table.log is not None
+    admin = AdminClient({"bootstrap.servers": table.log.properties.by_name["bootstrap.servers"]})
+    spots = [TopicPartition(table.log.topic, bucket, offset) for bucket, offset in before_offsets.items()]
+    for future in admin.delete_records(spots).values():
+        future.result(30)
+
+
+def by_key(rows: pa.Table) -> dict[int, str | None]:
+    """Values by key; every key once."""
+    found = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+    assert len(found) == rows.num_rows
+    return found
+
+
+def folded(made: Iterable[Change], onto: Mapping[int, str | None] | None = None) -> dict[int, str | None]:
+    """The oracle: a dict."""
+    state = dict(onto or {})
+    for kind, key, value in made:
+        if kind[0] == "+":
+            state[key] = value
+        else:
+            state.pop(key, None)
+    return state
