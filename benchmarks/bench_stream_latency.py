@@ -28,7 +28,9 @@ from engine.session import checkpoint_settings
 BUDGET_S = 1.0
 ROWS_PER_S = 1000
 BUCKETS = 2
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
+WARM_UP_COMMITS = 2
+LEAST_COMMITS = 5
 SCHEMA = pa.schema([("id", pa.int64()), ("sent", pa.timestamp("us")), ("text", pa.string())])
 
 
@@ -40,17 +42,15 @@ class Timeline:
         self.seen: list[tuple[int, int, float]] = []
         self.lock = threading.Lock()
 
-    def latencies(self, warm_up_s: float) -> list[float]:
-        """Seconds from commit to row, one for each row after the warm-up."""
-        began = self.committed[0][2] + warm_up_s
+    def latencies(self) -> list[float]:
+        """Seconds from commit to row, one for each row behind the first commits, which warm up."""
         seen_at: dict[int, float] = {}
         for first, last, moment in self.seen:
             for number in range(first, last + 1):
                 seen_at.setdefault(number, moment)
         return [
             seen_at[number] - moment
-            for first, last, moment in self.committed
-            if moment > began
+            for first, last, moment in self.committed[max(WARM_UP_COMMITS, len(self.committed) // 4) :]
             for number in range(first, last + 1)
             if number in seen_at
         ]
@@ -100,6 +100,7 @@ def run(spark: SparkSession, table: Table, root: Path, seconds: float) -> Timeli
             queries.append(frame.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint).start())
     until(lambda: bool(timeline.committed and timeline.seen))
     time.sleep(seconds)
+    until(lambda: len(timeline.committed) >= LEAST_COMMITS)
     queries[1].stop()
     last = timeline.committed[-1][1]
     until(lambda: timeline.seen[-1][1] >= last)
@@ -124,7 +125,7 @@ def main() -> None:
         options = {"bucket": str(BUCKETS), "log.kafka.bootstrap.servers": broker.bootstrap_servers}
         table = Catalog(root).create_table("bench.live", SCHEMA, primary_key=["id"], options=options)
         timeline = run(spark, table, Path(root), seconds)
-    found = sorted(timeline.latencies(warm_up_s=seconds / 4))
+    found = sorted(timeline.latencies())
     commits = [moment for _, _, moment in timeline.committed]
     intervals = [later - earlier for earlier, later in pairwise(commits)]
     spark.stop()

@@ -298,7 +298,6 @@ _READS: Final = _declare(
     ("scan.ignore-corrupt-files", boolean, False, "Leave out files that cannot be read."),
     ("scan.ignore-lost-files", boolean, False, "Leave out files that are gone."),
     ("scan.plan-auto-tag-for-read.time-retained", duration_ms, None, "Life of the tag that guards a long read."),
-    ("on-data-loss", choice("fail", "resnapshot", "earliest"), "fail", "What a stream does after lost data."),
 )
 _SCHEMA: Final = _declare(
     ("write.merge-schema", boolean, False, "New columns of the input become columns of the table."),
@@ -327,6 +326,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "scan.timestamp-millis": "log.scan.timestamp-mills",
     "log.scan.timestamp-millis": "log.scan.timestamp-mills",
     "scan.remove-normalize": "log.scan.remove-normalize",
+    "on-data-loss": "log.on-offset-lost",
     "file.root-path": "file.path",
     "universal_sort_run_num_compaction_trigger": "num-sorted-run.compaction-trigger",
     "universal_max_size_amplification_percent": "compaction.max-size-amplification-percent",

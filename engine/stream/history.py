@@ -39,7 +39,6 @@ class TableHistory:
         overwrite_key = "streaming-read-overwrite" if store.has_key else "streaming-read-append-overwrite"
         self._skips_overwrites = not options.value(overwrite_key)
         self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
-        self._tagged: dict[int, Snapshot] = {}
         self._offsets: dict[int, LogOffsets] = {}
         self._snapshot_plan: Callable[[int], tuple[DataSplit, ...]] = lru_cache(_KEPT_PLANS)(self._plan_snapshot)
         self._change_plan: Callable[[int, int], tuple[ChangeSplit, ...]] = lru_cache(_KEPT_PLANS)(self._plan_changes)
@@ -49,18 +48,19 @@ class TableHistory:
         latest_id = self._store.snapshots.latest_id()
         return None if latest_id is None else self._find(latest_id) or self._store.snapshots.latest()
 
-    def hold(self, snapshot: Snapshot) -> None:
-        """Know a snapshot that a tag keeps, whether or not it expired."""
-        self._tagged[snapshot.id] = snapshot
-
     @property
     def reads_by_difference(self) -> bool:
         """True when a scan of a snapshot leaves rows out that a stream must not miss: those of level 0."""
         return TableScan(self._store).skips_level0
 
     def exists(self, snapshot_id: int) -> bool:
-        """Whether a snapshot can still be read."""
-        return snapshot_id in self._tagged or self._store.snapshots.exists(snapshot_id)
+        """Whether a snapshot can still be read, or a tag keeps it."""
+        return self._store.snapshots.exists(snapshot_id) or self._tagged(snapshot_id) is not None
+
+    def has_changes(self, snapshot_id: int) -> bool:
+        """Whether a commit has something for a stream, in the log or in files."""
+        snapshot = self._read(snapshot_id)
+        return changes_of(snapshot, has_log=True) is Changes.LOG or self._is_from_files(snapshot)
 
     def facts(self, snapshot_id: int) -> SnapshotFacts:
         """See ``History``."""
@@ -119,15 +119,20 @@ class TableHistory:
         return self._change_plan(before_id, after_id)
 
     def _plan_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
-        return TableScan(self._store).plan(snapshot=self._read(snapshot_id), filter=self._filter).splits
+        try:
+            return TableScan(self._store).plan(snapshot=self._read(snapshot_id), filter=self._filter).splits
+        except FileNotFoundError as error:
+            raise self._expired(snapshot_id) from error
 
     def _plan_changes(self, before_id: int, after_id: int) -> tuple[ChangeSplit, ...]:
         after = self._read(after_id)
-        if after_id != before_id + 1:
-            return plan_diff(self._store, self._read(before_id) if before_id else None, after)
         before = self._find(before_id) if before_id else None
         try:
+            if after_id != before_id + 1:
+                return plan_diff(self._store, self._read(before_id) if before_id else None, after)
             return plan_changes(self._store, before, after)
+        except FileNotFoundError as error:
+            raise self._expired(after_id if before is None else before_id) from error
         except InvalidInputError as error:
             if before is not None or before_id == 0:
                 raise
@@ -161,18 +166,27 @@ class TableHistory:
     def _read(self, snapshot_id: int) -> Snapshot:
         snapshot = self._find(snapshot_id)
         if snapshot is None:
-            raise SnapshotExpiredError(
-                f"a snapshot that the stream needs is gone: table={self._store.name} wanted_snapshot={snapshot_id} "
-                f"earliest_snapshot={self._store.snapshots.earliest_id()} cause=it expired before it was read"
-            )
+            raise self._expired(snapshot_id)
         return snapshot
 
+    def _expired(self, snapshot_id: int) -> SnapshotExpiredError:
+        self._snapshots.pop(snapshot_id, None)
+        return SnapshotExpiredError(
+            f"a snapshot that the stream needs is gone: table={self._store.name} wanted_snapshot={snapshot_id} "
+            f"earliest_snapshot={self._store.snapshots.earliest_id()} cause=it expired before it was read"
+        )
+
     def _find(self, snapshot_id: int) -> Snapshot | None:
-        snapshot = self._snapshots.get(snapshot_id) or self._tagged.get(snapshot_id)
+        snapshot = self._snapshots.get(snapshot_id)
         if snapshot is None:
-            snapshot = self._store.snapshots.find(snapshot_id)
+            snapshot = self._store.snapshots.find(snapshot_id) or self._tagged(snapshot_id)
             if snapshot is not None:
                 self._snapshots[snapshot_id] = snapshot
                 if len(self._snapshots) > _KEPT_SNAPSHOTS:
                     self._snapshots.popitem(last=False)
         return snapshot
+
+    def _tagged(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot that a tag keeps, whether or not it expired."""
+        snapshots = self._store.snapshots
+        return next((each for each in map(snapshots.tag, snapshots.tag_names()) if each.id == snapshot_id), None)

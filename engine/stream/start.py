@@ -7,7 +7,7 @@ a time alone is enough. Source: FL-70 to FL-74; Paimon's ``CoreOptions.StartupMo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from engine.scan_time import scan_time_ms
 from engine.stream.plan import SnapshotFacts
@@ -35,6 +35,14 @@ class Start:
     time_ms: int | None = None  # TIME
 
 
+_KEYS: Final = (
+    "scan.mode",
+    "log.scan",
+    "scan.snapshot-id",
+    "scan.tag-name",
+    "log.scan.timestamp-mills",
+    "scan.timestamp",
+)
 _MODES: Final[Mapping[str, str]] = {
     "latest-full": "full",
     "full": "full",
@@ -50,33 +58,37 @@ def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
 
     Args:
         options: of the table with the reader's on top.
-        given: those that the reader itself was given; they win over the table's.
+        given: those that the reader itself was given: when it says where to start, the table's say no more than what
+            is missing to that.
 
     Raises:
         InvalidInputError: a mode that streams do not have, a missing or superfluous companion.
     """
-    snapshot_id, tag = options.value("scan.snapshot-id"), options.value("scan.tag-name")
-    time_ms = scan_time_ms(options.value("scan.timestamp"), options.value("log.scan.timestamp-mills"))
-    mode = _mode(options, given, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
+    said = _Said(options, given)
+    snapshot_id, tag, time_ms = said.value("scan.snapshot-id"), said.value("scan.tag-name"), _time_ms(said)
+    mode = _mode(said, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
     told = f"start={mode}"
     if mode == "from-timestamp":
+        time_ms = time_ms if time_ms is not None else _time_ms(_Said(options, {}))
         if time_ms is None:
             raise InvalidInputError(f"a time is missing: {told} fix=set log.scan.timestamp-mills or scan.timestamp")
+        _refuse_place(told, snapshot_id, tag)
         return Start(kind=StartKind.TIME, time_ms=time_ms)
     if time_ms is not None:
         raise InvalidInputError(f"a time has no meaning here: {told} fix=set log.scan=from-timestamp, or remove it")
-    if mode in ("from-snapshot", "from-snapshot-full") and snapshot_id is None:
-        raise InvalidInputError(f"a snapshot id is missing: {told} fix=set scan.snapshot-id")
-    if mode == "from-snapshot":
-        return Start(kind=StartKind.CHANGES, snapshot_id=snapshot_id)
     if mode == "latest":
-        if snapshot_id is not None or tag is not None:
-            raise InvalidInputError(f"a snapshot or tag has no meaning here: {told} fix=set log.scan=full")
+        _refuse_place(told, snapshot_id, tag)
         return Start(kind=StartKind.LATEST)
+    if mode in ("from-snapshot", "from-snapshot-full"):
+        snapshot_id = snapshot_id if snapshot_id is not None else options.value("scan.snapshot-id")
+        if snapshot_id is None:
+            raise InvalidInputError(f"a snapshot id is missing: {told} fix=set scan.snapshot-id")
     if snapshot_id is not None and tag is not None:
         raise InvalidInputError(
             f"only one place can be the start: scan.snapshot-id={snapshot_id} scan.tag-name={tag} fix=remove one"
         )
+    if mode == "from-snapshot":
+        return Start(kind=StartKind.CHANGES, snapshot_id=snapshot_id)
     return Start(kind=StartKind.FULL, snapshot_id=snapshot_id, tag=tag)
 
 
@@ -99,13 +111,29 @@ def offsets_of_time(
     )
 
 
-def _mode(
-    options: TableOptions, given: Mapping[str, str], *, snapshot_id: int | None, tag: str | None, time_ms: int | None
-) -> str:
-    asked = options.value("scan.mode")
-    if asked != "default" and "log.scan" in given:
+class _Said:
+    """The start options that count: the reader's when it says anything about the start, else the table's."""
+
+    def __init__(self, options: TableOptions, given: Mapping[str, str]) -> None:
+        self._options = options
+        self._keys = frozenset(_KEYS) & given.keys() or frozenset(_KEYS)
+        self.by_reader = frozenset(_KEYS) & given.keys()
+
+    def value(self, key: str) -> Any:
+        """Its value; None when it is not said."""
+        return self._options.value(key) if key in self._keys else None
+
+
+def _refuse_place(told: str, snapshot_id: int | None, tag: str | None) -> None:
+    if snapshot_id is not None or tag is not None:
+        raise InvalidInputError(f"a snapshot or tag has no meaning here: {told} fix=set log.scan=full")
+
+
+def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int | None) -> str:
+    asked, log_scan = said.value("scan.mode") or "default", said.value("log.scan")
+    if asked != "default" and "log.scan" in said.by_reader:
         raise InvalidInputError(
-            f"the start is given twice: scan.mode={asked} log.scan={given['log.scan']} fix=remove one of them"
+            f"the start is given twice: scan.mode={asked} log.scan={log_scan} fix=remove one of them"
         )
     if asked != "default":
         if asked not in _MODES:
@@ -113,8 +141,13 @@ def _mode(
                 f"streams have no such start: scan.mode={asked} known={', '.join(['default', *_MODES])}"
             )
         return _MODES[asked]
-    if time_ms is not None and "log.scan" not in given:
-        return "from-timestamp"
-    if (snapshot_id is not None or tag is not None) and "log.scan" not in given:
-        return "full" if tag is not None else "from-snapshot-full"
-    return str(options.value("log.scan"))
+    if "log.scan" not in said.by_reader:
+        if time_ms is not None:
+            return "from-timestamp"
+        if snapshot_id is not None or tag is not None:
+            return "full" if tag is not None else "from-snapshot-full"
+    return str(log_scan or "full")
+
+
+def _time_ms(said: _Said) -> int | None:
+    return scan_time_ms(said.value("scan.timestamp"), said.value("log.scan.timestamp-mills"))

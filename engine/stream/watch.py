@@ -43,21 +43,20 @@ class TableWatch:
         Raises:
             InvalidInputError: the snapshot, tag or time is not there.
         """
-        start = self._options.start
-        newest = self.history.latest()
+        start, target = self._options.start, self._stop or self._now()
         kept = self._kept_place()
         if kept is not None:
             return kept
         if start.kind is StartKind.FULL:
-            return self._full(start)
-        if newest is None:
+            return self._full(start, target)
+        if start.kind is StartKind.LATEST:
+            return self._behind(target.snapshot_id, self._goal(target))
+        if target.snapshot_id == 0:
             return self._behind(0, LogOffsets())
         if start.kind is StartKind.CHANGES:
             return self._changes_of(self._existing(start.snapshot_id))
-        if start.kind is StartKind.TIME:
-            assert start.time_ms is not None
-            return self._at_time(start.time_ms)
-        return self._behind(newest.id, self.history.facts(newest.id).offsets)
+        assert start.time_ms is not None
+        return self._at_time(start.time_ms)
 
     def next(self, here: Position) -> Position:
         """The end of the next batch; ``here`` itself when there is nothing to deliver.
@@ -68,10 +67,7 @@ class TableWatch:
         """
         target = self._stop or self._now()
         self._check_table(here, target)
-        goal = self.history.facts(target.snapshot_id).offsets if target.snapshot_id else LogOffsets()
-        goal = LogOffsets(
-            {bucket: max(goal.get(bucket, 0), target.log_end.get(bucket, 0)) for bucket in {*goal, *target.log_end}}
-        )
+        goal = self._goal(target)
         record_bytes = 0 if self.log is None else self.log.record_bytes(here.offsets, goal)
         limits = replace(self._options.limits, record_bytes=record_bytes or self._options.limits.record_bytes)
         try:
@@ -98,18 +94,21 @@ class TableWatch:
         log_end = self.log.ends() if self.log is not None and self.history.is_eventual else LogOffsets()
         return Target(snapshot_id=0 if newest is None else newest.id, log_end=log_end)
 
-    def _full(self, start: Start) -> Position:
+    def _goal(self, target: Target) -> LogOffsets:
+        """The end of what may be read of the log."""
+        then = self.history.facts(target.snapshot_id).offsets if target.snapshot_id else LogOffsets()
+        ends = target.log_end
+        return LogOffsets({bucket: max(then.get(bucket, 0), ends.get(bucket, 0)) for bucket in {*then, *ends}})
+
+    def _full(self, start: Start, target: Target) -> Position:
         if start.tag is not None:
-            snapshot = self._store.snapshots.tag(start.tag)
-            self.history.hold(snapshot)
-            snapshot_id = snapshot.id
+            snapshot_id = self._store.snapshots.tag(start.tag).id
         elif start.snapshot_id is not None:
             snapshot_id = self._existing(start.snapshot_id)
+        elif target.snapshot_id == 0:
+            return self._behind(0, LogOffsets())
         else:
-            newest = self.history.latest()
-            if newest is None:
-                return self._behind(0, LogOffsets())
-            snapshot_id = newest.id
+            snapshot_id = target.snapshot_id
         return at_whole_snapshot(self._behind(0, LogOffsets()), snapshot_id, self.history)
 
     def _changes_of(self, snapshot_id: int) -> Position:
@@ -119,6 +118,8 @@ class TableWatch:
             return self._behind(0, LogOffsets())
         if self.history.exists(before_id):
             return self._behind(before_id, self.history.facts(before_id).offsets)
+        if not self.history.has_changes(snapshot_id):
+            return self._behind(snapshot_id, self.history.facts(snapshot_id).offsets)
         of = len(self.history.change_splits(before_id, snapshot_id))
         offsets = self.history.facts(snapshot_id).offsets
         return self._behind(before_id, offsets).before_splits(Phase.FILES, before_id, offsets, of=of)

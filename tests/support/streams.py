@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from engine import Table
@@ -118,3 +120,41 @@ def as_foreign(table: Table) -> None:
     body.pop("logOffsets", None)
     body.pop("properties", None)
     path.write_text(json.dumps(body))
+
+
+def rows(ids: Sequence[int], v: str | None = "x", kind: str = "+I") -> pa.Table:
+    """Changes of a table of an ``id`` and a text ``v``."""
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([v] * len(ids)), "_row_kind": [kind] * len(ids)})
+
+
+def query(table: Table, **options: Any) -> Query:
+    """A stream of a table."""
+    return Query(Path(table.store.paths.root).parents[1], table.name, **options)
+
+
+def ids(found: Rows | None) -> list[int]:
+    """The ids of rows, sorted."""
+    return sorted(row["id"] for row in found or [])
+
+
+def expire(table: Table, *snapshot_ids: int) -> None:
+    """Snapshots are gone as after expiry; what only they need is left behind."""
+    for snapshot_id in snapshot_ids:
+        Path(table.store.paths.snapshot(snapshot_id)).unlink()
+    table.store.snapshots.write_earliest_hint(min(table.store.snapshots.ids(), default=1))
+
+
+def tag(table: Table, name: str, snapshot_id: int) -> None:
+    """A tag as every engine makes it: a copy of the snapshot."""
+    path = Path(table.store.paths.tag(name))
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(Path(table.store.paths.snapshot(snapshot_id)).read_bytes())
+
+
+def forget_log(table: Table, bucket: int = 0, before: int = -1) -> None:
+    """Retention removes the records of a bucket before an offset; -1: all."""
+    log = table.log
+    assert log is not None
+    admin = AdminClient({"bootstrap.servers": log.properties.by_name["bootstrap.servers"]})
+    [future] = admin.delete_records([TopicPartition(log.topic, bucket, before)]).values()
+    future.result(30)

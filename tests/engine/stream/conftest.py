@@ -1,0 +1,39 @@
+"""Tables that streams read, each with a topic of its own."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog, Table
+from engine.broker import Broker
+from tests.support.streams import dotted
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+NewTable = Callable[..., Table]
+_numbers = count(1)
+
+
+@pytest.fixture
+def new_table(tmp_path: Path, broker: Broker) -> NewTable:
+    """``new_table(log=False, schema=…, key=["id"], bucket="2", merge__engine="…")``: a table with a log, or without."""
+
+    def make(
+        *,
+        schema: pa.Schema = SCHEMA,
+        key: Sequence[str] = ("id",),
+        partition_by: Sequence[str] = (),
+        log: bool = True,
+        **options: str,
+    ) -> Table:
+        given = {"bucket": "1" if key or log else "-1", **dotted(options)}
+        if log:
+            given["log.kafka.bootstrap.servers"] = broker.bootstrap_servers
+        name = f"db.stream{next(_numbers)}_{abs(hash(str(tmp_path))) % 10**9}"
+        catalog = Catalog(str(tmp_path))
+        return catalog.create_table(name, schema, primary_key=key, partition_by=partition_by, options=given)
+
+    return make
