@@ -176,8 +176,9 @@ class _Finder:
                 f"earliest_snapshot={earliest} fix=ask for later offsets"
             )
         snapshot, start = found
-        wait_for_end(log, ends, self._table.clock, patience_s=_PATIENCE_S)
-        ranges = tail_ranges(log, start=start, ends={**start, **ends}, stable_ends=None)
+        topics = _checked_topics(log)
+        wait_for_end(topics, log.topic, ends, self._table.clock, patience_s=_PATIENCE_S)
+        ranges = tail_ranges(topics, log.topic, start=start, ends={**start, **ends})
         table = self._table if snapshot is None else self._table.at_schema(snapshot.schema_id)
         return self._with_log(log, table, snapshot, ranges, as_of_ms=None, reason="offsets of the log were asked for")
 
@@ -222,15 +223,14 @@ class _Finder:
                 f"snapshot={None if snapshot is None else snapshot.id} "
                 "cause=other engines committed, and the last snapshot with offsets of the log has expired"
             )
-        topics = LogTopics(log.properties)
-        topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
+        topics = _checked_topics(log)
         stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
         ends: Mapping[int, int] = stable_ends
         if time_ms is not None:
             # the first record that is later ends the replay: what is before it is what the log held then
             later = topics.offsets_at(log.topic, range(log.bucket_count), time_ms + 1)
             ends = {bucket: min(offset, stable_ends[bucket]) for bucket, offset in later.items()}
-        return tail_ranges(log, start=start, ends=ends, stable_ends=stable_ends)
+        return tail_ranges(topics, log.topic, start=start, ends=ends, stable_ends=stable_ends)
 
     def _written_ms(self, snapshot: Snapshot | None) -> int | None:
         """When rows were last committed: a compaction makes no row fresher. None: never, or too long ago to tell."""
@@ -250,6 +250,12 @@ class _Finder:
                 return snapshot, start
             oldest_id = snapshot.id
         return (None, LogOffsets()) if oldest_id == 1 else None
+
+
+def _checked_topics(log: TableLog) -> LogTopics:
+    topics = LogTopics(log.properties)
+    topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
+    return topics
 
 
 def log_position(store: TableStore, snapshot: Snapshot | None) -> LogOffsets | None:
