@@ -117,10 +117,15 @@ class _Finder:
 
     def newest_with_log(self, reason: str) -> ReadState:
         """The newest snapshot, and the log behind it up to its end."""
-        log = self._usable_log()
-        snapshot, now_ms = self._table.snapshots.latest(), self._table.clock.now_ms()
+        log, now_ms = self._usable_log(), self._table.clock.now_ms()
+        # The end of the log first: whatever is committed between the two looks is then in the snapshot, also what the
+        # log does not hold, as an overwrite.
+        topics = _checked_topics(log)
+        stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
+        snapshot = self._table.snapshots.latest()
         try:
-            ranges = self._tail(log, snapshot, None)
+            start = self._start(snapshot)
+            ranges = tail_ranges(topics, log.topic, start=start, ends=stable_ends, stable_ends=stable_ends)
         except TailLostError as error:
             if self._table.options.value(_LOST_KEY) == "fail":
                 raise
@@ -146,12 +151,19 @@ class _Finder:
 
     def at_time(self, time_ms: int, *, union: bool) -> ReadState:
         """The last snapshot of a time, with the log's records up to that time while they are kept."""
-        read = self._table.read(timestamp_ms=time_ms)
         if not union:
+            read = self._table.read(timestamp_ms=time_ms)
             return self.files(read.table, read.snapshot, "the last snapshot of that time")
         log = self._usable_log()
+        topics = _checked_topics(log)
+        stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
+        # the first record that is later ends the replay: what is before it is what the log held then
+        later = topics.offsets_at(log.topic, range(log.bucket_count), time_ms + 1)
+        ends = {bucket: min(offset, stable_ends[bucket]) for bucket, offset in later.items()}
+        read = self._table.read(timestamp_ms=time_ms)
         try:
-            ranges = self._tail(log, read.snapshot, time_ms)
+            start = self._start(read.snapshot)
+            ranges = tail_ranges(topics, log.topic, start=start, ends=ends, stable_ends=stable_ends)
         except TailLostError as error:
             return self.files(read.table, read.snapshot, str(error))
         as_of_ms = min(time_ms, self._table.clock.now_ms())
@@ -168,6 +180,8 @@ class _Finder:
                 f"no such bucket: scan.log.offsets bucket={unknown[0]} table={self._table.name} "
                 f"buckets={log.bucket_count}"
             )
+        topics = _checked_topics(log)
+        wait_for_end(topics, log.topic, ends, self._table.clock, patience_s=_PATIENCE_S)
         found = self._before(ends)
         if found is None:
             earliest = self._table.snapshots.earliest_id()
@@ -176,8 +190,7 @@ class _Finder:
                 f"earliest_snapshot={earliest} fix=ask for later offsets"
             )
         snapshot, start = found
-        wait_for_end(log, ends, self._table.clock, patience_s=_PATIENCE_S)
-        ranges = tail_ranges(log, start=start, ends={**start, **ends}, stable_ends=None)
+        ranges = tail_ranges(topics, log.topic, start=start, ends={**start, **ends})
         table = self._table if snapshot is None else self._table.at_schema(snapshot.schema_id)
         return self._with_log(log, table, snapshot, ranges, as_of_ms=None, reason="offsets of the log were asked for")
 
@@ -213,8 +226,8 @@ class _Finder:
             )
         return self._log
 
-    def _tail(self, log: TableLog, snapshot: Snapshot | None, time_ms: int | None) -> tuple[LogRange, ...]:
-        """What the log has behind a snapshot, up to a time or to its end. Raises: TailLostError."""
+    def _start(self, snapshot: Snapshot | None) -> LogOffsets:
+        """Where the log goes on behind a snapshot. Raises: TailLostError."""
         start = log_position(self._table, snapshot)
         if start is None:
             raise TailLostError(
@@ -222,15 +235,7 @@ class _Finder:
                 f"snapshot={None if snapshot is None else snapshot.id} "
                 "cause=other engines committed, and the last snapshot with offsets of the log has expired"
             )
-        topics = LogTopics(log.properties)
-        topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
-        stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
-        ends: Mapping[int, int] = stable_ends
-        if time_ms is not None:
-            # the first record that is later ends the replay: what is before it is what the log held then
-            later = topics.offsets_at(log.topic, range(log.bucket_count), time_ms + 1)
-            ends = {bucket: min(offset, stable_ends[bucket]) for bucket, offset in later.items()}
-        return tail_ranges(log, start=start, ends=ends, stable_ends=stable_ends)
+        return start
 
     def _written_ms(self, snapshot: Snapshot | None) -> int | None:
         """When rows were last committed: a compaction makes no row fresher. None: never, or too long ago to tell."""
@@ -250,6 +255,12 @@ class _Finder:
                 return snapshot, start
             oldest_id = snapshot.id
         return (None, LogOffsets()) if oldest_id == 1 else None
+
+
+def _checked_topics(log: TableLog) -> LogTopics:
+    topics = LogTopics(log.properties)
+    topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
+    return topics
 
 
 def log_position(store: TableStore, snapshot: Snapshot | None) -> LogOffsets | None:

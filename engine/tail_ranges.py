@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from engine.table_log import TableLog
 from filestore.effects import Clock
 from logstore.offsets import LogOffsets, LogRange
 from logstore.topics import LogTopics
@@ -18,12 +17,18 @@ class TailLostError(CorruptDataError):
 
 
 def tail_ranges(
-    log: TableLog, *, start: LogOffsets, ends: Mapping[int, int], stable_ends: Mapping[int, int] | None
+    topics: LogTopics,
+    topic: str,
+    *,
+    start: LogOffsets,
+    ends: Mapping[int, int],
+    stable_ends: Mapping[int, int] | None = None,
 ) -> tuple[LogRange, ...]:
     """What was written behind a position: one range for each bucket that may have a record there, by bucket.
 
     Args:
-        log: of the table.
+        topics: of the log's brokers.
+        topic: of the log.
         start: next offsets at the snapshot; a bucket without one starts at 0.
         ends: where to stop, by bucket; one that is before the start has nothing.
         stable_ends: the end of what readers see, where that is known: the marker of the last commit lies there.
@@ -37,11 +42,11 @@ def tail_ranges(
         if end > start.get(bucket, 0) and not _is_marker(start.get(bucket, 0), end, (stable_ends or {}).get(bucket))
     )
     if ranges:
-        earliest = LogTopics(log.properties).earliest_offsets(log.topic, [each.bucket for each in ranges])
+        earliest = topics.earliest_offsets(topic, [each.bucket for each in ranges])
         for each in ranges:
             if earliest[each.bucket] > each.start_offset:
                 raise TailLostError(
-                    f"records of the log are lost: topic={log.topic} bucket={each.bucket} "
+                    f"records of the log are lost: topic={topic} bucket={each.bucket} "
                     f"wanted_offset={each.start_offset} earliest_offset={earliest[each.bucket]} "
                     "cause=retention removed them fix=read the files (scan.log.union=false, or "
                     "log.on-offset-lost=resnapshot), and raise log.retention above the time between commits"
@@ -54,30 +59,29 @@ def _is_marker(start: int, end: int, stable_end: int | None) -> bool:
     return end == stable_end == start + 1
 
 
-def wait_for_end(log: TableLog, wanted: Mapping[int, int], clock: Clock, *, patience_s: float) -> None:
+def wait_for_end(topics: LogTopics, topic: str, wanted: Mapping[int, int], clock: Clock, *, patience_s: float) -> None:
     """Return once the log is at least as long: readers see a commit a moment after it.
 
     Args:
-        log: of the table.
+        topics: of the log's brokers.
+        topic: of the log.
         wanted: next offsets by bucket.
         clock: to wait by.
         patience_s: how long to wait.
 
     Raises:
         InvalidInputError: it is not.
-        CorruptDataError: the topic is not the table's any more.
+        CorruptDataError: the topic is gone.
     """
-    topics = LogTopics(log.properties)
-    topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
     deadline = time.monotonic() + patience_s
     while True:
-        ends = topics.end_offsets(log.topic, sorted(wanted))
+        ends = topics.end_offsets(topic, sorted(wanted))
         short = [bucket for bucket, offset in wanted.items() if ends[bucket] < offset]
         if not short:
             return
         if time.monotonic() > deadline:
             raise InvalidInputError(
-                f"the log is not that long: topic={log.topic} bucket={short[0]} "
+                f"the log is not that long: topic={topic} bucket={short[0]} "
                 f"wanted_offset={wanted[short[0]]} end_offset={ends[short[0]]} fix=ask for earlier offsets"
             )
         clock.sleep(_POLL_S)

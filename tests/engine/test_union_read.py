@@ -2,6 +2,7 @@
 
 import pickle
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,8 @@ from engine.broker import Broker
 from engine.log_tail import TailSplit
 from engine.read_state import Source
 from filestore.data_split import DataSplit
+from logstore.offsets import LogOffsets
+from logstore.topics import LogTopics
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.streams import as_foreign
 from tests.support.tails import (
@@ -299,3 +302,23 @@ def test_a_log_that_expired_after_its_snapshot_is_not_missed(broker: Broker, tmp
     table.write(changes(adds([1], "file")))
     lose_log_before(table, table.log_end_offsets())
     assert by_key(union(table).to_arrow()) == {1: "file"}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_overwrite_while_a_read_is_planned_is_never_half_seen(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The overwrite is not in the log, what is written after it is: a read that has the one has the other."""
+    table = new_table(broker, tmp_path)
+    table.write(changes(adds([1, 2], "old")))
+    ask = LogTopics.end_offsets
+
+    def meanwhile(topics: LogTopics, name: str, buckets: Iterable[int]) -> LogOffsets:
+        monkeypatch.setattr(LogTopics, "end_offsets", ask)
+        ends = ask(topics, name, buckets) if when == "after" else None
+        table.overwrite(pa.table({"id": [3], "v": ["new"]}))
+        table.write(changes(adds([4], "new")))
+        return ask(topics, name, buckets) if ends is None else ends
+
+    monkeypatch.setattr(LogTopics, "end_offsets", meanwhile)
+    assert by_key(union(table).to_arrow()) == {3: "new", 4: "new"}
