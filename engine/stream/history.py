@@ -23,18 +23,22 @@ _KEPT_PLANS: Final = 4
 class TableHistory:
     """What a plan asks about a table's snapshots. Keeps what it read; not picklable."""
 
-    def __init__(self, store: TableStore, *, reads_log: bool, filter: Predicate | None = None) -> None:
+    def __init__(
+        self, store: TableStore, *, reads_log: bool, is_exact: bool = False, filter: Predicate | None = None
+    ) -> None:
         """Nothing is read yet.
 
         Args:
             store: opened with the schema that the stream's rows have.
             reads_log: changes that are in the log are read there; else all are read from files.
+            is_exact: changes from files say what they replace, as those of a normalized log do.
             filter: on key columns, for whole snapshots.
         """
         options = store.options
         self.is_eventual = reads_log and options.log_consistency == "eventual"
         self._store = store
         self._reads_log = reads_log
+        self._is_exact = is_exact
         self._filter = filter
         overwrite_key = "streaming-read-overwrite" if store.has_key else "streaming-read-append-overwrite"
         self._skips_overwrites = not options.value(overwrite_key)
@@ -72,6 +76,12 @@ class TableHistory:
             time_ms=snapshot.time_ms,
             changed_rows=abs(snapshot.delta_record_count or 0),
         )
+
+    def kept_facts(self, snapshot_id: int) -> SnapshotFacts:
+        """Of a snapshot whose rows are still to be read. Raises: SnapshotExpiredError."""
+        if not self.exists(snapshot_id):
+            raise self._expired(snapshot_id)
+        return self.facts(snapshot_id)
 
     def base_of(self, snapshot_id: int, bucket: int) -> tuple[int, int]:
         """A snapshot, and the offset at it of a bucket's log; before the first commit both are 0."""
@@ -128,7 +138,7 @@ class TableHistory:
         after = self._read(after_id)
         before = self._find(before_id) if before_id else None
         try:
-            if after_id != before_id + 1:
+            if self._is_exact or after_id != before_id + 1:
                 return plan_diff(self._store, self._read(before_id) if before_id else None, after)
             return plan_changes(self._store, before, after)
         except FileNotFoundError as error:

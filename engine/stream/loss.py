@@ -43,11 +43,24 @@ def after_loss(
                 "than a stream's longest pause"
             ) from loss
         case OnLoss.RESNAPSHOT:
+            _check_whole(told, history, log, target)
             found = _resnapshot(here, history, target)
         case OnLoss.EARLIEST:
             found = _earliest(here, history, log, options, target)
     logger.warning("a stream goes on after a loss: policy=%s %s position=%s", options.on_loss.value, told, found)
     return replace(found, is_jump=True)
+
+
+def _check_whole(told: str, history: TableHistory, log: StreamLog | None, target: Target) -> None:
+    """Eventual mode: what left the log before its commit is in no snapshot either, so none can stand for it."""
+    if log is None or not history.is_eventual:
+        return
+    then = history.facts(target.snapshot_id).offsets if target.snapshot_id else {}
+    if any(then.get(bucket, 0) < offset for bucket, offset in log.earliest().items()):
+        raise CorruptDataError(
+            f"{told} cause=the newest snapshot does not have the lost records either "
+            "fix=restart the query once their writer has committed; keep the log longer than a commit takes"
+        )
 
 
 def _resnapshot(here: Position, history: TableHistory, target: Target) -> Position:
@@ -86,4 +99,8 @@ def _earliest(
     snapshot_id = max(here.snapshot_id, earliest_id - 1)
     left = {} if log is None else log.earliest()
     offsets = {bucket: max(here.offsets.get(bucket, 0), left.get(bucket, 0)) for bucket in {*here.offsets, *left}}
+    if here.phase is Phase.LOG and (snapshot_id, offsets) == (here.snapshot_id, here.offsets):
+        # not even the changes of the oldest snapshot can be told: they are part of the gap
+        snapshot_id, then = earliest_id, history.facts(earliest_id).offsets
+        offsets = {bucket: max(offsets.get(bucket, 0), then.get(bucket, 0)) for bucket in {*offsets, *then}}
     return here.behind(snapshot_id, LogOffsets(offsets))

@@ -170,6 +170,8 @@ def _distinct_keys(store: TableStore, changed: pa.RecordBatch) -> pa.Table:
 def _key_span(store: TableStore, keys: pa.Table) -> Predicate | None:
     """From the least to the greatest value of the leading key column: leaves out files that hold none of the keys."""
     name = store.schema.trimmed_primary_keys[0]
+    if pa.types.is_floating(keys.column(name).type):
+        return None  # the greatest of them may be NaN, which min_max does not count
     try:
         span = pc.min_max(keys.column(name))
     except pa.ArrowNotImplementedError:

@@ -22,7 +22,9 @@ class TableWatch:
         """Nothing is looked at yet."""
         self._options = options
         self._store = options.store
-        self.history = TableHistory(options.store, reads_log=options.log is not None, filter=options.filter)
+        self.history = TableHistory(
+            options.store, reads_log=options.log is not None, is_exact=options.normalizes, filter=options.filter
+        )
         self.log = None if options.log is None else StreamLog(options.log)
         self.lag: Lag | None = None
         self._stop: Target | None = None
@@ -72,7 +74,7 @@ class TableWatch:
         limits = replace(self._options.limits, record_bytes=record_bytes or self._options.limits.record_bytes)
         try:
             if self.log is not None and here.phase is Phase.LOG:
-                self.log.check_kept(here.offsets, goal)
+                self.log.check_kept(self._needed_from(here, goal), goal)
             end = advance(here, target, self.history, limits)
         except (OffsetLostError, SnapshotExpiredError) as loss:
             end = after_loss(here, loss, self._options, self.history, self.log, target)
@@ -99,6 +101,13 @@ class TableWatch:
         then = self.history.facts(target.snapshot_id).offsets if target.snapshot_id else LogOffsets()
         ends = target.log_end
         return LogOffsets({bucket: max(then.get(bucket, 0), ends.get(bucket, 0)) for bucket in {*then, *ends}})
+
+    def _needed_from(self, here: Position, goal: LogOffsets) -> LogOffsets:
+        """Where the log must still begin: at the snapshot before, for a stream that looks up what changes replace."""
+        if not self._options.normalizes or not here.snapshot_id or not here.offsets.ranges_until(goal):
+            return here.offsets
+        base = self.history.kept_facts(here.snapshot_id).offsets
+        return LogOffsets({bucket: min(offset, base.get(bucket, 0)) for bucket, offset in here.offsets.items()})
 
     def _full(self, start: Start, target: Target) -> Position:
         if start.tag is not None:
