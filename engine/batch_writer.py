@@ -96,7 +96,9 @@ class BatchWriter:
         spec = self._spec(batch_id, adopted)
         results = [*run_parts(spec), *adopted.values()]
         self._tell(Step.TASKS_DONE, batch_id)
-        committed = self._publish(self._commit, batch_id, results, spec.base_snapshot_id)
+        # what is adopted was numbered by an earlier run, before commits that this run's base may have
+        base_id = None if adopted else spec.base_snapshot_id
+        committed = self._publish(self._commit, batch_id, results, base_id)
         self._adopted = {}
         self._tell(Step.TABLE_COMMITTED, batch_id)
         return committed

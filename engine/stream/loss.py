@@ -99,7 +99,7 @@ def _earliest(
     snapshot_id = max(here.snapshot_id, earliest_id - 1)
     left = {} if log is None else log.earliest()
     offsets = {bucket: max(here.offsets.get(bucket, 0), left.get(bucket, 0)) for bucket in {*here.offsets, *left}}
-    if here.phase is Phase.LOG and snapshot_id == here.snapshot_id and offsets == dict(here.offsets):
+    if here.phase is Phase.LOG and snapshot_id == here.snapshot_id and LogOffsets(offsets) == here.offsets:
         # not even the changes of the oldest snapshot can be told: they are part of the gap
         snapshot_id, then = earliest_id, history.facts(earliest_id).offsets
         offsets = {bucket: max(offsets.get(bucket, 0), then.get(bucket, 0)) for bucket in {*offsets, *then}}
