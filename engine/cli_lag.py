@@ -11,6 +11,7 @@ from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import StreamLog
 from engine.stream.options import log_to_read
+from engine.stream.place import BASE_SUFFIX
 from engine.stream.plan import Target
 from engine.stream.position import Position
 from engine.table import Table
@@ -80,6 +81,8 @@ def _streams(table: Table, checkpoints: tuple[str, ...]) -> list[dict[str, Any]]
     consumers = ConsumerStore(table.store.io, table.store.paths, table.store.clock)
     places: dict[str, Position | None] = {each: committed_position(each) for each in checkpoints}
     for consumer, next_id in consumers.next_snapshots().items():
+        if consumer.endswith(BASE_SUFFIX):
+            continue  # of a stream whose place has a line of its own
         delivered = min(next_id - 1, target.snapshot_id)
         offsets = history.facts(delivered).offsets if delivered and history.exists(delivered) else LogOffsets()
         places[f"consumer {consumer}"] = Position.in_log(delivered, offsets, schema_id=0, topic_id=None)

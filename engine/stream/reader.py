@@ -64,7 +64,10 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return replace(self._watch.next(begin), begin=begin).to_json()
         here = Position.from_json(start).place
         end = self._watch.next(here)
-        return start if end == here else end.to_json()
+        if end == here:
+            self._watch.wait_at(here)
+            return start
+        return end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """What tasks read between two offsets; the same after a restart."""

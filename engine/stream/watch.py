@@ -7,10 +7,10 @@ from engine.stream.lag import Lag, lag_of
 from engine.stream.log import OffsetLostError, StreamLog
 from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import StreamOptions
+from engine.stream.place import ConsumerPlace
 from engine.stream.plan import SnapshotExpiredError, Target, advance
 from engine.stream.position import Phase, Position
 from engine.stream.start import Start, StartKind, offsets_of_time
-from filestore.consumers import ConsumerStore
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -28,7 +28,10 @@ class TableWatch:
         self.log = None if options.log is None else StreamLog(options.log)
         self.lag: Lag | None = None
         self._stop: Target | None = None
-        self._consumers = ConsumerStore(options.store.io, options.store.paths, options.store.clock)
+        self._place: ConsumerPlace | None = None
+        if options.consumer_id is not None:
+            ignores = options.ignores_consumer
+            self._place = ConsumerPlace(options.store, options.consumer_id, ignores_progress=ignores)
 
     @property
     def is_bounded(self) -> bool:
@@ -85,11 +88,13 @@ class TableWatch:
 
     def keep_place(self, here: Position) -> None:
         """Note for the table what this stream still needs, if it has a ``consumer-id``."""
-        if self._options.consumer_id is None:
-            return
-        needs_own = here.phase is Phase.SNAPSHOT or self._options.normalizes
-        next_id = here.snapshot_id if needs_own and here.snapshot_id else here.snapshot_id + 1
-        self._consumers.write(self._options.consumer_id, next_id)
+        if self._place is not None:
+            self._place.note(here)
+
+    def wait_at(self, here: Position) -> None:
+        """There is nothing to deliver, and everything before is processed."""
+        if self._place is not None:
+            self._place.refresh(here)
 
     def _now(self) -> Target:
         newest = self.history.latest()
@@ -150,10 +155,7 @@ class TableWatch:
         return self._behind(base_id, offsets_of_time(facts, self.log.offsets_at(time_ms), at_newest))
 
     def _kept_place(self) -> Position | None:
-        consumer_id = self._options.consumer_id
-        if consumer_id is None or self._options.ignores_consumer:
-            return None
-        next_id = self._consumers.next_snapshot(consumer_id)
+        next_id = None if self._place is None else self._place.next_snapshot()
         if next_id is None:
             return None
         newest = self.history.latest()
