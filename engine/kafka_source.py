@@ -30,11 +30,9 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from engine.dead_letters import DeadLetters
 from engine.kafka_offsets import (
     LOSS_ADVICE,
-    UNSTARTED,
     OffsetRange,
     Position,
     TopicIds,
-    begin_of,
     checked_start,
     from_json,
     limited,
@@ -43,7 +41,6 @@ from engine.kafka_offsets import (
     ranges,
     to_json,
     topic_ids_of,
-    with_begin,
     without_topics,
 )
 from engine.kafka_options import EARLIEST_WORD, KafkaSourceOptions, OnBadRecord, Positions, ValueFormat, in_source_words
@@ -284,8 +281,12 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._latest: dict[Position, int] | None = None  # as last seen
 
     def initialOffset(self) -> dict[str, Any]:
-        """The same for every new query: where it begins stands in the end of its first batch."""
-        return dict(UNSTARTED)
+        """Where a query without a checkpoint starts."""
+        try:
+            topics = self._topics()
+            return to_json(topics.positions(self._options.starting_offsets, option="startingOffsets"), topics.ids())
+        except FluvialError as error:
+            raise in_source_words(error) from None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxOffsetsPerTrigger``, if given."""
@@ -299,8 +300,6 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             CorruptDataError: what ``start`` wants is not there any more.
         """
         try:
-            is_first = start == UNSTARTED
-            start = self._begin() if is_first else start
             self._latest, ids = self._topics().latest(), self._topics().ids()
             begin, losses = checked_start(
                 from_json(start),
@@ -318,7 +317,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             end = {position: max(begin[position], self._target.get(position, 0)) for position in end}
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
-        return with_begin(to_json(end, ids), start) if is_first else to_json(end, ids)
+        return to_json(end, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end of the topics, for the progress report: what lies before it and is not read yet is the lag."""
@@ -338,17 +337,11 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             CorruptDataError: ``end``, planned by an earlier run, is of a topic that was deleted and made again since.
         """
         try:
-            if start == UNSTARTED:
-                start = begin_of(end) or self._begin()
             self._check_same_topics(topic_ids_of(end))
             begin = without_topics(from_json(start), made_again(topic_ids_of(start), topic_ids_of(end)))
             return self._partitions(ranges(begin, from_json(end)))
         except FluvialError as error:
             raise in_source_words(error) from None
-
-    def _begin(self) -> dict[str, Any]:
-        topics = self._topics()
-        return to_json(topics.positions(self._options.starting_offsets, option="startingOffsets"), topics.ids())
 
     def _check_same_topics(self, planned: TopicIds) -> None:
         for topic in sorted(made_again(planned, self._topics().ids())):
