@@ -24,7 +24,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from engine.broker import Broker
 from engine.catalog import Catalog
-from engine.cli_output import grid, size_text
+from engine.cli.output import grid, size_text
 from engine.demo.flights import ChangeStream, Step, change_stream, read_flights
 from engine.demo.live import job_command, run_live
 from engine.demo.publish import publish

@@ -17,7 +17,7 @@ import pytest
 
 from engine.broker import Broker
 from engine.catalog import Catalog
-from engine.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, cli, run_command
+from engine.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, cli, run_command
 from engine.spark_errors import fluvial_error
 from logstore.clients import ErrorNotes, KafkaProperties
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError

@@ -16,7 +16,7 @@ import pytest
 
 from engine import Catalog
 from engine.broker import Broker
-from engine.shipping import write_shipment
+from engine.deploy.shipping import write_shipment
 from logstore.clients import ErrorNotes, KafkaProperties
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]

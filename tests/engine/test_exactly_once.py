@@ -17,7 +17,7 @@ from engine.steps import Step
 from logstore.log_writer import CHUNK_ROWS
 from lsm.row_kind import RowKind
 from tests.peers.agreement import Agreement
-from tests.support.logs import folded, log_changes
+from tests.support.logs import folded, log_changes, visible_ends
 
 ROWS, BUCKETS = 40, 2
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("batch", pa.int32()), ("salt", pa.string())])
@@ -127,7 +127,7 @@ class Job:
         assert {row["id"]: (row["batch"], row["salt"]) for row in log} == table
         snapshot = self.table.latest_snapshot()
         assert snapshot is not None
-        ends = self.table.log.end_offsets()
+        ends = visible_ends(self.table)
         for bucket, known in snapshot.log_offsets.items():
             assert known <= ends[bucket]
 

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from engine.catalog import Catalog
-from engine.cli_output import print_results
-from engine.job import PipelineProgress, ensure_table, run_job
-from engine.job_config import JobConfig, TableConfig
+from engine.cli.output import print_results
+from engine.deploy.job import PipelineProgress, ensure_table, run_job
+from engine.deploy.job_config import JobConfig, TableConfig
 from logstore.clients import ErrorNotes, KafkaProperties
 from lsm.errors import CorruptDataError, InvalidInputError
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.job_config import JobConfig, load_job, parse_job
+from engine.deploy.job_config import JobConfig, load_job, parse_job
 from engine.sql_types import parse_sql_type
 from lsm.errors import InvalidInputError
 

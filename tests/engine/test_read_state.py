@@ -15,6 +15,7 @@ from engine.read_state import Source
 from engine.scan_time import scan_time_ms, time_text
 from filestore.table_commit import CommitResult
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
+from tests.support.logs import ends_with_markers
 from tests.support.tails import (
     SCHEMA,
     adopt,
@@ -87,7 +88,7 @@ def test_after_retention_time_travel_falls_back_to_the_snapshot_and_says_so(brok
     write_log_only(table, rows(2))
     moment = now_ms()
     adopt(table, rows(3))
-    lose_log_before(table, {0: table.log_end_offsets()[0] - 1})
+    lose_log_before(table, {0: ends_with_markers(table)[0] - 1})
     read = table.read(timestamp=moment, options=UNION)
     assert by_key(read.to_arrow()) == {1: "x"}
     assert read.served.source is Source.SNAPSHOT

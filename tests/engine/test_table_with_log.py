@@ -19,6 +19,7 @@ from logstore.offsets import LogRange
 from logstore.topics import LogTopics
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from tests.peers.agreement import Agreement
+from tests.support.logs import visible_ends
 
 pytestmark = pytest.mark.broker
 
@@ -41,7 +42,7 @@ def log_of(table: Table) -> list[tuple[str, int, str | None]]:
     log = table.log
     assert log is not None
     changes = []
-    for bucket, end in log.end_offsets().items():
+    for bucket, end in visible_ends(table).items():
         for records in read_range(
             log.properties, topic=log.topic, log_range=LogRange(bucket=bucket, start_offset=0, end_offset=end)
         ):

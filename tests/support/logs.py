@@ -1,5 +1,7 @@
 """What a table's log holds, read as any reader of committed records would."""
 
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from engine.table import Table
@@ -16,7 +18,7 @@ def log_changes(table: Table) -> list[tuple[RowKind, Row]]:
     log = table.log
     assert log is not None
     changes: list[tuple[RowKind, Row]] = []
-    for bucket, end in log.end_offsets().items():
+    for bucket, end in visible_ends(table).items():
         whole = LogRange(bucket=bucket, start_offset=0, end_offset=end)
         for records in read_range(log.properties, topic=log.topic, log_range=whole):
             rows, kinds = decode_changes(
@@ -28,6 +30,29 @@ def log_changes(table: Table) -> list[tuple[RowKind, Row]]:
             )
             changes += zip(map(RowKind, kinds.to_pylist()), rows.to_pylist(), strict=True)
     return changes
+
+
+def visible_ends(table: Table) -> Mapping[int, int]:
+    """The end of each bucket's log, once the newest snapshot's records are before it."""
+    newest = table.latest_snapshot()
+    wait_for_log(table, newest.log_offsets if newest else {})
+    return table.log_end_offsets()
+
+
+def ends_with_markers(table: Table) -> Mapping[int, int]:
+    """The ends of the log, once brokers show the commit marker behind each bucket's last record."""
+    newest = table.latest_snapshot()
+    assert newest is not None
+    wait_for_log(table, {bucket: offset + 1 for bucket, offset in newest.log_offsets.items()})
+    return table.log_end_offsets()
+
+
+def wait_for_log(table: Table, ends: Mapping[int, int]) -> None:
+    """Until every reader sees the log up to here: soon after a commit the brokers may still show an earlier end."""
+    deadline = time.monotonic() + 60
+    while any(table.log_end_offsets()[bucket] < end for bucket, end in ends.items()):
+        assert time.monotonic() < deadline, f"the log stays behind: wanted={ends} is={table.log_end_offsets()}"
+        time.sleep(0.01)
 
 
 def folded(changes: list[tuple[RowKind, Row]], key: str) -> dict[Any, Row]:

@@ -10,11 +10,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from engine import Catalog, Table
-from engine.batch_part import write_part
+from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
 from engine.broker import Broker
 from engine.steps import Step, StepEvent
 from engine.table_log import TableLog
+from tests.support.logs import wait_for_log
 
 Change = tuple[str, int, str | None]
 """Kind, key and value."""
@@ -48,10 +49,17 @@ def write_log_only(table: Table, rows: pa.Table) -> None:
         if event.step is Step.TASKS_DONE:
             raise DiedError
 
+    results: list[BucketResult] = []
+
+    def write(spec: BatchSpec) -> list[BucketResult]:
+        results.extend(write_part(spec, rows.to_batches()))
+        return results
+
     writer = BatchWriter(table.store, table.log, commit_user=f"gone-{uuid4()}", observe=dies)
     try:
-        writer.write(0, lambda spec: write_part(spec, rows.to_batches()))
+        writer.write(0, write)
     except DiedError:
+        wait_for_log(table, {each.bucket: each.log_slice.end_offset for each in results if each.log_slice})
         return
     raise AssertionError("the writer should have died")
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine import Catalog, Table
 from engine.broker import Broker
-from engine.cli import run_command
+from engine.cli.app import run_command
 from tests.support.streams import Query, as_foreign
 
 pytestmark = pytest.mark.broker

@@ -19,6 +19,7 @@ from engine.table_log import TableLog
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 from tests.engine.stream.conftest import NewTable
+from tests.support.logs import wait_for_log
 from tests.support.streams import Query, as_foreign, content, fold, ids, query, rows
 
 broker = pytest.mark.broker
@@ -38,13 +39,16 @@ class DiedBeforeTheCommit(Exception):
 
 def write_without_commit(table: Table, batch: int, news: pa.Table) -> None:
     writer = BatchWriter(table.store, TableLog.of(table.store), commit_user="eventual")
+    ends: dict[int, int] = {}
 
     def die(spec: Any) -> Any:
-        list(write_part(spec, news.to_batches()))
+        results = list(write_part(spec, news.to_batches()))
+        ends.update({each.bucket: each.log_slice.end_offset for each in results if each.log_slice})
         raise DiedBeforeTheCommit
 
     with pytest.raises(DiedBeforeTheCommit):
         writer.write(batch, die)
+    wait_for_log(table, ends)
 
 
 def write(table: Table, batch: int, news: pa.Table) -> None:

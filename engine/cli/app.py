@@ -18,9 +18,9 @@ from typing import Any, Final
 import click
 import pyarrow as pa
 
-from engine.cli_broker import broker
-from engine.cli_lag import lag
-from engine.cli_output import (
+from engine.cli.broker import broker
+from engine.cli.lag import lag
+from engine.cli.output import (
     console,
     grid,
     job_progress,
@@ -32,11 +32,11 @@ from engine.cli_output import (
     waiting,
     without_secrets,
 )
-from engine.cli_place import Place, with_place
+from engine.cli.place import Place, with_place
+from engine.deploy.job import run_job
+from engine.deploy.job_config import JobConfig, load_job
+from engine.deploy.shipping import write_shipment
 from engine.inspection import inspect_table
-from engine.job import run_job
-from engine.job_config import JobConfig, load_job
-from engine.shipping import write_shipment
 from engine.spark_output import spark_output
 from filestore.datatypes import arrow_schema
 from lsm.errors import FluvialError, InvalidInputError

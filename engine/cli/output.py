@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 
+from engine.deploy.job import OnProgress, PipelineProgress, PipelineResult
 from engine.inspection import BucketState, TableState
-from engine.job import OnProgress, PipelineProgress, PipelineResult
 from logstore.json_text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160

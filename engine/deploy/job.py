@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming import StreamingQuery
 
 from engine.catalog import Catalog
-from engine.job_config import ColumnConfig, JobConfig, PipelineConfig, TableConfig
+from engine.deploy.job_config import ColumnConfig, JobConfig, PipelineConfig, TableConfig
 from engine.kafka_offsets import from_json, waiting_count
 from engine.kafka_options import KafkaSourceOptions, check_reachable
 from engine.kafka_source import RAW, KafkaSource

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from engine.cli_output import console, grid, json_option, print_json, size_text, time_text
-from engine.cli_place import Place, with_place
+from engine.cli.output import console, grid, json_option, print_json, size_text, time_text
+from engine.cli.place import Place, with_place
 from engine.stream.checkpoint import committed_position
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of

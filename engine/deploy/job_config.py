@@ -12,7 +12,7 @@ from typing import Annotated, Final, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from engine.config_file import ConfigFile, override, parse_config
+from engine.deploy.config_file import ConfigFile, override, parse_config
 from lsm.errors import InvalidInputError
 
 AVAILABLE_NOW: Final = "available-now"

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from engine.broker import Broker
-from engine.cli_output import console, json_option, print_json, waiting
+from engine.cli.output import console, json_option, print_json, waiting
 
 NOT_RUNNING: Final = 1
 

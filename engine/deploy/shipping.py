@@ -25,7 +25,7 @@ _MAIN: Final = '''"""A Fluvial job, for ``PYTHONPATH=fluvial.zip spark-submit --
 
 import sys
 
-from engine.cli import run_command
+from engine.cli.app import run_command
 
 sys.exit(run_command(["run", *sys.argv[1:]]))
 '''

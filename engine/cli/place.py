@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from engine.catalog import Catalog
-from engine.job_config import load_job
+from engine.deploy.job_config import load_job
 from engine.table import Table
 from lsm.errors import InvalidInputError
 

@@ -1,0 +1,1 @@
+"""The command ``fluvial``: one module per group of commands, and what they print."""
