@@ -34,7 +34,8 @@ from logstore.json_reading import (
 from lsm.errors import InvalidInputError
 
 _FEW_RECORDS: Final = 64  # below this, reading them one by one costs less than another call of the reader
-_MAX_BLOCK_BYTES: Final = 1 << 30
+_MAX_LINES_BYTES: Final = 1 << 30
+_BLOCK_BYTES: Final = 1 << 20  # parsed by one thread
 _LARGE_EXPONENT: Final = re.compile(rb'-(?:[0-9]{3,}|[4-9][0-9])["\s,}\]]')
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowCapacityError, UnscannableError, InvalidInputError)
 
@@ -123,9 +124,12 @@ def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
 
 
 def _parsed_lines(lines: pa.Buffer, wire: pa.StructType, record_count: int) -> pa.StructArray:
+    is_large = lines.size > 2 * _BLOCK_BYTES
     table = pyarrow.json.read_json(
         lines,
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=lines.size + 1),
+        read_options=pyarrow.json.ReadOptions(
+            use_threads=is_large, block_size=_BLOCK_BYTES if is_large else lines.size + 1
+        ),
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=pa.schema(list(wire)), unexpected_field_behavior="ignore"
         ),
@@ -175,7 +179,7 @@ def _all_bracketed(texts: pa.Array) -> bool:
 def _lines(texts: pa.Array) -> pa.Buffer:
     whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     lines = pc.binary_join(whole, "\n")[0].as_buffer()
-    if lines.size > _MAX_BLOCK_BYTES:
+    if lines.size > _MAX_LINES_BYTES:
         raise UnscannableError(f"too much for one block: bytes={lines.size}")
     return lines
 
@@ -190,6 +194,9 @@ def _columns_with_numbers(lines: pa.Buffer, reading: Reading) -> frozenset[str]:
 def _holds_tiny_decimals(lines: pa.Buffer, reading: Reading) -> bool:
     """Whether decimals like 2e-324 may be there: for these, Arrow's reader leaves its table of powers of ten."""
     if not any(pa.types.is_decimal(leaf.type) for _, leaf in _leaves("", reading)):
+        return False
+    text = lines.to_pybytes()
+    if b"e-" not in text and b"E-" not in text:
         return False
     data = np.frombuffer(lines, np.uint8)
     dashes = _positions(data, ord("-"))

@@ -506,3 +506,17 @@ def test_any_json_parser_reads_the_rows(data: st.DataObject) -> None:
         sides = {"before": row, "after": None, "op": "d"} if retract else {"before": None, "after": row, "op": "c"}
         assert json.loads(value) == sides
         assert json.loads(key) == {schema.names[0]: row[schema.names[0]]}
+
+
+def test_a_batch_of_several_blocks_is_read_as_its_records_are_one_by_one() -> None:
+    """FL-26: large batches are parsed by several threads; a line feed between members is no end of a record."""
+    rows = [{"id": index, "name": f"{index:0200d}", "price": Decimal(index % 100)} for index in range(20_000)]
+    batch = batch_of(rows, SCHEMA)
+    kinds = pa.array(np.zeros(len(rows), np.int8))
+    plain = encode_changes(batch, kinds, key_names=["id"], log_format="debezium-json").values
+    odd = plain.to_pylist()
+    odd[7_000] = odd[7_000].replace(b',"name"', b'\n,\n"name"')
+    assert plain.nbytes > 4 << 20
+    for values in (plain, pa.array(odd, pa.binary())):
+        found, _ = decode_changes(None, values, schema=SCHEMA, key_names=["id"], log_format="debezium-json")
+        assert found == batch
