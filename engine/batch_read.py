@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from engine.log_tail import TailSplit, key_part, read_tail_split
+from engine.log_tail import TailSplit, read_tail_split
 from engine.option_check import unknown_option
 from engine.read_request import ReadRequest
 from engine.read_state import ReadState, Served, find_state
@@ -15,7 +15,7 @@ from engine.row_changes import MetadataColumn
 from engine.rows import ROW_KIND_COLUMN
 from filestore.data_split import DataSplit
 from filestore.options import canonical_options
-from filestore.predicates import Predicate, parse_filter
+from filestore.predicates import Predicate, on_columns_only, parse_filter
 from filestore.pruning import Pruner
 from filestore.scan import Filter, TableScan
 from filestore.snapshots import Snapshot
@@ -96,8 +96,15 @@ class BatchRead:
         touched = {each.bucket for each in ranges}
         under: Sequence[DataSplit] = ()
         if state.snapshot is not None:
-            wider = key_part(table, predicate)
-            under = _AllLevels(table).plan(snapshot=state.snapshot, filter=wider, buckets=touched).splits
+            under = (
+                _AllLevels(table)
+                .plan(
+                    snapshot=state.snapshot,
+                    filter=on_columns_only(predicate, table.schema.primary_keys),
+                    buckets=touched,
+                )
+                .splits
+            )
         tails = [
             TailSplit(
                 log=state.log, log_range=each, splits=tuple(split for split in under if split.bucket == each.bucket)
