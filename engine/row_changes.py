@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from lsm.row_kind import RowKind
-
-_SYMBOLS: Final = pa.array([kind.symbol for kind in RowKind], pa.string())
+from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 
 class MetadataColumn(StrEnum):
@@ -45,7 +42,7 @@ class RowChanges:
 
     def kind_texts(self) -> pa.Array:
         """(n,) ``+I -U +U -D``."""
-        return _SYMBOLS.take(self.kinds)
+        return ROW_KIND_SYMBOLS.take(self.kinds)
 
     def metadata(self, column: MetadataColumn) -> pa.Array:
         """(n,) values of a metadata column; null where it does not apply."""
