@@ -96,15 +96,9 @@ class BatchRead:
         touched = {each.bucket for each in ranges}
         under: Sequence[DataSplit] = ()
         if state.snapshot is not None:
-            under = (
-                _AllLevels(table)
-                .plan(
-                    snapshot=state.snapshot,
-                    filter=on_columns_only(predicate, table.schema.primary_keys),
-                    buckets=touched,
-                )
-                .splits
-            )
+            by_key = on_columns_only(predicate, table.schema.primary_keys)
+            scan = TableScan(table, all_levels=True)  # the tail is merged with all of them
+            under = scan.plan(snapshot=state.snapshot, filter=by_key, buckets=touched).splits
         tails = [
             TailSplit(
                 log=state.log, log_range=each, splits=tuple(split for split in under if split.bucket == each.bucket)
@@ -193,15 +187,6 @@ def read_piece(
             _constant_field(name, constants[name]) if name in constants else batch.schema.field(name) for name in names
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-class _AllLevels(TableScan):
-    """What lies under the tail of a log: also rows that a scan leaves to the next compaction."""
-
-    @property
-    def skips_level0(self) -> bool:
-        """Never: the tail is merged with them."""
-        return False
 
 
 def _constant_field(name: str, value: pa.Scalar) -> pa.Field:
