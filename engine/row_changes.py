@@ -14,7 +14,9 @@ class MetadataColumn(StrEnum):
 
     LOG_OFFSET = "_log_offset"  # bigint; null for rows from files
     LOG_TIMESTAMP = "_log_timestamp"  # timestamp; null for rows from files
-    SNAPSHOT_ID = "_snapshot_id"  # bigint: the snapshot whose rows or changes these are; null for rows from the log
+    # bigint: the snapshot whose rows or changes these are, in a batch read the one under the log's tail; null for
+    # rows that a stream has from the log
+    SNAPSHOT_ID = "_snapshot_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
