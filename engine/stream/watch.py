@@ -28,6 +28,7 @@ class TableWatch:
         self.log = None if options.log is None else StreamLog(options.log)
         self.lag: Lag | None = None
         self._stop: Target | None = None
+        self._schema_id = self._store.schema.id  # the newest version with the columns of the stream
         self._place: ConsumerPlace | None = None
         if options.consumer_id is not None:
             ignores = options.ignores_consumer
@@ -187,11 +188,18 @@ class TableWatch:
                 f"delivered_snapshot={here.snapshot_id} cause=a rollback, or the table was made again "
                 "fix=start with a new checkpoint"
             )
-        newest = self._store.schemas.latest()
-        if newest is not None and newest.id != self._store.schema.id:
-            columns = {field.name: field.type for field in self._store.schema.fields}
-            if columns != {field.name: field.type for field in newest.fields}:
-                raise InvalidInputError(
-                    f"the table's schema changed: table={self._store.name} schema={newest.id} "
-                    f"stream_schema={self._store.schema.id} fix=restart the query, it goes on with the new columns"
-                )
+        self._check_schema()
+
+    def _check_schema(self) -> None:
+        """Refuse columns that the reader was not opened with; each version of the schema is read once."""
+        ids = self._store.schemas.ids()
+        if not ids or ids[-1] == self._schema_id:
+            return
+        newest = self._store.schemas.read(ids[-1])
+        columns = {field.name: field.type for field in self._store.schema.fields}
+        if columns != {field.name: field.type for field in newest.fields}:
+            raise InvalidInputError(
+                f"the table's schema changed: table={self._store.name} schema={newest.id} "
+                f"stream_schema={self._store.schema.id} fix=restart the query, it goes on with the new columns"
+            )
+        self._schema_id = newest.id
