@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from engine.log_tail import TailSplit, key_part, read_tail_split
+from engine.log_tail import TailSplit, read_tail_split
 from engine.option_check import unknown_option
 from engine.read_request import ReadRequest
 from engine.read_state import ReadState, Served, find_state
@@ -15,7 +15,7 @@ from engine.row_changes import MetadataColumn
 from engine.rows import ROW_KIND_COLUMN
 from filestore.data_split import DataSplit
 from filestore.options import canonical_options
-from filestore.predicates import Predicate, parse_filter
+from filestore.predicates import Predicate, on_columns_only, parse_filter
 from filestore.pruning import Pruner
 from filestore.scan import Filter, TableScan
 from filestore.snapshots import Snapshot
@@ -96,8 +96,9 @@ class BatchRead:
         touched = {each.bucket for each in ranges}
         under: Sequence[DataSplit] = ()
         if state.snapshot is not None:
-            wider = key_part(table, predicate)
-            under = _AllLevels(table).plan(snapshot=state.snapshot, filter=wider, buckets=touched).splits
+            by_key = on_columns_only(predicate, table.schema.primary_keys)
+            scan = TableScan(table, all_levels=True)  # the tail is merged with all of them
+            under = scan.plan(snapshot=state.snapshot, filter=by_key, buckets=touched).splits
         tails = [
             TailSplit(
                 log=state.log, log_range=each, splits=tuple(split for split in under if split.bucket == each.bucket)
@@ -186,15 +187,6 @@ def read_piece(
             _constant_field(name, constants[name]) if name in constants else batch.schema.field(name) for name in names
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-class _AllLevels(TableScan):
-    """What lies under the tail of a log: also rows that a scan leaves to the next compaction."""
-
-    @property
-    def skips_level0(self) -> bool:
-        """Never: the tail is merged with them."""
-        return False
 
 
 def _constant_field(name: str, value: pa.Scalar) -> pa.Field:

@@ -22,6 +22,7 @@ from engine.table_log import OrphanPolicy, TableLog
 from filestore.change_tracking import Changes
 from filestore.commit_message import Committable
 from filestore.live_files import BucketKey, LiveFiles
+from filestore.snapshots import carried_offsets
 from filestore.table_commit import CommitResult, TableCommit
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
@@ -120,7 +121,7 @@ class BatchWriter:
         """Next offsets that the newest snapshot with offsets knows: commits of engines without a log drop them."""
         if self._log is None:
             return {}
-        return self._log.known_offsets(self._store.snapshots, self.live.snapshot)
+        return carried_offsets(self._store.snapshots.back_from(self.live.snapshot)) or {}
 
     def _recover(self, batch_id: int) -> Mapping[int, BucketResult]:
         """Slices of this batch that an earlier run had committed to the log; empty but for the first batch of a run."""

@@ -10,6 +10,7 @@ import zstandard
 
 from engine.table_log import TableLog
 from filestore.commit_message import CommitMessage
+from filestore.snapshots import carried_offsets
 from filestore.table_store import TableStore
 from logstore.changelog_json import encode_changes
 from logstore.marker import INLINE_PAYLOAD_BYTES, CommitMarker, LogTail, NextStep, next_step
@@ -116,7 +117,8 @@ class BucketLog:
         if marker is None or tail.end_offset <= known_end or not marker.is_final:
             return
         latest = self._store.snapshots.latest()  # the other writer may have committed since our batch was planned
-        if tail.end_offset <= self._log.known_offsets(self._store.snapshots, latest).get(self._bucket, 0):
+        committed = carried_offsets(self._store.snapshots.back_from(latest)) or {}
+        if tail.end_offset <= committed.get(self._bucket, 0):
             return
         raise ConflictError(
             f"another writer's batch is in the log and not yet in the table: {self._place} query={marker.query} "

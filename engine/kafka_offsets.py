@@ -1,8 +1,8 @@
 """Positions in Kafka topics as a stream's checkpoint holds them, and what can be computed about them without a broker.
 
 In a checkpoint they are ``{"topic": {"0": 12}, "@topic-ids": {"topic": "s8f…"}}``: per partition the offset of the
-next record to read, as Spark's own Kafka connector has it; and which topic of that name is meant. Checkpoints of
-earlier versions have no ids.
+next record to read, as Spark's own Kafka connector has it; and which topic of that name is meant. The end of a query's
+first batch also says, in ``@begin``, where the query began. Checkpoints of earlier versions have neither.
 """
 
 import json
@@ -22,7 +22,11 @@ Offsets = Mapping[Position, int]
 TopicIds = Mapping[str, str]
 """Id of each topic: a new one each time a topic of a name is made."""
 
-_IDS_KEY: Final = "@topic-ids"  # no topic has an @ in its name
+_OURS: Final = "@"  # no topic has one in its name
+_IDS_KEY: Final = "@topic-ids"
+_BEGIN_KEY: Final = "@begin"
+UNSTARTED: Final[Mapping[str, dict[str, Any]]] = {"@unstarted": {}}
+"""The offset of a query that has not begun: it stays the same however often Spark asks before the first batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +54,24 @@ def from_json(nested: Mapping[str, Mapping[str, Any]]) -> dict[Position, int]:
     return {
         (topic, int(partition)): offset
         for topic, offsets in nested.items()
-        if topic != _IDS_KEY
+        if not topic.startswith(_OURS)
         for partition, offset in offsets.items()
     }
+
+
+def with_begin(end: Mapping[str, Any], begin: Mapping[str, Any]) -> dict[str, Any]:
+    """The end of a query's first batch, with where the query began."""
+    return {**end, _BEGIN_KEY: dict(begin)}
+
+
+def without_begin(end: Mapping[str, Any]) -> dict[str, Any]:
+    """The same end as those of later batches are written."""
+    return {key: value for key, value in end.items() if key != _BEGIN_KEY}
+
+
+def begin_of(end: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where a query began, by the end of its first batch; None when that was planned by an earlier version."""
+    return end.get(_BEGIN_KEY)
 
 
 def topic_ids_of(nested: Mapping[str, Mapping[str, Any]]) -> TopicIds:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Self, TypeVar
 
-from engine.kafka_offsets import Position, parse_positions
+from engine.kafka_offsets import LATEST, Position, parse_positions
 from engine.option_check import unknown_option
 from logstore.clients import OPTION_PREFIX, KafkaProperties
 from logstore.topics import LogTopics
@@ -82,6 +82,12 @@ class KafkaSourceOptions:
     has_base64_decimals: bool = False
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     dead_letter_topic: str | None = None
+
+    @property
+    def starts_at_latest(self) -> bool:
+        """Whether it depends on the time where a query starts: at the end of a partition."""
+        wanted = self.starting_offsets
+        return wanted == LATEST_WORD if isinstance(wanted, str) else LATEST in wanted.values()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:

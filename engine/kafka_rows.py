@@ -13,9 +13,8 @@ from engine.rows import ROW_KIND_COLUMN
 from logstore.debezium import decode_envelopes
 from logstore.json_decoding import decode_objects
 from logstore.json_reading import BadRecord, row_reading
-from lsm.row_kind import RowKind
+from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
-_SYMBOLS: Final = pa.array([kind.symbol for kind in RowKind])
 _DECODED_AS: Final = {pa.time64("ns"): pa.time32("ms"), pa.time64("us"): pa.time32("ms")}
 
 
@@ -88,7 +87,9 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
 def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
     """The changes in columns and types as Spark wants them; ``_row_kind`` gets the kinds as ``+I -U +U -D``."""
     columns = [
-        _SYMBOLS.take(found.kinds) if field.name == ROW_KIND_COLUMN else pc.cast(found.rows[field.name], field.type)
+        ROW_KIND_SYMBOLS.take(found.kinds)
+        if field.name == ROW_KIND_COLUMN
+        else pc.cast(found.rows[field.name], field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -30,9 +30,11 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from engine.dead_letters import DeadLetters
 from engine.kafka_offsets import (
     LOSS_ADVICE,
+    UNSTARTED,
     OffsetRange,
     Position,
     TopicIds,
+    begin_of,
     checked_start,
     from_json,
     limited,
@@ -41,6 +43,8 @@ from engine.kafka_offsets import (
     ranges,
     to_json,
     topic_ids_of,
+    with_begin,
+    without_begin,
     without_topics,
 )
 from engine.kafka_options import EARLIEST_WORD, KafkaSourceOptions, OnBadRecord, Positions, ValueFormat, in_source_words
@@ -281,12 +285,8 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._latest: dict[Position, int] | None = None  # as last seen
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint starts."""
-        try:
-            topics = self._topics()
-            return to_json(topics.positions(self._options.starting_offsets, option="startingOffsets"), topics.ids())
-        except FluvialError as error:
-            raise in_source_words(error) from None
+        """The same for every new query: where it begins stands in the end of its first batch."""
+        return dict(UNSTARTED)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxOffsetsPerTrigger``, if given."""
@@ -300,13 +300,14 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             CorruptDataError: what ``start`` wants is not there any more.
         """
         try:
+            here = self._begin() if start == UNSTARTED else without_begin(start)
             self._latest, ids = self._topics().latest(), self._topics().ids()
             begin, losses = checked_start(
-                from_json(start),
+                from_json(here),
                 self._topics().earliest(),
                 self._latest,
                 fail_on_data_loss=self._options.fail_on_data_loss,
-                made_again=made_again(topic_ids_of(start), ids),
+                made_again=made_again(topic_ids_of(here), ids),
             )
         except FluvialError as error:
             raise in_source_words(error) from None
@@ -317,7 +318,12 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             end = {position: max(begin[position], self._target.get(position, 0)) for position in end}
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
-        return to_json(end, ids)
+        reached = to_json(end, ids)
+        if start != UNSTARTED:
+            return start if reached == here else reached
+        if reached == here and not self._options.starts_at_latest:
+            return start  # it would begin there again
+        return with_begin(reached, here)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end of the topics, for the progress report: what lies before it and is not read yet is the lag."""
@@ -337,11 +343,17 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             CorruptDataError: ``end``, planned by an earlier run, is of a topic that was deleted and made again since.
         """
         try:
+            if start == UNSTARTED:
+                start = begin_of(end) or self._begin()
             self._check_same_topics(topic_ids_of(end))
             begin = without_topics(from_json(start), made_again(topic_ids_of(start), topic_ids_of(end)))
             return self._partitions(ranges(begin, from_json(end)))
         except FluvialError as error:
             raise in_source_words(error) from None
+
+    def _begin(self) -> dict[str, Any]:
+        topics = self._topics()
+        return to_json(topics.positions(self._options.starting_offsets, option="startingOffsets"), topics.ids())
 
     def _check_same_topics(self, planned: TopicIds) -> None:
         for topic in sorted(made_again(planned, self._topics().ids())):

@@ -23,7 +23,7 @@ from filestore.effects import LocalFileIO
 from filestore.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.merge_engines import check_retracts, sequence_groups
 from filestore.paths import TablePaths
-from filestore.predicates import Predicate, and_all, columns_of, conjuncts, filter_mask
+from filestore.predicates import Predicate, filter_mask, on_columns_only
 from filestore.split_read import read_split
 from filestore.table_store import TableStore
 from filestore.table_write import TableWrite
@@ -68,13 +68,6 @@ def refusal(store: TableStore, log: TableLog | None) -> str | None:
             "reason='what updates take back (-U) is not in the log'"
         )
     return None
-
-
-def key_part(store: TableStore, predicate: Predicate | None) -> Predicate | None:
-    """The part of a filter that treats all versions of a row alike."""
-    keys = {*store.schema.primary_keys}
-    parts = conjuncts(predicate) if predicate is not None else []
-    return and_all([each for each in parts if columns_of(each) and columns_of(each) <= keys])
 
 
 def read_tail_split(
@@ -129,7 +122,7 @@ def _spooled(
         return max((file.max_sequence_number for each in splits for file in each.files), default=NO_SEQUENCE_NUMBER)
 
     writer = TableWrite(_scratch(store, directory), max_sequence_numbers=highest)
-    wanted_keys = key_part(store, filter)
+    wanted_keys = on_columns_only(filter, store.schema.primary_keys)
     for changes in log_rows(store, split.log, split.log_range, columns=store.schema.column_names):
         wanted = changes if wanted_keys is None else changes.taken(filter_mask(wanted_keys, changes.rows))
         if wanted.rows.num_rows:

@@ -3,9 +3,10 @@
 The base is the newest snapshot that lies wholly before the wanted end: whatever was committed without the log is in it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from engine.commit_handle import wait_until_visible
@@ -14,7 +15,7 @@ from engine.read_request import ReadRequest
 from engine.scan_time import time_text
 from engine.table_log import TableLog
 from engine.tail_ranges import TailLostError, tail_ranges, wait_for_end
-from filestore.snapshots import CommitKind, Snapshot
+from filestore.snapshots import CommitKind, Snapshot, carried_offsets
 from filestore.table import Table as FileTable
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets, LogRange
@@ -239,7 +240,7 @@ class _Finder:
 
     def _written_ms(self, snapshot: Snapshot | None) -> int | None:
         """When rows were last committed: a compaction makes no row fresher. None: never, or too long ago to tell."""
-        for each in _back_from(self._table, snapshot, _MOST_SNAPSHOTS_BACK):
+        for each in islice(self._table.snapshots.back_from(snapshot), _MOST_SNAPSHOTS_BACK):
             if each.commit_kind in _WRITES:
                 return each.time_ms
         return None
@@ -247,7 +248,7 @@ class _Finder:
     def _before(self, ends: Mapping[int, int]) -> tuple[Snapshot | None, LogOffsets] | None:
         """The newest snapshot whose offsets are not behind these, with its offsets; None: it expired."""
         oldest_id = 1
-        for snapshot in _back_from(self._table, self._table.snapshots.latest()):
+        for snapshot in self._table.snapshots.back_from(self._table.snapshots.latest()):
             start = log_position(self._table, snapshot)
             if start is None:
                 return None
@@ -268,17 +269,5 @@ def log_position(store: TableStore, snapshot: Snapshot | None) -> LogOffsets | N
 
     Commits of other engines do not carry them on. None: the snapshot that had them expired.
     """
-    last = None
-    for each in _back_from(store, snapshot):
-        if each.log_offsets:
-            return LogOffsets(each.log_offsets)
-        last = each
-    return LogOffsets() if last is None or last.id == 1 else None
-
-
-def _back_from(store: TableStore, snapshot: Snapshot | None, most: int | None = None) -> Iterator[Snapshot]:
-    """A snapshot and those before it, newest first, until one expired."""
-    while snapshot is not None and most != 0:
-        yield snapshot
-        most = None if most is None else most - 1
-        snapshot = store.snapshots.find(snapshot.id - 1) if snapshot.id > 1 else None
+    offsets = carried_offsets(store.snapshots.back_from(snapshot))
+    return None if offsets is None else LogOffsets(offsets)

@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from lsm.row_kind import RowKind
-
-_SYMBOLS: Final = pa.array([kind.symbol for kind in RowKind], pa.string())
+from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 
 class MetadataColumn(StrEnum):
@@ -17,7 +14,9 @@ class MetadataColumn(StrEnum):
 
     LOG_OFFSET = "_log_offset"  # bigint; null for rows from files
     LOG_TIMESTAMP = "_log_timestamp"  # timestamp; null for rows from files
-    SNAPSHOT_ID = "_snapshot_id"  # bigint: the snapshot whose rows or changes these are; null for rows from the log
+    # bigint: the snapshot whose rows or changes these are, in a batch read the one under the log's tail; null for
+    # rows that a stream has from the log
+    SNAPSHOT_ID = "_snapshot_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,7 @@ class RowChanges:
 
     def kind_texts(self) -> pa.Array:
         """(n,) ``+I -U +U -D``."""
-        return _SYMBOLS.take(self.kinds)
+        return ROW_KIND_SYMBOLS.take(self.kinds)
 
     def metadata(self, column: MetadataColumn) -> pa.Array:
         """(n,) values of a metadata column; null where it does not apply."""

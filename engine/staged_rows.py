@@ -18,11 +18,10 @@ import pyarrow as pa
 from engine.rows import ROW_KIND_COLUMN, bucket_places, change_rows
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, FluvialError
-from lsm.row_kind import RowKind
+from lsm.row_kind import ROW_KIND_SYMBOLS
 
 STAGING_DIRECTORY: Final = "staging"  # beside snapshot/ and manifest/: names that no reader of the layout looks at
 _BUFFER_BYTES: Final = 32 << 20  # of rows that wait for others of their bucket, so that record batches are not tiny
-_SYMBOLS: Final = pa.array([kind.symbol for kind in sorted(RowKind)], pa.string())
 _COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -177,5 +176,5 @@ def _with_symbols(rows: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
     index = rows.schema.get_field_index(ROW_KIND_COLUMN)
     if index < 0 or ROW_KIND_COLUMN in store.schema.column_names:
         return rows
-    kinds = pa.DictionaryArray.from_arrays(rows.column(index), _SYMBOLS)
+    kinds = pa.DictionaryArray.from_arrays(rows.column(index), ROW_KIND_SYMBOLS)
     return rows.set_column(index, ROW_KIND_COLUMN, kinds)

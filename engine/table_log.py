@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from filestore.snapshots import Snapshot, SnapshotStore
 from filestore.table_store import TableStore
 from logstore.changelog_json import LogFormat
 from logstore.clients import KafkaProperties
@@ -97,14 +96,6 @@ class TableLog:
     def end_offsets(self) -> Mapping[int, int]:
         """The next offset of each bucket, as readers of committed records see it."""
         return LogTopics(self.properties).end_offsets(self.topic, range(self.bucket_count))
-
-    def known_offsets(self, snapshots: SnapshotStore, latest: Snapshot | None) -> Mapping[int, int]:
-        """The offsets of the newest snapshot that has any: a commit by an engine without a log carries none on."""
-        snapshot = latest
-        while snapshot is not None and not snapshot.log_offsets:
-            previous = snapshot.id - 1
-            snapshot = snapshots.read(previous) if previous >= 1 and snapshots.exists(previous) else None
-        return {} if snapshot is None else snapshot.log_offsets
 
     def _target(self, bucket: int) -> LogTarget:
         return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)

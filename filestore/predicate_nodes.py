@@ -4,7 +4,7 @@ Every comparison is unknown where its column is null; a row passes a filter only
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -120,6 +120,15 @@ def conjuncts(predicate: Predicate) -> list[Predicate]:
     if isinstance(predicate, And):
         return [inner for part in predicate.parts for inner in conjuncts(part)]
     return [predicate]
+
+
+def on_columns_only(predicate: Predicate | None, columns: Collection[str]) -> Predicate | None:
+    """The part of a filter that looks at these columns and no others; None when there is none.
+
+    With a key's columns it is the part that treats all versions of a row alike.
+    """
+    parts = conjuncts(predicate) if predicate is not None else []
+    return and_all([each for each in parts if columns_of(each) and columns_of(each) <= {*columns}])
 
 
 def and_all(parts: Sequence[Predicate]) -> Predicate | None:

@@ -29,6 +29,7 @@ from filestore.predicate_nodes import (
     conjuncts,
     equal_values,
     leaves,
+    on_columns_only,
 )
 from filestore.predicate_parser import parse_filter
 from filestore.schema import TableSchema
@@ -54,6 +55,7 @@ __all__ = [
     "leaves",
     "like_prefix",
     "may_match",
+    "on_columns_only",
     "parse_filter",
     "to_arrow",
 ]

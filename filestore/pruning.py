@@ -1,6 +1,5 @@
 """What a filter says about partitions, buckets and files, before any of their rows is read."""
 
-from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Final
@@ -10,7 +9,7 @@ import pyarrow as pa
 from filestore.buckets import bucket_ids
 from filestore.datatypes import arrow_type
 from filestore.manifests import DataFileMeta
-from filestore.predicates import Predicate, and_all, columns_of, conjuncts, equal_values, may_match
+from filestore.predicates import Predicate, equal_values, may_match, on_columns_only
 from filestore.snapshot_files import Ranges
 from filestore.statistics import ColumnRange, key_ranges_of, ranges_of
 from filestore.table_store import TableStore
@@ -25,8 +24,8 @@ class Pruner:
     def __init__(self, table: TableStore, predicate: Predicate | None) -> None:
         self._table = table
         self._predicate = predicate
-        self._by_partition = self._part(table.schema.partition_keys)
-        self._by_key = self._part(table.schema.trimmed_primary_keys)
+        self._by_partition = on_columns_only(predicate, table.schema.partition_keys)
+        self._by_key = on_columns_only(predicate, table.schema.trimmed_primary_keys)
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
 
     def keep_ranges(self, ranges: Ranges) -> bool:
@@ -61,13 +60,6 @@ class Pruner:
             return True
         ranges = ranges_of(file, self._table.schema_of(file.schema_id))
         return may_match(self._predicate, self._in_words_of_now(file, ranges), file.row_count)
-
-    def _part(self, names: Sequence[str]) -> Predicate | None:
-        if self._predicate is None:
-            return None
-        return and_all(
-            [each for each in conjuncts(self._predicate) if columns_of(each) and columns_of(each) <= {*names}]
-        )
 
     def _in_words_of_now(self, file: DataFileMeta, ranges: Ranges) -> Ranges:
         """Ranges by today's column names; a column whose type has changed since is unknown."""

@@ -21,7 +21,7 @@ from filestore.datatypes import (
 )
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
-from lsm.row_kind import ROW_KIND_OF_SYMBOL, RowKind
+from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 _SHOWN_LENGTH: Final = 60  # of a value in a message
 _MOST_DIGITS: Final = 38
@@ -55,14 +55,12 @@ def row_kinds_of_column(column: pa.Array, name: str) -> pa.Array:
 
     Raises: InvalidInputError for null or another text.
     """
-    symbols = pa.array(list(ROW_KIND_OF_SYMBOL), pa.string())
-    kinds = pa.array([int(kind) for kind in ROW_KIND_OF_SYMBOL.values()], pa.int8())
-    found = kinds.take(pc.index_in(column, value_set=symbols))
+    found = pc.index_in(column, value_set=ROW_KIND_SYMBOLS).cast(pa.int8())
     if found.null_count:
         row = _first(pc.is_null(found))
         raise InvalidInputError(
             f"not a row kind: column={name} row={row} value={_shown(column[row])} "
-            f"fix='use one of {symbols.to_pylist()}'"
+            f"fix='use one of {ROW_KIND_SYMBOLS.to_pylist()}'"
         )
     return found
 

@@ -35,9 +35,15 @@ class Plan:
 class TableScan:
     """Plans reads of one table, with the schema that the table was opened with."""
 
-    def __init__(self, table: TableStore) -> None:
-        """Nothing is read yet."""
+    def __init__(self, table: TableStore, *, all_levels: bool = False) -> None:
+        """Nothing is read yet.
+
+        Args:
+            table: its store.
+            all_levels: also rows that a scan leaves to the next compaction, for who merges newer ones with them.
+        """
         self._table = table
+        self._all_levels = all_levels
 
     def plan(
         self,
@@ -78,6 +84,8 @@ class TableScan:
     @property
     def skips_level0(self) -> bool:
         """Rows in level 0 of these tables have not met the older rows of their key yet (paimon-format.md 6.4.6)."""
+        if self._all_levels:
+            return False
         options = self._table.options
         return self._table.has_key and (options.deletion_vectors_enabled or options.merge_engine == "first-row")
 

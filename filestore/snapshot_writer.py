@@ -1,7 +1,7 @@
 """Writing what a snapshot refers to, and deciding what the snapshot says."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.change_tracking import change_properties, default_changes
@@ -9,7 +9,7 @@ from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committabl
 from filestore.manifest_merge import MergeLimits, merge_manifests
 from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
 from filestore.snapshot_files import live_files, manifests_of
-from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
+from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot, carried_offsets
 from filestore.table_store import TableStore
 
 _ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
@@ -152,7 +152,7 @@ def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Comm
     """
     if latest is None or not (committable.log_offsets or table.has_log):
         return latest.log_offsets if latest else {}
-    return next((each.log_offsets for each in _history(table, latest) if each.log_offsets), {})
+    return carried_offsets(table.snapshots.back_from(latest)) or {}
 
 
 def _change_properties(
@@ -162,16 +162,8 @@ def _change_properties(
     return change_properties(
         committable.changes or default_changes(kind, tracks_changes=table.options.change_tracking),
         snapshot_id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
-        history=_history(table, latest) if table.has_log else None,
+        history=table.snapshots.back_from(latest) if table.has_log else None,
     )
-
-
-def _history(table: TableStore, latest: Snapshot | None) -> Iterator[Snapshot]:
-    """The snapshots that have not expired, newest first; each is read when it is asked for."""
-    snapshot = latest
-    while snapshot is not None:
-        yield snapshot
-        snapshot = table.snapshots.find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
 
 
 def _total_rows(table: TableStore, latest: Snapshot | None) -> int:

@@ -5,7 +5,7 @@ Source: Paimon Snapshot, SnapshotManager, HintFileUtils; ``logOffsets`` holds th
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -154,6 +154,30 @@ def _given(body: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
+def back_from(snapshot: Snapshot | None, find: Callable[[int], Snapshot | None]) -> Iterator[Snapshot]:
+    """A snapshot and those before it, newest first, until one is gone; each is looked up when it is asked for."""
+    while snapshot is not None:
+        yield snapshot
+        snapshot = find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
+
+
+def carried_offsets(history: Iterable[Snapshot]) -> Mapping[int, int] | None:
+    """The next log offsets that the newest snapshot with any has: other engines do not carry them on.
+
+    Args:
+        history: of ``back_from``; read no further than needed.
+
+    Returns:
+        By bucket; {} when no snapshot ever had any, None when those that may have had some are gone.
+    """
+    oldest_id = FIRST_SNAPSHOT_ID
+    for snapshot in history:
+        if snapshot.log_offsets:
+            return snapshot.log_offsets
+        oldest_id = snapshot.id
+    return {} if oldest_id == FIRST_SNAPSHOT_ID else None
+
+
 class SnapshotStore:
     """The snapshot files of one branch of a table.
 
@@ -220,6 +244,10 @@ class SnapshotStore:
             return self.read(snapshot_id)
         except FileNotFoundError:
             return None
+
+    def back_from(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+        """A snapshot and those before it, newest first, until one expired; each is read when it is asked for."""
+        return back_from(snapshot, self.find)
 
     def publish(self, snapshot: Snapshot) -> bool:
         """Make a snapshot visible: the one atomic step of a commit.

@@ -17,7 +17,7 @@ from filestore.data_split import DataSplit
 from filestore.deletion_vectors import Positions, read_deletion_vectors
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import columns_to_merge, merge_function
-from filestore.predicates import Predicate, and_all, columns_of, conjuncts, filter_mask, parse_filter
+from filestore.predicates import Predicate, columns_of, filter_mask, on_columns_only, parse_filter
 from filestore.scan import Filter
 from filestore.table_store import TableStore
 from lsm.levels import SortedRun, sections
@@ -167,18 +167,11 @@ def _merged_rows(
 ) -> Iterator[pa.RecordBatch]:
     files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
     columns = _in_order(table, columns_to_merge(table.schema, table.options, {*names, *_columns_of(predicate)}))
-    by_key = _on_key_only(table, predicate)
+    by_key = on_columns_only(predicate, table.schema.trimmed_primary_keys)
     for runs in files.sections():
         for merged in files.merged(runs, columns, drop_deletes=True, filter=by_key):
             for batch in merged.to_batches():
                 yield _matching(batch, predicate)
-
-
-def _on_key_only(table: TableStore, predicate: Predicate | None) -> Predicate | None:
-    """The part of a filter that treats all versions of a row alike."""
-    keys = {*table.schema.trimmed_primary_keys}
-    parts = conjuncts(predicate) if predicate is not None else []
-    return and_all([each for each in parts if columns_of(each) and columns_of(each) <= keys])
 
 
 def _matching(batch: pa.RecordBatch, predicate: Predicate | None) -> pa.RecordBatch:

@@ -87,6 +87,10 @@ class LogOffsets(Mapping[int, int]):
                 )
         return LogOffsets({**self, **newer})
 
+    def joined(self, other: Mapping[int, int]) -> "LogOffsets":
+        """The first position that is before neither: the higher offset of every bucket that one of them has."""
+        return LogOffsets({each: max(self.get(each, 0), other.get(each, 0)) for each in {*self, *other}})
+
     def ranges_until(self, end: Mapping[int, int]) -> tuple[LogRange, ...]:
         """What was written from here to `end`: one non-empty range for each bucket that moved, by bucket.
 

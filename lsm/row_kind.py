@@ -41,4 +41,5 @@ _SYMBOLS: Final = {
     RowKind.UPDATE_AFTER: "+U",
     RowKind.DELETE: "-D",
 }
-ROW_KIND_OF_SYMBOL: Final = {symbol: kind for kind, symbol in _SYMBOLS.items()}
+ROW_KIND_SYMBOLS: Final = pa.array([_SYMBOLS[kind] for kind in sorted(RowKind)], pa.string())
+"""The symbols as Arrow has them, each at the number of its kind."""

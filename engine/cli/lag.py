@@ -15,7 +15,6 @@ from engine.stream.place import BASE_SUFFIX
 from engine.stream.plan import Target
 from engine.stream.position import Position
 from engine.table import Table
-from filestore.consumers import ConsumerStore
 from logstore.offsets import LogOffsets
 
 
@@ -78,9 +77,8 @@ def _streams(table: Table, checkpoints: tuple[str, ...]) -> list[dict[str, Any]]
     newest = table.latest_snapshot()
     target = Target(snapshot_id=0 if newest is None else newest.id)
     at_newest = history.facts(newest.id).offsets if newest is not None else LogOffsets()
-    consumers = ConsumerStore(table.store.io, table.store.paths, table.store.clock)
     places: dict[str, Position | None] = {each: committed_position(each) for each in checkpoints}
-    for consumer, next_id in consumers.next_snapshots().items():
+    for consumer, next_id in table.store.consumers.next_snapshots().items():
         if consumer.endswith(BASE_SUFFIX):
             continue  # of a stream whose place has a line of its own
         delivered = min(next_id - 1, target.snapshot_id)

@@ -5,6 +5,7 @@ One process is the job of ``conf/flights.yaml``, now without an end; the other r
 """
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -167,10 +168,8 @@ def _until(condition: Any, running: "subprocess.Popen[bytes]") -> None:
 
 
 def _lag_of(progress: Mapping[str, Any] | None) -> int:
-    latest = str((progress or {}).get("sources", [{}])[0].get("latestOffset"))
-    _, found, after = latest.partition("lag_records")
-    digits = "".join(each for each in after.split(",")[0] if each.isdigit())
-    return int(digits) if found and digits else 0
+    latest = None if progress is None else json.loads(progress["sources"][0]["latestOffset"])
+    return 0 if latest is None else int(latest["lag_records"])
 
 
 def job_command(config: str, spark_log: Path) -> list[str]:

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.demo.flights import KEY, SCHEMA
+from engine.log_rows import log_rows
 from engine.table import Table
-from logstore.changelog_json import decode_changes
-from logstore.log_reader import read_range
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 from lsm.row_kind import RowKind
@@ -53,15 +52,8 @@ def fold_log(table: Table) -> tuple[pa.Table, int]:
     for bucket, end_offset in sorted((snapshot.log_offsets or {}).items()):
         changes = []
         log_range = LogRange(bucket=bucket, start_offset=0, end_offset=end_offset)
-        for records in read_range(log.properties, topic=log.topic, log_range=log_range):
-            rows, kinds = decode_changes(
-                records["key"],
-                records["value"],
-                schema=table.schema.arrow_schema,
-                key_names=log.key_names,
-                log_format=log.log_format,
-            )
-            changes.append(rows.append_column(_KIND, kinds))
+        for each in log_rows(table.store, log, log_range, columns=table.schema.column_names):
+            changes.append(each.rows.append_column(_KIND, each.kinds))
         if changes:
             found.append(_last_of_each_key(pa.Table.from_batches(changes)))
             change_count += sum(each.num_rows for each in changes)

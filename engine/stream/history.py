@@ -11,7 +11,7 @@ from filestore.changes import ChangeSplit, plan_changes, plan_diff
 from filestore.data_split import DataSplit
 from filestore.predicates import Predicate
 from filestore.scan import TableScan
-from filestore.snapshots import CommitKind, Snapshot
+from filestore.snapshots import CommitKind, Snapshot, back_from, carried_offsets
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets
 from lsm.errors import InvalidInputError
@@ -166,10 +166,7 @@ class TableHistory:
             return LogOffsets()
         found = self._offsets.get(snapshot.id)
         if found is None:
-            carrier: Snapshot | None = snapshot
-            while carrier is not None and not carrier.log_offsets and carrier.id > 1:
-                carrier = self._find(carrier.id - 1)
-            found = LogOffsets(carrier.log_offsets if carrier is not None else {})
+            found = LogOffsets(carried_offsets(back_from(snapshot, self._find)))
             self._offsets[snapshot.id] = found
         return found
 

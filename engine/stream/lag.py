@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.stream.history import TableHistory
-from engine.stream.plan import SnapshotExpiredError, Target
+from engine.stream.plan import SnapshotExpiredError, Target, end_of_log
 from engine.stream.position import Phase, Position
 
 _LOOKED_AT: Final = 1000  # snapshots that are added up
@@ -47,8 +47,7 @@ def lag_of(here: Position, target: Target, history: TableHistory, *, record_byte
         file_rows = _pending_in_files(here, target, history)
         file_bytes = file_rows * record_bytes
         first_missing = here.snapshot_id + 1
-    goal = history.facts(target.snapshot_id).offsets if target.snapshot_id else {}
-    ends = {bucket: max(offset, target.log_end.get(bucket, 0)) for bucket, offset in {**target.log_end, **goal}.items()}
+    ends = end_of_log(target, history)
     log_rows = sum(max(0, offset - here.offsets.get(bucket, 0)) for bucket, offset in ends.items())
     snapshots = max(0, target.snapshot_id - first_missing + 1)
     return Lag(

@@ -13,7 +13,6 @@ from engine.stream.log import OffsetLostError, StreamLog
 from engine.stream.options import OnLoss, StreamOptions
 from engine.stream.plan import SnapshotExpiredError, Target
 from engine.stream.position import Phase, Position
-from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError
 
 logger = logging.getLogger("fluvial.stream")
@@ -97,10 +96,8 @@ def _earliest(
 ) -> Position:
     earliest_id = options.store.snapshots.earliest_id() or target.snapshot_id
     snapshot_id = max(here.snapshot_id, earliest_id - 1)
-    left = {} if log is None else log.earliest()
-    offsets = {bucket: max(here.offsets.get(bucket, 0), left.get(bucket, 0)) for bucket in {*here.offsets, *left}}
-    if here.phase is Phase.LOG and snapshot_id == here.snapshot_id and LogOffsets(offsets) == here.offsets:
+    offsets = here.offsets.joined({} if log is None else log.earliest())
+    if here.phase is Phase.LOG and snapshot_id == here.snapshot_id and offsets == here.offsets:
         # not even the changes of the oldest snapshot can be told: they are part of the gap
-        snapshot_id, then = earliest_id, history.facts(earliest_id).offsets
-        offsets = {bucket: max(offsets.get(bucket, 0), then.get(bucket, 0)) for bucket in {*offsets, *then}}
-    return here.behind(snapshot_id, LogOffsets(offsets))
+        snapshot_id, offsets = earliest_id, offsets.joined(history.facts(earliest_id).offsets)
+    return here.behind(snapshot_id, offsets)

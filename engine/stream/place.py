@@ -8,7 +8,6 @@ being delivered there is only the second: without a checkpoint, such a stream ha
 from typing import Final
 
 from engine.stream.position import Phase, Position
-from filestore.consumers import ConsumerStore
 from filestore.table_store import TableStore
 
 BASE_SUFFIX: Final = ".base"
@@ -27,7 +26,7 @@ class ConsumerPlace:
             consumer_id: name of the stream.
             ignores_progress: what is noted already does not count, and is forgotten at the first note.
         """
-        self._consumers = ConsumerStore(store.io, store.paths, store.clock)
+        self._consumers = store.consumers
         self._clock = store.clock
         self._name = consumer_id
         self._ignores_progress = ignores_progress

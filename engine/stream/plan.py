@@ -114,6 +114,12 @@ class ChangeStep:
 Step = SnapshotStep | LogStep | ChangeStep
 
 
+def end_of_log(target: Target, history: History) -> LogOffsets:
+    """The end of what may be read of the log. Raises: SnapshotExpiredError."""
+    then = history.facts(target.snapshot_id).offsets if target.snapshot_id else LogOffsets()
+    return then.joined(target.log_end)
+
+
 def advance(start: Position, target: Target, history: History, limits: Limits) -> Position:
     """The end of the next batch: ``start`` itself when there is nothing to deliver.
 
@@ -276,8 +282,7 @@ def _goal(here: Position, snapshot_id: int, target: Target | None, history: Hist
     """Where the log is read to before a snapshot's changes, or before the end of the batch; never back."""
     then: Mapping[int, int] = history.facts(snapshot_id).offsets if snapshot_id > here.snapshot_id else {}
     ends: Mapping[int, int] = target.log_end if target is not None and history.is_eventual else {}
-    buckets = {*here.offsets, *then, *ends}
-    return LogOffsets({each: max(here.offsets.get(each, 0), then.get(each, 0), ends.get(each, 0)) for each in buckets})
+    return here.offsets.joined(then).joined(ends)
 
 
 def _change_splits(here: Position, history: History) -> Sequence[SplitSize]:

@@ -8,7 +8,7 @@ from engine.stream.log import OffsetLostError, StreamLog
 from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import StreamOptions
 from engine.stream.place import ConsumerPlace
-from engine.stream.plan import SnapshotExpiredError, Target, advance
+from engine.stream.plan import SnapshotExpiredError, Target, advance, end_of_log
 from engine.stream.position import Phase, Position
 from engine.stream.start import Start, StartKind, offsets_of_time
 from logstore.offsets import LogOffsets
@@ -28,6 +28,7 @@ class TableWatch:
         self.log = None if options.log is None else StreamLog(options.log)
         self.lag: Lag | None = None
         self._stop: Target | None = None
+        self._schema_id = self._store.schema.id  # the newest version with the columns of the stream
         self._place: ConsumerPlace | None = None
         if options.consumer_id is not None:
             ignores = options.ignores_consumer
@@ -55,7 +56,7 @@ class TableWatch:
         if start.kind is StartKind.FULL:
             return self._full(start, target)
         if start.kind is StartKind.LATEST:
-            return self._behind(target.snapshot_id, self._goal(target))
+            return self._behind(target.snapshot_id, end_of_log(target, self.history))
         if target.snapshot_id == 0:
             return self._behind(0, LogOffsets())
         if start.kind is StartKind.CHANGES:
@@ -72,7 +73,7 @@ class TableWatch:
         """
         target = self._stop or self._now()
         self._check_table(here, target)
-        goal = self._goal(target)
+        goal = end_of_log(target, self.history)
         record_bytes = 0 if self.log is None else self.log.record_bytes(here.offsets, goal)
         limits = replace(self._options.limits, record_bytes=record_bytes or self._options.limits.record_bytes)
         try:
@@ -100,12 +101,6 @@ class TableWatch:
         newest = self.history.latest()
         log_end = self.log.ends() if self.log is not None and self.history.is_eventual else LogOffsets()
         return Target(snapshot_id=0 if newest is None else newest.id, log_end=log_end)
-
-    def _goal(self, target: Target) -> LogOffsets:
-        """The end of what may be read of the log."""
-        then = self.history.facts(target.snapshot_id).offsets if target.snapshot_id else LogOffsets()
-        ends = target.log_end
-        return LogOffsets({bucket: max(then.get(bucket, 0), ends.get(bucket, 0)) for bucket in {*then, *ends}})
 
     def _needed_from(self, here: Position, goal: LogOffsets) -> LogOffsets:
         """Where the log must still begin: at the snapshot before, for a stream that looks up what changes replace."""
@@ -193,11 +188,18 @@ class TableWatch:
                 f"delivered_snapshot={here.snapshot_id} cause=a rollback, or the table was made again "
                 "fix=start with a new checkpoint"
             )
-        newest = self._store.schemas.latest()
-        if newest is not None and newest.id != self._store.schema.id:
-            columns = {field.name: field.type for field in self._store.schema.fields}
-            if columns != {field.name: field.type for field in newest.fields}:
-                raise InvalidInputError(
-                    f"the table's schema changed: table={self._store.name} schema={newest.id} "
-                    f"stream_schema={self._store.schema.id} fix=restart the query, it goes on with the new columns"
-                )
+        self._check_schema()
+
+    def _check_schema(self) -> None:
+        """Refuse columns that the reader was not opened with; each version of the schema is read once."""
+        ids = self._store.schemas.ids()
+        if not ids or ids[-1] == self._schema_id:
+            return
+        newest = self._store.schemas.read(ids[-1])
+        columns = {field.name: field.type for field in self._store.schema.fields}
+        if columns != {field.name: field.type for field in newest.fields}:
+            raise InvalidInputError(
+                f"the table's schema changed: table={self._store.name} schema={newest.id} "
+                f"stream_schema={self._store.schema.id} fix=restart the query, it goes on with the new columns"
+            )
+        self._schema_id = newest.id

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog
+from engine.broker import Broker
 from engine.demo.flights import KEY, SCHEMA, ChangeStream, Step, change_stream, read_flights
-from engine.demo.readers import check_equal, expected_flights, in_order
+from engine.demo.readers import check_equal, expected_flights, fold_log, in_order
 from engine.deploy.job import ensure_table
 from engine.deploy.job_config import load_job
 from lsm.errors import CorruptDataError
@@ -116,6 +117,20 @@ def test_the_demos_table_is_the_same_for_every_reader_before_and_after_compactio
         check_equal(in_order(table.read().to_arrow()), expected_flights(FLIGHTS), reader="fluvial")
         assert len(assert_peers_agree(table.store.paths.root)) == expected_flights(FLIGHTS).num_rows
         table.compact(full=True)
+
+
+@pytest.mark.broker
+def test_the_demos_log_folds_to_the_flights(stream: ChangeStream, tmp_path: Path, broker: Broker) -> None:
+    servers = {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
+    job = load_job(str(ROOT / "conf" / "flights.yaml"), environment={})
+    wanted = job.tables["nyc.flights"]
+    catalog = Catalog(str(tmp_path), options={**job.catalog, **servers})
+    table = ensure_table(catalog, "nyc.flights", wanted)
+    pieces = records(stream, 5000)
+    table.write(changes_of(pieces))
+    folded, change_count = fold_log(table)
+    check_equal(folded, expected_flights(FLIGHTS), reader="log")
+    assert change_count == sum(value is not None for _, value in pieces)
 
 
 def test_a_reader_that_differs_is_told_where() -> None:

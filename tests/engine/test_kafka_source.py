@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from engine.kafka_offsets import (
     Position,
@@ -27,6 +28,7 @@ from engine.kafka_offsets import (
 )
 from engine.kafka_options import KafkaSourceOptions, OnBadRecord, ValueFormat
 from engine.kafka_rows import decoder
+from engine.kafka_source import KafkaSource, KafkaStreamReader
 from engine.spark_errors import fluvial_error
 from logstore.clients import ErrorNotes, KafkaProperties
 from logstore.topics import LogTopics
@@ -484,3 +486,74 @@ def test_a_request_that_cannot_be_met_fails_at_once_and_says_why(
     error: FluvialError = fluvial_error(caught.value, "query failed")
     assert isinstance(error, InvalidInputError)
     assert fact in str(error)
+
+
+# ---- Spark's part played here, which is enough for what is planned
+
+
+def stream_reader(topic: Topic, **options: str) -> KafkaStreamReader:
+    """What a new process finds: its connection is new, too."""
+    source = KafkaSource({**topic.options, **options})
+    return source.streamReader(source.schema())
+
+
+def planned(reader: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
+    found = [part.value[0] for part in reader.partitions(start, end)]
+    return [(each.start_offset, each.end_offset) for each in found]
+
+
+@pytest.mark.broker
+def test_a_query_that_died_before_its_first_batch_was_done_keeps_its_start(topic: Topic) -> None:
+    """``latest`` is where the topic ended when the query began, not when it began again."""
+    topic.send(values(3))
+    reader = stream_reader(topic, startingOffsets="latest")
+    start = reader.initialOffset()
+    end = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
+    assert end != start  # so Spark notes it, though the batch is empty
+    topic.send(values(4, 3))
+    again = stream_reader(topic, startingOffsets="latest")
+    assert again.initialOffset() == start
+    assert planned(again, again.initialOffset(), end) == []
+    following = again.latestOffset(end, ReadAllAvailable())
+    assert planned(again, end, following) == [(3, 7)]
+    assert "@begin" not in following
+    assert again.latestOffset(following, ReadAllAvailable()) == following
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("start", "plans"), [("earliest", False), ("latest", True), ('{"T": {"0": -1}}', True)])
+def test_a_query_that_finds_nothing_notes_its_start_only_where_time_would_change_it(
+    topic: Topic, start: str, plans: bool
+) -> None:
+    """No empty batch otherwise: each is a commit of the table that it is written to."""
+    reader = stream_reader(topic, startingOffsets=start.replace("T", topic.name))
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    assert (end != begin) is plans
+    assert reader.latestOffset(end, ReadAllAvailable()) == end  # and no second one
+    topic.send(values(2))
+    following = reader.latestOffset(end, ReadAllAvailable())
+    assert planned(reader, end, following) == [(0, 2)]
+    assert reader.latestOffset(following, ReadAllAvailable()) == following
+
+
+@pytest.mark.broker
+def test_a_first_batch_is_the_same_when_it_is_run_again(topic: Topic) -> None:
+    """Retention may have moved the start meanwhile; the rest of the batch is what it was."""
+    topic.send(values(9))
+    reader = stream_reader(topic, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert planned(reader, reader.initialOffset(), end) == [(0, 4)]
+    topic.forget(0, 2)
+    again = stream_reader(topic, startingOffsets="earliest")
+    assert planned(again, again.initialOffset(), end) == [(0, 4)]
+
+
+@pytest.mark.broker
+def test_a_first_batch_that_an_earlier_version_planned_begins_where_the_options_say(topic: Topic) -> None:
+    """Its checkpoint has no begin; later batches never needed one."""
+    topic.send(values(5))
+    reader = stream_reader(topic, startingOffsets=json.dumps({topic.name: {"0": 2}}))
+    old = {topic.name: {"0": 4}}
+    assert planned(reader, reader.initialOffset(), old) == [(2, 4)]
+    assert planned(reader, old, reader.latestOffset(old, ReadAllAvailable())) == [(4, 5)]

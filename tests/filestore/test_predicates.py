@@ -29,6 +29,7 @@ from filestore.predicates import (
     filter_mask,
     like_prefix,
     may_match,
+    on_columns_only,
     parse_filter,
     to_arrow,
 )
@@ -402,6 +403,13 @@ def test_columns_and_conjuncts_of_a_filter() -> None:
     assert [columns_of(part) for part in conjuncts(predicate)] == [{"id"}, {"a", "name"}, {"price"}]
     assert and_all(conjuncts(predicate)) == predicate
     assert and_all([]) is None
+
+
+def test_the_part_of_a_filter_that_looks_at_some_columns_only() -> None:
+    predicate = parse_filter("id = 1 and (a.b = 2 or name = 'x') and name = 'y' and 1 = 1", SALES)
+    assert on_columns_only(predicate, ["id", "name"]) == parse_filter("id = 1 and name = 'y'", SALES)
+    assert on_columns_only(predicate, ["price"]) is None
+    assert on_columns_only(None, ["id"]) is None
 
 
 @pytest.mark.parametrize(

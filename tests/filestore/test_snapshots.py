@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from filestore.effects import FileIO, LocalFileIO
 from filestore.paths import TablePaths
-from filestore.snapshots import CommitKind, Snapshot, SnapshotStore
+from filestore.snapshots import CommitKind, Snapshot, SnapshotStore, carried_offsets
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.filestore.vectors import GOLDEN, PROPERTY
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
@@ -239,6 +239,24 @@ def test_gaps_of_expiry_are_walked_over() -> None:
     del io.files[PATHS.snapshot(1)]
     io.files[PATHS.earliest_hint] = b"1"
     assert store.newest_of("query") == snapshot(2)
+
+
+def test_the_walk_back_ends_at_the_first_snapshot_or_where_one_expired() -> None:
+    io = MemoryFileIO()
+    store = store_with(snapshot(1), snapshot(2), snapshot(3), snapshot(4), io=io)
+    assert [each.id for each in store.back_from(snapshot(3))] == [3, 2, 1]
+    assert list(store.back_from(None)) == []
+    del io.files[PATHS.snapshot(2)]
+    assert [each.id for each in store.back_from(snapshot(4))] == [4, 3]
+
+
+def test_offsets_of_the_log_are_those_of_the_newest_snapshot_that_has_some() -> None:
+    """FL-72: other engines' commits do not carry them on."""
+    first, second = snapshot(1, log_offsets={0: 7}), snapshot(2, log_offsets={0: 9, 1: 3})
+    assert carried_offsets([snapshot(3), second, first]) == {0: 9, 1: 3}
+    assert carried_offsets([snapshot(2), snapshot(1)]) == {}
+    assert carried_offsets([]) == {}
+    assert carried_offsets([snapshot(3), snapshot(2)]) is None  # the first, which may have had some, expired
 
 
 @PROPERTY

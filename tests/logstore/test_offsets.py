@@ -34,6 +34,19 @@ def test_positions_only_advance(ours: dict[int, int], newer: dict[int, int]) -> 
 
 
 @law
+@given(positions, positions, positions)
+def test_two_positions_join_in_the_first_that_is_behind_neither(
+    ours: dict[int, int], other: dict[int, int], further: dict[int, int]
+) -> None:
+    joined = LogOffsets(ours).joined(other)
+    assert joined == LogOffsets(other).joined(ours)
+    assert joined.is_at_or_after(ours)
+    assert joined.is_at_or_after(other)
+    behind_both = LogOffsets(further).joined(ours).joined(other)
+    assert behind_both.is_at_or_after(joined)
+
+
+@law
 @given(positions, positions)
 def test_ranges_lead_from_one_position_to_the_next(start: dict[int, int], steps: dict[int, int]) -> None:
     end = {bucket: start.get(bucket, 0) + step for bucket, step in steps.items()}

@@ -11,7 +11,6 @@ from lsm.keys import key_at
 from lsm.merge import RunSource, merge_runs
 from lsm.merge_function import MergeFunction
 from lsm.row_kind import (
-    ROW_KIND_OF_SYMBOL,
     SEQUENCE_NUMBER,
     SEQUENCE_NUMBER_FIELD,
     VALUE_KIND,
@@ -22,6 +21,7 @@ from lsm.row_kind import (
 Change = tuple[str, int, dict[str, Any]]
 """(kind symbol, sequence number, values); the key column is `k`, 1 unless said otherwise."""
 
+KIND_OF_SYMBOL = {kind.symbol: int(kind) for kind in RowKind}
 COLUMNS: Mapping[str, pa.DataType] = {"a": pa.int32(), "b": pa.string(), "g": pa.int32()}
 
 
@@ -34,7 +34,7 @@ def schema_of(columns: Mapping[str, pa.DataType]) -> pa.Schema:
 def batch_of(changes: Sequence[Change], columns: Mapping[str, pa.DataType] = COLUMNS) -> pa.RecordBatch:
     """The changes as rows, in the order given."""
     rows = [
-        {"k": 1} | values | {SEQUENCE_NUMBER: number, VALUE_KIND: int(ROW_KIND_OF_SYMBOL[symbol])}
+        {"k": 1} | values | {SEQUENCE_NUMBER: number, VALUE_KIND: KIND_OF_SYMBOL[symbol]}
         for symbol, number, values in changes
     ]
     return pa.RecordBatch.from_pylist(rows, schema_of(columns))

@@ -8,7 +8,6 @@ import pytest
 
 from engine import Table
 from engine.stream.place import BASE_SUFFIX
-from filestore.consumers import ConsumerStore
 from tests.engine.stream.conftest import NewTable
 from tests.support.streams import content, expire, fold, ids, query, rows
 
@@ -24,22 +23,18 @@ def table(request: pytest.FixtureRequest, new_table: NewTable) -> Table:
     return found
 
 
-def consumers(table: Table) -> ConsumerStore:
-    return ConsumerStore(table.store.io, table.store.paths, table.store.clock)
-
-
 def test_a_place_is_noted_when_a_batch_is_done(table: Table) -> None:
     """FL-101: and only then; what differences start from is held as well."""
     stream = query(table, consumer__id="job")
     assert stream.plan()
-    assert consumers(table).next_snapshots() == {}
+    assert table.store.consumers.next_snapshots() == {}
     stream.read()
     stream.commit()
     stream.available()
-    assert consumers(table).next_snapshots() == {"job": 3, "job" + BASE_SUFFIX: 2}
+    assert table.store.consumers.next_snapshots() == {"job": 3, "job" + BASE_SUFFIX: 2}
     table.write(rows([3]))
     stream.available()
-    assert consumers(table).next_snapshots() == {"job": 4, "job" + BASE_SUFFIX: 3}
+    assert table.store.consumers.next_snapshots() == {"job": 4, "job" + BASE_SUFFIX: 3}
 
 
 def test_a_stream_without_its_checkpoint_goes_on_from_its_place(table: Table) -> None:
@@ -58,9 +53,9 @@ def test_a_stream_without_its_checkpoint_goes_on_from_its_place(table: Table) ->
         read_stream_maxRowsPerTrigger="1",
     )
     anew.batch()
-    assert consumers(table).next_snapshots()["job"] < 4
+    assert table.store.consumers.next_snapshots()["job"] < 4
     anew.available()
-    assert consumers(table).next_snapshots()["job"] == 4
+    assert table.store.consumers.next_snapshots()["job"] == 4
 
 
 def test_a_stream_that_died_within_its_first_snapshot_begins_anew(table: Table) -> None:
@@ -68,7 +63,7 @@ def test_a_stream_that_died_within_its_first_snapshot_begins_anew(table: Table) 
     table.write(rows(range(3, 20)))
     half = query(table, consumer__id="job", read_stream_maxRowsPerTrigger="1")
     assert 0 < len(half.batch() or []) < 19
-    assert consumers(table).next_snapshots() == {"job" + BASE_SUFFIX: 3}
+    assert table.store.consumers.next_snapshots() == {"job" + BASE_SUFFIX: 3}
     assert ids(query(table, consumer__id="job").available()) == list(range(1, 20))
 
 
@@ -78,7 +73,7 @@ def test_snapshots_before_a_place_may_expire(table: Table) -> None:
     found = stream.available()
     table.overwrite(rows([1, 5]).drop_columns(["_row_kind"]))
     table.write(rows([1], kind="-D"))
-    least = consumers(table).least_next_snapshot()
+    least = table.store.consumers.least_next_snapshot()
     assert least is not None
     expire(table, *(each for each in table.store.snapshots.ids() if each < least))
     stream.start()
@@ -105,4 +100,4 @@ def test_places_that_nobody_keeps_are_forgotten(table: Table) -> None:
     idle.reader._watching._place._noted_ms -= 7_200_000
     assert idle.available() == []
     busy.available()
-    assert set(consumers(table).next_snapshots()) == {"idle", "idle.base", "busy", "busy.base"}
+    assert set(table.store.consumers.next_snapshots()) == {"idle", "idle.base", "busy", "busy.base"}

@@ -357,6 +357,20 @@ def test_a_changed_schema_stops_the_query_and_a_restart_goes_on(new_table: NewTa
     assert shown(stream.available()) == [(2, "x", None, "+I"), (3, "x", 7, "+I")]
 
 
+@broker
+def test_a_schema_with_the_same_columns_is_looked_at_once(new_table: NewTable) -> None:
+    """A stream that waits lists the versions, and reads none."""
+    table = new_table(log=False)
+    table.write(rows([1]))
+    stream = query(table)
+    body = json.loads(Path(table.store.paths.schema(0)).read_text())
+    newest = Path(table.store.paths.schema(1))
+    newest.write_text(json.dumps({**body, "id": 1, "comment": "altered"}))
+    assert ids(stream.available()) == [1]
+    newest.write_text("not to be read again")
+    assert stream.available() == []
+
+
 def add_column(table: Table) -> Table:
     """As another engine does it: a new schema file."""
     body = json.loads(Path(table.store.paths.schema(0)).read_text())

@@ -1,5 +1,6 @@
 """The hybrid source as users run it: ``spark.readStream.format("fluvial")``."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -85,7 +86,14 @@ def test_a_running_query_gives_the_table_and_then_its_changes(
     table.compact(full=True)
     table.write(rows([1], "new", "-D"))
     until(lambda: fold(reader.rows) == content(table))
-    until(lambda: query.lastProgress is not None and "lag_records" in str(query.lastProgress["sources"][0]))
+    progress = query.lastProgress
+    assert progress is not None
+    assert set(json.loads(progress["sources"][0]["latestOffset"])) == {
+        "lag_snapshots",
+        "lag_records",
+        "lag_bytes",
+        "lag_seconds",
+    }
     query.stop()
     assert len(reader.rows) == 2 + 2 + 1
 
