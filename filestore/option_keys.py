@@ -349,7 +349,7 @@ FIELD_SUFFIXES: Final[Mapping[str, Callable[[str], Any]]] = {
     "stats-mode": stats_mode,
 }
 # Keys of which everything behind the prefix is handed on.
-FREE_PREFIXES: Final = ("log.kafka.", "file-index.", "computed-column.")
+FREE_PREFIXES: Final = ("log.kafka.", "file-index.", "computed-column.", "computed-column-comment.")
 
 # Of options.md, but not of a table: said so instead of "unknown".
 ELSEWHERE: Final[Mapping[str, str]] = {

@@ -5,13 +5,30 @@ Names are in parts, as they were written: ``[catalog.][database.]table``.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from engine.sql.places import Source
 from filestore.datatypes import DataField
 from filestore.schema_change import SchemaChange
 
 Name = tuple[str, ...]
 PartitionSpec = Mapping[str, str | None]
 """Texts of values by column, in the order of the statement; None is NULL."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a text."""
+
+    text: str  # its own, without the ``;``
+    start: int  # offset in the whole text
+    tree: Any  # exp.Expr, Explain, Call, SparkStatement or a class of this module
+    whole: str = field(repr=False)  # the text it stands in
+
+    @property
+    def source(self) -> Source:
+        """Makes errors that point at parts of the statement."""
+        return Source(self.text, self.whole, self.start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +87,7 @@ class Like:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateTable:
-    """``CREATE [OR REPLACE] TABLE``, ``REPLACE TABLE``. ``query`` of AS SELECT begins at ``query_start``."""
+    """``CREATE [OR REPLACE] TABLE``, ``REPLACE TABLE``, with the query of AS SELECT."""
 
     name: Name
     if_not_exists: bool = False
@@ -85,8 +102,7 @@ class CreateTable:
     comment: str | None = None
     provider: str | None = None  # lower case
     like: Like | None = None
-    query: str | None = None
-    query_start: int = 0  # offset in the statement's text
+    query: Statement | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

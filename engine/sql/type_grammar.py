@@ -17,6 +17,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "SHORT": "SMALLINT",
     "LONG": "BIGINT",
     "REAL": "FLOAT",
+    "DOUBLE PRECISION": "DOUBLE",
     "CHARACTER": "CHAR",
     "CHAR VARYING": "VARCHAR",
     "CHARACTER VARYING": "VARCHAR",
@@ -83,12 +84,8 @@ def _read_field(cursor: Cursor, index: int) -> DataField:
 
 def _read_atomic(cursor: Cursor) -> DataType:
     start = cursor.start
-    word = " ".join(cursor.name("a type").upper().split())
+    word = cursor.word("a type")
     root = _WORDS.get(word, word)
-    if root == "DOUBLE":
-        cursor.take("PRECISION")
-    if root in ("CHAR",) and cursor.take("VARYING"):
-        root = "VARCHAR"
     numbers: list[int] = cursor.listed(Cursor.whole_number) if cursor.sees("(") else []
     if root == "TIMESTAMP":
         root = _timestamp_root(cursor, word, numbers)
