@@ -1,0 +1,164 @@
+"""A text cut into statements, each with its tree.
+
+Queries and changes of rows are sqlglot's trees. Everything else of Fluvial is a dataclass of
+``engine/sql/statements.py``. What neither knows is Spark's. Offsets in trees count from the start of the statement.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sqlglot import Token, TokenType, exp
+
+from engine.sql.cursor import Cursor
+from engine.sql.dialect import parse_expression, parse_query, tokens_of
+from engine.sql.places import Source
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a text."""
+
+    text: str  # its own, without the ``;``
+    start: int  # offset in the whole text
+    tree: "exp.Expr | Explain | Call | SparkStatement"
+    whole: str = field(repr=False)  # the text it stands in
+
+    @property
+    def source(self) -> Source:
+        """Makes errors that point at parts of the statement."""
+        return Source(self.text, self.whole, self.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain:
+    """``EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] statement``."""
+
+    mode: str | None  # upper case
+    inner: Statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """Of a CALL. ``start`` and ``stop`` are offsets in the statement's text."""
+
+    name: str | None
+    value: exp.Expr
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """``CALL [[catalog.]sys.]procedure(value, name => value, ...)``."""
+
+    procedure: tuple[str, ...]
+    arguments: tuple[Argument, ...]
+    start: int  # of the procedure's name
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkStatement:
+    """A statement that only Spark understands."""
+
+    keyword: str  # its first word, upper case
+
+
+def parse_statements(text: str) -> list[Statement]:
+    """The statements of a text; empty ones are left out.
+
+    Args:
+        text: statements with ``;`` between them.
+
+    Raises:
+        InvalidInputError: with line, column and the words that cannot be read, for the first mistake.
+    """
+    statements = []
+    tokens: list[Token] = []
+    for token in [*tokens_of(Source.of(text)), None]:
+        if token is not None and token.token_type is not TokenType.SEMICOLON:
+            tokens.append(token)
+        elif tokens:
+            statements.append(_statement(Source.of(text).part(tokens[0].start, tokens[-1].end + 1)))
+            tokens = []
+    return statements
+
+
+def ends_statement(text: str) -> bool:
+    """Whether a text, as typed so far, ends with ``;`` outside of quotes and comments, or is blank."""
+    try:
+        tokens = tokens_of(Source.of(text))
+    except InvalidInputError:
+        return False
+    return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
+
+
+def _statement(source: Source) -> Statement:
+    return Statement(source.text, source.base, _tree(source), source.whole)
+
+
+def _tree(source: Source) -> Any:
+    cursor = Cursor(source, tokens_of(source))
+    if cursor.sees_any(*_QUERIES) or cursor.sees("("):
+        return parse_query(source)
+    for words, read in _GRAMMAR.items():
+        if cursor.take(*words):
+            return read(cursor)
+    first = cursor.token
+    return SparkStatement(keyword="" if first is None else first.text.upper())
+
+
+def _explain(cursor: Cursor) -> Explain:
+    mode = cursor.take_any("EXTENDED", "CODEGEN", "COST", "FORMATTED")
+    if cursor.token is None:
+        raise cursor.problem("syntax error, expected a statement to explain")
+    return Explain(mode=mode, inner=_statement(cursor.source.part(cursor.start, len(cursor.text))))
+
+
+def _call(cursor: Cursor) -> Call:
+    start = cursor.start
+    procedure = cursor.names("the name of a procedure")
+    stop = cursor.stop
+    arguments: list[Argument] = []
+    cursor.expect("(")
+    while not cursor.sees(")"):
+        if arguments:
+            cursor.expect(",")
+        arguments.append(_argument(cursor))
+    cursor.expect(")")
+    cursor.expect_end()
+    return Call(procedure=procedure, arguments=tuple(arguments), start=start, stop=stop)
+
+
+def _argument(cursor: Cursor) -> Argument:
+    start, before = cursor.start, cursor.index
+    name = None
+    if not cursor.sees_string() and len(cursor.tokens) > before + 1:
+        cursor.index += 1
+        if cursor.sees("=>"):
+            cursor.index -= 1
+            name = cursor.name("the name of an argument")
+            cursor.expect("=>")
+        else:
+            cursor.index = before
+    value = parse_expression(cursor)
+    return Argument(name=name, value=value, start=start, stop=cursor.stop)
+
+
+_QUERIES: Final = (
+    "SELECT",
+    "WITH",
+    "FROM",
+    "VALUES",
+    "TABLE",
+    "INSERT",
+    "DELETE",
+    "UPDATE",
+    "MERGE",
+)
+_GRAMMAR: Final[Mapping[tuple[str, ...], Callable[[Cursor], Any]]] = {
+    ("EXPLAIN",): _explain,
+    ("CALL",): _call,
+}

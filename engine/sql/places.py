@@ -1,0 +1,59 @@
+"""Places in the text that was given, and errors that point at them."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Source:
+    """A part of what was given: one statement, or something inside it."""
+
+    text: str
+    whole: str  # all that was given
+    base: int  # where ``text`` begins in it
+
+    @classmethod
+    def of(cls, text: str) -> "Source":
+        """A text that is all that was given."""
+        return cls(text, text, 0)
+
+    def part(self, start: int, stop: int) -> "Source":
+        """A part of this part."""
+        return Source(self.text[start:stop], self.whole, self.base + start)
+
+    def problem(self, problem: str, start: int, stop: int) -> InvalidInputError:
+        """An error with line, column, the words in question and, below, the line with a caret.
+
+        Args:
+            problem: what is wrong there.
+            start: offset in ``text`` of the first character in question; its length is the end.
+            stop: offset after the last.
+        """
+        whole = self.whole
+        start = min(self.base + start, self.base + len(self.text.rstrip()))
+        stop = max(start, self.base + stop)
+        line_start = whole.rfind("\n", 0, start) + 1
+        line_stop = whole.find("\n", start)
+        line = whole[line_start : line_stop if line_stop >= 0 else len(whole)]
+        column = start - line_start
+        near = whole[start:stop] or "end of text"
+        indent = "".join(char if char == "\t" else " " for char in line[:column])
+        carets = "^" * max(1, min(stop - start, len(line) - column))
+        return InvalidInputError(
+            f"{problem}: line={whole.count(chr(10), 0, start) + 1} column={column + 1} near={_short(near)!r}\n"
+            f"  {line}\n  {indent}{carets}"
+        )
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """`` did_you_mean=...`` when a similar word is known, else nothing."""
+    close = difflib.get_close_matches(word, list(words), 1)
+    return f" did_you_mean={close[0]}" if close else ""
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 40 else flat[:37] + "..."
