@@ -53,6 +53,10 @@ class Catalog:
         """Names of a database's tables, sorted."""
         return self._files.list_tables(database)
 
+    def table_exists(self, name: str) -> bool:
+        """Whether there is a table ``database.table``. Raises: InvalidInputError for a name that no table can have."""
+        return self._files.table_exists(name)
+
     def table(self, name: str) -> Table:
         """Open ``database.table``.
 
