@@ -70,7 +70,7 @@ class Catalog:
         return self._files.list_tables(database)
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table."""
+        """Whether there is a table ``database.table``. Raises: InvalidInputError for a name that no table can have."""
         return self._files.table_exists(name)
 
     def table(self, name: str) -> Table:

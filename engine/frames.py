@@ -5,7 +5,8 @@ plain Parquet, with Spark's column pruning and push-down intact. Only the rest g
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,8 @@ from filestore.table_schema import TableSchema
 from filestore.table_store import TableStore
 
 _SLOT = "_split"
+_LISTING_KEY: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_MOST_LISTED: Final = "1000"  # paths; above it Spark's job with many tasks is faster
 
 
 def table_frame(
@@ -47,7 +50,8 @@ def table_frame(
     raw, rest = _divided(store, plan, [field.name for field in read])
     parts = []
     if raw:
-        frame = spark.read.schema(spark_schema(read)).parquet(*raw)
+        with _listed_here(spark):
+            frame = spark.read.schema(spark_schema(read)).parquet(*raw)
         parts.append(frame.filter(F.expr(filter_text)) if filter_text else frame)
     if rest or not parts:
         parts.append(_merged(spark, store, rest, [field.name for field in read], plan.filter))
@@ -55,6 +59,20 @@ def table_frame(
     chosen = [F.col("`" + field.name.replace("`", "``") + "`") for field in fields]
     added = [_literal(value).alias(name) for name, value in (constants or {}).items()]
     return frame.select(*chosen, *added)
+
+
+@contextmanager
+def _listed_here(spark: SparkSession) -> Iterator[None]:
+    """While Spark looks at the files: not in a job of its own, which costs more than the looks unless files are far."""
+    before = spark.conf.get(_LISTING_KEY, None)
+    spark.conf.set(_LISTING_KEY, _MOST_LISTED)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_LISTING_KEY)
+        else:
+            spark.conf.set(_LISTING_KEY, before)
 
 
 def _literal(value: pa.Scalar) -> Any:

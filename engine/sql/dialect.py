@@ -44,6 +44,12 @@ class FluvialParser(SparkParser):
 
     source: Source | None = None
 
+    VERSION_PHRASES = {  # noqa: RUF012
+        **SparkParser.VERSION_PHRASES,
+        ("FOR", "SYSTEM_VERSION"): "VERSION",
+        ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
+        ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
+    }
     TABLE_POSTFIX_TOKENS = frozenset({*Spark.Parser.TABLE_POSTFIX_TOKENS, TokenType.HINT, TokenType.WITH})
 
     def raise_error(self, message: str, token: Any = None) -> None:  # noqa: D102 - sqlglot's

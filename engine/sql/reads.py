@@ -1,0 +1,137 @@
+"""What one statement reads: each table at one state, however often it is named, and the options that choose it."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from engine.batch_read import BatchPlan, BatchRead, log_served, open_read
+from engine.option_check import unknown_option
+from engine.read_options import BATCH_KEYS
+from engine.read_request import PLACES
+from engine.sql.context import SqlContext
+from engine.sql.references import Reference, StatementText
+from engine.sql.usage import Condition
+from filestore.options import canonical_options
+from filestore.predicates import and_all
+from lsm.errors import InvalidInputError
+
+_FREE_PREFIX = "log.kafka."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """What is read for one reference."""
+
+    reference: Reference
+    read: BatchRead
+    plan: BatchPlan
+    columns: tuple[str, ...]  # of the table, in its order
+    conditions: tuple[Condition, ...]
+
+
+class StatementReads:
+    """The states that one statement sees."""
+
+    def __init__(self, context: SqlContext) -> None:
+        """Nothing is opened yet."""
+        self._context = context
+        self._reads: dict[tuple[str, tuple[tuple[str, str], ...]], BatchRead] = {}
+
+    def open(self, name: str, options: Mapping[str, str]) -> BatchRead:
+        """The state of a table that some options mean; the same one each time.
+
+        Raises:
+            InvalidInputError: an unknown option, or no such state.
+        """
+        key = (name, tuple(sorted(options.items())))
+        if key not in self._reads:
+            self._reads[key] = open_read(self._context.catalog.table(name).store, options)
+            log_served(self._reads[key])
+        return self._reads[key]
+
+    def open_reference(self, text: StatementText, reference: Reference) -> BatchRead:
+        """The state that a reference means: its version, else its options, else those of the session.
+
+        Raises:
+            InvalidInputError: points at the reference.
+        """
+        try:
+            return self.open(reference.name, self._options(text, reference))
+        except InvalidInputError as error:
+            raise text.statement.source.problem(str(error), reference.start, reference.stop) from error
+
+    def _options(self, text: StatementText, reference: Reference) -> dict[str, str]:
+        given = canonical_options(reference.options)
+        for key in given:
+            if key not in BATCH_KEYS and not key.startswith(_FREE_PREFIX):
+                raise unknown_option(key, BATCH_KEYS, "read option")
+        version = _version_options(self._context, text, reference)
+        twice = sorted({*PLACES} & {*given}) if version else []
+        if twice:
+            raise InvalidInputError(f"the version is given twice: {twice[0]}={given[twice[0]]} fix=remove one")
+        given |= version
+        session = {key: value for key, value in canonical_options(self._context.settings).items() if key in BATCH_KEYS}
+        if not {*PLACES, "scan.log.offsets", "scan.mode"}.isdisjoint(given):
+            session = {key: value for key, value in session.items() if not key.startswith(("scan.", "log.scan."))}
+        return {**session, **given}
+
+
+def plan_read(
+    read: BatchRead, reference: Reference, names: Collection[str] | None, conditions: Collection[Condition]
+) -> ReadPlan:
+    """Plan the files of a reference.
+
+    Args:
+        read: the state.
+        reference: where it is read.
+        names: in lower case, all that the statement may use; None is everything.
+        conditions: on its rows.
+    """
+    schema = read.table.schema
+    columns = tuple(name for name in schema.column_names if names is None or name.lower() in names)
+    if not columns:  # rows are counted: by a column that is there anyway, or is narrow
+        columns = (schema.trimmed_primary_keys or schema.column_names)[:1]
+    predicate = and_all([each.predicate for each in conditions if each.predicate is not None])
+    return ReadPlan(
+        reference=reference, read=read, plan=read.plan(predicate), columns=columns, conditions=tuple(conditions)
+    )
+
+
+def _version_options(context: SqlContext, text: StatementText, reference: Reference) -> dict[str, str]:
+    version = reference.version
+    if version is None:
+        return {}
+    wanted = version.expression
+    if version.name.upper() == "TIMESTAMP":
+        return {"scan.timestamp": str(_time_ms(context, text, reference))}
+    if not isinstance(wanted, exp.Literal):
+        raise InvalidInputError(
+            f"a version is a number of a snapshot or a name of a tag: version={wanted.sql(dialect='spark')}"
+        )
+    name = str(wanted.this)
+    is_snapshot = name.isascii() and name.isdecimal()  # tags cannot have such names
+    return {"scan.snapshot-id" if is_snapshot else "scan.tag-name": name}
+
+
+def _time_ms(context: SqlContext, text: StatementText, reference: Reference) -> int:
+    """The time of TIMESTAMP AS OF in epoch milliseconds, computed by Spark as it computes its own tables'."""
+    words = _version_words(text, reference)
+    row = context.spark.sql(f"SELECT unix_millis(CAST(({words}) AS TIMESTAMP)) AS at").collect()[0]
+    if row["at"] is None:
+        raise InvalidInputError(f"not a time: TIMESTAMP AS OF {words}")
+    return int(row["at"])
+
+
+def _version_words(text: StatementText, reference: Reference) -> str:
+    """What stands behind AS OF."""
+    index = text.index_at(reference.start)
+    while not (text.word(index) == "AS" and text.word(index + 1) == "OF") and text.word(index) != "AS OF":
+        index += 1
+    index += 1 if text.word(index) == "AS OF" else 2
+    start = text.start_of(index)
+    while index < len(text.tokens) and text.start_of(index) < reference.stop:
+        if text.word(index) == "WITH" or text.text.startswith("/*+", text.start_of(index)):
+            return text.text[start : text.start_of(index)]
+        index += 1
+    return text.text[start : reference.stop]
