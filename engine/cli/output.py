@@ -5,7 +5,6 @@ Results go to standard output, everything else to standard error, so that a pipe
 
 import datetime as dt
 import json
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +24,6 @@ from logstore.json_text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
 _LINE_EVERY_S: Final = 5.0
-_SECRET: Final = re.compile(r"password|secret|jaas|token$|credential|(^|\.)key(\.pem|\.password|$)")
-_STARS: Final = "******"
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -44,11 +41,6 @@ def notes() -> Console:
 def print_json(value: object) -> None:
     """One JSON document, indented."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
-
-
-def without_secrets(options: Mapping[str, str]) -> dict[str, str]:
-    """The same options, sorted, with stars for what must not be seen on a screen or in a log."""
-    return {key: _STARS if _SECRET.search(key.lower()) else value for key, value in sorted(options.items())}
 
 
 def size_text(size_bytes: int) -> str:
