@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from engine.batch_read import BatchRead
 from engine.cli.broker import broker
+from engine.cli.inspect import inspect
 from engine.cli.lag import lag
 from engine.cli.output import (
     console,
@@ -29,7 +30,6 @@ from engine.cli.output import (
     print_json,
     print_results,
     print_rows,
-    print_state,
     waiting,
 )
 from engine.cli.place import Place, with_place
@@ -162,6 +162,7 @@ def _without_secrets(value: Any) -> Any:
 
 cli.add_command(broker)
 cli.add_command(lag)
+cli.add_command(inspect)
 
 
 @cli.command()
@@ -210,22 +211,6 @@ def describe(place: Place, table: str, as_json: bool) -> None:
     title = f"{found.name}{': ' + schema.comment if schema.comment else ''}"
     console().print(grid(title, ("column", "type", "key", "partition", "comment"), rows))
     console().print(grid("options", ("option", "value"), without_secrets(schema.options).items()))
-
-
-@cli.command()
-@click.argument("table")
-@click.option(
-    "--snapshots", type=click.IntRange(1), default=10, show_default=True, help="How many of the newest to show."
-)
-@json_option
-@with_place
-def inspect(place: Place, table: str, snapshots: int, as_json: bool) -> None:
-    """Show snapshots, and the runs and bytes of each bucket, of a table."""
-    state = inspect_table(place.table(table).store, snapshot_limit=snapshots)
-    if as_json:
-        print_json(state.as_json())
-    else:
-        print_state(state)
 
 
 @cli.command()

@@ -12,6 +12,7 @@ from engine.units import count_text, size_text
 
 _WIDTH: Final = 1200.0
 _MARGIN: Final = 32.0
+_LETTER: Final = 6.2  # of a legend
 
 
 def svg_page(picture: TablePicture) -> str:
@@ -40,7 +41,7 @@ def html_page(picture: TablePicture) -> str:
     """The picture as a page of its own."""
     title = html.escape(picture.table)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/><title>{title}</title>\n'
         "<style>:root{color-scheme:light dark}body{margin:0;background:Canvas}"
         "svg{display:block;margin:0 auto;max-width:100%;height:auto}</style></head>\n"
         f"<body>\n{svg_page(picture)}</body></html>\n"
@@ -73,7 +74,8 @@ def _history_facts(picture: TablePicture) -> str:
         if shown < picture.snapshot_count
         else _many(shown, "snapshot")
     )
-    return f"{which}; bars: rows added or dropped (square root)"
+    most = max((abs(commit.snapshot.delta_record_count or 0) for commit in picture.commits), default=0)
+    return f"{which}; bars are rows added or dropped, by square root, at most {count_text(most)}"
 
 
 def _tree_facts(picture: TablePicture) -> str:
@@ -99,12 +101,12 @@ def _draw_levels(canvas: Canvas, picture: TablePicture, y: float) -> None:
 
 
 def _draw_marks(canvas: Canvas, marks: list[tuple[str, str]], y: float) -> None:
-    x = _WIDTH - _MARGIN
-    for kind, words in reversed(marks):
-        canvas.label(x, y, words, size=11, kind="soft", anchor="end")
-        x -= len(words) * 5.9 + 14
+    widths = [16 + len(words) * _LETTER + 14 for _, words in marks]
+    x = _WIDTH - _MARGIN - sum(widths) + 14
+    for (kind, words), width in zip(marks, widths, strict=True):
         canvas.rect(x, y - 8.5, 9, 9, kind=kind, radius=2)
-        x -= 14
+        canvas.label(x + 14, y, words, size=11, kind="soft")
+        x += width
 
 
 def _many(count: int, noun: str) -> str:

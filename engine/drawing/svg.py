@@ -9,7 +9,8 @@ from engine.drawing.theme import STYLE
 SVG: Final = "http://www.w3.org/2000/svg"
 # What XML 1.0 has no way to write.
 _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_CHARACTER: Final = 0.56  # mean width of a character, in sizes of the font
+_CHARACTER: Final = {"strong": 0.66}  # mean width of a character, in sizes of the font
+_PLAIN: Final = 0.58
 
 
 class Canvas:
@@ -54,7 +55,7 @@ class Canvas:
         self, x: float, y: float, words: str, *, size: float, kind: str = "ink", anchor: str = "start", room: float = 0
     ) -> None:
         """Text on a base line; with ``room`` it is cut to that many pixels and whole when the mouse rests on it."""
-        shown = shortened(words, room, size) if room else words
+        shown = shortened(words, room, size * _CHARACTER.get(kind, _PLAIN)) if room else words
         body = {"x": _text(x), "y": _text(y), "class": kind, "font-size": _text(size)}
         if anchor != "start":
             body["text-anchor"] = anchor
@@ -102,9 +103,9 @@ def writable(words: str) -> str:
     return _UNWRITABLE.sub("\ufffd", words)
 
 
-def shortened(words: str, room: float, size: float) -> str:
-    """As much of a text as fits into so many pixels, with an ellipsis in its middle."""
-    most = int(room / (size * _CHARACTER))
+def shortened(words: str, room: float, character: float) -> str:
+    """As much of a text as fits into ``room`` when a character is so wide, with an ellipsis in its middle."""
+    most = int(room / character)
     if len(words) <= most:
         return words
     if most < 3:

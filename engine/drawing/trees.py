@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import sqrt
 from typing import Final
 
@@ -67,24 +68,62 @@ def draw_trees(canvas: Canvas, picture: TablePicture, x: float, y: float, width:
         canvas.label(x, y + 14, "no data files", size=12, kind="soft")
         return y + 24
     density = next(each for each in DENSITIES if len(picture.buckets) <= each.most)
-    columns = min(density.columns, len(picture.buckets))
+    rows = _rows(picture.buckets, density)
+    columns = max(cell.column for row in rows for cell in row) + 1
     panel = (width - _GAP * (columns - 1)) / columns
     largest = max(file.size_bytes for bucket in picture.buckets for file in bucket.files)
-    for start in range(0, len(picture.buckets), columns):
-        row = picture.buckets[start : start + columns]
-        height = max(_height(each, density) for each in row)
-        for at, bucket in enumerate(row):
+    for row in rows:
+        if any(cell.heading for cell in row):
+            y += 2 * density.font
+        height = max(_height(cell.bucket, density) for cell in row)
+        for cell in row:
             frame = _Frame(
-                x=x + at * (panel + _GAP),
+                x=x + cell.column * (panel + _GAP),
                 y=y,
                 width=panel,
                 density=density,
                 largest=largest,
                 top_level=picture.top_level,
             )
-            _draw_bucket(canvas, bucket, frame, height, picture)
+            if cell.heading:
+                room = cell.span * (panel + _GAP) - _GAP
+                canvas.label(frame.x, y - 5, cell.heading, size=density.font + 1.5, kind="strong", room=room)
+            _draw_bucket(canvas, cell, frame, height, picture)
         y += height + _GAP
     return y
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    """The place of a bucket in the grid."""
+
+    bucket: BucketBoxes
+    column: int
+    heading: str | None = None  # above this and the cells that follow
+    span: int = 1  # cells below the heading
+
+
+def _rows(buckets: Sequence[BucketBoxes], density: Density) -> list[list[_Cell]]:
+    """Buckets in a grid; where there is little room, those of a partition stand together below its name."""
+    columns = min(density.columns, len(buckets))
+    if density.labels or all(bucket.partition is None for bucket in buckets):
+        cells = [_Cell(bucket=bucket, column=at % columns) for at, bucket in enumerate(buckets)]
+        return [cells[start : start + columns] for start in range(0, len(cells), columns)]
+    groups = [list(members) for _, members in groupby(buckets, key=lambda bucket: bucket.partition)]
+    widest = min(max(map(len, groups)), columns)
+    columns = max(widest, columns // widest * widest)
+    rows: list[list[_Cell]] = []
+    for group in groups:
+        for start in range(0, len(group), columns):
+            part = group[start : start + columns]
+            if not rows or rows[-1][-1].column + 1 + len(part) > columns:
+                rows.append([])
+            first = rows[-1][-1].column + 1 if rows[-1] else 0
+            rows[-1] += [
+                _Cell(bucket=each, column=first + at, heading=None if at else each.partition, span=len(part))
+                for at, each in enumerate(part)
+            ]
+    return rows
 
 
 def _height(bucket: BucketBoxes, density: Density) -> float:
@@ -92,22 +131,20 @@ def _height(bucket: BucketBoxes, density: Density) -> float:
     return 2.6 * density.font + lanes + (2.2 * density.font if density.labels else 6)
 
 
-def _draw_bucket(canvas: Canvas, bucket: BucketBoxes, frame: _Frame, height: float, picture: TablePicture) -> None:
-    density, font = frame.density, frame.density.font
-    canvas.rect(frame.x, frame.y, frame.width, height, kind="panel", radius=6)
+def _draw_bucket(canvas: Canvas, cell: _Cell, frame: _Frame, height: float, picture: TablePicture) -> None:
+    bucket, density, font = cell.bucket, frame.density, frame.density.font
+    canvas.rect(frame.x, frame.y, frame.width, height, kind="panel", radius=6, tip=bucket.title)
     count = len(bucket.runs)
     health = "bad" if count >= picture.stop_trigger else "warn" if count >= picture.compaction_trigger else "good"
-    facts = f"{count} run{'s' if count != 1 else ''} · {size_text(bucket.size_bytes)}"
-    if not density.labels:
-        facts = str(count)
-    facts_room = len(facts) * font * 0.56 + 18
-    base = frame.y + 1.6 * font
-    title = bucket.title if density.labels or density.columns < 10 else bucket.title.replace("bucket ", "")
-    canvas.label(frame.x + 8, base, title, size=font, kind="strong", room=frame.width - 16 - facts_room)
-    canvas.label(frame.x + frame.width - 10, base, facts, size=font, kind="soft", anchor="end")
-    dot = font * 0.5
+    facts = f"{count} run{'s' if count != 1 else ''} · {size_text(bucket.size_bytes)}" if density.labels else str(count)
+    base, dot = frame.y + 1.6 * font, font * 0.55
+    right = frame.x + frame.width - 8
+    title = bucket.title if density.labels else f"bucket {bucket.bucket}"
+    room = frame.width - 16 - len(facts) * font * 0.6 - dot - 10
+    canvas.label(frame.x + 8, base, title, size=font, kind="strong", room=room)
+    canvas.label(right - dot - 4, base, facts, size=font, kind="soft", anchor="end")
     canvas.rect(
-        frame.x + frame.width - facts_room, base - dot * 1.2, dot, dot, kind=health, radius=dot / 2,
+        right - dot, base - dot * 1.15, dot, dot, kind=health, radius=dot / 2,
         tip=f"{count} sorted runs; compacted at {picture.compaction_trigger}, writers wait at {picture.stop_trigger}",
     )  # fmt: skip
     y = frame.y + 2.4 * font
