@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from engine.system_tables import SystemRead, is_system_name, open_system
+from engine.system_tables.read import no_rows_error
 from engine.table import Table
 from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
 from filestore.catalog import Catalog as FileCatalog
@@ -38,6 +40,11 @@ class Catalog:
         self._defaults = canonical_options(
             {key.removeprefix("table-default."): value for key, value in (options or {}).items()}
         )
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What the catalog was opened with: defaults for tables that are made here."""
+        return self._defaults
 
     @property
     def warehouse(self) -> str:
@@ -79,7 +86,21 @@ class Catalog:
         Raises:
             InvalidInputError: there is no such table; names similar ones.
         """
+        if is_system_name(name):
+            raise no_rows_error(name)
         return Table(self._files.table(name))
+
+    def system_table(self, name: str, options: Mapping[str, str] | None = None) -> SystemRead:
+        """What a table is made of, as rows: ``database.table$files``, or ``sys.tables`` for the whole catalog.
+
+        Args:
+            name: see README "System tables".
+            options: ``scan.snapshot-id``, ``scan.tag-name`` or ``scan.timestamp``: of which snapshot.
+
+        Raises:
+            InvalidInputError: there is no such table or system table; names similar ones.
+        """
+        return open_system(self, name, options)
 
     def create_table(
         self,

@@ -5,7 +5,7 @@ Spark finds it by the installed module ``pyspark_fluvial``. This module only say
 
 from typing import Final
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from engine.read_options import BATCH_KEYS, STREAM_KEYS, ReadOptions
@@ -13,6 +13,7 @@ from engine.snapshot_reader import SnapshotReader
 from engine.staged_writer import StagedBatchWriter, StagedStreamWriter
 from engine.stream.options import StreamOptions
 from engine.stream.reader import HybridStreamReader
+from engine.system_reader import AuditLogStreamReader, SystemReader, names_system_table, system_schema
 from engine.write_options import BATCH_WRITE_KEYS, STREAM_WRITE_KEYS, WriteOptions
 
 FORMAT: Final = "fluvial"
@@ -28,14 +29,20 @@ class FluvialDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The chosen columns, in their order, then the row kind and metadata if these are asked for."""
+        if names_system_table(self.options):
+            return system_schema(self.options)
         return ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS)).spark_schema
 
-    def reader(self, schema: StructType) -> SnapshotReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Reader of the columns that ``schema`` names: Spark passes on what the user gave to ``.schema(…)``."""
+        if names_system_table(self.options):
+            return SystemReader(self.options, schema)
         return SnapshotReader(ReadOptions.parse(self.options, BATCH_KEYS), schema)
 
     def streamReader(self, schema: StructType) -> HybridStreamReader:
         """Reader of a snapshot and then of what follows."""
+        if names_system_table(self.options):
+            return AuditLogStreamReader(self.options, schema)
         return HybridStreamReader(StreamOptions.of(ReadOptions.parse(self.options, STREAM_KEYS), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> StagedBatchWriter:

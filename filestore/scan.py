@@ -76,7 +76,7 @@ class TableScan:
                 (buckets is None or bucket in buckets) and pruner.keep_bucket(bucket, total)
             ),
             bucket_span=(min(buckets), max(buckets)) if buckets else None,
-            min_level=1 if self.skips_level0 else 0,
+            min_level=self.min_level,
         )
         splits = self._splits(snapshot, [entry for entry in entries if pruner.keep_by_key(entry.file)], pruner)
         return Plan(snapshot=snapshot, splits=tuple(splits), filter=predicate)
@@ -88,6 +88,11 @@ class TableScan:
             return False
         options = self._table.options
         return self._table.has_key and (options.deletion_vectors_enabled or options.merge_engine == "first-row")
+
+    @property
+    def min_level(self) -> int:
+        """Files below this level are left out."""
+        return 1 if self.skips_level0 else 0
 
     def _splits(self, snapshot: Snapshot, entries: Iterable[ManifestEntry], pruner: Pruner) -> list[DataSplit]:
         indexes = deletion_indexes(self._table, snapshot)

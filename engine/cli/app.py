@@ -18,7 +18,9 @@ from typing import Any, Final
 import click
 import pyarrow as pa
 
+from engine.batch_read import BatchRead
 from engine.cli.broker import broker
+from engine.cli.inspect import inspect
 from engine.cli.lag import lag
 from engine.cli.output import (
     console,
@@ -28,9 +30,7 @@ from engine.cli.output import (
     print_json,
     print_results,
     print_rows,
-    print_state,
     waiting,
-    without_secrets,
 )
 from engine.cli.place import Place, with_place
 from engine.deploy.job import run_job
@@ -38,7 +38,9 @@ from engine.deploy.job_config import JobConfig, load_job
 from engine.deploy.shipping import write_shipment
 from engine.inspection import inspect_table
 from engine.spark_output import spark_output
+from engine.system_tables import SystemRead, is_system_name
 from filestore.datatypes import arrow_schema
+from filestore.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
 
 EXIT_FAILED: Final = 1
@@ -160,6 +162,7 @@ def _without_secrets(value: Any) -> Any:
 
 cli.add_command(broker)
 cli.add_command(lag)
+cli.add_command(inspect)
 
 
 @cli.command()
@@ -212,22 +215,6 @@ def describe(place: Place, table: str, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("table")
-@click.option(
-    "--snapshots", type=click.IntRange(1), default=10, show_default=True, help="How many of the newest to show."
-)
-@json_option
-@with_place
-def inspect(place: Place, table: str, snapshots: int, as_json: bool) -> None:
-    """Show snapshots, and the runs and bytes of each bucket, of a table."""
-    state = inspect_table(place.table(table).store, snapshot_limit=snapshots)
-    if as_json:
-        print_json(state.as_json())
-    else:
-        print_state(state)
-
-
-@cli.command()
-@click.argument("table")
 @click.option("--columns", metavar="A,B", help="[default: all]")
 @click.option(
     "--filter", "filter_text", metavar="CONDITION", help="As in SQL's WHERE: \"amount > 10 AND dt = '2020-08-08'\"."
@@ -236,15 +223,33 @@ def inspect(place: Place, table: str, snapshots: int, as_json: bool) -> None:
     "--limit", type=click.IntRange(0), help=f"Most rows to show. [default: {_SHOWN_ROWS} for a table, else all]"
 )
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@json_option
 @with_place
-def read(place: Place, table: str, columns: str | None, filter_text: str | None, limit: int | None, form: str) -> None:
-    """Print rows of the newest snapshot of a table. JSON is one object per line."""
-    found = place.table(table)
-    names = [name.strip() for name in columns.split(",")] if columns else list(found.schema.column_names)
-    fields = found.schema.fields_of(names)
+def read(
+    place: Place,
+    table: str,
+    columns: str | None,
+    filter_text: str | None,
+    limit: int | None,
+    form: str,
+    as_json: bool,
+) -> None:
+    """Print rows of the newest snapshot of a table, or of a system table ('db.t$files', sys.tables).
+
+    JSON is one object per line; --json is short for --format json.
+    """
+    read: BatchRead | SystemRead
+    if is_system_name(table):
+        read = place.catalog.system_table(table)
+        schema = read.table_schema
+    else:
+        found = place.table(table)
+        read, schema = found.read(), found.schema
+    names = [name.strip() for name in columns.split(",")] if columns else list(schema.column_names)
+    form = "json" if as_json else form
     shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
-    rows = found.read().to_batches(columns=names, filter=filter_text)
-    print_rows(_first(rows, shown), arrow_schema(fields), form=form)
+    rows = read.to_batches(columns=names, filter=filter_text)
+    print_rows(_first(rows, shown), arrow_schema(schema.fields_of(names)), form=form)
 
 
 @cli.command()

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from engine.cli.output import console, grid, json_option, print_json, size_text, time_text
+from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.place import Place, with_place
 from engine.stream.checkpoint import committed_position
 from engine.stream.history import TableHistory
@@ -15,6 +15,7 @@ from engine.stream.place import BASE_SUFFIX
 from engine.stream.plan import Target
 from engine.stream.position import Position
 from engine.table import Table
+from engine.units import size_text, time_text
 from logstore.offsets import LogOffsets
 
 

@@ -3,9 +3,7 @@
 Results go to standard output, everything else to standard error, so that a pipe gets results only.
 """
 
-import datetime as dt
 import json
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,14 +19,12 @@ from rich.table import Table as Grid
 
 from engine.deploy.job import OnProgress, PipelineProgress, PipelineResult
 from engine.inspection import BucketState, TableState
+from engine.units import size_text, time_text
 from logstore.json_text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
 _LINE_EVERY_S: Final = 5.0
-_SECRET: Final = re.compile(r"password|secret|jaas|token$|credential|(^|\.)key(\.pem|\.password|$)")
-_STARS: Final = "******"
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def console() -> Console:
@@ -44,26 +40,6 @@ def notes() -> Console:
 def print_json(value: object) -> None:
     """One JSON document, indented."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
-
-
-def without_secrets(options: Mapping[str, str]) -> dict[str, str]:
-    """The same options, sorted, with stars for what must not be seen on a screen or in a log."""
-    return {key: _STARS if _SECRET.search(key.lower()) else value for key, value in sorted(options.items())}
-
-
-def size_text(size_bytes: int) -> str:
-    """A number of bytes as people say it."""
-    size = float(size_bytes)
-    for unit in _UNITS[:-1]:
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} {_UNITS[-1]}"
-
-
-def time_text(time_ms: int) -> str:
-    """A time of the past, to the second, in UTC."""
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> Grid:

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from engine.broker import Broker
 from engine.catalog import Catalog
-from engine.cli.output import grid, size_text
+from engine.cli.output import grid
 from engine.demo.flights import ChangeStream, Step, change_stream, read_flights
 from engine.demo.live import job_command, run_live
 from engine.demo.publish import publish
@@ -32,6 +32,7 @@ from engine.demo.readers import check_equal, expected_flights, fold_log, read_ta
 from engine.inspection import TableState, inspect_table
 from engine.table import Table
 from engine.table_log import default_topic
+from engine.units import size_text
 from logstore.clients import KafkaProperties
 from logstore.topics import LogTopics
 from lsm.errors import FluvialError

@@ -1,0 +1,81 @@
+"""The history of a picture: one bar for each snapshot, and how much the table and its log held at each."""
+
+from math import sqrt
+from typing import Final
+
+from engine.drawing.model import Commit, TablePicture
+from engine.drawing.svg import Canvas
+from engine.units import count_text, time_text
+
+_UP: Final = 96.0
+_DOWN: Final = 34.0
+_WIDEST: Final = 40.0
+
+
+def draw_commits(canvas: Canvas, picture: TablePicture, x: float, y: float, width: float) -> float:
+    """Draw the newest snapshots below ``y``; return where the drawing ends."""
+    commits = picture.commits
+    height = _UP + _DOWN + 44
+    canvas.rect(x, y, width, height, kind="panel", radius=6)
+    if not commits:
+        canvas.label(x + 12, y + 24, "nothing was committed yet", size=12, kind="soft")
+        return y + height
+    inner_x, inner = x + 16, width - 32
+    step = inner / len(commits)
+    zero = y + 18 + _UP
+    most = max(max(_rows(each) for each in commits), max(-_rows(each) for each in commits), 1)
+    centres = [inner_x + step * (at + 0.5) for at in range(len(commits))]
+    _draw_line(canvas, [each.snapshot.total_record_count for each in commits], centres, zero, kind="total")
+    ends = [sum(each.snapshot.log_offsets.values()) if each.snapshot.log_offsets else None for each in commits]
+    _draw_line(canvas, ends, centres, zero, kind="log")
+    canvas.line(inner_x, zero, inner_x + inner, zero, kind="axis")
+    bar = max(0.5, min(step * 0.72, _WIDEST))
+    for commit, centre in zip(commits, centres, strict=True):
+        rows = _rows(commit)
+        tall = (_UP if rows >= 0 else _DOWN) * sqrt(abs(rows) / most)
+        tall = max(tall, 2.0)
+        top = zero - tall if rows >= 0 else zero
+        kind = f"k{commit.snapshot.commit_kind.value}"
+        canvas.rect(centre - bar / 2, top, bar, tall, kind=f"f {kind}", radius=min(2, bar / 4), tip=_tip(commit))
+        if commit.tags:
+            canvas.rect(centre - 3, y + 8, 6, 6, kind="tag", radius=3, tip="tag " + ", ".join(commit.tags))
+            canvas.line(centre, y + 14, centre, zero, kind="axis")
+    _draw_times(canvas, commits, centres, y + height - 12)
+    return y + height
+
+
+def _draw_line(canvas: Canvas, values: list[int | None], centres: list[float], zero: float, *, kind: str) -> None:
+    known = [(centre, value) for centre, value in zip(centres, values, strict=True) if value is not None]
+    most = max((value for _, value in known), default=0)
+    if most <= 0:
+        return
+    points = [(centre, zero - _UP * value / most) for centre, value in known]
+    if len(points) == 1:
+        points = [(points[0][0] - 12, points[0][1]), (points[0][0] + 12, points[0][1])]
+    if kind == "total":
+        canvas.area([(points[0][0], zero), *points, (points[-1][0], zero)], kind="under")
+    canvas.path(points, kind=kind)
+
+
+def _draw_times(canvas: Canvas, commits: tuple[Commit, ...], centres: list[float], y: float) -> None:
+    first, last = commits[0].snapshot, commits[-1].snapshot
+    canvas.label(centres[0], y, f"{first.id} · {time_text(first.time_ms)}", size=10, kind="soft", anchor="start")
+    if len(commits) > 1:
+        words = f"{last.id} · {time_text(last.time_ms)}"
+        canvas.label(centres[-1], y, words, size=10, kind="soft", anchor="end")
+
+
+def _rows(commit: Commit) -> int:
+    return commit.snapshot.delta_record_count or 0
+
+
+def _tip(commit: Commit) -> str:
+    snapshot = commit.snapshot
+    lines = [
+        f"snapshot {snapshot.id}: {snapshot.commit_kind.value}, {time_text(snapshot.time_ms)}",
+        f"{_rows(commit):+,} rows, {count_text(snapshot.total_record_count or 0)} in all",
+        f"user {snapshot.commit_user}, identifier {snapshot.commit_identifier}",
+    ]
+    if commit.log_rows is not None:
+        lines.append(f"{count_text(commit.log_rows)} offsets of the log")
+    return "\n".join(lines)

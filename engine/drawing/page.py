@@ -1,0 +1,113 @@
+"""A whole picture: heading, history, trees, and what the colours mean."""
+
+import html
+from typing import Final
+
+from engine.drawing.commits import draw_commits
+from engine.drawing.model import TablePicture
+from engine.drawing.svg import Canvas
+from engine.drawing.theme import level_class
+from engine.drawing.trees import draw_trees
+from engine.units import count_text, size_text
+
+_WIDTH: Final = 1200.0
+_MARGIN: Final = 32.0
+_LETTER: Final = 6.2  # of a legend
+
+
+def svg_page(picture: TablePicture) -> str:
+    """The picture as an SVG document; tool tips have the details of every file and snapshot."""
+    canvas = Canvas(_WIDTH)
+    inner = _WIDTH - 2 * _MARGIN
+    canvas.label(_MARGIN, 46, picture.table, size=24, kind="strong", room=inner)
+    canvas.label(_MARGIN, 68, _headline(picture), size=12.5, kind="soft", room=inner)
+    y = _section(canvas, 104, "history", _history_facts(picture))
+    _draw_kinds(canvas, picture, y - 14)
+    y = draw_commits(canvas, picture, _MARGIN, y, inner) + 34
+    y = _section(canvas, y, "trees" if picture.has_key else "files", _tree_facts(picture))
+    _draw_levels(canvas, picture, y - 14)
+    y = draw_trees(canvas, picture, _MARGIN, y, inner)
+    words = (
+        "Every box is a file: its width is its range of keys (in the order of the file boundaries of its bucket), "
+        "its height its bytes. Red at its foot: the share of deletes."
+        if picture.has_key
+        else "Every box is a file, in the order of writing; its height is its bytes."
+    )
+    canvas.label(_MARGIN, y + 12, words, size=10.5, kind="soft", room=inner)
+    return canvas.finished(y + 32, f"table {picture.table}")
+
+
+def html_page(picture: TablePicture) -> str:
+    """The picture as a page of its own."""
+    title = html.escape(picture.table)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/><title>{title}</title>\n'
+        "<style>:root{color-scheme:light dark}body{margin:0;background:Canvas}"
+        "svg{display:block;margin:0 auto;max-width:100%;height:auto}</style></head>\n"
+        f"<body>\n{svg_page(picture)}</body></html>\n"
+    )
+
+
+def _section(canvas: Canvas, y: float, name: str, facts: str) -> float:
+    canvas.label(_MARGIN, y, name, size=14, kind="strong")
+    canvas.label(_MARGIN + 64, y, facts, size=11, kind="soft")
+    return y + 14
+
+
+def _headline(picture: TablePicture) -> str:
+    runs = max((len(bucket.runs) for bucket in picture.buckets), default=0)
+    facts = [
+        f"{size_text(picture.size_bytes)} in {_many(picture.file_count, 'file')}",
+        f"{count_text(picture.row_count)} rows, older versions included",
+        _many(picture.bucket_count, "bucket"),
+        f"at most {_many(runs, 'sorted run')} in a bucket" if picture.has_key else "no primary key",
+    ]
+    if picture.commits:
+        facts.append(f"snapshot {picture.commits[-1].snapshot.id}")
+    return " · ".join(facts)
+
+
+def _history_facts(picture: TablePicture) -> str:
+    shown = len(picture.commits)
+    which = (
+        f"the newest {shown} of {picture.snapshot_count} snapshots"
+        if shown < picture.snapshot_count
+        else _many(shown, "snapshot")
+    )
+    most = max((abs(commit.snapshot.delta_record_count or 0) for commit in picture.commits), default=0)
+    return f"{which}; bars are rows added or dropped, by square root, at most {count_text(most)}"
+
+
+def _tree_facts(picture: TablePicture) -> str:
+    shown = len(picture.buckets)
+    if shown < picture.bucket_count:
+        return f"the {shown} of {picture.bucket_count} buckets with the most runs; newest run on top"
+    return f"{_many(shown, 'bucket')}; newest run on top"
+
+
+def _draw_kinds(canvas: Canvas, picture: TablePicture, y: float) -> None:
+    kinds = sorted({commit.snapshot.commit_kind.value for commit in picture.commits})
+    marks = [(f"k{kind}", kind.lower()) for kind in kinds] + [("key-total", "rows in files")]
+    if any(commit.snapshot.log_offsets for commit in picture.commits):
+        marks.append(("key-log", "log offsets"))
+    if any(commit.tags for commit in picture.commits):
+        marks.append(("tag", "tag"))
+    _draw_marks(canvas, marks, y)
+
+
+def _draw_levels(canvas: Canvas, picture: TablePicture, y: float) -> None:
+    levels = sorted({run.level for bucket in picture.buckets for run in bucket.runs})
+    _draw_marks(canvas, [(level_class(level, picture.top_level), f"level {level}") for level in levels], y)
+
+
+def _draw_marks(canvas: Canvas, marks: list[tuple[str, str]], y: float) -> None:
+    widths = [16 + len(words) * _LETTER + 14 for _, words in marks]
+    x = _WIDTH - _MARGIN - sum(widths) + 14
+    for (kind, words), width in zip(marks, widths, strict=True):
+        canvas.rect(x, y - 8.5, 9, 9, kind=kind, radius=2)
+        canvas.label(x + 14, y, words, size=11, kind="soft")
+        x += width
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,118 @@
+"""SVG elements: a drawing is made of few kinds of them, and the standard library knows how to write XML."""
+
+import re
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from engine.drawing.theme import STYLE
+
+SVG: Final = "http://www.w3.org/2000/svg"
+# What XML 1.0 has no way to write.
+_UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CHARACTER: Final = {"strong": 0.66}  # mean width of a character, in sizes of the font
+_PLAIN: Final = 0.58
+
+
+class Canvas:
+    """Collects elements; what comes later lies above."""
+
+    def __init__(self, width: float) -> None:
+        self.width = width
+        self._root = ET.Element("svg", {"xmlns": SVG, "font-family": "Inter, 'Segoe UI', Helvetica, Arial, sans-serif"})
+        ET.SubElement(self._root, "style").text = STYLE
+        self._back = self.rect(0, 0, width, 0, kind="page")
+
+    def rect(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        *,
+        kind: str,
+        radius: float = 0,
+        tip: str = "",
+        **more: str,
+    ) -> ET.Element:
+        """A rectangle.
+
+        Args:
+            x: of its left side, pixels.
+            y: of its upper side.
+            width: >= 0.
+            height: >= 0.
+            kind: class of the style.
+            radius: of its corners.
+            tip: shown when the mouse rests on it.
+            more: further attributes, with ``_`` for ``-``.
+        """
+        body = {"x": _text(x), "y": _text(y), "width": _text(width), "height": _text(height), "class": kind}
+        if radius:
+            body["rx"] = _text(radius)
+        return self._add("rect", body | {key.replace("_", "-"): value for key, value in more.items()}, tip)
+
+    def label(
+        self, x: float, y: float, words: str, *, size: float, kind: str = "ink", anchor: str = "start", room: float = 0
+    ) -> None:
+        """Text on a base line; with ``room`` it is cut to that many pixels and whole when the mouse rests on it."""
+        shown = shortened(words, room, size * _CHARACTER.get(kind, _PLAIN)) if room else words
+        body = {"x": _text(x), "y": _text(y), "class": kind, "font-size": _text(size)}
+        if anchor != "start":
+            body["text-anchor"] = anchor
+        element = self._add("text", body, words if shown != words else "")
+        element.text = writable(shown)
+
+    def path(self, points: list[tuple[float, float]], *, kind: str) -> None:
+        """A line through points."""
+        places = " ".join(f"{_text(x)},{_text(y)}" for x, y in points)
+        self._add("polyline", {"points": places, "class": kind})
+
+    def area(self, points: list[tuple[float, float]], *, kind: str) -> None:
+        """A filled shape."""
+        places = " ".join(f"{_text(x)},{_text(y)}" for x, y in points)
+        self._add("polygon", {"points": places, "class": kind})
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, *, kind: str) -> None:
+        """A straight line."""
+        self._add("line", {"x1": _text(x1), "y1": _text(y1), "x2": _text(x2), "y2": _text(y2), "class": kind})
+
+    def finished(self, height: float, title: str) -> str:
+        """The text of the document."""
+        whole = {
+            "width": _text(self.width),
+            "height": _text(height),
+            "viewBox": f"0 0 {_text(self.width)} {_text(height)}",
+        }
+        self._root.attrib.update(whole)
+        self._back.set("height", _text(height))
+        name = ET.Element("title")
+        name.text = writable(title)
+        self._root.insert(0, name)
+        ET.indent(self._root, " ")
+        return ET.tostring(self._root, encoding="unicode") + "\n"
+
+    def _add(self, tag: str, body: dict[str, str], tip: str = "") -> ET.Element:
+        element = ET.SubElement(self._root, tag, {key: writable(value) for key, value in body.items()})
+        if tip:
+            ET.SubElement(element, "title").text = writable(tip)
+        return element
+
+
+def writable(words: str) -> str:
+    """The same text without what XML cannot hold."""
+    return _UNWRITABLE.sub("\ufffd", words)
+
+
+def shortened(words: str, room: float, character: float) -> str:
+    """As much of a text as fits into ``room`` when a character is so wide, with an ellipsis in its middle."""
+    most = int(room / character)
+    if len(words) <= most:
+        return words
+    if most < 3:
+        return words[: max(most, 0)]
+    head = most // 2
+    return f"{words[:head]}…{words[len(words) - (most - head - 1) :]}"
+
+
+def _text(number: float) -> str:
+    return f"{number:.2f}".rstrip("0").rstrip(".")

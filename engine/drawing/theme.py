@@ -1,0 +1,35 @@
+"""Colours of the pictures, for light and dark screens."""
+
+from typing import Final
+
+LEVELS: Final = ("#f76707", "#f59f00", "#74b816", "#12b886", "#1098ad", "#4263eb", "#7048e8")
+"""Level 0 is hot, what is merged for good is cool."""
+KINDS: Final = {"APPEND": "#339af0", "COMPACT": "#9775fa", "OVERWRITE": "#fa5252", "ANALYZE": "#868e96"}
+
+STYLE: Final = "\n".join(
+    [
+        ".page{fill:#ffffff} .panel{fill:#f8f9fb;stroke:#e6e9ef} .lane{fill:#eef1f5}",
+        ".ink{fill:#1f2933} .soft{fill:#7b8794} .strong{fill:#1f2933;font-weight:600}",
+        ".axis{stroke:#cbd2d9;stroke-width:1} .total{fill:none;stroke:#1f2933;stroke-width:1.5;stroke-opacity:.75}",
+        ".under{fill:#1f2933;fill-opacity:.06} .log{fill:none;stroke:#0ca678;stroke-width:1.5;stroke-dasharray:4 3}",
+        ".tag{fill:#e64980} .good{fill:#2f9e44} .warn{fill:#f08c00} .bad{fill:#e03131} .dead{fill:#c92a2a}",
+        ".key-log{fill:#0ca678} .key-total{fill:#1f2933}",
+        *(f".l{level}{{fill:{colour}}}" for level, colour in enumerate(LEVELS)),
+        *(f".k{kind}{{fill:{colour}}}" for kind, colour in KINDS.items()),
+        ".f{stroke:#ffffff;stroke-width:.6} .f:hover{stroke:#1f2933;stroke-width:1.5}",
+        "@media (prefers-color-scheme: dark){.page{fill:#12161c} .panel{fill:#1a2027;stroke:#2b343e}",
+        ".lane{fill:#222a33} .ink,.strong{fill:#e4e7eb} .soft{fill:#8d99a6} .axis{stroke:#3e4c59}",
+        ".total{stroke:#e4e7eb} .under{fill:#e4e7eb} .key-total{fill:#e4e7eb} .f{stroke:#1a2027}",
+        ".f:hover{stroke:#ffffff}}",
+    ]
+)
+
+
+def level_class(level: int, top_level: int) -> str:
+    """Class of a level: 0 is the first colour, the highest the last but the extra one, others lie between."""
+    if level == 0:
+        return "l0"
+    last = len(LEVELS) - 2
+    if top_level <= last:
+        return f"l{min(level, last)}"
+    return f"l{1 + round((level - 1) * (last - 1) / max(top_level - 1, 1))}"

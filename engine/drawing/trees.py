@@ -1,0 +1,194 @@
+"""The LSM trees of a picture: a panel for each bucket, a lane for each sorted run, a box for each file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import sqrt
+from typing import Final
+
+from engine.drawing.model import BucketBoxes, FileBox, RunBoxes, TablePicture
+from engine.drawing.svg import Canvas
+from engine.drawing.theme import level_class
+from engine.units import count_text, size_text
+
+_GAP: Final = 12.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Density:
+    """How large panels are: one bucket may fill the page, many have to share it."""
+
+    most: int  # buckets up to which this fits
+    columns: int
+    lane: float  # height of a run
+    font: float
+    labels: bool  # level and size beside each run, keys below
+
+
+DENSITIES: Final = (
+    Density(most=1, columns=1, lane=30, font=12, labels=True),
+    Density(most=4, columns=2, lane=22, font=11, labels=True),
+    Density(most=12, columns=3, lane=15, font=10, labels=True),
+    Density(most=32, columns=4, lane=10, font=9.5, labels=False),
+    Density(most=72, columns=6, lane=7, font=9, labels=False),
+    Density(most=10**9, columns=10, lane=5, font=8, labels=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Where a panel draws."""
+
+    x: float
+    y: float
+    width: float
+    density: Density
+    largest: int  # bytes of the largest file of the table
+    top_level: int
+
+    @property
+    def left(self) -> float:
+        """Where lanes begin."""
+        return self.x + (34 if self.density.labels else 8)
+
+    @property
+    def right(self) -> float:
+        """Where lanes end."""
+        return self.x + self.width - (92 if self.density.labels else 8)
+
+    @property
+    def lane_gap(self) -> float:
+        """Between lanes."""
+        return max(1.5, self.density.lane * 0.2)
+
+
+def draw_trees(canvas: Canvas, picture: TablePicture, x: float, y: float, width: float) -> float:
+    """Draw every bucket below ``y``; return where the drawing ends."""
+    if not picture.buckets:
+        canvas.label(x, y + 14, "no data files", size=12, kind="soft")
+        return y + 24
+    density = next(each for each in DENSITIES if len(picture.buckets) <= each.most)
+    rows = _rows(picture.buckets, density)
+    columns = max(cell.column for row in rows for cell in row) + 1
+    panel = (width - _GAP * (columns - 1)) / columns
+    largest = max(file.size_bytes for bucket in picture.buckets for file in bucket.files)
+    for row in rows:
+        if any(cell.heading for cell in row):
+            y += 2 * density.font
+        height = max(_height(cell.bucket, density) for cell in row)
+        for cell in row:
+            frame = _Frame(
+                x=x + cell.column * (panel + _GAP),
+                y=y,
+                width=panel,
+                density=density,
+                largest=largest,
+                top_level=picture.top_level,
+            )
+            if cell.heading:
+                room = cell.span * (panel + _GAP) - _GAP
+                canvas.label(frame.x, y - 5, cell.heading, size=density.font + 1.5, kind="strong", room=room)
+            _draw_bucket(canvas, cell, frame, height, picture)
+        y += height + _GAP
+    return y
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    """The place of a bucket in the grid."""
+
+    bucket: BucketBoxes
+    column: int
+    heading: str | None = None  # above this and the cells that follow
+    span: int = 1  # cells below the heading
+
+
+def _rows(buckets: Sequence[BucketBoxes], density: Density) -> list[list[_Cell]]:
+    """Buckets in a grid; where there is little room, those of a partition stand together below its name."""
+    columns = min(density.columns, len(buckets))
+    if density.labels or all(bucket.partition is None for bucket in buckets):
+        cells = [_Cell(bucket=bucket, column=at % columns) for at, bucket in enumerate(buckets)]
+        return [cells[start : start + columns] for start in range(0, len(cells), columns)]
+    groups = [list(members) for _, members in groupby(buckets, key=lambda bucket: bucket.partition)]
+    widest = min(max(map(len, groups)), columns)
+    columns = max(widest, columns // widest * widest)
+    rows: list[list[_Cell]] = []
+    for group in groups:
+        for start in range(0, len(group), columns):
+            part = group[start : start + columns]
+            if not rows or rows[-1][-1].column + 1 + len(part) > columns:
+                rows.append([])
+            first = rows[-1][-1].column + 1 if rows[-1] else 0
+            rows[-1] += [
+                _Cell(bucket=each, column=first + at, heading=None if at else each.partition, span=len(part))
+                for at, each in enumerate(part)
+            ]
+    return rows
+
+
+def _height(bucket: BucketBoxes, density: Density) -> float:
+    lanes = len(bucket.runs) * (density.lane + max(1.5, density.lane * 0.2))
+    return 2.6 * density.font + lanes + (2.2 * density.font if density.labels else 6)
+
+
+def _draw_bucket(canvas: Canvas, cell: _Cell, frame: _Frame, height: float, picture: TablePicture) -> None:
+    bucket, density, font = cell.bucket, frame.density, frame.density.font
+    canvas.rect(frame.x, frame.y, frame.width, height, kind="panel", radius=6, tip=bucket.title)
+    count = len(bucket.runs)
+    health = "bad" if count >= picture.stop_trigger else "warn" if count >= picture.compaction_trigger else "good"
+    facts = f"{count} run{'s' if count != 1 else ''} · {size_text(bucket.size_bytes)}" if density.labels else str(count)
+    base, dot = frame.y + 1.6 * font, font * 0.55
+    right = frame.x + frame.width - 8
+    title = bucket.title if density.labels else f"bucket {bucket.bucket}"
+    room = frame.width - 16 - len(facts) * font * 0.6 - dot - 10
+    canvas.label(frame.x + 8, base, title, size=font, kind="strong", room=room)
+    canvas.label(right - dot - 4, base, facts, size=font, kind="soft", anchor="end")
+    canvas.rect(
+        right - dot, base - dot * 1.15, dot, dot, kind=health, radius=dot / 2,
+        tip=f"{count} sorted runs; compacted at {picture.compaction_trigger}, writers wait at {picture.stop_trigger}",
+    )  # fmt: skip
+    y = frame.y + 2.4 * font
+    for run in bucket.runs:
+        _draw_run(canvas, run, bucket, frame, y)
+        y += density.lane + frame.lane_gap
+    if density.labels and bucket.files and picture.has_key:
+        _draw_keys(canvas, bucket.files, frame, y + font)
+
+
+def _draw_run(canvas: Canvas, run: RunBoxes, bucket: BucketBoxes, frame: _Frame, y: float) -> None:
+    lane, font = frame.density.lane, frame.density.font
+    span = frame.right - frame.left
+    canvas.rect(frame.left, y, span, lane, kind="lane", radius=min(3, lane / 4))
+    kind = level_class(run.level, frame.top_level)
+    for file in run.files:
+        x1 = frame.left + span * file.first / bucket.width
+        x2 = frame.left + span * (file.last + 1) / bucket.width
+        tall = max(2.0, lane * sqrt(file.size_bytes / frame.largest)) if frame.largest else lane
+        canvas.rect(
+            x1, y + lane - tall, x2 - x1, tall, kind=f"f {kind}", radius=min(2, (x2 - x1) / 4, tall / 4), tip=_tip(file)
+        )
+        if file.delete_count and file.row_count:
+            dead = min(tall, max(1.0, tall * file.delete_count / file.row_count))
+            canvas.rect(x1, y + lane - dead, x2 - x1, dead, kind="dead", pointer_events="none", fill_opacity="0.55")
+    if frame.density.labels:
+        base = y + lane / 2 + font * 0.35
+        canvas.label(frame.left - 6, base, f"L{run.level}", size=font, kind="soft", anchor="end")
+        words = f"{count_text(len(run.files))} × {size_text(run.size_bytes // max(len(run.files), 1))}"
+        canvas.label(frame.right + 6, base, words, size=font * 0.9, kind="soft", room=84)
+
+
+def _draw_keys(canvas: Canvas, files: Sequence[FileBox], frame: _Frame, y: float) -> None:
+    first = min(files, key=lambda file: file.first).min_key or ""
+    last = max(files, key=lambda file: file.last).max_key or ""
+    room = (frame.right - frame.left) / 2 - 8
+    canvas.label(frame.left, y, first, size=frame.density.font * 0.85, kind="soft", room=room)
+    canvas.label(frame.right, y, last, size=frame.density.font * 0.85, kind="soft", anchor="end", room=room)
+
+
+def _tip(file: FileBox) -> str:
+    lines = [file.name, f"level {file.level}, {count_text(file.row_count)} rows, {size_text(file.size_bytes)}"]
+    if file.delete_count:
+        lines.append(f"{count_text(file.delete_count)} deletes")
+    if file.min_key is not None:
+        lines.append(f"{file.min_key} to {file.max_key}")
+    return "\n".join(lines)

@@ -1,0 +1,132 @@
+"""System tables through ``format("fluvial")``: batch reads of all, and streams of ``audit_log``."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from engine.catalog import Catalog
+from engine.option_check import unknown_option
+from engine.read_options import BATCH_KEYS, PLACE_KEYS, ROW_KEYS, STREAM_KEYS, ReadOptions
+from engine.rows import ROW_KIND_COLUMN
+from engine.spark_arrow import to_spark_batch
+from engine.spark_types import spark_schema
+from engine.stream.options import StreamOptions
+from engine.stream.reader import HybridStreamReader
+from engine.system_tables.names import AUDIT_LOG, ROW_TABLES, is_system_name, parse_system_name
+from engine.system_tables.read import AUDIT_KEYS, SystemRead, open_system
+from engine.system_tables.row_tables import CHANGELOG_KEY, ROW_KIND, RowTable, open_row_table
+from filestore.options import canonical_options
+from filestore.paths import MAIN_BRANCH
+from lsm.errors import InvalidInputError
+
+_LOWER: Final = {key.lower(): key for key in (*PLACE_KEYS, *ROW_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
+
+
+def names_system_table(options: Mapping[str, str]) -> bool:
+    """Whether the option ``table`` names a system table."""
+    return is_system_name(_named(options).get("table", ""))
+
+
+def system_schema(options: Mapping[str, str]) -> StructType:
+    """The chosen columns of the system table that options name."""
+    read, columns, _ = _opened(options)
+    schema = read.table_schema
+    return spark_schema(schema.fields_of(columns) if columns else schema.fields)
+
+
+class _Part(InputPartition):
+    def __init__(self, piece: Any) -> None:
+        super().__init__(None)
+        self.piece = piece  # of a plan, or the rows themselves
+
+
+class SystemReader(DataSourceReader):
+    """Rows of the table itself are planned here and read in tasks; all others are read here and handed on."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """Open the system table; ``schema`` has the columns to return, in this order."""
+        read, _, filter = _opened(options)
+        self._names = schema.fieldNames()
+        self._nullable = [field.nullable for field in schema]
+        self._rows: RowTable | None = None
+        self._parts: list[Any] = []
+        if read.name.table is not None and read.name.system in ROW_TABLES:
+            self._rows = open_row_table(read.store, read.name.system, read.given, filter)
+            self._parts = list(self._rows.plan.splits)
+        else:
+            self._parts = list(read.to_batches(self._names, filter))
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each piece."""
+        return [_Part(piece) for piece in self._parts]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks are handed their own piece."""
+        return self.__dict__ | {"_parts": []}
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one piece; nothing has one partition, which Spark makes without asking."""
+        if not isinstance(partition, _Part):
+            return
+        piece = partition.piece
+        found = [piece] if self._rows is None else self._rows.batches(piece, self._names)
+        for rows in found:
+            batch = to_spark_batch(rows)
+            fields = [field.with_nullable(may) for field, may in zip(batch.schema, self._nullable, strict=True)]
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
+class AuditLogStreamReader(HybridStreamReader):
+    """A stream of a table with the kind of every row, under Paimon's name for that column."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """Open the table that ``t$audit_log`` is of."""
+        named = _named(options)
+        name = parse_system_name(named["table"])
+        if name.system != AUDIT_LOG or name.branch != MAIN_BRANCH:
+            raise InvalidInputError(
+                f"only audit_log of the main branch can be streamed: table={name} fix='use spark.read, not readStream'"
+            )
+        if named.get(CHANGELOG_KEY, "true").lower() != "true":
+            raise InvalidInputError(
+                f"audit_log always has row kinds: {CHANGELOG_KEY}={named[CHANGELOG_KEY]} fix=remove it"
+            )
+        inner = {**named, "table": str(name.table), CHANGELOG_KEY: "true"}
+        self._names = {ROW_KIND_COLUMN: ROW_KIND}
+        back = {ROW_KIND: ROW_KIND_COLUMN}
+        fields = StructType()
+        for field in schema:
+            fields = fields.add(back.get(field.name, field.name), field.dataType, field.nullable)
+        super().__init__(StreamOptions.of(ReadOptions.parse(inner, STREAM_KEYS), fields))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        for rows in super().read(partition):
+            yield rows.rename_columns([self._names.get(name, name) for name in rows.schema.names])
+
+
+def _named(options: Mapping[str, str]) -> dict[str, str]:
+    return canonical_options({_LOWER.get(key.lower(), key): value for key, value in options.items()})
+
+
+def _opened(options: Mapping[str, str]) -> tuple[SystemRead, tuple[str, ...], str | None]:
+    """The system table, the chosen columns (none is all), and the filter."""
+    named = _named(options)
+    warehouse = named.get("warehouse")
+    if not warehouse:
+        raise InvalidInputError('the warehouse is missing: fix=.option("warehouse", "/data/warehouse")')
+    name = parse_system_name(named["table"])
+    given = {key: value for key, value in named.items() if key not in (*PLACE_KEYS, *ROW_KEYS)}
+    if name.system == AUDIT_LOG:
+        # a stream of it may be started with any of these; reading it as a batch refuses those of streams
+        for key in given:
+            if key not in (*BATCH_KEYS, *STREAM_KEYS):
+                raise unknown_option(key, (*BATCH_KEYS, *STREAM_KEYS), "read option")
+        given = {key: value for key, value in given.items() if key in AUDIT_KEYS}
+    read = open_system(Catalog(warehouse), name, given)
+    columns = tuple(each.strip() for each in named.get("columns", "").split(",") if each.strip())
+    read.table_schema.fields_of(columns)
+    return read, columns, named.get("filter")

@@ -1,0 +1,146 @@
+"""The tables of database ``sys``: what a catalog holds, as rows."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.table import Table
+from filestore.secrets import without_secrets
+from filestore.system_tables import SYSTEM_TABLES
+from filestore.system_tables.system_table import INSTANT, LOCAL_TIME
+from lsm.errors import FluvialError
+
+
+class Tables(Protocol):
+    """What is asked of a catalog."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Options that the catalog was opened with."""
+
+    def list_databases(self) -> list[str]:
+        """Names of the databases."""
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of a database's tables."""
+
+    def table(self, name: str) -> Table:
+        """Open ``database.table``."""
+
+
+_PLACE: Final = (
+    pa.field("database_name", pa.string(), nullable=False),
+    pa.field("table_name", pa.string(), nullable=False),
+)
+_SUMS: Final = (
+    pa.field("record_count", pa.int64()),
+    pa.field("file_size_in_bytes", pa.int64()),
+    pa.field("file_count", pa.int64()),
+    pa.field("last_file_creation_time", LOCAL_TIME),
+)
+_TABLES: Final = pa.schema(
+    [
+        *_PLACE,
+        pa.field("table_type", pa.string(), nullable=False),
+        pa.field("partitioned", pa.bool_(), nullable=False),
+        pa.field("primary_key", pa.bool_(), nullable=False),
+        pa.field("created_at", INSTANT),
+        pa.field("updated_at", INSTANT),
+        *_SUMS,
+        pa.field("problem", pa.string()),
+    ]
+)
+_PARTITIONS: Final = pa.schema([*_PLACE, pa.field("partition_name", pa.string(), nullable=False), *_SUMS])
+_ALL_TABLE_OPTIONS: Final = pa.schema(
+    [*_PLACE, pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string(), nullable=False)]
+)
+_CATALOG_OPTIONS: Final = pa.schema(
+    [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string(), nullable=False)]
+)
+
+
+def _tables(catalog: Tables) -> list[dict[str, Any]]:
+    rows = []
+    for place, table, problem in _opened(catalog):
+        row: dict[str, Any] = {**place, "table_type": "table", "partitioned": False, "primary_key": False}
+        if table is None:
+            rows.append(row | {"problem": problem})
+            continue
+        partitions = SYSTEM_TABLES["partitions"].read(table.store)
+        latest = table.latest_snapshot()
+        first = table.store.schema_of(min(table.store.schemas.ids()))
+        rows.append(
+            row
+            | {
+                "partitioned": bool(table.schema.partition_keys),
+                "primary_key": bool(table.schema.primary_keys),
+                "created_at": first.time_ms,
+                "updated_at": table.schema.time_ms if latest is None else max(latest.time_ms, table.schema.time_ms),
+                "record_count": _sum(partitions, "record_count"),
+                "file_size_in_bytes": _sum(partitions, "file_size_in_bytes"),
+                "file_count": _sum(partitions, "file_count"),
+                "last_file_creation_time": pc.max(partitions.column("last_update_time")).as_py(),
+            }
+        )
+    return rows
+
+
+def _sum(rows: pa.Table, name: str) -> int:
+    return pc.sum(rows.column(name)).as_py() or 0
+
+
+def _partitions(catalog: Tables) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for place, table, _ in _opened(catalog):
+        if table is not None and table.schema.partition_keys:
+            names = ("record_count", "file_size_in_bytes", "file_count")
+            for each in SYSTEM_TABLES["partitions"].read(table.store).to_pylist():
+                found = {name: each[name] for name in names}
+                made = {"partition_name": each["partition"], "last_file_creation_time": each["last_update_time"]}
+                rows.append({**place, **found, **made})
+    return rows
+
+
+def _all_table_options(catalog: Tables) -> list[dict[str, Any]]:
+    return [
+        {**place, "key": key, "value": value}
+        for place, table, _ in _opened(catalog)
+        if table is not None
+        for key, value in without_secrets(table.schema.options).items()
+    ]
+
+
+def _catalog_options(catalog: Tables) -> list[dict[str, Any]]:
+    return [{"key": key, "value": value} for key, value in without_secrets(catalog.options).items()]
+
+
+def _opened(catalog: Tables) -> Iterator[tuple[dict[str, str], Table | None, str | None]]:
+    """Every table, opened; one that cannot be opened has a problem instead, so that it does not hide the others."""
+    for database in catalog.list_databases():
+        for name in catalog.list_tables(database):
+            place = {"database_name": database, "table_name": name}
+            try:
+                yield place, catalog.table(f"{database}.{name}"), None
+            except FluvialError as error:
+                yield place, None, str(error)
+
+
+_READERS: Final[Mapping[str, tuple[pa.Schema, Callable[[Tables], Sequence[dict[str, Any]]]]]] = {
+    "tables": (_TABLES, _tables),
+    "partitions": (_PARTITIONS, _partitions),
+    "all_table_options": (_ALL_TABLE_OPTIONS, _all_table_options),
+    "catalog_options": (_CATALOG_OPTIONS, _catalog_options),
+}
+
+
+def catalog_schema(name: str) -> pa.Schema:
+    """Columns of ``sys.<name>``."""
+    return _READERS[name][0]
+
+
+def catalog_rows(catalog: Tables, name: str) -> pa.Table:
+    """Rows of ``sys.<name>``."""
+    schema, rows = _READERS[name]
+    return pa.Table.from_pylist(list(rows(catalog)), schema=schema)

@@ -1,0 +1,61 @@
+"""System tables as Spark frames."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from engine.frames import table_frame
+from engine.rows import ROW_KIND_COLUMN
+from engine.spark_arrow import to_spark_batch
+from engine.spark_types import spark_schema
+from engine.system_tables.catalog_tables import Tables
+from engine.system_tables.names import AUDIT_LOG, ROW_TABLES, SYSTEM_DATABASE
+from engine.system_tables.read import SystemRead, open_system
+from engine.system_tables.row_tables import ROW_KIND, open_row_table
+
+
+def system_frame(
+    spark: SparkSession,
+    catalog: Any,
+    table_name: str,
+    system_name: str,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A system table as a frame.
+
+    Args:
+        spark: the session.
+        catalog: an ``engine.Catalog``, or what holds one as ``catalog`` (the context of SQL statements).
+        table_name: ``db.t`` or ``db.t$branch_b``; ``sys`` for the tables of the catalog.
+        system_name: ``files``.
+        options: see ``open_system``.
+
+    Raises:
+        InvalidInputError: no such table, branch, system table or option; no such snapshot.
+    """
+    tables: Tables = getattr(catalog, "catalog", catalog)
+    mark = "." if table_name == SYSTEM_DATABASE else "$"
+    return frame_of(spark, open_system(tables, f"{table_name}{mark}{system_name}", options))
+
+
+def frame_of(spark: SparkSession, read: SystemRead) -> DataFrame:
+    """The frame of an opened system table: rows of the table itself are read by tasks, all others are here at once."""
+    if read.name.table is None or read.name.system not in ROW_TABLES:
+        rows = read.to_arrow()
+        batches = [to_spark_batch(batch) for batch in rows.to_batches()]
+        schema = spark_schema(read.table_schema.fields)
+        if not batches:
+            return spark.createDataFrame([], schema)
+        return spark.createDataFrame(pa.Table.from_batches(batches), schema)
+    opened = open_row_table(read.store, read.name.system, read.given, None)
+    is_audit = read.name.system == AUDIT_LOG
+    constants = {ROW_KIND_COLUMN: pa.scalar("+I")} if is_audit else {}
+    frame = table_frame(spark, opened.table, opened.plan, constants=constants)
+    if not is_audit:
+        return frame
+    return frame.select(
+        F.col(ROW_KIND_COLUMN).alias(ROW_KIND), *(each for each in frame.columns if each != ROW_KIND_COLUMN)
+    )

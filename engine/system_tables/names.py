@@ -1,0 +1,74 @@
+"""Names of system tables: ``db.t$files``, ``db.t$branch_b$files``, ``sys.tables``."""
+
+import difflib
+from dataclasses import dataclass
+from typing import Final
+
+from filestore.paths import MAIN_BRANCH
+from filestore.system_tables import SYSTEM_TABLES
+from lsm.errors import InvalidInputError
+
+AUDIT_LOG: Final = "audit_log"
+READ_OPTIMIZED: Final = "ro"
+ROW_TABLES: Final = (AUDIT_LOG, READ_OPTIMIZED)
+"""System tables that hold the table's own rows."""
+SYSTEM_DATABASE: Final = "sys"
+"""Its tables speak of all tables of a catalog."""
+CATALOG_TABLES: Final = ("tables", "partitions", "all_table_options", "catalog_options")
+
+_MARK: Final = "$"
+_BRANCH: Final = "branch_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemName:
+    """What a name stands for."""
+
+    table: str | None  # "db.t"; None: the catalog itself
+    branch: str = MAIN_BRANCH
+    system: str  # "files"
+
+    def __str__(self) -> str:
+        if self.table is None:
+            return f"{SYSTEM_DATABASE}.{self.system}"
+        branch = "" if self.branch == MAIN_BRANCH else f"{_MARK}{_BRANCH}{self.branch}"
+        return f"{self.table}{branch}{_MARK}{self.system}"
+
+
+def is_system_name(name: str) -> bool:
+    """Whether a name is that of a system table, right or wrong; ``db.t$branch_b`` is not."""
+    database, _, table = name.partition(".")
+    if database == SYSTEM_DATABASE and table in CATALOG_TABLES:
+        return True
+    marked = name.split(_MARK)[1:]
+    return bool(marked) and not (len(marked) == 1 and marked[0].startswith(_BRANCH))
+
+
+def parse_system_name(name: str) -> SystemName:
+    """Understand the name of a system table.
+
+    Raises:
+        InvalidInputError: there is no such system table; names the nearest and all there are.
+    """
+    database, _, table = name.partition(".")
+    if database == SYSTEM_DATABASE and _MARK not in name:
+        return SystemName(table=None, system=_known(table, CATALOG_TABLES, name))
+    base, *marked = name.split(_MARK)
+    branch = MAIN_BRANCH
+    if len(marked) > 1 and marked[0].startswith(_BRANCH):
+        branch = marked.pop(0).removeprefix(_BRANCH)
+    if len(marked) != 1:
+        raise InvalidInputError(
+            f"not the name of a system table: name={name} fix='write db.table$name or db.table$branch_b$name'"
+        )
+    return SystemName(table=base, branch=branch, system=_known(marked[0], (*SYSTEM_TABLES, *ROW_TABLES), name))
+
+
+def _known(system: str, names: tuple[str, ...], given: str) -> str:
+    if system in names:
+        return system
+    close = difflib.get_close_matches(system, names, 1)
+    hint = f" did_you_mean={close[0]}" if close else ""
+    raise InvalidInputError(
+        f"no such system table: name={given} system={system}{hint} known={', '.join(sorted(names))}"
+    )

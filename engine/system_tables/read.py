@@ -1,0 +1,166 @@
+"""Reading a system table of any kind: one object for Arrow, Spark and the command line."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.option_check import unknown_option
+from engine.system_tables.catalog_tables import Tables, catalog_rows, catalog_schema
+from engine.system_tables.names import AUDIT_LOG, ROW_TABLES, SystemName, parse_system_name
+from engine.system_tables.row_tables import ROW_KIND, open_row_table, row_schema, snapshot_of
+from engine.table import Table
+from filestore.datatypes import arrow_schema
+from filestore.options import canonical_options
+from filestore.paths import MAIN_BRANCH
+from filestore.predicates import Predicate, columns_of, parse_filter
+from filestore.schema import new_schema
+from filestore.system_tables import SYSTEM_TABLES
+from filestore.system_tables.system_table import matching
+from filestore.table import Table as FileTable
+from filestore.table_schema import TableSchema
+from lsm.errors import InvalidInputError
+
+SNAPSHOT_KEYS: Final = ("scan.mode", "scan.snapshot-id", "scan.tag-name", "scan.timestamp")
+"""Options that choose the snapshot whose files are shown."""
+AUDIT_KEYS: Final = (
+    *SNAPSHOT_KEYS,
+    "scan.log.union",
+    "scan.log.offsets",
+    "scan.max-staleness",
+    "scan.at-least",
+    "scan.at-least.timeout",
+    "log.on-offset-lost",
+)
+"""Options that choose the state whose rows are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemRead:
+    """A system table, ready to be read; every read sees the state of that moment."""
+
+    name: SystemName
+    catalog: Tables
+    given: Mapping[str, str]  # of this read
+
+    @cached_property
+    def store(self) -> FileTable:
+        """The table that is spoken of, of the branch that is meant."""
+        assert self.name.table is not None, "tables of the catalog speak of all tables"
+        return on_branch(self.catalog.table(self.name.table), self.name.branch)
+
+    @cached_property
+    def table_schema(self) -> TableSchema:
+        """Columns as those of any table."""
+        if self.name.table is None:
+            return new_schema(catalog_schema(self.name.system), time_ms=0)
+        if self.name.system in ROW_TABLES:
+            return row_schema(snapshot_of(self.store, self._places)[0].schema, self.name.system)
+        return new_schema(SYSTEM_TABLES[self.name.system].schema, time_ms=0)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return arrow_schema(self.table_schema.fields)
+
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: str | None = None) -> pa.Table:
+        """The rows that match, in memory.
+
+        Args:
+            columns: to return, in this order; None is all.
+            filter: SQL text on the columns of the system table.
+
+        Raises:
+            InvalidInputError: an unknown column, a filter that cannot be read, no such snapshot.
+        """
+        fields = self.table_schema.fields if columns is None else self.table_schema.fields_of(columns)
+        return pa.Table.from_batches(self.to_batches(columns, filter), schema=arrow_schema(fields))
+
+    def to_batches(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows that match; see ``to_arrow``."""
+        names = [field.name for field in self.table_schema.fields] if columns is None else list(columns)
+        target = arrow_schema(self.table_schema.fields_of(names))
+        predicate = None if filter is None else parse_filter(filter, self.table_schema)
+        if self.name.system in ROW_TABLES and self.name.table is not None:
+            for rows in self._rows(names, predicate, filter):
+                yield rows.cast(target)
+            return
+        if self.name.table is None:
+            found = catalog_rows(self.catalog, self.name.system)
+        else:
+            _, snapshot = snapshot_of(self.store, self._places)
+            found = SYSTEM_TABLES[self.name.system].read(self.store, snapshot=snapshot)
+        kept = found if predicate is None else matching(found, predicate)
+        yield from kept.select(names).cast(target).to_batches()
+
+    def _rows(self, names: list[str], predicate: Predicate | None, text: str | None) -> Iterator[pa.RecordBatch]:
+        """Rows of the table itself; a filter on their kind is applied here, any other one prunes files."""
+        on_kind = predicate is not None and ROW_KIND in columns_of(predicate) and self.name.system == AUDIT_LOG
+        opened = open_row_table(self.store, self.name.system, self.given, None if on_kind else text)
+        wanted = opened.schema.names if on_kind else names
+        for piece in opened.plan.splits:
+            for rows in opened.batches(piece, wanted):
+                if on_kind and predicate is not None:
+                    kept = matching(pa.Table.from_batches([rows]), predicate).select(names)
+                    yield from kept.to_batches()
+                else:
+                    yield rows
+
+    @property
+    def _places(self) -> Mapping[str, str]:
+        return {key: value for key, value in self.given.items() if key in SNAPSHOT_KEYS}
+
+
+def open_system(catalog: Tables, name: str | SystemName, options: Mapping[str, str] | None = None) -> SystemRead:
+    """A system table by its name.
+
+    Args:
+        catalog: whose.
+        name: ``db.t$files``, ``db.t$branch_b$files`` or ``sys.tables``.
+        options: ``scan.snapshot-id``, ``scan.tag-name``, ``scan.timestamp``; for ``audit_log`` those of a batch read.
+
+    Raises:
+        InvalidInputError: no such table, branch, system table or option.
+    """
+    parsed = parse_system_name(name) if isinstance(name, str) else name
+    given = canonical_options(options or {})
+    known = AUDIT_KEYS if parsed.system == AUDIT_LOG else SNAPSHOT_KEYS
+    for key in given:
+        if key not in known:
+            raise unknown_option(key, known, f"option of {parsed}")
+    read = SystemRead(name=parsed, catalog=catalog, given=given)
+    if parsed.table is not None:
+        _ = read.store
+    return read
+
+
+def system_arrow(
+    catalog: Tables, table_name: str, system_name: str, options: Mapping[str, str] | None = None
+) -> pa.Table:
+    """All rows of ``<table_name>$<system_name>``; see ``open_system``."""
+    return open_system(catalog, f"{table_name}${system_name}", options).to_arrow()
+
+
+def on_branch(table: Table, branch: str) -> FileTable:
+    """The files of a table as a branch sees them. Raises: InvalidInputError when there is no such branch."""
+    store: Any = table.store
+    if branch in (MAIN_BRANCH, store.paths.branch):
+        return table.store
+    return FileTable.open(
+        store.name,
+        store.paths.root,
+        branch=branch,
+        io=store.io,
+        clock=store.clock,
+        names=store.names,
+        lock_factory=store.lock_factory,
+    )
+
+
+def no_rows_error(name: str) -> InvalidInputError:
+    """The error for whoever opens a system table as if it were a table."""
+    return InvalidInputError(
+        f"a system table is only read: name={name} fix='use Catalog.system_table, SELECT or format(\"fluvial\")'"
+    )

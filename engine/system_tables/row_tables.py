@@ -1,0 +1,110 @@
+"""System tables with a table's own rows: with their kinds (``audit_log``), or those that need no merging (``ro``)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.batch_read import BatchPlan, open_read, read_piece
+from engine.read_request import ReadRequest
+from engine.rows import ROW_KIND_COLUMN
+from engine.system_tables.names import READ_OPTIMIZED
+from filestore.datatypes import DataField, data_type_of
+from filestore.predicates import Predicate
+from filestore.scan import TableScan
+from filestore.snapshots import Snapshot
+from filestore.table import Table as FileTable
+from filestore.table_schema import TableSchema
+
+ROW_KIND: Final = "rowkind"
+"""Column of ``audit_log``: +I -U +U -D."""
+CHANGELOG_KEY: Final = "read.changelog"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowTable:
+    """Rows of a table at one state, planned; a Spark task reads a piece of it."""
+
+    table: FileTable  # with the schema of the rows
+    plan: BatchPlan
+    constants: Mapping[str, pa.Scalar]  # columns in front of the table's
+    schema: pa.Schema
+
+    def batches(self, piece: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece of the plan.
+
+        Args:
+            piece: of ``plan``.
+            names: of columns of ``schema``, in the wanted order.
+        """
+        inner = [ROW_KIND_COLUMN if name == ROW_KIND and name in self.constants else name for name in names]
+        constants = {ROW_KIND_COLUMN: self.constants[ROW_KIND]} if self.constants else {}
+        for rows in read_piece(self.table, piece, names=inner, filter=self.plan.filter, constants=constants):
+            yield rows.rename_columns(list(names))
+
+
+def open_row_table(store: FileTable, system: str, given: Mapping[str, str], filter: str | Predicate | None) -> RowTable:
+    """Plan ``audit_log`` or ``ro``.
+
+    Args:
+        store: the table, of the branch that is meant.
+        system: which of the two.
+        given: options of this read, as those of a batch read.
+        filter: on the table's columns.
+
+    Raises:
+        InvalidInputError: options that contradict each other, no such state, or a filter that cannot be read.
+    """
+    if system == READ_OPTIMIZED:
+        table, snapshot = snapshot_of(store, given)
+        plan = BatchPlan(snapshot=None, splits=())
+        if snapshot is not None:
+            found = _TopLevel(table).plan(snapshot=snapshot, filter=filter)
+            plan = BatchPlan(snapshot=snapshot, splits=found.splits, filter=found.filter)
+        return RowTable(table=table, plan=plan, constants={}, schema=table.schema.arrow_schema)
+    read = open_read(store, {**given, CHANGELOG_KEY: "true"})
+    kind = pa.field(ROW_KIND, pa.string(), nullable=False)
+    return RowTable(
+        table=read.table,
+        plan=read.plan(filter=filter),
+        constants={ROW_KIND: pa.scalar("+I")},
+        schema=pa.schema([kind, *read.table.schema.arrow_schema]),
+    )
+
+
+def row_schema(schema: TableSchema, system: str) -> TableSchema:
+    """The columns of ``audit_log`` or ``ro`` of a table with this schema."""
+    if system == READ_OPTIMIZED:
+        return schema
+    kind = DataField(id=schema.highest_field_id + 1, name=ROW_KIND, type=data_type_of(pa.string(), nullable=False))
+    fields = (kind, *schema.fields)
+    return TableSchema(
+        id=schema.id,
+        fields=fields,
+        highest_field_id=kind.id,
+        partition_keys=(),
+        primary_keys=(),
+        options={},
+        time_ms=schema.time_ms,
+    )
+
+
+def snapshot_of(store: FileTable, given: Mapping[str, str]) -> tuple[FileTable, Snapshot | None]:
+    """The snapshot that ``scan.*`` options name, the newest without any, and the table with its schema.
+
+    Raises:
+        InvalidInputError: there is no such snapshot, or the options contradict each other.
+    """
+    wanted = ReadRequest.parse(store.with_options(given).options, given)
+    read = store.read(snapshot_id=wanted.snapshot_id, tag=wanted.tag, timestamp_ms=wanted.time_ms)
+    return read.table, read.snapshot
+
+
+class _TopLevel(TableScan):
+    """Only what a full compaction has made: nothing there has to be merged."""
+
+    @property
+    def min_level(self) -> int:
+        """The last level of a table with a key."""
+        return self._table.level_count - 1 if self._table.has_key else 0

@@ -1,0 +1,39 @@
+"""System tables: what a table is made of, as rows. They need files alone: no Spark, no Kafka.
+
+Source: the columns of Paimon's tables of the same names, then ours. Requirements TAG-40, TAG-41, BR-48.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from filestore.system_tables.definition import AGGREGATION_FIELDS, OPTIONS, SCHEMAS
+from filestore.system_tables.files import FILE_KEY_RANGES, FILES
+from filestore.system_tables.history import COMMITS, COMPACTIONS, LOG_OFFSETS, SNAPSHOTS, STATISTICS
+from filestore.system_tables.layout import BUCKETS, MANIFESTS, PARTITIONS
+from filestore.system_tables.references import BRANCHES, CONSUMERS, TAGS
+from filestore.system_tables.system_table import SystemTable
+
+__all__ = ["SYSTEM_TABLES", "SystemTable"]
+
+SYSTEM_TABLES: Final[Mapping[str, SystemTable]] = {
+    each.name: each
+    for each in (
+        SNAPSHOTS,
+        SCHEMAS,
+        OPTIONS,
+        MANIFESTS,
+        FILES,
+        PARTITIONS,
+        BUCKETS,
+        TAGS,
+        BRANCHES,
+        CONSUMERS,
+        STATISTICS,
+        AGGREGATION_FIELDS,
+        LOG_OFFSETS,
+        COMMITS,
+        COMPACTIONS,
+        FILE_KEY_RANGES,
+    )
+}
+"""By the name behind the dollar sign."""

@@ -1,0 +1,108 @@
+"""System tables of a table's definition: schemas, options, functions of aggregated columns."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from filestore.secrets import without_secrets
+from filestore.snapshots import Snapshot
+from filestore.system_tables.history import table_of
+from filestore.system_tables.json_columns import json_text
+from filestore.system_tables.system_table import INSTANT, SystemTable
+from filestore.table_store import TableStore
+
+_SCHEMAS: Final = pa.schema(
+    [
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("fields", pa.string(), nullable=False),
+        pa.field("partition_keys", pa.string(), nullable=False),
+        pa.field("primary_keys", pa.string(), nullable=False),
+        pa.field("options", pa.string(), nullable=False),
+        pa.field("comment", pa.string()),
+        pa.field("update_time", INSTANT, nullable=False),
+    ]
+)
+
+
+def _schemas(store: TableStore, _: Snapshot | None) -> pa.Table:
+    rows = [
+        {
+            "schema_id": each.id,
+            "fields": json_text([field.to_json() for field in each.fields]),
+            "partition_keys": json_text(list(each.partition_keys)),
+            "primary_keys": json_text(list(each.primary_keys)),
+            "options": json_text(without_secrets(each.options)),
+            "comment": each.comment,
+            "update_time": each.time_ms,
+        }
+        for each in map(store.schemas.read, store.schemas.ids())
+    ]
+    return table_of(rows, _SCHEMAS)
+
+
+_OPTIONS: Final = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+    ]
+)
+
+
+def _options(store: TableStore, _: Snapshot | None) -> pa.Table:
+    stored = store.schemas.latest()
+    known: Mapping[str, str] = {} if stored is None else stored.options
+    rows = [
+        {
+            "key": key,
+            "value": value,
+            "source": "table" if known.get(key) == store.schema.options[key] else "reader",
+        }
+        for key, value in without_secrets(store.schema.options).items()
+    ]
+    return table_of(rows, _OPTIONS)
+
+
+_AGGREGATION_FIELDS: Final = pa.schema(
+    [
+        pa.field("field_name", pa.string(), nullable=False),
+        pa.field("field_type", pa.string(), nullable=False),
+        pa.field("function", pa.string()),
+        pa.field("function_options", pa.string()),
+        pa.field("comment", pa.string()),
+    ]
+)
+_FUNCTION: Final = ".aggregate-function"
+_DEFAULT_FUNCTION: Final = "fields.default-aggregate-function"
+
+
+def _aggregation_fields(store: TableStore, _: Snapshot | None) -> pa.Table:
+    texts = store.options.raw
+    rows: list[dict[str, Any]] = []
+    for field in store.schema.fields:
+        prefix = f"fields.{field.name}"
+        given = {key: value for key, value in texts.items() if key.startswith(f"{prefix}.")}
+        is_folded = field.name not in store.schema.primary_keys and store.options.merge_engine == "aggregation"
+        default = texts.get(_DEFAULT_FUNCTION) if is_folded else None
+        rest = {key: value for key, value in sorted(given.items()) if key != prefix + _FUNCTION}
+        rows.append(
+            {
+                "field_name": field.name,
+                "field_type": str(field.type),
+                "function": given.get(prefix + _FUNCTION, default),
+                "function_options": json_text(rest) if rest else None,
+                "comment": field.description,
+            }
+        )
+    return table_of(rows, _AGGREGATION_FIELDS)
+
+
+SCHEMAS: Final = SystemTable(name="schemas", doc="Every version of the schema.", schema=_SCHEMAS, rows=_schemas)
+OPTIONS: Final = SystemTable(name="options", doc="The options that are set, and where.", schema=_OPTIONS, rows=_options)
+AGGREGATION_FIELDS: Final = SystemTable(
+    name="aggregation_fields",
+    doc="The function that folds each column.",
+    schema=_AGGREGATION_FIELDS,
+    rows=_aggregation_fields,
+)

@@ -1,0 +1,270 @@
+"""System tables of a table's commits: snapshots, commits, compactions, log offsets, statistics."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+
+from filestore.change_tracking import CHANGES_KEY
+from filestore.commit_message import BATCH_IDENTIFIER
+from filestore.manifests import EntryKind, ManifestEntry
+from filestore.snapshot_files import delta_entries
+from filestore.snapshots import CommitKind, Snapshot
+from filestore.system_tables.json_columns import json_text
+from filestore.system_tables.system_table import INSTANT, SystemTable
+from filestore.table_store import TableStore
+from lsm.errors import CorruptDataError
+
+_TOPIC_KEY: Final = "log.kafka.topic"
+
+
+def history(store: TableStore) -> Iterator[Snapshot]:
+    """Every snapshot that has not expired, oldest first."""
+    for snapshot_id in store.snapshots.ids():
+        found = store.snapshots.find(snapshot_id)
+        if found is not None:
+            yield found
+
+
+def query_of(snapshot: Snapshot) -> tuple[str | None, int | None]:
+    """The streaming query and the micro-batch that a snapshot of ours is of; None twice for any other snapshot."""
+    is_batch = CHANGES_KEY in snapshot.properties and snapshot.commit_kind is not CommitKind.COMPACT
+    if not is_batch or snapshot.commit_identifier == BATCH_IDENTIFIER:
+        return None, None
+    return snapshot.commit_user, snapshot.commit_identifier
+
+
+_SNAPSHOTS: Final = pa.schema(
+    [
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("commit_user", pa.string(), nullable=False),
+        pa.field("commit_identifier", pa.int64(), nullable=False),
+        pa.field("commit_kind", pa.string(), nullable=False),
+        pa.field("commit_time", INSTANT, nullable=False),
+        pa.field("base_manifest_list", pa.string(), nullable=False),
+        pa.field("delta_manifest_list", pa.string(), nullable=False),
+        pa.field("changelog_manifest_list", pa.string()),
+        pa.field("total_record_count", pa.int64()),
+        pa.field("delta_record_count", pa.int64()),
+        pa.field("changelog_record_count", pa.int64()),
+        pa.field("watermark", pa.int64()),
+        pa.field("next_row_id", pa.int64()),
+        pa.field("operation", pa.string()),
+        pa.field("writer_version", pa.string()),
+        pa.field("log_offsets", pa.string()),
+        pa.field("query_id", pa.string()),
+        pa.field("batch_id", pa.int64()),
+    ]
+)
+
+
+def _snapshots(store: TableStore, _: Snapshot | None) -> pa.Table:
+    plain = [name for name in _SNAPSHOTS.names if hasattr(Snapshot, name) and name != "log_offsets"]
+    rows = []
+    for each in history(store):
+        query, batch = query_of(each)
+        rows.append(
+            {name: getattr(each, name) for name in plain}
+            | {
+                "snapshot_id": each.id,
+                "commit_kind": each.commit_kind.value,
+                "commit_time": each.time_ms,
+                "log_offsets": _offsets_text(each),
+                "query_id": query,
+                "batch_id": batch,
+            }
+        )
+    return table_of(rows, _SNAPSHOTS)
+
+
+def _offsets_text(snapshot: Snapshot) -> str | None:
+    return json_text(dict(sorted(snapshot.log_offsets.items()))) if snapshot.log_offsets else None
+
+
+_LOG_OFFSETS: Final = pa.schema(
+    [
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        pa.field("bucket", pa.int32(), nullable=False),
+        pa.field("topic", pa.string()),
+        pa.field("start_offset", pa.int64()),
+        pa.field("end_offset", pa.int64(), nullable=False),
+        pa.field("commit_time", INSTANT, nullable=False),
+    ]
+)
+
+
+def _log_offsets(store: TableStore, _: Snapshot | None) -> pa.Table:
+    topic = store.schema.options.get(_TOPIC_KEY)
+    known: dict[int, int] | None = None
+    rows: list[dict[str, Any]] = []
+    for each in history(store):
+        if known is None and each.id == 1:
+            known = {}
+        for bucket, end in sorted(each.log_offsets.items()):
+            rows.append(
+                {
+                    "snapshot_id": each.id,
+                    "bucket": bucket,
+                    "topic": topic,
+                    "start_offset": None if known is None else known.get(bucket, 0),
+                    "end_offset": end,
+                    "commit_time": each.time_ms,
+                }
+            )
+        if each.log_offsets:
+            known = dict(each.log_offsets)
+    return table_of(rows, _LOG_OFFSETS)
+
+
+_COMMITS: Final = pa.schema(
+    [
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        pa.field("commit_user", pa.string(), nullable=False),
+        pa.field("commit_identifier", pa.int64(), nullable=False),
+        pa.field("query_id", pa.string()),
+        pa.field("batch_id", pa.int64()),
+        pa.field("commit_kind", pa.string(), nullable=False),
+        pa.field("changes", pa.string()),
+        pa.field("commit_time", INSTANT, nullable=False),
+        pa.field("ms_since_previous", pa.int64()),
+        pa.field("delta_record_count", pa.int64()),
+        pa.field("log_record_count", pa.int64()),
+        pa.field("operation", pa.string()),
+        pa.field("properties", pa.string()),
+    ]
+)
+
+
+def _commits(store: TableStore, _: Snapshot | None) -> pa.Table:
+    rows = []
+    times_ms: dict[str, int] = {}
+    before: Snapshot | None = None
+    for each in history(store):
+        query, batch = query_of(each)
+        previous_ms = times_ms.get(each.commit_user)
+        rows.append(
+            {
+                "snapshot_id": each.id,
+                "commit_user": each.commit_user,
+                "commit_identifier": each.commit_identifier,
+                "query_id": query,
+                "batch_id": batch,
+                "commit_kind": each.commit_kind.value,
+                "changes": each.properties.get(CHANGES_KEY),
+                "commit_time": each.time_ms,
+                "ms_since_previous": None if previous_ms is None else each.time_ms - previous_ms,
+                "delta_record_count": each.delta_record_count,
+                "log_record_count": log_record_count(before, each),
+                "operation": each.operation,
+                "properties": json_text(dict(each.properties)) if each.properties else None,
+            }
+        )
+        times_ms[each.commit_user] = each.time_ms
+        before = each
+    return table_of(rows, _COMMITS)
+
+
+def log_record_count(before: Snapshot | None, snapshot: Snapshot) -> int | None:
+    """Offsets of the log that a commit took, markers of transactions included; None when that is not known."""
+    if not snapshot.log_offsets or (before is None and snapshot.id > 1):
+        return None
+    known = {} if before is None else before.log_offsets
+    return sum(max(0, end - known.get(bucket, 0)) for bucket, end in snapshot.log_offsets.items())
+
+
+_COMPACTIONS: Final = pa.schema(
+    [
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        pa.field("commit_time", INSTANT, nullable=False),
+        pa.field("commit_user", pa.string(), nullable=False),
+        pa.field("bucket_count", pa.int64()),
+        pa.field("input_files", pa.int64()),
+        pa.field("output_files", pa.int64()),
+        pa.field("input_bytes", pa.int64()),
+        pa.field("output_bytes", pa.int64()),
+        pa.field("input_rows", pa.int64()),
+        pa.field("output_rows", pa.int64()),
+        pa.field("highest_level", pa.int32()),
+    ]
+)
+
+
+def _compactions(store: TableStore, _: Snapshot | None) -> pa.Table:
+    rows = [
+        {"snapshot_id": each.id, "commit_time": each.time_ms, "commit_user": each.commit_user, **_work(store, each)}
+        for each in history(store)
+        if each.commit_kind is CommitKind.COMPACT
+    ]
+    return table_of(rows, _COMPACTIONS)
+
+
+def _work(store: TableStore, snapshot: Snapshot) -> dict[str, int | None]:
+    """What a compaction read and wrote; empty when it expired since it was listed."""
+    try:
+        entries = delta_entries(store, snapshot)
+    except FileNotFoundError:
+        return {}
+
+    def files(kind: EntryKind) -> list[ManifestEntry]:
+        return [entry for entry in entries if entry.kind is kind]
+
+    taken, made = files(EntryKind.DELETE), files(EntryKind.ADD)
+    return {
+        "bucket_count": len({(entry.partition, entry.bucket) for entry in entries}),
+        "input_files": len(taken),
+        "output_files": len(made),
+        "input_bytes": sum(entry.file.size_bytes for entry in taken),
+        "output_bytes": sum(entry.file.size_bytes for entry in made),
+        "input_rows": sum(entry.file.row_count for entry in taken),
+        "output_rows": sum(entry.file.row_count for entry in made),
+        "highest_level": max((entry.file.level for entry in made), default=None),
+    }
+
+
+_STATISTICS: Final = pa.schema(
+    [
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("mergedRecordCount", pa.int64()),
+        pa.field("mergedRecordSize", pa.int64()),
+        pa.field("colstat", pa.string()),
+    ]
+)
+
+
+def _statistics(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    if snapshot is None or snapshot.statistics is None:
+        return table_of([], _STATISTICS)
+    path = store.paths.statistics(snapshot.statistics)
+    try:
+        body = orjson.loads(store.io.read_bytes(path))
+        row = {
+            "snapshot_id": body["snapshotId"],
+            "schema_id": body["schemaId"],
+            "mergedRecordCount": body.get("mergedRecordCount"),
+            "mergedRecordSize": body.get("mergedRecordSize"),
+            "colstat": json_text(body.get("colStats") or {}),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptDataError(f"statistics cannot be decoded: file={path} error={error!r}") from error
+    return table_of([row], _STATISTICS)
+
+
+def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Few rows as columns; what a row does not have is null."""
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+SNAPSHOTS: Final = SystemTable(name="snapshots", doc="Every snapshot.", schema=_SNAPSHOTS, rows=_snapshots)
+LOG_OFFSETS: Final = SystemTable(
+    name="log_offsets", doc="The slice of the log that each snapshot ends.", schema=_LOG_OFFSETS, rows=_log_offsets
+)
+COMMITS: Final = SystemTable(
+    name="commits", doc="Who committed what: user, query, batch, kind.", schema=_COMMITS, rows=_commits
+)
+COMPACTIONS: Final = SystemTable(
+    name="compactions", doc="What each compaction read and wrote.", schema=_COMPACTIONS, rows=_compactions
+)
+STATISTICS: Final = SystemTable(name="statistics", doc="What ANALYZE found.", schema=_STATISTICS, rows=_statistics)

@@ -1,0 +1,66 @@
+"""Columns as JSON text, row by row but column-wise: for keys and statistics of any type in one text column."""
+
+import base64
+from collections.abc import Mapping, Sequence
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
+    """One JSON object for each row, for example ``{"id":1,"dt":"2020-08-08"}``.
+
+    Args:
+        columns: at least one, all of n values; null becomes JSON's null.
+
+    Returns:
+        (n,) string, no nulls.
+    """
+    parts: list[pa.Array | str] = []
+    for name, column in columns.items():
+        parts += [f"{',' if parts else '{'}{orjson.dumps(name).decode()}:", json_values(column)]
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def json_values(column: pa.Array) -> pa.Array:
+    """Each value as JSON: numbers and truth values as they are, bytes as base64, all else as text in quotes.
+
+    Numbers that JSON does not have (NaN, infinity) are texts too.
+    """
+    kind = column.type
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        texts = column.cast(pa.string())
+    elif pa.types.is_floating(kind):
+        plain = column.cast(pa.string())
+        texts = pc.if_else(pc.is_finite(column), plain, _quoted(plain))
+    elif pa.types.is_binary(kind):
+        encoded = [None if each is None else base64.b64encode(each).decode() for each in column.to_pylist()]
+        texts = _quoted(pa.array(encoded, pa.string()))
+    elif pa.types.is_string(kind):
+        texts = _escaped(column)
+    elif pa.types.is_null(kind) or pa.types.is_nested(kind):
+        texts = pa.nulls(len(column), pa.string())
+    else:
+        texts = _quoted(column.cast(pa.string()))
+    return pc.fill_null(texts, "null")
+
+
+def json_text(value: object) -> str:
+    """One value as compact JSON."""
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def json_lists(lists: Sequence[Sequence[int | None] | None]) -> pa.Array:
+    """Lists of numbers as JSON; None stays null."""
+    return pa.array([None if each is None else json_text(list(each)) for each in lists], pa.string())
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    if pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f\\\"]")).as_py():
+        return pa.array([None if each is None else json_text(each) for each in texts.to_pylist()], pa.string())
+    return _quoted(texts)

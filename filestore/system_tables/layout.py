@@ -1,0 +1,180 @@
+"""System tables of how files lie: partitions, buckets, manifests."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.binary_columns import decode_columns
+from filestore.binary_row import ARITY_BYTES
+from filestore.compactor import compaction_strategy
+from filestore.live_files import BucketKey, LiveFiles
+from filestore.manifests import ManifestFileMeta
+from filestore.snapshot_files import manifests_of
+from filestore.snapshots import Snapshot
+from filestore.system_tables.files import FileColumns, partition_texts
+from filestore.system_tables.json_columns import json_objects
+from filestore.system_tables.system_table import LOCAL_TIME, SystemTable
+from filestore.table_store import TableStore
+
+_SUMS: Final = (
+    pa.field("record_count", pa.int64(), nullable=False),
+    pa.field("file_size_in_bytes", pa.int64(), nullable=False),
+    pa.field("file_count", pa.int64(), nullable=False),
+    pa.field("last_update_time", LOCAL_TIME),
+)
+_PARTITIONS: Final = pa.schema(
+    [
+        pa.field("partition", pa.string()),
+        *_SUMS,
+        pa.field("created_at", LOCAL_TIME),
+        pa.field("total_buckets", pa.int32()),
+        pa.field("deleted_record_count", pa.int64(), nullable=False),
+    ]
+)
+_BUCKETS: Final = pa.schema(
+    [
+        pa.field("partition", pa.string()),
+        pa.field("bucket", pa.int32(), nullable=False),
+        *_SUMS,
+        pa.field("deleted_record_count", pa.int64(), nullable=False),
+        pa.field("l0_files", pa.int64(), nullable=False),
+        pa.field("sorted_runs", pa.int64(), nullable=False),
+        pa.field("compaction_debt", pa.int64(), nullable=False),
+    ]
+)
+
+
+def _partitions(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    found = FileColumns.of(store, snapshot)
+    sums = _summed(found, ["partition"])
+    totals = {key.partition: found.live.total_buckets(key) for key in found.live.buckets()}
+    texts = partition_texts(store, set(totals))
+    by_text = {texts[partition]: total for partition, total in totals.items()}
+    return sums.append_column(
+        "total_buckets", pa.array([by_text[each] for each in sums.column("partition").to_pylist()], pa.int32())
+    ).select(_PARTITIONS.names)
+
+
+def _buckets(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    found = FileColumns.of(store, snapshot)
+    sums = _summed(found, ["partition", "bucket"])
+    # level 0 has a run for each file, a higher level is one run
+    runs = pc.add(sums.column("l0_files"), sums.column("higher_levels"))
+    if not store.has_key:
+        runs = pc.min_element_wise(sums.column("file_count"), 1)
+    sums = sums.append_column("sorted_runs", runs.cast(pa.int64()))
+    texts = partition_texts(store, {key.partition for key in found.live.buckets()})
+    debts = {(texts[key.partition], key.bucket): debt for key, debt in compaction_debts(store, found.live).items()}
+    places = zip(sums.column("partition").to_pylist(), sums.column("bucket").to_pylist(), strict=True)
+    return sums.append_column(
+        "compaction_debt", pa.array([debts.get(place, 0) for place in places], pa.int64())
+    ).select(_BUCKETS.names)
+
+
+def compaction_debts(store: TableStore, live: LiveFiles) -> Mapping[BucketKey, int]:
+    """Bytes that the next compaction of each bucket reads; buckets that need none are missing."""
+    if not store.has_key:
+        return {}
+    options = store.options
+    strategy = compaction_strategy(options)
+    least = options.run_count_trigger if options.compaction_style != "leveled" else 1
+    debts = {}
+    for key in live.buckets():
+        if live.file_count(key) >= least:  # as many runs as files, at most: spares the keys of small buckets
+            unit = strategy.pick(live.levels(key))
+            if unit is not None:
+                debts[key] = unit.size_bytes
+    return debts
+
+
+def _summed(found: FileColumns, by: list[str]) -> pa.Table:
+    """Files added up; ordered by partition and bucket as they are in ``found``."""
+    column = found.column
+    levels = column(lambda file: file.level, pa.int32())
+    made = column(lambda file: file.creation_time_ms, LOCAL_TIME)
+    files = pa.table(
+        {
+            "partition": found.partitions,
+            "bucket": found.buckets,
+            "record_count": column(lambda file: file.row_count, pa.int64()),
+            "file_size_in_bytes": column(lambda file: file.size_bytes, pa.int64()),
+            "deleted_record_count": column(lambda file: file.delete_row_count or 0, pa.int64()),
+            "file_count": pa.repeat(pa.scalar(1, pa.int64()), len(found.files)),
+            "l0_files": pc.equal(levels, 0).cast(pa.int64()),
+            "higher_level": pc.if_else(pc.greater(levels, 0), levels, pa.scalar(None, pa.int32())),
+            "last_update_time": made,
+            "created_at": made,
+        }
+    )
+    added = ["record_count", "file_size_in_bytes", "deleted_record_count", "file_count", "l0_files"]
+    grouped = files.group_by(by, use_threads=False).aggregate(
+        [
+            *((name, "sum") for name in added),
+            ("higher_level", "count_distinct"),
+            ("last_update_time", "max"),
+            ("created_at", "min"),
+        ]
+    )
+    names = {
+        **{f"{name}_sum": name for name in added},
+        "higher_level_count_distinct": "higher_levels",
+        "last_update_time_max": "last_update_time",
+        "created_at_min": "created_at",
+    }
+    return grouped.rename_columns([names.get(name, name) for name in grouped.column_names])
+
+
+_MANIFESTS: Final = pa.schema(
+    [
+        pa.field("file_name", pa.string(), nullable=False),
+        pa.field("file_size", pa.int64(), nullable=False),
+        pa.field("num_added_files", pa.int64(), nullable=False),
+        pa.field("num_deleted_files", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("min_partition_stats", pa.string()),
+        pa.field("max_partition_stats", pa.string()),
+        pa.field("min_row_id", pa.int64()),
+        pa.field("max_row_id", pa.int64()),
+        pa.field("min_bucket", pa.int32()),
+        pa.field("max_bucket", pa.int32()),
+        pa.field("min_level", pa.int32()),
+        pa.field("max_level", pa.int32()),
+    ]
+)
+
+
+def _manifests(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    found = [] if snapshot is None else manifests_of(store, snapshot)
+    attributes = {
+        "file_name": "file_name",
+        "file_size": "size_bytes",
+        "num_added_files": "added_count",
+        "num_deleted_files": "deleted_count",
+        **{name: name for name in _MANIFESTS.names if hasattr(ManifestFileMeta, name)},
+    }
+    columns: dict[str, Any] = {
+        name: pa.array([getattr(each, attribute) for each in found], _MANIFESTS.field(name).type)
+        for name, attribute in attributes.items()
+    }
+    columns["min_partition_stats"] = _bounds(store, [each.partition_stats.min_values for each in found])
+    columns["max_partition_stats"] = _bounds(store, [each.partition_stats.max_values for each in found])
+    return pa.table({name: columns[name] for name in _MANIFESTS.names})
+
+
+def _bounds(store: TableStore, rows: list[bytes]) -> pa.Array:
+    fields = store.schema.partition_fields
+    if not fields or any(int.from_bytes(row[:ARITY_BYTES], "big") != len(fields) for row in rows):
+        return pa.nulls(len(rows), pa.string())
+    arrays = decode_columns(rows, store.partition_types)
+    return json_objects({field.name: each for field, each in zip(fields, arrays, strict=True)})
+
+
+PARTITIONS: Final = SystemTable(
+    name="partitions", doc="Rows and bytes by partition.", schema=_PARTITIONS, rows=_partitions
+)
+BUCKETS: Final = SystemTable(
+    name="buckets", doc="Rows, bytes, runs and compaction debt by bucket.", schema=_BUCKETS, rows=_buckets
+)
+MANIFESTS: Final = SystemTable(name="manifests", doc="The manifests of a snapshot.", schema=_MANIFESTS, rows=_manifests)

@@ -1,0 +1,142 @@
+"""System tables of what keeps snapshots alive: tags, branches, consumers."""
+
+import datetime as dt
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+
+from filestore.paths import BRANCH_PREFIX, MAIN_BRANCH
+from filestore.snapshots import Snapshot, SnapshotStore
+from filestore.system_tables.history import table_of
+from filestore.system_tables.json_columns import json_text
+from filestore.system_tables.system_table import INSTANT, LOCAL_TIME, SystemTable
+from filestore.table_store import TableStore
+
+_TAGS: Final = pa.schema(
+    [
+        pa.field("tag_name", pa.string(), nullable=False),
+        pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("commit_time", pa.int64(), nullable=False),
+        pa.field("record_count", pa.int64()),
+        pa.field("create_time", LOCAL_TIME),
+        pa.field("time_retained", pa.string()),
+    ]
+)
+
+
+def _tags(store: TableStore, _: Snapshot | None) -> pa.Table:
+    rows = []
+    for name in store.snapshots.tag_names():
+        path = store.paths.tag(name)
+        try:
+            body = store.io.read_bytes(path)
+        except FileNotFoundError:
+            continue  # deleted since it was listed
+        tagged = Snapshot.from_json(body, source=path)
+        rows.append(
+            {
+                "tag_name": name,
+                "tagged_snapshot_id": tagged.id,
+                "schema_id": tagged.schema_id,
+                "commit_time": tagged.time_ms,
+                "record_count": tagged.total_record_count,
+                **_retention(orjson.loads(body)),
+            }
+        )
+    return table_of(rows, _TAGS)
+
+
+def _retention(body: dict[str, Any]) -> dict[str, Any]:
+    """When a tag was made and how long it lives, if its maker said so: a local date-time array, and seconds."""
+    made, seconds = body.get("tagCreateTime"), body.get("tagTimeRetained")
+    found: dict[str, Any] = {"create_time": None, "time_retained": None}
+    if isinstance(made, list) and 3 <= len(made) <= 7:
+        year, month, day, *clock = made
+        hour, minute, second, nanos = (*clock, 0, 0, 0, 0)[:4]
+        found["create_time"] = dt.datetime(
+            year, month, day, hour, minute, second, nanos // 1000, tzinfo=dt.UTC
+        ).replace(tzinfo=None)
+    if seconds is not None:
+        found["time_retained"] = str(dt.timedelta(seconds=float(seconds)))
+    return found
+
+
+_BRANCHES: Final = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("tag_name", pa.string()),
+        pa.field("tagged_snapshot_id", pa.int64()),
+        pa.field("create_time", INSTANT),
+        pa.field("latest_snapshot_id", pa.int64()),
+    ]
+)
+
+
+def branch_names(store: TableStore) -> list[str]:
+    """Names of all branches but main, sorted."""
+    names = store.io.list_names(store.paths.with_branch(MAIN_BRANCH).branch_dir)
+    return [name.removeprefix(BRANCH_PREFIX) for name in names if name.startswith(BRANCH_PREFIX)]
+
+
+def _branches(store: TableStore, _: Snapshot | None) -> pa.Table:
+    rows = []
+    for name in branch_names(store):
+        paths = store.paths.with_branch(name)
+        snapshots = SnapshotStore(store.io, paths)
+        # a branch begins with copies of the tag that it was made from and of the schemas up to then
+        tags = [(snapshots.tag(tag), tag) for tag in snapshots.tag_names()]
+        first, tag = min(tags, key=lambda each: each[0].id, default=(None, None))
+        schemas = store.io.list_names(paths.schema_dir)
+        rows.append(
+            {
+                "name": name,
+                "tag_name": tag,
+                "tagged_snapshot_id": None if first is None else first.id,
+                "create_time": store.io.modified_ms(f"{paths.schema_dir}/{schemas[0]}") if schemas else None,
+                "latest_snapshot_id": snapshots.latest_id(),
+            }
+        )
+    return table_of(rows, _BRANCHES)
+
+
+_CONSUMERS: Final = pa.schema(
+    [
+        pa.field("consumer_id", pa.string(), nullable=False),
+        pa.field("next_snapshot_id", pa.int64(), nullable=False),
+        pa.field("snapshots_behind", pa.int64(), nullable=False),
+        pa.field("log_offsets", pa.string()),
+        pa.field("last_seen", INSTANT),
+    ]
+)
+
+
+def _consumers(store: TableStore, _: Snapshot | None) -> pa.Table:
+    latest_id = store.snapshots.latest_id() or 0
+    rows = []
+    for name, next_id in store.consumers.next_snapshots().items():
+        had = store.snapshots.find(min(next_id - 1, latest_id)) if next_id > 1 else None
+        try:
+            seen_ms: int | None = store.io.modified_ms(store.paths.consumer(name))
+        except FileNotFoundError:
+            continue  # forgotten since it was listed
+        rows.append(
+            {
+                "consumer_id": name,
+                "next_snapshot_id": next_id,
+                "snapshots_behind": max(0, latest_id - next_id + 1),
+                "log_offsets": json_text(dict(sorted(had.log_offsets.items()))) if had and had.log_offsets else None,
+                "last_seen": seen_ms,
+            }
+        )
+    return table_of(rows, _CONSUMERS)
+
+
+TAGS: Final = SystemTable(name="tags", doc="The tags and the snapshots they keep.", schema=_TAGS, rows=_tags)
+BRANCHES: Final = SystemTable(
+    name="branches", doc="The branches and the tags they began at.", schema=_BRANCHES, rows=_branches
+)
+CONSUMERS: Final = SystemTable(
+    name="consumers", doc="The named readers and what they want next.", schema=_CONSUMERS, rows=_consumers
+)
