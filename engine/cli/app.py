@@ -1,43 +1,35 @@
 """The command ``fluvial``.
 
-Exit codes: 0 done, 1 it failed, 2 the request is wrong (change it), 130 interrupted.
+Exit codes: 0 done, 1 it failed, 2 the request is wrong (change it), 130 interrupted;
+``run`` and ``plan`` have others, too.
 """
 
-import logging
-import os
-import signal
 import sys
-import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import click
 import pyarrow as pa
 
 from engine.batch_read import BatchRead
 from engine.cli.broker import broker
+from engine.cli.deploy import package, plan, run, validate
 from engine.cli.inspect import inspect
 from engine.cli.lag import lag
 from engine.cli.output import (
     console,
     grid,
-    job_progress,
     json_option,
     print_json,
-    print_results,
     print_rows,
     waiting,
 )
 from engine.cli.place import Place, with_place
-from engine.deploy.job import run_job
-from engine.deploy.job_config import JobConfig, load_job
-from engine.deploy.shipping import write_shipment
+from engine.deploy.log_output import set_up_logging
+from engine.deploy.operation_config import LoggingConfig
 from engine.inspection import inspect_table
-from engine.spark_output import spark_output
 from engine.system_tables import SystemRead, is_system_name
 from filestore.datatypes import arrow_schema
 from filestore.secrets import without_secrets
@@ -91,94 +83,11 @@ def run_command(arguments: Sequence[str]) -> int:
 @click.version_option(package_name="fluvial")
 def cli(debug: bool) -> None:
     """Streaming ingestion for PySpark: tables that are a Kafka log and an LSM tree of columnar files."""
-    level = logging.INFO if debug else logging.WARNING
-    handler = _StandardError()
-    if not debug:
-        # what libraries have to say about an interrupted call, for one, is nothing to users
-        handler.addFilter(logging.Filter("fluvial"))
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
+    set_up_logging(LoggingConfig(), is_debug=debug)
 
 
-class _StandardError(logging.Handler):
-    """Log messages to what standard error is at the time: progress bars and Spark's log file change that."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        sys.stderr.write(self.format(record) + "\n")
-
-
-_set_option = click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a value of the job file; repeatable."
-)
-
-
-@cli.command()
-@click.argument("config")
-@_set_option
-@click.option("--spark-log", metavar="FILE", help="Where Spark's own messages go. [default: a temporary file]")
-@click.option("--quiet", is_flag=True, help="No progress.")
-@json_option
-def run(config: str, overrides: tuple[str, ...], spark_log: str | None, quiet: bool, as_json: bool) -> None:
-    """Run the pipelines of a job file until they end.
-
-    Pipelines with a processing-time trigger run until they are interrupted. What was committed stays, and the next
-    run goes on from there.
-    """
-    job = load_job(config, overrides=overrides, environment=os.environ)
-    log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
-    _import_from_here()
-    signal.signal(signal.SIGTERM, _interrupt)
-    with spark_output(log_file), job_progress([each.name for each in job.pipelines], quiet=quiet) as on_progress:
-        try:
-            results = run_job(job, on_progress=on_progress)
-        except FluvialError as error:
-            raise type(error)(f"{error} spark_log={log_file}") from error
-    if as_json:
-        print_json([asdict(each) for each in results])
-    else:
-        print_results(results)
-
-
-@cli.command()
-@click.argument("config")
-@_set_option
-@json_option
-def validate(config: str, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Check a job file without running it."""
-    job: JobConfig = load_job(config, overrides=overrides, environment=os.environ)
-    if as_json:
-        print_json(_without_secrets(job.model_dump(by_alias=True)))
-    else:
-        console().print(f"{config}: {len(job.tables)} tables, {len(job.pipelines)} pipelines: no problem found")
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        plain = {key: each for key, each in value.items() if isinstance(each, str)}
-        return {key: _without_secrets(each) for key, each in value.items()} | without_secrets(plain)
-    return [_without_secrets(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-cli.add_command(broker)
-cli.add_command(lag)
-cli.add_command(inspect)
-
-
-@cli.command()
-@click.argument("directory")
-@json_option
-def package(directory: str, as_json: bool) -> None:
-    """Write what spark-submit ships to a cluster that has no Fluvial: an archive, and the script to submit.
-
-    Then: PYTHONPATH=DIRECTORY/fluvial.zip spark-submit --master ... --py-files DIRECTORY/fluvial.zip
-    DIRECTORY/fluvial_job.py JOB.yaml
-    """
-    archive, script = write_shipment(Path(directory))
-    if as_json:
-        print_json({"archive": str(archive), "script": str(script)})
-    else:
-        console().print(f"PYTHONPATH={archive} spark-submit --py-files {archive} {script} JOB.yaml", soft_wrap=True)
+for _command in (broker, inspect, lag, package, plan, run, validate):
+    cli.add_command(_command)
 
 
 @cli.command()
@@ -286,21 +195,6 @@ def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.
             left -= min(left, rows.num_rows)
         else:
             return
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    """SIGTERM ends a job as Ctrl-C does: queries are stopped, nothing is half-written."""
-    raise KeyboardInterrupt
-
-
-def _import_from_here() -> None:
-    """Functions of a job file are found in the directory where the command is run, here and in Spark's workers."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if here not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([here, *paths])
 
 
 if __name__ == "__main__":

@@ -5,25 +5,21 @@ Results go to standard output, everything else to standard error, so that a pipe
 
 import json
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import click
 import pyarrow as pa
 from pyarrow import csv
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 
-from engine.deploy.job import OnProgress, PipelineProgress, PipelineResult
 from engine.inspection import BucketState, TableState
 from engine.units import size_text, time_text
 from logstore.json_text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
-_LINE_EVERY_S: Final = 5.0
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
@@ -135,40 +131,6 @@ def _runs_text(bucket: BucketState) -> str:
     return " ".join(f"{run.level}:{run.file_count}" for run in bucket.runs)
 
 
-def print_results(results: Sequence[PipelineResult]) -> None:
-    """What a job did."""
-    rows = [
-        (
-            each.pipeline,
-            each.target,
-            each.batch_count,
-            each.row_count,
-            f"{each.seconds:.1f}",
-            f"{each.row_count / each.seconds:,.0f}" if each.seconds else "",
-            each.snapshot_id,
-        )
-        for each in results
-    ]
-    columns = ("pipeline", "table", "batches", "changes", "seconds", "changes/s", "snapshot")
-    console().print(grid("", columns, rows, numbers=columns[2:]))
-    for each in results:
-        if each.compaction_failure_count:
-            facts = f"table={each.target} failures={each.compaction_failure_count} last={each.last_compaction_failure}"
-            console().print(f"compaction failed, no row is lost: {facts}", soft_wrap=True, markup=False)
-
-
-@contextmanager
-def job_progress(pipelines: Sequence[str], *, quiet: bool) -> Iterator[OnProgress]:
-    """Shows how a job goes on: bars on a terminal, else a line every few seconds, or nothing."""
-    if quiet:
-        yield lambda _: None
-    elif sys.stderr.isatty():
-        with _bars() as bars:
-            yield _Bars(bars, pipelines)
-    else:
-        yield _Lines()
-
-
 @contextmanager
 def waiting(words: str) -> Iterator[None]:
     """Something that moves while the user waits, on a terminal."""
@@ -177,46 +139,3 @@ def waiting(words: str) -> Iterator[None]:
         return
     with notes().status(words):
         yield
-
-
-def _bars() -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.fields[facts]}"),
-        TimeElapsedColumn(),
-        console=notes(),
-    )
-
-
-class _Bars:
-    def __init__(self, bars: Progress, pipelines: Sequence[str]) -> None:
-        self._bars = bars
-        self._tasks: Mapping[str, TaskID] = {
-            name: bars.add_task(name, total=None, facts="starting Spark") for name in pipelines
-        }
-
-    def __call__(self, progress: PipelineProgress) -> None:
-        total = None if progress.waiting_count is None else progress.row_count + progress.waiting_count
-        facts = f"{progress.row_count:,} changes  {progress.rows_per_second:,.0f}/s  batch {progress.batch_count}"
-        self._bars.update(self._tasks[progress.pipeline], completed=progress.row_count, total=total, facts=facts)
-
-
-class _Lines:
-    def __init__(self) -> None:
-        self._told_s: dict[str, float] = {}
-
-    def __call__(self, progress: PipelineProgress) -> None:
-        now = time.monotonic()
-        if now - self._told_s.get(progress.pipeline, float("-inf")) < _LINE_EVERY_S:
-            return
-        self._told_s[progress.pipeline] = now
-        facts: dict[str, Any] = {
-            "batches": progress.batch_count,
-            "changes": progress.row_count,
-            "changes_per_s": round(progress.rows_per_second),
-            "waiting": progress.waiting_count,
-        }
-        words = " ".join(f"{name}={value}" for name, value in facts.items())
-        sys.stderr.write(f"{progress.pipeline}: {words}\n")

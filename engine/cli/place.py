@@ -60,7 +60,7 @@ def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[
     if config is not None:
         job = load_job(config, environment=os.environ)
         warehouse = warehouse or job.warehouse
-        options.update(job.catalog)
+        options.update(job.catalog_options)
     for given in catalog_options:
         key, equals, value = given.partition("=")
         if not equals:

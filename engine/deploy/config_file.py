@@ -1,66 +1,113 @@
-"""A YAML file as plain values in which every scalar stays text, with the line of each key for messages.
+"""A YAML file as a tree of values, each with the place where it is written.
 
-Text stays text until a field wants something else, so ``bucket: 4``, ``on: yes`` and ``mode: 0644`` mean what they say.
-``${NAME}`` and ``${NAME:-default}`` come from the environment (``$${`` is a plain ``${``).
+Every scalar stays text until a field wants something else, so ``bucket: 4``, ``on: yes`` and ``mode: 0644`` mean what
+they say. Trees are merged, never changed in place, so that a message can name file and line of any value.
 """
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import yaml
 
 from lsm.errors import InvalidInputError
 
-_REFERENCE: Final = re.compile(r"\$(\$?)\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
+_NAME: Final = "name"
 
 KeyPath = tuple[str | int, ...]
+Content: TypeAlias = "Mapping[str, Node] | tuple[Node, ...] | str | None"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigFile:
-    """What a file says: mappings, lists, text and None (an empty scalar, ``~`` or ``null``)."""
+class Place:
+    """Where a value is written."""
 
-    name: str
-    value: Any
-    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    file: str
+    line: int | None  # None: not in a file, but on the command line
 
-    def line(self, path: KeyPath) -> int:
-        """Line of a key, or of the nearest thing around it that is written in the file."""
-        return next((self.lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.lines), 1)
+    def __str__(self) -> str:
+        return f"file={self.file}" + ("" if self.line is None else f" line={self.line}")
 
 
-def parse_config(text: str, *, name: str, environment: Mapping[str, str]) -> ConfigFile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A mapping, a list, a text, or None (an empty scalar, ``~`` or ``null``)."""
+
+    content: Content
+    place: Place
+
+    def plain(self) -> Any:
+        """The values without their places: dicts, lists, texts and None."""
+        if isinstance(self.content, Mapping):
+            return {key: node.plain() for key, node in self.content.items()}
+        if isinstance(self.content, tuple):
+            return [node.plain() for node in self.content]
+        return self.content
+
+    def place_of(self, path: KeyPath) -> Place:
+        """Place of a key, or of the nearest thing around it that is written somewhere."""
+        below = self._child(path[0]) if path else None
+        return self.place if below is None else below.place_of(path[1:])
+
+    def _child(self, key: str | int) -> "Node | None":
+        if isinstance(self.content, Mapping):
+            return self.content.get(str(key))
+        if isinstance(self.content, tuple) and isinstance(key, int) and key < len(self.content):
+            return self.content[key]
+        return None
+
+
+def parse_config(text: str, *, name: str) -> Node:
     """The values of a YAML text.
 
     Args:
         text: the YAML.
         name: what messages call the file.
-        environment: what ``${NAME}`` refers to.
 
     Raises:
-        InvalidInputError: not YAML, a key twice in one mapping, or a variable that is not set; file and line are named.
+        InvalidInputError: not YAML, or a key twice in one mapping; file and line are named.
     """
     loader = yaml.SafeLoader(text)
-    reader = _Reader(name=name, environment=environment, loader=loader)
     try:
         node = loader.get_single_node()
-        value = None if node is None else reader.value(node, ())
+        if node is None:
+            return Node(content=None, place=Place(file=name, line=1))
+        return _Reader(name=name, loader=loader).node(node, _line(node), ())
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise InvalidInputError(f"not a YAML file: file={name} reason={reason}") from error
     finally:
         loader.dispose()
-    return ConfigFile(name=name, value=value, lines=reader.lines)
 
 
-def override(tree: dict[str, Any], path: str, value: object, *, free_keys: frozenset[str]) -> None:
-    """Put a value at a dotted path, in place; mappings on the way are made where they are missing.
+def merged(base: Node, over: Node) -> Node:
+    """``over`` laid upon ``base``: mappings key by key, everything else replaced; a key with nothing behind it removes.
+
+    A mapping upon a list of things that have a ``name`` changes those that it names and appends the others.
+    """
+    below, above = base.content, over.content
+    if not isinstance(above, Mapping):
+        return over
+    if isinstance(below, tuple) and below and all(_name_of(item) is not None for item in below):
+        named = {str(_name_of(item)): item for item in below}
+        for name, node in above.items():
+            fresh = Node(content={_NAME: Node(content=name, place=node.place)}, place=node.place)
+            named[name] = merged(named.get(name, fresh), node)
+        return Node(content=tuple(each for each in named.values() if each.content is not None), place=base.place)
+    if not isinstance(below, Mapping):
+        return over
+    both = {**below}
+    for key, node in above.items():
+        both[key] = merged(below[key], node) if key in below else node
+    return Node(content=both, place=base.place)
+
+
+def overridden(tree: Node, path: str, value: Node, *, free_keys: frozenset[str]) -> Node:
+    """A tree with a value at a dotted path; mappings on the way are made where they are missing.
 
     Args:
-        tree: of ``ConfigFile.value``.
+        tree: to start from.
         path: keys with dots between. Where a key itself has dots (table names), the longest key that exists is
             taken. An item of a list is meant by its number or by its ``name``.
         value: what to put there.
@@ -69,85 +116,80 @@ def override(tree: dict[str, Any], path: str, value: object, *, free_keys: froze
     Raises:
         InvalidInputError: no such item in a list.
     """
-    holder: Any = tree
-    rest = path
-    while True:
-        key, rest = _next_key(holder, rest)
-        if not rest:
-            holder[key] = value
-            return
-        below = holder.get(key) if isinstance(holder, dict) else holder[key]
-        if not isinstance(below, dict | list):
-            below = {}
-            holder[key] = below
-        if key in free_keys and isinstance(below, dict):
-            below[rest] = value
-            return
-        holder = below
+    if isinstance(tree.content, tuple):
+        index, rest = _item(tree.content, path)
+        below = overridden(tree.content[index], rest, value, free_keys=free_keys) if rest else value
+        return Node(content=(*tree.content[:index], below, *tree.content[index + 1 :]), place=tree.place)
+    known = tree.content if isinstance(tree.content, Mapping) else {}
+    key, rest = _next_key(known, path)
+    if not rest:
+        return Node(content={**known, key: value}, place=tree.place)
+    below = known.get(key) or Node(content={}, place=value.place)
+    if key in free_keys and not isinstance(below.content, tuple):
+        options = below.content if isinstance(below.content, Mapping) else {}
+        below = Node(content={**options, rest: value}, place=below.place)
+    else:
+        below = overridden(below, rest, value, free_keys=free_keys)
+    return Node(content={**known, key: below}, place=tree.place)
 
 
-def _next_key(holder: Any, path: str) -> tuple[Any, str]:
-    if isinstance(holder, list):
-        first, _, rest = path.partition(".")
-        names = [item.get("name") if isinstance(item, dict) else None for item in holder]
-        index = names.index(first) if first in names else int(first) if first.isdecimal() else len(holder)
-        if index >= len(holder):
-            known = ", ".join(str(name) for name in names)
-            raise InvalidInputError(f"no such item in a list: item={first} known={known}")
-        return index, rest
+def _item(items: tuple[Node, ...], path: str) -> tuple[int, str]:
+    first, _, rest = path.partition(".")
+    names = [_name_of(item) for item in items]
+    index = names.index(first) if first in names else int(first) if first.isdecimal() else len(items)
+    if index >= len(items):
+        raise InvalidInputError(
+            f"no such item in a list: item={first} known={', '.join(str(name) for name in names)} "
+            "fix=take a name or a number from 0"
+        )
+    return index, rest
+
+
+def _next_key(known: Mapping[str, Node], path: str) -> tuple[str, str]:
     parts = path.split(".")
     for taken in range(len(parts), 0, -1):
         key = ".".join(parts[:taken])
-        if key in holder:
+        if key in known:
             return key, ".".join(parts[taken:])
     return parts[0], ".".join(parts[1:])
+
+
+def _name_of(item: Node) -> str | None:
+    name = item.content.get(_NAME) if isinstance(item.content, Mapping) else None
+    return name.content if name is not None and isinstance(name.content, str) else None
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
     name: str
-    environment: Mapping[str, str]
     loader: yaml.SafeLoader
-    lines: dict[KeyPath, int] = field(default_factory=dict)
 
-    def value(self, node: Any, path: KeyPath) -> object:
-        self.lines.setdefault(path, node.start_mark.line + 1)
+    def node(self, node: Any, line: int, around: tuple[Any, ...]) -> Node:
+        """A value whose key stands in ``line``; ``around`` are the mappings and lists that hold it."""
+        if any(node is each for each in around):
+            raise InvalidInputError(f"an alias refers to what it is a part of: {self._place(line)} fix=write it out")
         if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+            items = tuple(self.node(item, _line(item), (*around, node)) for item in node.value)
+            return Node(content=items, place=self._place(line))
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if node.style is None and node.value in ("", "~", "null"):
-            return None
-        return self._resolved(str(node.value), self._where(node))
+            return Node(content=self._mapping(node, (*around, node)), place=self._place(line))
+        is_null = node.style is None and node.value in ("", "~", "null")
+        return Node(content=None if is_null else str(node.value), place=self._place(line))
 
-    def _mapping(self, node: Any, path: KeyPath) -> dict[str, object]:
-        written = [key.value for key, _ in node.value if key.tag != _MERGE_TAG]
-        for key in written:
-            if written.count(key) > 1:
-                raise InvalidInputError(f"the same key twice in one mapping: key={key} {self._where(node)}")
+    def _mapping(self, node: Any, around: tuple[Any, ...]) -> dict[str, Node]:
+        written = [(key.value, _line(key)) for key, _ in node.value if key.tag != _MERGE_TAG]
+        seen = set()
+        for key, line in written:
+            if key in seen:
+                where = self._place(line)
+                raise InvalidInputError(f"the same key twice in one mapping: key={key} {where} fix=remove one")
+            seen.add(key)
         self.loader.flatten_mapping(node)
-        result: dict[str, object] = {}
-        for key, item in node.value:
-            name = str(key.value)
-            self.lines[(*path, name)] = key.start_mark.line + 1
-            result[name] = self.value(item, (*path, name))
-        return result
+        return {str(key.value): self.node(item, _line(key), around) for key, item in node.value}
 
-    def _where(self, node: Any) -> str:
-        return f"file={self.name} line={node.start_mark.line + 1}"
-
-    def _resolved(self, text: str, where: str) -> str:
-        def value_of(match: re.Match[str]) -> str:
-            escape, name, default = match.groups()
-            if escape:
-                return match.group(0)[1:]
-            found = self.environment.get(name)
-            if not found and default is not None:
-                return str(default)
-            if found is None:
-                raise InvalidInputError(
-                    f"environment variable is not set: name={name} {where} fix=export it or write ${{{name}:-default}}"
-                )
-            return found
-
-        return _REFERENCE.sub(value_of, text)
+    def _place(self, line: int) -> Place:
+        return Place(file=self.name, line=line)

@@ -185,7 +185,9 @@ def test_the_warehouse_can_come_from_a_job_file_or_the_environment(
     fluvial: Fluvial, warehouse: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = tmp_path / "job.yaml"
-    pipeline = "{name: p, target: shop.orders, checkpoint: c, source: {}}"
+    pipeline = (
+        "{name: p, target: shop.orders, checkpoint: c, source: {options: {subscribe: t, kafka.bootstrap.servers: b:1}}}"
+    )
     job.write_text(f"name: job\nwarehouse: {warehouse}\npipelines: [{pipeline}]\n")
     assert fluvial("describe", "shop.orders", "--config", str(job))[0] == 0
     monkeypatch.setenv("FLUVIAL_WAREHOUSE", warehouse)
@@ -196,7 +198,8 @@ def test_the_warehouse_can_come_from_a_job_file_or_the_environment(
 
 def test_secrets_are_not_shown(fluvial: Fluvial, warehouse: str, tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
-    source = "{options: {kafka.sasl.password: hush1, kafka.ssl.key.pem: hush2, kafka.sasl.username: loud}}"
+    secrets = "kafka.sasl.password: hush1, kafka.ssl.key.pem: hush2, kafka.sasl.username: loud"
+    source = f"{{options: {{subscribe: t, kafka.bootstrap.servers: b:1, {secrets}}}}}"
     job.write_text(
         f"name: job\nwarehouse: {warehouse}\ncatalog: {{log.kafka.sasl.jaas.config: hush3, log.key.format: loud}}\n"
         f"pipelines: [{{name: p, target: a.b, checkpoint: c, source: {source}}}]\n"

@@ -11,8 +11,8 @@ from engine import Catalog
 from engine.broker import Broker
 from engine.demo.flights import KEY, SCHEMA, ChangeStream, Step, change_stream, read_flights
 from engine.demo.readers import check_equal, expected_flights, fold_log, in_order
-from engine.deploy.job import ensure_table
 from engine.deploy.job_config import load_job
+from engine.deploy.tables import ensure_table
 from lsm.errors import CorruptDataError
 from tests.peers.agreement import Agreement
 

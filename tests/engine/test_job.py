@@ -13,9 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from engine.catalog import Catalog
-from engine.cli.output import print_results
-from engine.deploy.job import PipelineProgress, ensure_table, run_job
-from engine.deploy.job_config import JobConfig, TableConfig
+from engine.cli.job_output import print_results
+from engine.deploy.job import run_job
+from engine.deploy.job_config import JobConfig
+from engine.deploy.pipeline import PipelineProgress
+from engine.deploy.table_config import TableConfig
+from engine.deploy.tables import ensure_table
 from logstore.clients import ErrorNotes, KafkaProperties
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -126,7 +129,7 @@ def test_a_python_function_may_stand_between_source_and_table(
     told: list[PipelineProgress] = []
     config = job(tmp_path, kafka, send(ENVELOPES), transform={"python": f"{__name__}:with_amount_doubled"})
     [result] = run_job(config, spark=spark, on_progress=told.append)
-    assert (result.batch_count, result.row_count, result.snapshot_id) == (1, 3, 1)
+    assert (result.batch_count, result.row_count, result.targets[0].snapshot_id) == (1, 3, 1)
     assert [(each.row_count, each.waiting_count) for each in told] == [(3, 0)]
     rows = Catalog(config.warehouse).table("shop.orders").read().to_arrow()
     assert [(row["id"], str(row["amount"])) for row in rows.to_pylist()] == [(1, "3.00")]
@@ -204,7 +207,7 @@ def test_a_compaction_that_fails_is_in_the_summary_and_the_rows_are_in_the_table
     [result] = run_job(JobConfig.model_validate(job), spark=spark)
     assert result.row_count == 4
     assert Catalog(str(tmp_path / "warehouse")).table("shop.orders").read().to_arrow().num_rows == 4
-    assert result.compaction_failure_count >= 1
-    assert result.last_compaction_failure == "RuntimeError: no room for the output"
+    assert result.targets[0].compaction_failure_count >= 1
+    assert result.targets[0].last_compaction_failure == "RuntimeError: no room for the output"
     print_results([result])
     assert "last=RuntimeError: no room for the output" in capsys.readouterr().out

@@ -59,8 +59,7 @@ def test_short_forms_mean_the_same_as_long_ones() -> None:
     job = parsed()
     assert job.tables["shop.orders"].columns["id"].type == "BIGINT"
     assert job.tables["shop.orders"].columns["amount"].comment == "in euros"
-    transform = job.pipelines[0].transform
-    assert transform is not None
+    [transform] = job.pipelines[0].transform
     assert (transform.sql, transform.python) == ("SELECT * FROM source", None)
     assert job.pipelines[0].trigger.processing_time == "5 seconds"
 

@@ -1,0 +1,101 @@
+"""What can be said of a job without tables, brokers or Spark: whether its options, types and names make sense."""
+
+from collections.abc import Callable, Iterator
+
+import sqlglot
+from sqlglot.errors import ParseError, TokenError
+
+from engine.deploy.config_file import KeyPath
+from engine.deploy.job_config import JobConfig
+from engine.deploy.pipeline_config import PipelineConfig
+from engine.deploy.sources import check_source
+from engine.deploy.table_changes import job_fields
+from engine.option_check import unknown_option
+from engine.sink import SINK_KEYS
+from filestore.options import canonical_options
+from filestore.schema import new_schema
+from lsm.errors import InvalidInputError
+
+Check = tuple[KeyPath, Callable[[], object]]
+
+
+def check_job(job: JobConfig, *, with_sql: bool = False) -> None:
+    """Refuse a job that cannot work, with all that is wrong at once.
+
+    Args:
+        job: as its file says.
+        with_sql: look at queries, too. Spark has the last word on them, so a run leaves them to it.
+
+    Raises:
+        InvalidInputError: each problem with key, file and line.
+    """
+    problems = []
+    for path, check in (*_table_checks(job), *_pipeline_checks(job), *(_sql_checks(job) if with_sql else ())):
+        try:
+            check()
+        except InvalidInputError as error:
+            problems.append(f"{error} {job.where(path)}")
+    if problems:
+        text = "; ".join(problems)
+        for secret in job.secrets:
+            text = text.replace(secret, "******")
+        raise InvalidInputError(text)
+
+
+def table_options(job: JobConfig, name: str) -> dict[str, str]:
+    """Options that a table of the job is made with."""
+    defaults = {key.removeprefix("table-default."): value for key, value in job.catalog_options.items()}
+    return {**canonical_options(defaults), **canonical_options(job.tables[name].options)}
+
+
+def _table_checks(job: JobConfig) -> Iterator[Check]:
+    for name in job.tables:
+        yield ("tables", name), lambda name=name: _schema_of(job, name)  # type: ignore[misc]
+
+
+def _schema_of(job: JobConfig, name: str) -> object:
+    table = job.tables[name]
+    options = table_options(job, name)
+    if options.get("log.system") == "none":
+        options = {key: value for key, value in options.items() if not key.startswith("log.") or key == "log.system"}
+    return new_schema(
+        job_fields(table),
+        primary_key=table.primary_key,
+        partition_by=table.partition_by,
+        options=options,
+        comment=table.comment,
+        time_ms=0,
+    )
+
+
+def _pipeline_checks(job: JobConfig) -> Iterator[Check]:
+    for index, pipeline in enumerate(job.pipelines):
+        path: KeyPath = ("pipelines", index)
+        yield (*path, "source"), lambda each=pipeline: check_source(job, each)  # type: ignore[misc]
+        yield path, lambda each=pipeline: _check_sink_options(each)  # type: ignore[misc]
+
+
+def _sql_checks(job: JobConfig) -> Iterator[Check]:
+    for index, pipeline in enumerate(job.pipelines):
+        path: KeyPath = ("pipelines", index)
+        steps = [((*path, "transform"), step) for step in pipeline.transform]
+        steps += [((*path, "targets", at), step) for at, out in enumerate(pipeline.targets) for step in out.transform]
+        for where, step in steps:
+            if step.sql is not None:
+                yield where, lambda sql=step.sql: _check_sql(sql)  # type: ignore[misc]
+
+
+def _check_sink_options(pipeline: PipelineConfig) -> None:
+    for output in pipeline.outputs:
+        for key in output.options:
+            if key not in SINK_KEYS and not key.startswith("log.kafka."):
+                raise unknown_option(key, SINK_KEYS, "sink option")
+
+
+def _check_sql(sql: str) -> None:
+    """Catches slips like a missing bracket; names and functions are Spark's to know."""
+    try:
+        sqlglot.parse_one(sql, read="spark")
+    except (ParseError, TokenError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidInputError(f"not a query: reason={reason} fix=correct the SQL") from error

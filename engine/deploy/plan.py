@@ -1,0 +1,180 @@
+"""What a run of a job would change: tables and topics that it makes, and where each pipeline goes on.
+
+Looks at warehouse, brokers and checkpoints, and changes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from engine.catalog import Catalog
+from engine.deploy.checkpoints import is_readable, read_checkpoint, source_difference
+from engine.deploy.checks import check_job, table_options
+from engine.deploy.job_config import JobConfig
+from engine.deploy.pipeline import absolute
+from engine.deploy.pipeline_config import PipelineConfig
+from engine.deploy.sources import kafka_options, source_table
+from engine.deploy.table_changes import table_differences
+from engine.deploy.transforms import function_named
+from engine.kafka_options import in_source_words
+from engine.table_log import default_topic
+from filestore.options import TableOptions
+from logstore.clients import KafkaProperties
+from logstore.topics import LogTopics
+from lsm.errors import FluvialError, InvalidInputError
+
+
+class Action(Enum):
+    """What a run would do about something."""
+
+    CREATE = "create"
+    CHANGE = "change"  # the job file says otherwise, and a run leaves it: a statement changes it
+    START = "start"  # from the source's start
+    CONTINUE = "continue"
+    KEEP = "keep"
+    REFUSE = "refuse"  # a run would fail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStep:
+    """One thing, and what would become of it."""
+
+    action: Action
+    kind: str  # table, topic or pipeline
+    name: str
+    fact: str = ""
+    statement: str | None = None  # SQL that brings it in line with the job file
+
+    @property
+    def is_change(self) -> bool:
+        """Whether something is not yet as the job file says."""
+        return self.action in (Action.CREATE, Action.CHANGE, Action.START)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run would do, in its order."""
+
+    job: str
+    steps: tuple[PlanStep, ...]
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the run would start."""
+        return all(each.action is not Action.REFUSE for each in self.steps)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything would be made, begun or is different."""
+        return any(each.is_change for each in self.steps)
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts."""
+        steps = [asdict(each) | {"action": each.action.value} for each in self.steps]
+        return {"job": self.job, "possible": self.is_possible, "changes": self.has_changes, "steps": steps}
+
+
+def make_plan(config: JobConfig) -> Plan:
+    """What a run would change now.
+
+    Raises:
+        InvalidInputError: the job cannot work, whatever there is.
+        UnavailableError: a broker does not answer.
+    """
+    check_job(config, with_sql=True)
+    catalog = Catalog(config.warehouse, options=config.catalog_options)
+    steps: list[PlanStep] = []
+    for name in config.tables:
+        steps += _table_steps(config, catalog, name)
+    for pipeline in config.pipelines:
+        steps += _pipeline_steps(config, catalog, pipeline)
+    return Plan(job=config.name, steps=tuple(steps))
+
+
+def _table_steps(config: JobConfig, catalog: Catalog, name: str) -> Iterator[PlanStep]:
+    wanted = config.tables[name]
+    if not _exists(catalog, name):
+        keys = f" primary_key={list(wanted.primary_key)}" if wanted.primary_key else ""
+        yield PlanStep(action=Action.CREATE, kind="table", name=name, fact=f"columns={len(wanted.columns)}{keys}")
+        yield from _topic_steps(config, name)
+        return
+    differences = table_differences(name, catalog.table(name).schema, wanted)
+    for each in differences:
+        action = Action.REFUSE if each.is_refused else Action.CHANGE
+        yield PlanStep(action=action, kind="table", name=name, fact=each.fact, statement=each.statement)
+    if not differences:
+        yield PlanStep(action=Action.KEEP, kind="table", name=name)
+
+
+def _topic_steps(config: JobConfig, name: str) -> Iterator[PlanStep]:
+    given = table_options(config, name)
+    options = TableOptions.parse(given, primary_key=config.tables[name].primary_key)
+    if options.log_system == "none":
+        return
+    topic, bucket_count = (
+        options.log_topic or default_topic(name),
+        int(given.get("bucket", "1")),
+    )
+    topics = LogTopics(KafkaProperties.parse(options.log_kafka))
+    topics.check_reachable()
+    found = topics.find_topic(topic)
+    if found is None:
+        yield PlanStep(action=Action.CREATE, kind="topic", name=topic, fact=f"partitions={bucket_count} table={name}")
+    elif found.bucket_count != bucket_count or any(topics.end_offsets(topic, range(bucket_count)).values()):
+        fact = f"the topic of the new table exists and is not empty, or has not one partition per bucket: table={name}"
+        yield PlanStep(action=Action.REFUSE, kind="topic", name=topic, fact=fact)
+
+
+def _pipeline_steps(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> Iterator[PlanStep]:
+    try:
+        _check_surroundings(config, catalog, pipeline)
+        yield _place_of(config, pipeline)
+    except InvalidInputError as error:
+        yield PlanStep(action=Action.REFUSE, kind="pipeline", name=pipeline.name, fact=str(error))
+
+
+def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> None:
+    """Source, targets and functions exist. Raises: InvalidInputError, UnavailableError."""
+    source = kafka_options(config, pipeline)
+    if source is not None:
+        try:
+            topics = LogTopics(source.properties)
+            topics.check_reachable()
+            for option, names in (("subscribe", source.topics), ("dead-letter.topic", (source.dead_letter_topic,))):
+                for name in names:
+                    if name is not None and topics.find_topic(name) is None:
+                        raise InvalidInputError(f"topic does not exist: option={option} topic={name} fix=create it")
+        except FluvialError as error:
+            raise in_source_words(error) from None
+    tables = [output.table for output in pipeline.outputs]
+    tables += [name for name in (source_table(config, pipeline),) if name is not None]
+    for name in tables:
+        if name not in config.tables:
+            catalog.table(name)  # raises, and names similar ones
+    for step in (*pipeline.transform, *(step for output in pipeline.outputs for step in output.transform)):
+        if step.python is not None:
+            function_named(step.python)
+
+
+def _place_of(config: JobConfig, pipeline: PipelineConfig) -> PlanStep:
+    location = absolute(pipeline.checkpoint)
+    if not is_readable(location):
+        fact = f"checkpoint={location} is not on this machine: it decides whether the pipeline starts or goes on"
+        return PlanStep(action=Action.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
+    state = read_checkpoint(location)
+    if state is None:
+        fact = f"from the start of its source, checkpoint={pipeline.checkpoint}"
+        return PlanStep(action=Action.START, kind="pipeline", name=pipeline.name, fact=fact)
+    source = kafka_options(config, pipeline)
+    difference = source_difference(state, pipeline.source.format, () if source is None else source.topics)
+    if difference is not None:
+        raise InvalidInputError(f"{difference} checkpoint={pipeline.checkpoint} fix=give the pipeline a new checkpoint")
+    batch = "before its first batch" if state.batch_id is None else f"after batch {state.batch_id}"
+    fact = f"{batch}, query={state.query_id} checkpoint={pipeline.checkpoint}"
+    return PlanStep(action=Action.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
+
+
+def _exists(catalog: Catalog, name: str) -> bool:
+    database, _, table = name.partition(".")
+    return database in catalog.list_databases() and table in catalog.list_tables(database)
