@@ -7,7 +7,7 @@ Source: paimon-format.md sections 6.7 and 6.8; FL-162, FL-166 to FL-177.
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -126,8 +126,33 @@ def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
     return _message(task, before, after)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOutcome:
+    """What one run of ``compact_buckets`` did."""
+
+    messages: tuple[CommitMessage, ...] = ()  # one for each bucket that changed
+    committed: CommitResult | None = None  # None: nothing was worth it
+
+
 def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | None:
-    """Compact what is worth it and commit; None when nothing was.
+    """Compact what is worth it and commit; None when nothing was. Raises: as ``compact_buckets``."""
+    return compact_buckets(table, full=full).committed
+
+
+def compact_buckets(
+    table: TableStore,
+    *,
+    full: bool = False,
+    keep: Callable[[BucketKey], bool] = lambda _: True,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> CompactionOutcome:
+    """Compact what is worth it among some buckets, and commit it.
+
+    Args:
+        table: to compact.
+        full: everything into one run, whether it is worth it or not.
+        keep: whether a bucket is to be looked at.
+        progress: told how many buckets are done, of how many.
 
     Raises:
         ConflictError: others kept changing the same files: run it again. Nothing of it is visible.
@@ -137,13 +162,17 @@ def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | No
     check_compactable(table)
     live = LiveFiles.latest(table)
     for attempt in range(_MOST_ATTEMPTS):
-        messages = [run_task(table, task) for task in pick_tasks(table, live, full=full)]
+        tasks = pick_tasks(table, live, keys=[key for key in live.buckets() if keep(key)], full=full)
+        messages = []
+        for done, task in enumerate(tasks):
+            progress(done, len(tasks))
+            messages.append(run_task(table, task))
         messages = [message for message in messages if not message.is_empty]
         if not messages:
-            return None
+            return CompactionOutcome()
         commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
         try:
-            return commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+            committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
         except ConflictError:
             discard(table, messages)
             if attempt + 1 == _MOST_ATTEMPTS:
@@ -152,6 +181,9 @@ def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | No
         except UnavailableError:
             discard(table, messages)
             raise
+        else:
+            progress(len(tasks), len(tasks))
+            return CompactionOutcome(messages=tuple(messages), committed=committed)
     raise AssertionError("the last attempt returns or raises")
 
 

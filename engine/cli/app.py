@@ -18,6 +18,7 @@ from typing import Any, Final
 import click
 import pyarrow as pa
 
+from engine.cli.actions import action_commands
 from engine.cli.broker import broker
 from engine.cli.lag import lag
 from engine.cli.output import (
@@ -29,7 +30,6 @@ from engine.cli.output import (
     print_results,
     print_rows,
     print_state,
-    waiting,
     without_secrets,
 )
 from engine.cli.place import Place, with_place
@@ -247,28 +247,8 @@ def read(place: Place, table: str, columns: str | None, filter_text: str | None,
     print_rows(_first(rows, shown), arrow_schema(fields), form=form)
 
 
-@cli.command()
-@click.argument("table")
-@click.option("--full", is_flag=True, help="Merge every bucket into one run, whatever it costs.")
-@json_option
-@with_place
-def compact(place: Place, table: str, full: bool, as_json: bool) -> None:
-    """Merge the sorted runs of a table's buckets, where it pays or everywhere."""
-    found = place.table(table)
-    before = inspect_table(found.store, snapshot_limit=1)
-    with waiting(f"compacting {found.name}"):
-        found.compact(full=full)
-    after = inspect_table(found.store, snapshot_limit=1)
-    facts = {
-        name: {"max_run_count": state.max_run_count, "size_bytes": state.size_bytes}
-        for name, state in (("before", before), ("after", after))
-    }
-    if as_json:
-        print_json({"table": found.name, **facts})
-    else:
-        rows = [(name, each["max_run_count"], each["size_bytes"]) for name, each in facts.items()]
-        columns = ("", "most runs in a bucket", "bytes")
-        console().print(grid(found.name, columns, rows, numbers=columns[1:]))
+for _action in action_commands():
+    cli.add_command(_action)
 
 
 def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
