@@ -66,6 +66,9 @@ class FileIO(Protocol):
     def delete_tree(self, path: str) -> None:
         """Remove a directory with all below it; a missing one is fine."""
 
+    def delete_empty_directory(self, path: str) -> bool:
+        """Remove a directory that nothing is in; False when it is not there or something is in it."""
+
     def open_input(self, path: str) -> pa.NativeFile:
         """Random-access reader. Raises: FileNotFoundError."""
 
@@ -181,6 +184,14 @@ class LocalFileIO:
         """Remove a directory with all below it; a missing one is fine."""
         with _unavailable("delete", path), suppress(FileNotFoundError):
             shutil.rmtree(path)
+
+    def delete_empty_directory(self, path: str) -> bool:
+        """Remove a directory that nothing is in; False when it is not there or something is in it."""
+        try:
+            os.rmdir(path)
+        except OSError:
+            return False
+        return True
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Random-access reader. Raises: FileNotFoundError."""
