@@ -67,6 +67,9 @@ class FileIO(Protocol):
     def delete_tree(self, path: str) -> None:
         """Remove a directory with all below it; a missing one is fine."""
 
+    def delete_empty_directory(self, path: str) -> bool:
+        """Remove a directory that nothing is in; False when it is not there or something is in it."""
+
     def open_input(self, path: str) -> pa.NativeFile:
         """Random-access reader. Raises: FileNotFoundError."""
 
@@ -203,6 +206,14 @@ class LocalFileIO:
                 raise
             _sync_directory(os.path.dirname(source))
             _sync_directory(os.path.dirname(target))
+
+    def delete_empty_directory(self, path: str) -> bool:
+        """Remove a directory that nothing is in; False when it is not there or something is in it."""
+        try:
+            os.rmdir(path)
+        except OSError:
+            return False
+        return True
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Random-access reader. Raises: FileNotFoundError."""

@@ -273,6 +273,25 @@ class SnapshotStore:
         """Note the oldest number; pypaimon assumes 1 without it. Failing is logged, not raised."""
         self._write_hint(self._paths.earliest_hint, snapshot_id)
 
+    def claim_up_to(self, snapshot_id: int) -> None:
+        """Tell everybody that snapshots before this one are about to go: from now on nobody may tag them.
+
+        Raises: UnavailableError; then none of them may go.
+        """
+        if self.claimed_up_to() < snapshot_id:
+            self._io.replace(self._paths.earliest_hint, str(snapshot_id).encode())
+
+    def claimed_up_to(self) -> int:
+        """Snapshots before this one are gone, or about to go."""
+        return self._hint(self._paths.earliest_hint) or FIRST_SNAPSHOT_ID
+
+    def oldest_left(self) -> int | None:
+        """Number of the oldest snapshot file, also of one that an interrupted expiry has left; None: there is none."""
+        oldest = self.earliest_id()
+        while oldest is not None and oldest > FIRST_SNAPSHOT_ID and self.exists(oldest - 1):
+            oldest -= 1
+        return oldest
+
     def newest_of(self, commit_user: str) -> Snapshot | None:
         """The newest snapshot of a commit user, walking back from the latest; None when all of them expired."""
         latest_id, earliest_id = self.latest_id(), self.earliest_id()
@@ -301,11 +320,18 @@ class SnapshotStore:
 
     def tag(self, name: str) -> Snapshot:
         """The snapshot that a tag keeps. Raises: InvalidInputError naming the tags there are; CorruptDataError."""
+        found = self.find_tag(name)
+        if found is None:
+            raise InvalidInputError(f"no such tag: tag={name} tags={self.tag_names()}")
+        return found
+
+    def find_tag(self, name: str) -> Snapshot | None:
+        """The snapshot that a tag keeps; None when there is no such tag. Raises: CorruptDataError."""
         path = self._paths.tag(name)
         try:
             return Snapshot.from_json(self._io.read_bytes(path), source=path)
-        except FileNotFoundError as error:
-            raise InvalidInputError(f"no such tag: tag={name} tags={self.tag_names()}") from error
+        except FileNotFoundError:
+            return None
 
     def tag_names(self) -> list[str]:
         """Names of all tags, sorted."""

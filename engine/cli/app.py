@@ -14,6 +14,7 @@ import click
 import pyarrow as pa
 
 from engine.batch_read import BatchRead
+from engine.cli.actions import action_commands
 from engine.cli.broker import broker
 from engine.cli.deploy import package, plan, run, validate
 from engine.cli.inspect import inspect
@@ -24,12 +25,10 @@ from engine.cli.output import (
     json_option,
     print_json,
     print_rows,
-    waiting,
 )
 from engine.cli.place import Place, with_place
 from engine.deploy.log_output import set_up_logging
 from engine.deploy.operation_config import LoggingConfig
-from engine.inspection import inspect_table
 from engine.system_tables import SystemRead, is_system_name
 from filestore.datatypes import arrow_schema
 from filestore.secrets import without_secrets
@@ -161,28 +160,8 @@ def read(
     print_rows(_first(rows, shown), arrow_schema(schema.fields_of(names)), form=form)
 
 
-@cli.command()
-@click.argument("table")
-@click.option("--full", is_flag=True, help="Merge every bucket into one run, whatever it costs.")
-@json_option
-@with_place
-def compact(place: Place, table: str, full: bool, as_json: bool) -> None:
-    """Merge the sorted runs of a table's buckets, where it pays or everywhere."""
-    found = place.table(table)
-    before = inspect_table(found.store, snapshot_limit=1)
-    with waiting(f"compacting {found.name}"):
-        found.compact(full=full)
-    after = inspect_table(found.store, snapshot_limit=1)
-    facts = {
-        name: {"max_run_count": state.max_run_count, "size_bytes": state.size_bytes}
-        for name, state in (("before", before), ("after", after))
-    }
-    if as_json:
-        print_json({"table": found.name, **facts})
-    else:
-        rows = [(name, each["max_run_count"], each["size_bytes"]) for name, each in facts.items()]
-        columns = ("", "most runs in a bucket", "bytes")
-        console().print(grid(found.name, columns, rows, numbers=columns[1:]))
+for _action in action_commands():
+    cli.add_command(_action)
 
 
 def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:

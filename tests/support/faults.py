@@ -63,6 +63,9 @@ class MemoryFileIO:
         for name in [name for name in self.files if name == path or name.startswith(f"{path}/")]:
             del self.files[name]
 
+    def delete_empty_directory(self, path: str) -> bool:
+        return False  # there is none without a file
+
     def open_input(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(self.read_bytes(path))
 

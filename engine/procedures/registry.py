@@ -1,0 +1,230 @@
+"""What can be done to a table beside reading and writing it: declared once, called from Python, SQL and the shell.
+
+A procedure is a function of a table (or a catalog) with a docstring. Its signature says what can be given, its
+docstring what that means, and its result is an Arrow table with one row for each thing that was done. Nothing is said
+twice.
+"""
+
+import difflib
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, Union, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+
+from engine.catalog import Catalog
+from engine.table import Table
+from lsm.errors import InvalidInputError
+
+P = ParamSpec("P")
+DRY_RUN: Final = "dry_run"
+TABLE: Final = "table"
+
+
+class Progress(Protocol):
+    """Told how far a procedure is, from time to time."""
+
+    def __call__(self, done: int, of: int | None) -> None:
+        """``of`` None: nobody knows how much there is."""
+
+
+def silent(done: int, of: int | None) -> None:
+    """Tells nobody."""
+
+
+class ParameterKind(Enum):
+    """How a value is written."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """Something that can be given to a procedure."""
+
+    name: str
+    kind: ParameterKind
+    doc: str
+    is_required: bool
+    default: str | int | bool | None = None
+    choices: tuple[str, ...] = ()  # of a text; () is any
+    takes_integer: bool = False  # a text that may be written as a number: times, durations, names that are ids
+
+    def accepted(self, value: object) -> object:
+        """A value as the procedure takes it: from SQL as a literal, from the shell as text.
+
+        Raises: InvalidInputError naming the parameter, the value and what it may be.
+        """
+        if value is None and not self.is_required and self.default is None:
+            return None
+        if self.kind is ParameterKind.BOOLEAN and str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        if self.kind is ParameterKind.INTEGER and not isinstance(value, bool) and re.fullmatch(r"-?\d+", str(value)):
+            return int(str(value))
+        if self.kind is ParameterKind.TEXT and self._is_text(value):
+            text = str(value)
+            if not self.choices or text in self.choices:
+                return text
+        expected = " | ".join(self.choices) if self.choices else self.kind.value
+        raise InvalidInputError(
+            f"not a value of the argument: argument={self.name} value={value!r} expected={expected}"
+        )
+
+    def _is_text(self, value: object) -> bool:
+        return isinstance(value, str) or (self.takes_integer and type(value) is int)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Procedure(Generic[P]):
+    """One procedure; calling it runs it."""
+
+    name: str
+    function: Callable[P, pa.Table]
+    result: pa.Schema
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> pa.Table:
+        """Run it on a table, or a catalog; see its docstring."""
+        return self.function(*arguments, **named)
+
+    def run(self, target: Table | Catalog, arguments: Mapping[str, object], progress: Progress = silent) -> pa.Table:
+        """Run it with bound arguments, see ``bind``."""
+        run: Callable[..., pa.Table] = self.function
+        return run(target, **arguments, **({"progress": progress} if self.tells_progress else {}))
+
+    @cached_property
+    def summary(self) -> str:
+        """The first line of its documentation."""
+        return (self.function.__doc__ or "").strip().splitlines()[0]
+
+    @cached_property
+    def is_of_table(self) -> bool:
+        """Whether it works on one table; else on a catalog."""
+        return next(iter(inspect.signature(self.function).parameters)) == TABLE
+
+    @cached_property
+    def tells_progress(self) -> bool:
+        """Whether it takes long enough to say how far it is."""
+        return "progress" in inspect.signature(self.function).parameters
+
+    @cached_property
+    def deletes(self) -> bool:
+        """Whether it may delete files; then ``dry_run`` shows which."""
+        return any(each.name == DRY_RUN for each in self.parameters)
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What can be given beside the table, in the order of positional arguments."""
+        hints, docs = get_type_hints(self.function), _argument_docs(self.function.__doc__ or "")
+        signature = list(inspect.signature(self.function).parameters.values())[1:]
+        return tuple(
+            _parameter(each, hints[each.name], docs.get(each.name, "")) for each in signature if each.name != "progress"
+        )
+
+
+def procedure(result: pa.Schema) -> Callable[[Callable[P, pa.Table]], Procedure[P]]:
+    """Declares a function as a procedure of the same name."""
+
+    def declare(function: Callable[P, pa.Table]) -> Procedure[P]:
+        declared = Procedure(name=function.__name__, function=function, result=result)
+        # a frozen dataclass still has attributes that documentation tools look for
+        object.__setattr__(declared, "__doc__", function.__doc__)
+        return declared
+
+    return declare
+
+
+def bind(procedure: Procedure[Any], positional: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
+    """The arguments of a call, by the procedure's own names.
+
+    Args:
+        procedure: to be called.
+        positional: values in the order of its parameters; the table is not one of them.
+        named: values by name; case and underscores do not count, so Paimon's ``consumerId`` is ``consumer_id``.
+
+    Raises:
+        InvalidInputError: both kinds at once, an unknown name (says which is near), a name given twice, too many or
+            too few arguments, or a value of the wrong kind.
+    """
+    known = {_plain(each.name): each for each in procedure.parameters}
+    if positional and named:
+        raise InvalidInputError(
+            f"arguments are given by name or by position, not both: procedure={procedure.name} fix=name all of them"
+        )
+    if len(positional) > len(known):
+        raise InvalidInputError(
+            f"too many arguments: procedure={procedure.name} given={len(positional)} parameters={_names(procedure)}"
+        )
+    given = dict(zip((each.name for each in procedure.parameters), positional, strict=False))
+    for name, value in named.items():
+        parameter = known.get(_plain(name))
+        if parameter is None:
+            near = difflib.get_close_matches(_plain(name), known, n=1, cutoff=0.5)
+            hint = f"did_you_mean={known[near[0]].name} " if near else ""
+            raise InvalidInputError(
+                f"unknown argument: procedure={procedure.name} argument={name} {hint}parameters={_names(procedure)}"
+            )
+        if parameter.name in given:
+            raise InvalidInputError(f"argument is given twice: procedure={procedure.name} argument={parameter.name}")
+        given[parameter.name] = value
+    missing = [each.name for each in procedure.parameters if each.is_required and given.get(each.name) is None]
+    if missing:
+        raise InvalidInputError(f"argument is missing: procedure={procedure.name} argument={missing[0]}")
+    by_name = {each.name: each for each in procedure.parameters}
+    return {name: by_name[name].accepted(value) for name, value in given.items()}
+
+
+def rows_table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The result of a procedure from its rows."""
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+def _names(procedure: Procedure[Any]) -> list[str]:
+    return [each.name for each in procedure.parameters]
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _parameter(given: inspect.Parameter, hint: Any, doc: str) -> Parameter:
+    is_required = given.default is inspect.Parameter.empty
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    choices = tuple(text for each in members if get_origin(each) is Literal for text in get_args(each))
+    plain = {each for each in members if each is not type(None) and get_origin(each) is not Literal}
+    kind = ParameterKind.TEXT
+    if plain == {bool}:
+        kind = ParameterKind.BOOLEAN
+    elif plain == {int}:
+        kind = ParameterKind.INTEGER
+    assert doc, f"argument without documentation: {given.name}"
+    return Parameter(
+        name=given.name,
+        kind=kind,
+        doc=doc,
+        is_required=is_required,
+        default=None if is_required else given.default,
+        choices=choices,
+        takes_integer=int in plain,
+    )
+
+
+def _argument_docs(docstring: str) -> Mapping[str, str]:
+    """What a docstring of Google's form says of each argument."""
+    section = re.search(r"^Args:\n(?P<body>(?:(?: +.*)?\n)*)", inspect.cleandoc(docstring) + "\n", re.MULTILINE)
+    found: dict[str, str] = {}
+    name = ""
+    for line in section["body"].splitlines() if section else ():
+        start = re.fullmatch(r" {4}(?P<name>\w+): (?P<text>.*)", line)
+        if start:
+            name = start["name"]
+            found[name] = start["text"]
+        elif name and line.strip():
+            found[name] += f" {line.strip()}"
+    return found

@@ -1,0 +1,46 @@
+"""Times and lists as procedures take them: as numbers from programs, as text from SQL and the shell."""
+
+import datetime as dt
+
+from filestore.literals import LiteralMismatchError, parse_moment
+from filestore.option_values import duration_ms as parse_duration
+from lsm.errors import InvalidInputError
+
+Duration = int | str
+"""Milliseconds, or text such as "7 d"."""
+Moment = int | str
+"""Epoch milliseconds, or text such as "2024-01-31 12:30:00", in UTC unless it names a zone."""
+
+
+def duration_ms(argument: str, value: Duration) -> int:
+    """Milliseconds. Raises: InvalidInputError naming the argument."""
+    try:
+        return parse_duration(str(value))
+    except ValueError as error:
+        raise InvalidInputError(f"not a duration: argument={argument} value={value!r} {error}") from error
+
+
+def moment_ms(argument: str, value: Moment) -> int:
+    """Epoch milliseconds. Raises: InvalidInputError naming the argument."""
+    text = str(value).strip()
+    if text.isascii() and text.isdigit() and len(text) > 8:  # 20240131 is a day that somebody forgot to dash
+        return int(text)
+    try:
+        return parse_moment(text) // 1_000_000
+    except LiteralMismatchError as error:
+        raise InvalidInputError(
+            f"not a time: argument={argument} value={value!r} fix='write 2024-01-31 12:30:00 or epoch milliseconds'"
+        ) from error
+
+
+def time_text(time_ms: int) -> str:
+    """A time of the past in UTC, to the millisecond."""
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).isoformat(sep=" ", timespec="milliseconds")[:-6]
+
+
+def names_of(argument: str, text: str) -> list[str]:
+    """Comma-separated names. Raises: InvalidInputError naming the argument."""
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise InvalidInputError(f"a name is empty: argument={argument} value={text!r}")
+    return found

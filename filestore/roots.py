@@ -1,0 +1,141 @@
+"""Roots: everything from which somebody may still read a table, on every branch.
+
+A root is a snapshot, a tag, or a changelog that another engine keeps longer than its snapshot. What no root refers to
+is not part of the table. Source: design.md section 5; paimon-format.md sections 1, 7.4 and 9.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from filestore.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
+from filestore.snapshots import Snapshot
+from filestore.table_store import TableStore
+
+
+class RootKind(Enum):
+    """What keeps the files."""
+
+    SNAPSHOT = "snapshot"
+    TAG = "tag"
+    CHANGELOG = "changelog"  # what one commit changed, without the rest of its snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """One state of one branch that can be asked for."""
+
+    kind: RootKind
+    branch: str
+    name: str  # of a tag; else the number
+    snapshot_id: int
+    snapshot: Snapshot | None = field(default=None, compare=False)  # None: in the snapshot directory, not read yet
+
+    def __str__(self) -> str:
+        where = "" if self.branch == MAIN_BRANCH else f"{self.branch}."
+        return f"{self.kind.value} {where}{self.name}"
+
+
+def branch_names(table: TableStore) -> list[str]:
+    """Main, and every other branch that has a directory."""
+    names = table.io.list_names(table.paths.branch_dir)
+    others = [name.removeprefix(BRANCH_PREFIX) for name in names if name.startswith(BRANCH_PREFIX)]
+    return [MAIN_BRANCH, *others]
+
+
+def on_branch(table: TableStore, branch: str) -> TableStore:
+    """The same table with the snapshots and tags of another branch; its schema stays that of the opened one."""
+    if branch == table.paths.branch:
+        return table
+    return TableStore(
+        name=table.name,
+        paths=table.paths.with_branch(branch),
+        schema=table.schema,
+        options=table.options,
+        io=table.io,
+        clock=table.clock,
+        names=table.names,
+        lock_factory=table.lock_factory,
+    )
+
+
+def snapshot_roots(table: TableStore) -> list[Root]:
+    """The snapshots of the table's own branch, oldest first; none of them is read."""
+    branch = table.paths.branch
+    return [
+        Root(kind=RootKind.SNAPSHOT, branch=branch, name=str(each), snapshot_id=each) for each in table.snapshots.ids()
+    ]
+
+
+def tag_roots(table: TableStore) -> list[Root]:
+    """The tags of the table's own branch, by snapshot. Raises: CorruptDataError for a tag that cannot be read."""
+    roots = []
+    for name in table.snapshots.tag_names():
+        snapshot = table.snapshots.find_tag(name)
+        if snapshot is not None:  # else it was deleted since the listing
+            roots.append(_root(RootKind.TAG, table, name, snapshot))
+    return sorted(roots, key=lambda root: root.snapshot_id)
+
+
+def changelog_roots(table: TableStore) -> list[Root]:
+    """The changelogs of the table's own branch that outlived their snapshots."""
+    return [_root(RootKind.CHANGELOG, table, str(each.id), each) for each in _changelogs(table)]
+
+
+def roots_beside(table: TableStore) -> list[Root]:
+    """All roots but the snapshots of the table's own branch: what an expiry of these has to spare."""
+    roots = [*tag_roots(table), *changelog_roots(table)]
+    for branch in branch_names(table):
+        if branch != table.paths.branch:
+            other = on_branch(table, branch)
+            roots += [*snapshot_roots(other), *tag_roots(other), *changelog_roots(other)]
+    return roots
+
+
+def all_roots(table: TableStore) -> list[Root]:
+    """Every root of every branch."""
+    return [*snapshot_roots(table), *roots_beside(table)]
+
+
+def roots_to_ask(roots: Sequence[Root], *, branch: str, snapshot_id: int, is_last: bool) -> list[Root]:
+    """The roots that decide whether a file may go: if none of these uses it, none at all does.
+
+    A file is in a branch from the commit that adds it to the one that takes it away, without a gap, because a name is
+    never used again. So of the roots of that branch, only the nearest on each side of a snapshot that has the file can
+    have it too. Other branches took over what they found when they were made: all of theirs are asked.
+
+    Args:
+        roots: what is left.
+        branch: that has had the file.
+        snapshot_id: of a snapshot of that branch, gone or going, that has the file.
+        is_last: the next snapshot does not have the file any more.
+
+    Returns:
+        In no order.
+    """
+    own = [root for root in roots if root.branch == branch and root.kind is not RootKind.CHANGELOG]
+    older = max((root for root in own if root.snapshot_id <= snapshot_id), key=_by_id, default=None)
+    newer = min((root for root in own if root.snapshot_id > snapshot_id), key=_by_id, default=None)
+    near = [older] if is_last else [older, newer]
+    others = [root for root in roots if root.branch != branch or root.kind is RootKind.CHANGELOG]
+    return [*(root for root in near if root is not None), *others]
+
+
+def _by_id(root: Root) -> int:
+    return root.snapshot_id
+
+
+def _root(kind: RootKind, table: TableStore, name: str, snapshot: Snapshot) -> Root:
+    return Root(kind=kind, branch=table.paths.branch, name=name, snapshot_id=snapshot.id, snapshot=snapshot)
+
+
+def _changelogs(table: TableStore) -> Iterator[Snapshot]:
+    paths = table.paths
+    for name in table.io.list_names(paths.changelog_dir):
+        number = name.removeprefix(CHANGELOG_PREFIX)
+        if name.startswith(CHANGELOG_PREFIX) and number.isascii() and number.isdigit():
+            try:
+                body = table.io.read_bytes(paths.changelog(int(number)))
+            except FileNotFoundError:
+                continue
+            yield Snapshot.from_json(body, source=paths.changelog(int(number)))

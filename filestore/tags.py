@@ -1,0 +1,277 @@
+"""Tags: snapshots with a name, which stay until the tag is deleted.
+
+A tag is a copy of its snapshot's file; with a retention it also says when it was made and how long it lives. Making one
+copies no data, deleting one deletes what only it used. Source: paimon-format.md section 9 (Paimon Tag, TagManager,
+TagTimeExpire); TAG-04, TAG-13, TAG-14, TAG-21 to TAG-25, TAG-30 to TAG-34, TAG-47 to TAG-53.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import orjson
+
+from filestore.file_references import FileReferences, FileSize, MetadataFiles, data_files, metadata_files
+from filestore.paths import MAIN_BRANCH
+from filestore.roots import Root, RootKind, all_roots, branch_names, on_branch, roots_to_ask
+from filestore.snapshots import Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+
+logger = logging.getLogger("fluvial.tags")
+
+_CREATED: Final = "tagCreateTime"  # [year, month, day, hour, minute, second, nanosecond] of the local wall clock
+_RETAINED: Final = "tagTimeRetained"  # seconds
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """A named snapshot."""
+
+    name: str
+    snapshot: Snapshot
+    created_ms: int | None  # local wall clock as if it were UTC; None: only the age of the file tells
+    retained_ms: int | None  # None: until it is deleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTag:
+    """A tag that went, and the files that only it used."""
+
+    tag: Tag
+    data: tuple[FileSize, ...] = ()
+    metadata: frozenset[str] = frozenset()
+
+
+def list_tags(table: TableStore) -> list[Tag]:
+    """The tags of the table's branch, by name. Raises: CorruptDataError for one that cannot be read."""
+    found = (_find(table, name) for name in table.snapshots.tag_names())
+    return [tag for tag in found if tag is not None]
+
+
+def read_tag(table: TableStore, name: str) -> Tag:
+    """One tag. Raises: InvalidInputError naming the tags there are."""
+    found = _find(table, name)
+    if found is None:
+        raise InvalidInputError(f"no such tag: table={table.name} tag={name} tags={table.snapshots.tag_names()}")
+    return found
+
+
+def create_tag(table: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None) -> Tag:
+    """Give a snapshot a name.
+
+    Args:
+        table: whose; its branch gets the tag.
+        name: not blank, and not a number, because that would be a snapshot id.
+        snapshot_id: None is the newest.
+        retained_ms: how long it lives; None: ``tag.default-time-retained``, else until it is deleted.
+
+    Raises:
+        InvalidInputError: a name that no tag can have or that is taken, or no such snapshot.
+        ConflictError: the snapshot expired at this moment; there is no tag.
+    """
+    check_tag_name(name)
+    tag, body = _new_tag(table, name, snapshot_id, retained_ms)
+    path = table.paths.tag(name)
+    if not table.io.create_exclusive(path, body):
+        raise InvalidInputError(
+            f"tag exists already: table={table.name} tag={name} snapshot={read_tag(table, name).snapshot.id} "
+            "fix=choose another name, or replace it"
+        )
+    _check_still_there(table, tag, undo=lambda: table.io.delete(path))
+    return tag
+
+
+def replace_tag(
+    table: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None
+) -> DeletedTag:
+    """Give a name to another snapshot, and delete what only the old one used; see ``create_tag``.
+
+    Returns:
+        The old tag.
+    """
+    old, path = read_tag(table, name), table.paths.tag(name)
+    old_body = table.io.read_bytes(path)
+    tag, body = _new_tag(table, name, snapshot_id, retained_ms)
+    table.io.replace(path, body)
+    _check_still_there(table, tag, undo=lambda: table.io.replace(path, old_body))
+    unused = _unused(table, old)
+    _delete_files(table, unused)
+    return unused
+
+
+def rename_tag(table: TableStore, name: str, target: str) -> Tag:
+    """Give a tag another name; for a moment it has both.
+
+    Raises:
+        InvalidInputError: there is no such tag, or the other name cannot be one or is taken.
+    """
+    check_tag_name(target)
+    old = read_tag(table, name)
+    if not table.io.create_exclusive(table.paths.tag(target), table.io.read_bytes(table.paths.tag(name))):
+        raise InvalidInputError(f"tag exists already: table={table.name} tag={target} fix=choose another name")
+    table.io.delete(table.paths.tag(name))
+    return replace(old, name=target)
+
+
+def delete_tag(table: TableStore, name: str, *, dry_run: bool = False) -> DeletedTag:
+    """Take a name away, and delete the files that nothing else uses.
+
+    The tag goes first: when this is interrupted, what is left over is found by the search for orphans.
+
+    Raises:
+        InvalidInputError: there is no such tag, or a branch was made from it.
+        CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
+    """
+    tag = read_tag(table, name)
+    _check_no_branch(table, tag)
+    unused = _unused(table, tag)
+    if not dry_run:
+        table.io.delete(table.paths.tag(name))
+        _delete_files(table, unused)
+    return unused
+
+
+def expired_tags(table: TableStore, *, older_than_ms: int | None = None) -> list[Tag]:
+    """The tags whose retention is over, by name.
+
+    Args:
+        table: whose.
+        older_than_ms: epoch milliseconds; those made before this time too, whatever their retention.
+    """
+    now_ms = table.clock.local_ms()
+    zone_ms = now_ms - table.clock.now_ms()
+    found = []
+    for tag in list_tags(table):
+        created_ms = tag.created_ms
+        if created_ms is None:
+            try:
+                created_ms = table.io.modified_ms(table.paths.tag(tag.name)) + zone_ms
+            except FileNotFoundError:
+                continue
+        is_over = tag.retained_ms is not None and created_ms + tag.retained_ms < now_ms
+        if is_over or (older_than_ms is not None and created_ms - zone_ms < older_than_ms):
+            found.append(tag)
+    return found
+
+
+def check_tag_name(name: str) -> None:
+    """Refuse what cannot name a tag. Raises: InvalidInputError. Source: TAG-13."""
+    if name.strip().isdigit():
+        raise InvalidInputError(
+            f"a tag cannot be named by a number, that is a snapshot id: tag={name!r} fix=add a word"
+        )
+    if not name.strip() or name != name.strip() or name.startswith(".") or "/" in name or not name.isprintable():
+        raise InvalidInputError(f"not a name of a tag: tag={name!r} fix=use a name that a file can have")
+
+
+def _find(table: TableStore, name: str) -> Tag | None:
+    path = table.paths.tag(name)
+    try:
+        body = table.io.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    snapshot = Snapshot.from_json(body, source=path)
+    try:
+        more: dict[str, Any] = orjson.loads(body)
+        created_ms, retained_ms = _moment_ms(more.get(_CREATED)), _seconds_ms(more.get(_RETAINED))
+    except (TypeError, ValueError) as error:
+        raise CorruptDataError(f"tag cannot be decoded: file={path} error={error}") from error
+    return Tag(name=name, snapshot=snapshot, created_ms=created_ms, retained_ms=retained_ms)
+
+
+def _new_tag(table: TableStore, name: str, snapshot_id: int | None, retained_ms: int | None) -> tuple[Tag, bytes]:
+    wanted = table.snapshots.latest_id() if snapshot_id is None else snapshot_id
+    try:
+        body = table.io.read_bytes(table.paths.snapshot(wanted or 0))
+    except FileNotFoundError as error:
+        raise InvalidInputError(
+            f"no such snapshot to tag: table={table.name} snapshot={wanted} "
+            f"earliest={table.snapshots.earliest_id()} latest={table.snapshots.latest_id()}"
+        ) from error
+    lives_ms = table.options.value("tag.default-time-retained") if retained_ms is None else retained_ms
+    created_ms = None if lives_ms is None else table.clock.local_ms()
+    snapshot = Snapshot.from_json(body, source=table.paths.snapshot(wanted or 0))
+    if lives_ms is not None and created_ms is not None:
+        more = {_CREATED: _parts(created_ms), _RETAINED: lives_ms / 1000}
+        body = orjson.dumps({**orjson.loads(body), **more}, option=orjson.OPT_INDENT_2)
+    return Tag(name=name, snapshot=snapshot, created_ms=created_ms, retained_ms=lives_ms), body
+
+
+def _check_still_there(table: TableStore, tag: Tag, *, undo: Callable[[], None]) -> None:
+    """Whether the tag was made before an expiry claimed its snapshot; else it is undone."""
+    snapshots = table.snapshots
+    if snapshots.claimed_up_to() <= tag.snapshot.id and snapshots.exists(tag.snapshot.id):
+        return
+    undo()
+    raise ConflictError(
+        f"the snapshot expired while it was tagged: table={table.name} tag={tag.name} snapshot={tag.snapshot.id} "
+        f"earliest={snapshots.earliest_id()} fix=tag a newer one"
+    )
+
+
+def _check_no_branch(table: TableStore, tag: Tag) -> None:
+    if table.paths.branch != MAIN_BRANCH:
+        return
+    for branch in branch_names(table)[1:]:
+        theirs = on_branch(table, branch).snapshots.find_tag(tag.name)
+        if theirs is not None and theirs.id == tag.snapshot.id:
+            raise InvalidInputError(
+                f"a branch was made from this tag, and expiry by other engines looks at the tag only: "
+                f"table={table.name} tag={tag.name} branch={branch} fix=delete the branch first"
+            )
+
+
+def _delete_files(table: TableStore, unused: DeletedTag) -> None:
+    for path in (*(each.path for each in unused.data), *sorted(unused.metadata)):
+        table.io.delete(path)
+
+
+def _unused(table: TableStore, tag: Tag) -> DeletedTag:
+    """What only this tag uses."""
+    path = table.paths.tag(tag.name)
+    roots = [root for root in all_roots(table) if not _is(root, tag, table.paths.branch)]
+    asked = roots_to_ask(roots, branch=table.paths.branch, snapshot_id=tag.snapshot.id, is_last=False)
+    if any(root.branch == table.paths.branch and root.snapshot_id == tag.snapshot.id for root in asked):
+        return DeletedTag(tag=tag)  # the snapshot itself, or another tag of it
+    try:
+        candidates: Sequence[FileSize] = data_files(table, tag.snapshot)
+        metadata: MetadataFiles = metadata_files(table, tag.snapshot, with_changelog=False)
+    except FileNotFoundError as error:
+        logger.warning("a tag refers to files that are missing: tag=%s missing=%s", path, error.filename or error)
+        return DeletedTag(tag=tag)
+    references = FileReferences(table, partitions={file.partition for file in candidates})
+    used = references.data(asked)
+    return DeletedTag(
+        tag=tag,
+        data=tuple(each for each in candidates if each.path not in used),
+        metadata=metadata.all - references.metadata(asked),
+    )
+
+
+def _is(root: Root, tag: Tag, branch: str) -> bool:
+    is_same_name = root.kind is RootKind.TAG and (root.branch, root.name) == (branch, tag.name)
+    return is_same_name and root.snapshot == tag.snapshot  # a tag that was replaced has the name, but not the snapshot
+
+
+def _parts(created_ms: int) -> list[int]:
+    seconds, fraction = divmod(created_ms, 1000)
+    moment = _EPOCH + timedelta(seconds=seconds)
+    parts = [moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second]
+    return [*parts, fraction * 1_000_000]
+
+
+def _moment_ms(parts: Sequence[int] | None) -> int | None:
+    """Trailing zeros of seconds and nanoseconds may be missing."""
+    if parts is None:
+        return None
+    year, month, day, hour, minute, second, nanos = [*parts, 0, 0, 0, 0][:7]
+    moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    return round((moment - _EPOCH).total_seconds()) * 1000 + nanos // 1_000_000
+
+
+def _seconds_ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(float(seconds) * 1000)

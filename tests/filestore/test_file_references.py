@@ -1,0 +1,222 @@
+"""Which files may go, against brute force: over random histories of snapshots, tags, branches and consumers.
+
+After every step, everything that somebody can still ask for reads as it did, and nothing else is on the disk.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from filestore.expiry import Retention, expire_snapshots
+from filestore.file_references import FileReferences
+from filestore.live_files import LiveFiles
+from filestore.partitions import drop_partitions
+from filestore.roots import Root, RootKind, all_roots, roots_to_ask
+from filestore.table import Table
+from filestore.tags import create_tag, delete_tag, rename_tag, replace_tag
+from tests.support.faults import MemoryFileIO
+from tests.support.roots import branches_of, files_there, used_files
+from tests.support.tables import memory_catalog
+
+SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
+BRANCHES = ("main", "main", "dev", "fix")
+SEEN = ("expired", "expired beside tags", "expired beside branches", "freed by a tag")
+Content = frozenset[tuple[str, int, int]]
+
+
+# ---- the decision
+
+
+def root(kind: RootKind, snapshot_id: int, branch: str = "main") -> Root:
+    return Root(kind=kind, branch=branch, name=f"{snapshot_id}", snapshot_id=snapshot_id)
+
+
+def asked(tags: list[int], *, snapshot_id: int, is_last: bool, chain: tuple[int, ...] = ()) -> list[int]:
+    roots = [root(RootKind.TAG, each) for each in tags] + [root(RootKind.SNAPSHOT, each) for each in chain]
+    return sorted(
+        each.snapshot_id for each in roots_to_ask(roots, branch="main", snapshot_id=snapshot_id, is_last=is_last)
+    )
+
+
+def test_a_file_that_came_and_went_between_two_tags_is_nobodys() -> None:
+    """TAG-55 to TAG-57, with tags [100, 200, 300], and files as the commits say that removed them.
+
+    A was added at 105 and removed at 120: tag 100, the newest before, is asked, and does not have it, so it goes when
+    119 expires. A file removed at 201 is in tag 200, and stays when 200 expires.
+    """
+    assert asked([100, 200, 300], snapshot_id=119, is_last=True) == [100]
+    assert asked([100, 200, 300], snapshot_id=200, is_last=True) == [200]
+    assert asked([100, 200, 300], snapshot_id=99, is_last=True) == []
+
+
+def test_a_deleted_tag_asks_its_neighbours() -> None:
+    """TAG-49 to TAG-52: the tags beside it, or the snapshots that are left when they are nearer."""
+    assert asked([100, 300], snapshot_id=200, is_last=False) == [100, 300]
+    assert asked([100, 300], snapshot_id=200, is_last=False, chain=(250, 251)) == [100, 250]
+    assert asked([100, 300], snapshot_id=200, is_last=False, chain=(198, 199, 200, 201)) == [200, 201]
+    assert asked([], snapshot_id=200, is_last=False) == []
+
+
+def test_other_branches_and_changelogs_are_always_asked() -> None:
+    """Traps 5 and 14: a file that main has removed may be alive on a branch."""
+    others = [
+        root(RootKind.SNAPSHOT, 3, "dev"), root(RootKind.TAG, 900, "dev"), root(RootKind.CHANGELOG, 2),
+    ]  # fmt: skip
+    found = roots_to_ask([*others, root(RootKind.SNAPSHOT, 7)], branch="main", snapshot_id=5, is_last=True)
+    assert found == others
+
+
+# ---- against brute force
+
+
+class VersionedTable:
+    """A table with branches, beside what each of its states held when it was made."""
+
+    def __init__(self, rng: random.Random, options: Mapping[str, str]) -> None:
+        self.rng = rng
+        self.io = MemoryFileIO()
+        sizes = {"bucket": "1", "num-sorted-run.compaction-trigger": "3", "manifest.merge-min-count": "3"}
+        self.table = memory_catalog(self.io).create_table(
+            "db.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options={**sizes, **options}
+        )
+        self.states: dict[tuple[str, int], Content] = {}
+        self.tags: dict[tuple[str, str], Content] = {}
+        self.turn = 0
+        self.seen = dict.fromkeys(SEEN, 0)
+
+    def step(self) -> None:
+        branches = {each.paths.branch: each for each in branches_of(self.table)}
+        table = branches[self.rng.choice([each for each in BRANCHES if each in branches])]
+        actions: Mapping[Callable[[Table], None], int] = {
+            self.write: 10, self.compact: 5, self.drop_partition: 1, self.tag: 3, self.delete_tag: 2,
+            self.rename_tag: 1, self.make_branch: 1, self.consume: 1, self.expire: 3,
+        }  # fmt: skip
+        self.rng.choices(list(actions), weights=list(actions.values()))[0](table)
+        latest = table.snapshots.latest_id()
+        if latest is not None:
+            self.states.setdefault((table.paths.branch, latest), content(table))
+
+    def write(self, table: Table) -> None:
+        self.turn += 1
+        keys = {(self.rng.choice("ab"), self.rng.randint(0, 5)) for _ in range(self.rng.randint(1, 4))}
+        data = [{"p": p, "id": each, "v": self.turn} for p, each in sorted(keys)]
+        table.write(pa.Table.from_pylist(data, schema=SCHEMA))
+
+    def compact(self, table: Table) -> None:
+        table.compact(full=self.rng.random() < 0.5)
+
+    def drop_partition(self, table: Table) -> None:
+        partitions = sorted({key.partition for key in LiveFiles.latest(table).buckets()})
+        drop_partitions(table, partitions[:1])
+
+    def tag(self, table: Table) -> None:
+        ids, branch, name = table.snapshots.ids(), table.paths.branch, self.rng.choice("xyz")
+        if not ids or self.has_branch(table, name):
+            return
+        snapshot_id = self.rng.choice(ids)
+        if name in table.snapshots.tag_names():
+            replace_tag(table, name, snapshot_id=snapshot_id)
+        else:
+            create_tag(table, name, snapshot_id=snapshot_id)
+        self.tags[branch, name] = self.states[branch, snapshot_id]
+
+    def delete_tag(self, table: Table) -> None:
+        name = self.some_tag(table)
+        if name is not None:
+            self.seen["freed by a tag"] += len(delete_tag(table, name).data)
+            del self.tags[table.paths.branch, name]
+            self.check()
+
+    def rename_tag(self, table: Table) -> None:
+        name, branch = self.some_tag(table), table.paths.branch
+        if name is not None and f"{name}2" not in table.snapshots.tag_names():
+            rename_tag(table, name, f"{name}2")
+            self.tags[branch, f"{name}2"] = self.tags.pop((branch, name))
+
+    def make_branch(self, table: Table) -> None:
+        """From a tag, as Paimon makes one: schemas, the tag and its snapshot are copied."""
+        ours = sorted(name for where, name in self.tags if where == "main")
+        branch = self.rng.choice(["dev", "fix"])
+        if not ours or any(each.paths.branch == branch for each in branches_of(self.table)):
+            return
+        name = self.rng.choice(ours)
+        paths, there = self.table.paths, self.table.paths.with_branch(branch)
+        body, snapshot = self.io.files[paths.tag(name)], self.table.snapshots.tag(name)
+        self.io.files[there.schema(0)] = self.io.files[paths.schema(0)]
+        self.io.files[there.tag(name)] = self.io.files[there.snapshot(snapshot.id)] = body
+        self.states[branch, snapshot.id] = self.tags[branch, name] = self.tags["main", name]
+
+    def consume(self, table: Table) -> None:
+        latest = table.snapshots.latest_id()
+        if self.rng.random() < 0.5:
+            table.consumers.delete("c")
+        elif latest is not None:
+            table.consumers.write("c", max(1, latest - self.rng.randint(0, 3)), may_go_back=True)
+
+    def expire(self, table: Table) -> None:
+        least, ids = self.rng.randint(1, 3), table.snapshots.ids()
+        retention = Retention(
+            min_count=least,
+            max_count=least + self.rng.randint(0, 3),
+            age_ms=self.rng.choice([0, 10**12]),
+            limit=self.rng.randint(1, 9),
+        )
+        gone = [step.snapshot.id for step in expire_snapshots(table, retention)]
+        assert table.snapshots.ids() == ids[len(gone) :]
+        assert len(ids) - len(gone) >= min(least, len(ids))
+        if gone:
+            self.seen["expired"] += 1
+            self.seen["expired beside tags"] += len(table.snapshots.tag_names()) > 0
+            self.seen["expired beside branches"] += len(branches_of(self.table)) > 1
+        self.check()
+
+    def some_tag(self, table: Table) -> str | None:
+        """One from which no branch was made."""
+        names = [name for name in table.snapshots.tag_names() if not self.has_branch(table, name)]
+        return self.rng.choice(names) if names else None
+
+    def has_branch(self, table: Table, name: str) -> bool:
+        return table.paths.branch == "main" and any(
+            name in each.snapshots.tag_names() for each in branches_of(self.table)[1:]
+        )
+
+    def check(self) -> None:
+        """Everything that is left reads as it did, and nothing else is on the disk."""
+        for table in branches_of(self.table):
+            branch = table.paths.branch
+            for snapshot_id in table.snapshots.ids():
+                assert content(table, snapshot_id=snapshot_id) == self.states[branch, snapshot_id]
+            found = {name: content(table, tag=name) for name in table.snapshots.tag_names()}
+            assert found == {name: kept for (where, name), kept in self.tags.items() if where == branch}
+        used = used_files(self.table)
+        assert used == files_there(self.table)
+        references, roots = FileReferences(self.table), all_roots(self.table)
+        assert references.data(roots) | references.metadata(roots) == used
+
+
+def content(table: Table, **travel: Any) -> Content:
+    found = table.read(**travel).to_arrow().to_pylist()
+    assert len({(row["p"], row["id"]) for row in found}) == len(found)
+    return frozenset((row["p"], row["id"], row["v"]) for row in found)
+
+
+OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "plain": {},
+    "changelog": {"changelog-producer": "input"},
+    "moving files": {"compaction.small-file-ratio": "0"},  # each is worth a place of its own, so they change levels
+}
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_what_can_be_asked_for_stays_and_nothing_else(kind: str) -> None:
+    """Issue 6 point 2; TAG-31, TAG-47 to TAG-56, TAG-64; BR-50; SP-20."""
+    seen = dict.fromkeys(SEEN, 0)
+    for seed in range(3):
+        versioned = VersionedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])
+        for _ in range(90):
+            versioned.step()
+        seen = {name: count + versioned.seen[name] for name, count in seen.items()}
+    assert all(seen.values()), seen

@@ -1,0 +1,66 @@
+"""What a table refers to, found the long way: every snapshot, tag and changelog of every branch, read whole."""
+
+from collections.abc import Iterator
+
+from filestore.manifests import EntryKind, ManifestEntry, live_entries
+from filestore.snapshots import Snapshot
+from filestore.table import Table
+
+
+def branches_of(table: Table) -> list[Table]:
+    """The table on each of its branches."""
+    names = table.io.list_names(table.paths.branch_dir)
+    found = [table]
+    for name in names:
+        branch = name.removeprefix("branch-")
+        found.append(
+            Table.open(table.name, table.paths.root, branch=branch, io=table.io, clock=table.clock, names=table.names)
+        )
+    return found
+
+
+def roots_of(table: Table) -> Iterator[tuple[Table, Snapshot, bool]]:
+    """Branch, snapshot, and whether its changelog counts."""
+    for branch in branches_of(table):
+        for snapshot_id in branch.snapshots.ids():
+            yield branch, branch.snapshots.read(snapshot_id), True
+        for name in branch.snapshots.tag_names():
+            yield branch, branch.snapshots.tag(name), False
+
+
+def used_by(table: Table, snapshot: Snapshot, *, with_changelog: bool) -> set[str]:
+    """Every file that one snapshot refers to."""
+    paths, found, entries = table.paths, set(), []
+    for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
+        found.add(paths.manifest(name))
+        for manifest in table.manifests.read_list(name, None):
+            found.add(paths.manifest(manifest.file_name))
+            entries += table.manifests.read_manifest(manifest)
+    live = live_entries(entries)
+    if with_changelog and snapshot.changelog_manifest_list is not None:
+        found.add(paths.manifest(snapshot.changelog_manifest_list))
+        for manifest in table.manifests.read_list(snapshot.changelog_manifest_list, None):
+            found.add(paths.manifest(manifest.file_name))
+            live += table.manifests.read_manifest(manifest)
+    return found | {path for entry in live for path in _paths(table, entry)}
+
+
+def used_files(table: Table) -> set[str]:
+    """Data, changelog, manifest and list files that anything refers to."""
+    return {
+        path
+        for branch, snapshot, with_changelog in roots_of(table)
+        for path in used_by(branch, snapshot, with_changelog=with_changelog)
+    }
+
+
+def files_there(table: Table) -> set[str]:
+    """Data, changelog, manifest and list files of a table in memory."""
+    inside = (path.removeprefix(f"{table.paths.root}/") for path in table.io.files)  # type: ignore[attr-defined]
+    return {f"{table.paths.root}/{path}" for path in inside if path.startswith("manifest/") or "bucket-" in path}
+
+
+def _paths(table: Table, entry: ManifestEntry) -> list[str]:
+    assert entry.kind is EntryKind.ADD
+    directory = table.bucket_dir(entry.partition, entry.bucket)
+    return [f"{directory}/{name}" for name in (entry.file.file_name, *entry.file.extra_files)]
