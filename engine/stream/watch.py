@@ -147,7 +147,9 @@ class TableWatch:
         if self.log is None or newest is None:
             return self._behind(base_id, LogOffsets())
         at_newest = self.history.facts(newest.id).offsets
-        return self._behind(base_id, offsets_of_time(facts, self.log.offsets_at(time_ms), at_newest))
+        then = self.log.offsets_at(time_ms)
+        left = self.log.earliest()  # after the other: retention goes on
+        return self._behind(base_id, offsets_of_time(facts, then, at_newest, left))
 
     def _kept_place(self) -> Position | None:
         next_id = None if self._place is None else self._place.next_snapshot()
