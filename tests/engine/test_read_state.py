@@ -49,7 +49,7 @@ def now_ms() -> int:
 
 @pytest.mark.broker
 def test_a_time_between_two_snapshots_is_the_earlier_one_and_the_log_up_to_it(broker: Broker, tmp_path: Path) -> None:
-    """What the later snapshot holds of the log is replayed as far as it is older than the time."""
+    """Idea 5: what the later snapshot holds of the log is replayed as far as it is older than the time."""
     table = new_table(broker, tmp_path)
     before = now_ms()
     table.write(rows(1))
@@ -83,6 +83,7 @@ def test_a_time_between_two_snapshots_is_the_earlier_one_and_the_log_up_to_it(br
 
 @pytest.mark.broker
 def test_after_retention_time_travel_falls_back_to_the_snapshot_and_says_so(broker: Broker, tmp_path: Path) -> None:
+    """Idea 5."""
     table = new_table(broker, tmp_path)
     table.write(rows(1))
     write_log_only(table, rows(2))
@@ -144,7 +145,7 @@ def test_a_handle_has_the_offsets_after_the_commit(broker: Broker, tmp_path: Pat
 
 
 def test_a_reader_waits_for_a_commit(tmp_path: Path) -> None:
-    """Read your writes: whoever has the handle never sees an older state."""
+    """Idea 6, read your writes: whoever has the handle never sees an older state."""
     table = plain_table(tmp_path)
     table.write(rows(1))
     later = threading.Timer(0.3, lambda: table.write(rows(2)))
@@ -160,6 +161,7 @@ def test_a_reader_waits_for_a_commit(tmp_path: Path) -> None:
 
 @pytest.mark.broker
 def test_staleness_decides_between_files_and_log(broker: Broker, tmp_path: Path) -> None:
+    """Idea 7: and the answer says how fresh it is."""
     table = new_table(broker, tmp_path)
     table.write(rows(1))
     time.sleep(0.05)

@@ -64,6 +64,13 @@ def rows(ids: list[int], v: str | None = "x") -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([v] * len(ids), pa.string())})
 
 
+def test_the_log_lives_as_long_as_the_option_says(catalog: Catalog, tmp_path: Path, topics: LogTopics) -> None:
+    """FL-98."""
+    table = new_table(catalog, tmp_path, log_retention="2 h")
+    assert table.log is not None
+    assert topics.topic_config(table.log.topic)["retention.ms"] == "7200000"
+
+
 def test_creating_a_table_creates_its_topic_and_dropping_drops_it(
     catalog: Catalog, tmp_path: Path, topics: LogTopics
 ) -> None:

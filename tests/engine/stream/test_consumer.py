@@ -24,7 +24,7 @@ def table(request: pytest.FixtureRequest, new_table: NewTable) -> Table:
 
 
 def test_a_place_is_noted_when_a_batch_is_done(table: Table) -> None:
-    """FL-101: and only then; what differences start from is held as well."""
+    """Idea 9: and only then; what differences start from is held as well."""
     stream = query(table, consumer__id="job")
     assert stream.plan()
     assert table.store.consumers.next_snapshots() == {}
@@ -68,7 +68,7 @@ def test_a_stream_that_died_within_its_first_snapshot_begins_anew(table: Table) 
 
 
 def test_snapshots_before_a_place_may_expire(table: Table) -> None:
-    """FL-99, FL-101: the stream goes on, and so does one without its checkpoint, also over an overwrite."""
+    """FL-99: the stream goes on, and so does one without its checkpoint, also over an overwrite."""
     stream = query(table, consumer__id="job")
     found = stream.available()
     table.overwrite(rows([1, 5]).drop_columns(["_row_kind"]))
@@ -83,7 +83,7 @@ def test_snapshots_before_a_place_may_expire(table: Table) -> None:
 
 
 def test_places_that_nobody_keeps_are_forgotten(table: Table) -> None:
-    """FL-101: ``consumer.expiration-time`` is applied by the streams that do; one that waits for data is kept."""
+    """``consumer.expiration-time`` is applied by the streams that do; one that waits for data is kept."""
     idle, busy = query(table, consumer__id="idle"), query(table, consumer__id="busy")
     query(table, consumer__id="gone").available()
     idle.available()
