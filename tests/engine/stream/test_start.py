@@ -1,6 +1,7 @@
 """Where a new stream begins, and that it stays there until its first batch is done."""
 
 import datetime as dt
+import threading
 import time
 
 import pytest
@@ -9,7 +10,7 @@ from engine import Table
 from engine.stream.plan import SnapshotFacts
 from engine.stream.start import offsets_of_time
 from logstore.offsets import LogOffsets
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 from tests.engine.stream.conftest import NewTable
 from tests.support.streams import as_foreign, content, expire, fold, forget_log, ids, query, rows, tag
 
@@ -134,6 +135,29 @@ def test_a_time_from_before_the_oldest_snapshot_is_refused(table: Table) -> None
     expire(table, 1)
     with pytest.raises(InvalidInputError, match=r"before the oldest snapshot: .* earliest_snapshot=2 fix=use a later"):
         query(table, scan_timestamp__millis="1").plan()
+
+
+def test_a_stream_waits_for_a_commit_before_it_looks_how_far_it_may_read(table: Table) -> None:
+    """Idea 6, read your writes: a new stream where it begins, a bounded one also after a restart."""
+    old = query(table)
+    assert ids(old.available()) == [1, 2, 3]
+    old.options["scan.at-least"] = "4"
+    old.start()
+    late = threading.Timer(0.2, lambda: table.write(rows([4])))
+    late.start()
+    old.reader.prepareForTriggerAvailableNow()
+    late.join()
+    table.write(rows([5]))
+    assert ids(old.available()) == [4]
+    later = threading.Timer(0.2, lambda: table.write(rows([6])))
+    later.start()
+    assert ids(query(table, scan_at__least="6").available()) == [1, 2, 3, 4, 5, 6]
+    later.join()
+    asked = {"scan_at__least": "99:0=7", "scan_at__least_timeout": "20 ms"}
+    with pytest.raises(UnavailableError, match=r"not visible yet: .*wanted_snapshot=99 .*scan\.at-least\.timeout"):
+        query(table, **asked).plan()
+    with pytest.raises(InvalidInputError, match="not the handle of a commit"):
+        query(table, scan_at__least="yesterday")
 
 
 def test_a_snapshot_is_where_it_begins(table: Table) -> None:
