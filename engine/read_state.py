@@ -20,7 +20,6 @@ from filestore.snapshots import CommitKind, Snapshot, carried_offsets
 from filestore.table import Table as FileTable
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets, LogRange
-from logstore.topics import LogTopics
 from lsm.errors import InvalidInputError, UnavailableError
 
 _WRITES: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
@@ -112,7 +111,7 @@ class _Finder:
         self._check_buckets(log, handle.log_offsets, "scan.at-least")
         patience_s = deadline - time.monotonic()
         short = missing_after_wait(
-            _checked_topics(log), log.topic, handle.log_offsets, self._table.clock, patience_s=patience_s
+            log.checked_topics(), log.topic, handle.log_offsets, self._table.clock, patience_s=patience_s
         )
         if short is not None:
             raise UnavailableError(
@@ -140,7 +139,7 @@ class _Finder:
         log, now_ms = self._usable_log(), self._table.clock.now_ms()
         # The end of the log first: whatever is committed between the two looks is then in the snapshot, also what the
         # log does not hold, as an overwrite.
-        topics = _checked_topics(log)
+        topics = log.checked_topics()
         stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
         snapshot = self._table.snapshots.latest()
         try:
@@ -175,7 +174,7 @@ class _Finder:
             read = self._table.read(timestamp_ms=time_ms)
             return self.files(read.table, read.snapshot, "the last snapshot of that time")
         log = self._usable_log()
-        topics = _checked_topics(log)
+        topics = log.checked_topics()
         stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
         # the first record that is later ends the replay: what is before it is what the log held then
         later = topics.offsets_at(log.topic, range(log.bucket_count), time_ms + 1)
@@ -195,7 +194,7 @@ class _Finder:
         """The newest snapshot that holds nothing behind these offsets, and the log from there to them."""
         log = self._usable_log()
         self._check_buckets(log, ends, "scan.log.offsets")
-        topics = _checked_topics(log)
+        topics = log.checked_topics()
         short = missing_after_wait(topics, log.topic, ends, self._table.clock, patience_s=_PATIENCE_S)
         if short is not None:
             raise InvalidInputError(f"the log is not that long: {short} fix=ask for earlier offsets")
@@ -279,12 +278,6 @@ class _Finder:
                 return snapshot, start
             oldest_id = snapshot.id
         return (None, LogOffsets()) if oldest_id == 1 else None
-
-
-def _checked_topics(log: TableLog) -> LogTopics:
-    topics = LogTopics(log.properties)
-    topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
-    return topics
 
 
 def log_position(store: TableStore, snapshot: Snapshot | None) -> LogOffsets | None:
