@@ -111,13 +111,13 @@ def commit_stream_batch(
         FluvialError: see ``StagedCommits.commit``.
     """
     identity = (store.paths.branch_root, store.schema.id, commit_user, run_id, tuple(sorted(options.items())))
-    kept = _kept.pop(identity, None)
-    commits = kept or StagedCommits(
+    is_first = identity not in _kept
+    commits = _kept.pop(identity, None) or StagedCommits(
         store, options, commit_user=commit_user, compacts=compacts(store, options), observe=observe
     )
     result = commits.commit(batch_id, files)  # when it fails, the next batch of this run recovers from the log first
     clear_staged(store, commit_user, up_to_batch=batch_id)
-    if kept is None:
+    if is_first:
         clear_abandoned(store, commit_user)
     _kept[identity] = commits
     while len(_kept) > _MOST_KEPT:
