@@ -212,13 +212,15 @@ class Catalog:
 
         Raises:
             InvalidInputError: there is none and ``if_exists`` is false.
+            UnavailableError: the brokers do not answer. Nothing was dropped.
         """
         if if_exists and not self._files.table_exists(name):
             return
         log = self._log_of(name)
+        topics = None if log is None else log.reached_topics()
         self._files.drop_table(name)
-        if log is not None:
-            LogTopics(log.properties).delete_topic(log.topic)
+        if log is not None and topics is not None:
+            topics.delete_topic(log.topic)
 
     def _log_of(self, name: str) -> TableLog | None:
         return TableLog.of(

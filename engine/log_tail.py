@@ -6,8 +6,6 @@ files are read together as any split is, so every merge engine, row kind and ``s
 does.
 """
 
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from engine.log_rows import log_rows
+from engine.scratch import scratch_directory
 from engine.table_log import TableLog
 from filestore.commit_message import CommitMessage
 from filestore.data_split import DataSplit
@@ -88,8 +87,7 @@ def read_tail_split(
     places: defaultdict[BucketKey, list[DataSplit]] = defaultdict(list)
     for each in split.splits:
         places[BucketKey(each.partition, each.bucket)].append(each)
-    directory = tempfile.mkdtemp(prefix="fluvial-tail-")
-    try:
+    with scratch_directory() as directory:
         for message in _spooled(store, split, directory, places, filter):
             files = places.pop(BucketKey(message.partition, message.bucket), [])
             merged = _with_tail(store, files, message, directory)
@@ -97,8 +95,6 @@ def read_tail_split(
         for untouched in places.values():
             for each in untouched:
                 yield from read_split(store, each, columns=columns, filter=filter)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class _ScratchIO(LocalFileIO):

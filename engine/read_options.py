@@ -47,6 +47,7 @@ STREAM_KEYS: Final = (
     "scan.tag-name",
     "scan.timestamp",
     "scan.at-least",
+    "scan.at-least.timeout",
     "read.changelog",
     "read.metadata-columns",
     "read.stream.maxFilesPerTrigger",

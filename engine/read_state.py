@@ -3,24 +3,24 @@
 The base is the newest snapshot that lies wholly before the wanted end: whatever was committed without the log is in it.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from engine.commit_handle import wait_until_visible
+from engine.commit_handle import CommitHandle, wait_until_visible
 from engine.log_tail import refusal
 from engine.read_request import ReadRequest
 from engine.scan_time import time_text
 from engine.table_log import TableLog
-from engine.tail_ranges import TailLostError, tail_ranges, wait_for_end
+from engine.tail_ranges import TailLostError, missing_after_wait, tail_ranges
 from filestore.snapshots import CommitKind, Snapshot, carried_offsets
 from filestore.table import Table as FileTable
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets, LogRange
-from logstore.topics import LogTopics
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, UnavailableError
 
 _WRITES: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 _MOST_SNAPSHOTS_BACK: Final = 100
@@ -77,9 +77,9 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
         UnavailableError: a commit to wait for did not come, or the brokers do not answer.
         CorruptDataError: records that are needed are gone from the log, and ``log.on-offset-lost`` is fail.
     """
-    if request.at_least is not None:
-        wait_until_visible(table, request.at_least, timeout_s=request.at_least_timeout_s)
     finder = _Finder(table)
+    if request.at_least is not None:
+        finder.wait_for(request.at_least, timeout_s=request.at_least_timeout_s, union=request.union)
     if request.log_offsets is not None:
         return finder.at_offsets(request.log_offsets)
     if request.time_ms is not None:
@@ -101,6 +101,24 @@ class _Finder:
         self._table = table
         self._log = TableLog.of(table, {"change-tracking": "true"})
 
+    def wait_for(self, handle: CommitHandle, *, timeout_s: float, union: bool) -> None:
+        """Return once a commit is visible, in the log too when that is read. Raises: UnavailableError."""
+        deadline = time.monotonic() + timeout_s
+        wait_until_visible(self._table, handle, timeout_s=timeout_s)
+        if not union or not handle.log_offsets:
+            return
+        log = self._usable_log()
+        self._check_buckets(log, handle.log_offsets, "scan.at-least")
+        patience_s = deadline - time.monotonic()
+        short = missing_after_wait(
+            log.checked_topics(), log.topic, handle.log_offsets, self._table.clock, patience_s=patience_s
+        )
+        if short is not None:
+            raise UnavailableError(
+                f"a commit is not visible in the log yet: table={self._table.name} scan.at-least={handle} {short} "
+                f"timeout_s={timeout_s:g} fix=look whether its writer still runs, or raise scan.at-least.timeout"
+            )
+
     def files(
         self, table: FileTable, snapshot: Snapshot | None, reason: str, *, staleness_ms: int | None = None
     ) -> ReadState:
@@ -121,7 +139,7 @@ class _Finder:
         log, now_ms = self._usable_log(), self._table.clock.now_ms()
         # The end of the log first: whatever is committed between the two looks is then in the snapshot, also what the
         # log does not hold, as an overwrite.
-        topics = _checked_topics(log)
+        topics = log.checked_topics()
         stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
         snapshot = self._table.snapshots.latest()
         try:
@@ -156,7 +174,7 @@ class _Finder:
             read = self._table.read(timestamp_ms=time_ms)
             return self.files(read.table, read.snapshot, "the last snapshot of that time")
         log = self._usable_log()
-        topics = _checked_topics(log)
+        topics = log.checked_topics()
         stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
         # the first record that is later ends the replay: what is before it is what the log held then
         later = topics.offsets_at(log.topic, range(log.bucket_count), time_ms + 1)
@@ -175,14 +193,11 @@ class _Finder:
     def at_offsets(self, ends: Mapping[int, int]) -> ReadState:
         """The newest snapshot that holds nothing behind these offsets, and the log from there to them."""
         log = self._usable_log()
-        unknown = [bucket for bucket in ends if bucket >= log.bucket_count]
-        if unknown:
-            raise InvalidInputError(
-                f"no such bucket: scan.log.offsets bucket={unknown[0]} table={self._table.name} "
-                f"buckets={log.bucket_count}"
-            )
-        topics = _checked_topics(log)
-        wait_for_end(topics, log.topic, ends, self._table.clock, patience_s=_PATIENCE_S)
+        self._check_buckets(log, ends, "scan.log.offsets")
+        topics = log.checked_topics()
+        short = missing_after_wait(topics, log.topic, ends, self._table.clock, patience_s=_PATIENCE_S)
+        if short is not None:
+            raise InvalidInputError(f"the log is not that long: {short} fix=ask for earlier offsets")
         found = self._before(ends)
         if found is None:
             earliest = self._table.snapshots.earliest_id()
@@ -217,6 +232,13 @@ class _Finder:
             reason=reason,
         )
         return ReadState(table=table, snapshot=snapshot, log=log, ranges=ranges, served=served)
+
+    def _check_buckets(self, log: TableLog, offsets: Mapping[int, int], option: str) -> None:
+        unknown = [bucket for bucket in offsets if bucket >= log.bucket_count]
+        if unknown:
+            raise InvalidInputError(
+                f"no such bucket: {option} bucket={unknown[0]} table={self._table.name} buckets={log.bucket_count}"
+            )
 
     def _usable_log(self) -> TableLog:
         reason = refusal(self._table, self._log)
@@ -256,12 +278,6 @@ class _Finder:
                 return snapshot, start
             oldest_id = snapshot.id
         return (None, LogOffsets()) if oldest_id == 1 else None
-
-
-def _checked_topics(log: TableLog) -> LogTopics:
-    topics = LogTopics(log.properties)
-    topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
-    return topics
 
 
 def log_position(store: TableStore, snapshot: Snapshot | None) -> LogOffsets | None:

@@ -19,7 +19,7 @@ from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
 from engine.overwrite import overwrite
 from engine.sink import compacts
-from engine.staged_rows import StagedFile, clear_staged, staged_rows
+from engine.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
 from engine.steps import Observer, ignore
 from engine.table_log import TableLog, tracks_changes
 from filestore.commit_message import BATCH_IDENTIFIER
@@ -96,6 +96,8 @@ def commit_stream_batch(
 ) -> CommitResult:
     """Commit one micro-batch exactly once, then delete what its attempts and those of earlier batches staged.
 
+    The first one of a run also clears away what others left that died.
+
     Args:
         store: the table's files.
         options: as those of ``sink``.
@@ -109,11 +111,14 @@ def commit_stream_batch(
         FluvialError: see ``StagedCommits.commit``.
     """
     identity = (store.paths.branch_root, store.schema.id, commit_user, run_id, tuple(sorted(options.items())))
+    is_first = identity not in _kept
     commits = _kept.pop(identity, None) or StagedCommits(
         store, options, commit_user=commit_user, compacts=compacts(store, options), observe=observe
     )
     result = commits.commit(batch_id, files)  # when it fails, the next batch of this run recovers from the log first
     clear_staged(store, commit_user, up_to_batch=batch_id)
+    if is_first:
+        clear_abandoned(store, commit_user)
     _kept[identity] = commits
     while len(_kept) > _MOST_KEPT:
         _kept.popitem(last=False)[1].close()
@@ -130,6 +135,7 @@ def append_batch(
     """
     result = StagedCommits(store, options, commit_user=commit_user, compacts=False).commit(BATCH_IDENTIFIER, files)
     clear_staged(store, commit_user)
+    clear_abandoned(store, commit_user)
     return result
 
 
@@ -164,6 +170,7 @@ def overwrite_batch(
         tracks_changes=tracks_changes(store, options),
     )
     clear_staged(store, commit_user)
+    clear_abandoned(store, commit_user)
     return done
 
 

@@ -22,6 +22,7 @@ from lsm.row_kind import ROW_KIND_SYMBOLS
 
 STAGING_DIRECTORY: Final = "staging"  # beside snapshot/ and manifest/: names that no reader of the layout looks at
 _BUFFER_BYTES: Final = 32 << 20  # of rows that wait for others of their bucket, so that record batches are not tiny
+_ABANDONED_MS: Final = 86_400_000
 _COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -119,6 +120,24 @@ def clear_staged(store: TableStore, commit_user: str, *, up_to_batch: int | None
                 store.io.delete_tree(f"{directory}/{name}")
 
 
+def clear_abandoned(store: TableStore, commit_user: str) -> None:
+    """Delete what jobs and queries staged that died and did not come back.
+
+    Theirs is what has not grown for a day. Should one be alive after all, it loses nothing: its commit fails and says
+    that staged rows are gone, and a query that comes back stages its batch anew.
+
+    Args:
+        store: the table.
+        commit_user: who asks; what is its own stays.
+    """
+    root = f"{store.paths.root}/{STAGING_DIRECTORY}"
+    own = _user_directory(commit_user)
+    with suppress(FluvialError, OSError):
+        for user in store.io.list_names(root):
+            if f"{STAGING_DIRECTORY}/{user}" != own and _is_abandoned(store, f"{root}/{user}"):
+                store.io.delete_tree(f"{root}/{user}")
+
+
 class _Stage:
     def __init__(self, store: TableStore, path: str) -> None:
         self.buckets: list[int] = []
@@ -165,6 +184,14 @@ class _Stage:
             self._writer.write_batch(rows)
             self.buckets.append(bucket)
         self._waiting_bytes = 0
+
+
+def _is_abandoned(store: TableStore, directory: str) -> bool:
+    """Whether nothing in a user's directory, itself included, changed within a day. Raises: FileNotFoundError."""
+    batches = [f"{directory}/{name}" for name in store.io.list_names(directory)]
+    files = [f"{batch}/{name}" for batch in batches for name in store.io.list_names(batch)]
+    oldest_ms = store.clock.now_ms() - _ABANDONED_MS
+    return all(store.io.modified_ms(path) < oldest_ms for path in (directory, *batches, *files))
 
 
 def _user_directory(commit_user: str) -> str:

@@ -89,13 +89,31 @@ class TableLog:
 
         Raises:
             CorruptDataError: the topic is not the one that the table was made with.
+            UnavailableError: the brokers cannot be reached.
         """
-        LogTopics(self.properties).describe_topic(self.topic, topic_id=self.topic_id, bucket_count=self.bucket_count)
+        self.checked_topics()
         return fence_all(self._target(bucket) for bucket in range(self.bucket_count))
 
     def end_offsets(self) -> Mapping[int, int]:
-        """The next offset of each bucket, as readers of committed records see it."""
-        return LogTopics(self.properties).end_offsets(self.topic, range(self.bucket_count))
+        """The next offset of each bucket, as readers of committed records see it. Raises: UnavailableError."""
+        return self.reached_topics().end_offsets(self.topic, range(self.bucket_count))
+
+    def reached_topics(self) -> LogTopics:
+        """A connection to brokers that answer. Raises: UnavailableError, within seconds where nobody listens."""
+        topics = LogTopics(self.properties)
+        topics.check_reachable()
+        return topics
+
+    def checked_topics(self) -> LogTopics:
+        """A connection to brokers that have the table's topic.
+
+        Raises:
+            UnavailableError: they cannot be reached.
+            CorruptDataError: the topic is not the one that the table was made with.
+        """
+        topics = self.reached_topics()
+        topics.describe_topic(self.topic, topic_id=self.topic_id, bucket_count=self.bucket_count)
+        return topics
 
     def _target(self, bucket: int) -> LogTarget:
         return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)

@@ -7,7 +7,7 @@ from typing import Final
 from filestore.effects import Clock
 from logstore.offsets import LogOffsets, LogRange
 from logstore.topics import LogTopics
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import CorruptDataError
 
 _POLL_S: Final = 0.05
 
@@ -59,8 +59,10 @@ def _is_marker(start: int, end: int, stable_end: int | None) -> bool:
     return end == stable_end == start + 1
 
 
-def wait_for_end(topics: LogTopics, topic: str, wanted: Mapping[int, int], clock: Clock, *, patience_s: float) -> None:
-    """Return once the log is at least as long: readers see a commit a moment after it.
+def missing_after_wait(
+    topics: LogTopics, topic: str, wanted: Mapping[int, int], clock: Clock, *, patience_s: float
+) -> str | None:
+    """Wait until the log is at least as long: readers see a commit a moment after it.
 
     Args:
         topics: of the log's brokers.
@@ -69,8 +71,10 @@ def wait_for_end(topics: LogTopics, topic: str, wanted: Mapping[int, int], clock
         clock: to wait by.
         patience_s: how long to wait.
 
+    Returns:
+        Facts of a bucket that is still too short, for a message; None when there is none.
+
     Raises:
-        InvalidInputError: it is not.
         CorruptDataError: the topic is gone.
     """
     deadline = time.monotonic() + patience_s
@@ -78,10 +82,8 @@ def wait_for_end(topics: LogTopics, topic: str, wanted: Mapping[int, int], clock
         ends = topics.end_offsets(topic, sorted(wanted))
         short = [bucket for bucket, offset in wanted.items() if ends[bucket] < offset]
         if not short:
-            return
+            return None
         if time.monotonic() > deadline:
-            raise InvalidInputError(
-                f"the log is not that long: topic={topic} bucket={short[0]} "
-                f"wanted_offset={wanted[short[0]]} end_offset={ends[short[0]]} fix=ask for earlier offsets"
-            )
+            bucket = short[0]
+            return f"topic={topic} bucket={bucket} wanted_offset={wanted[bucket]} end_offset={ends[bucket]}"
         clock.sleep(_POLL_S)

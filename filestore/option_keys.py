@@ -293,7 +293,7 @@ _READS: Final = _declare(
     ("source.checkpoint-align.enabled", boolean, False, "One snapshot per micro-batch."),
     ("source.checkpoint-align.timeout", duration_ms, 30_000, "Longest wait for alignment."),
     ("consumer-id", text, None, "Name of a reader whose place is kept."),
-    ("consumer.mode", choice("exactly-once", "at-least-once"), "exactly-once", "When the place is kept."),
+    ("consumer.mode", choice("exactly-once", "at-least-once"), "exactly-once", "Both: kept once a batch is done."),
     ("consumer.expiration-time", duration_ms, None, "Age at which a place is forgotten."),
     ("consumer.ignore-progress", boolean, False, "Start anew."),
     ("consumer.changelog-only", boolean, False, "The place holds back changelogs only."),

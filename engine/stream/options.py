@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from engine.commit_handle import CommitHandle
 from engine.read_options import ReadOptions
 from engine.row_changes import MetadataColumn
 from engine.rows import ROW_KIND_COLUMN
@@ -47,6 +48,8 @@ class StreamOptions:
     on_loss: OnLoss
     consumer_id: str | None
     ignores_consumer: bool
+    at_least: CommitHandle | None  # a commit that must be visible before the stream looks how far it may read
+    at_least_timeout_s: float
 
     @classmethod
     def of(cls, read: ReadOptions, schema: StructType) -> "StreamOptions":
@@ -68,6 +71,7 @@ class StreamOptions:
             )
         _check_names(store.schema, names)
         normalizes = _normalizes(store, log, options)
+        handle = options.value("scan.at-least")
         return cls(
             store=store,
             log=log,
@@ -79,6 +83,8 @@ class StreamOptions:
             on_loss=OnLoss(options.value("log.on-offset-lost")),
             consumer_id=options.value("consumer-id"),
             ignores_consumer=options.value("consumer.ignore-progress"),
+            at_least=None if handle is None else CommitHandle.parse(handle),
+            at_least_timeout_s=options.value("scan.at-least.timeout") / 1000,
         )
 
 

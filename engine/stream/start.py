@@ -93,7 +93,10 @@ def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
 
 
 def offsets_of_time(
-    facts: SnapshotFacts | None, offsets_then: Mapping[int, int], offsets_at_latest: Mapping[int, int]
+    facts: SnapshotFacts | None,
+    offsets_then: Mapping[int, int],
+    offsets_at_latest: Mapping[int, int],
+    earliest: Mapping[int, int],
 ) -> LogOffsets:
     """Where the log is read from for a time: not before the snapshot of that time, and not behind the newest one.
 
@@ -101,12 +104,15 @@ def offsets_of_time(
         facts: the newest snapshot from before the time; None when there is none.
         offsets_then: by bucket, of the first record at the time or later.
         offsets_at_latest: of the newest snapshot.
+        earliest: by bucket, of the first record that retention has left. Where that is the one in ``offsets_then``,
+            records of the time may be gone: the answer is then the snapshot's, so that they are missed.
     """
     base = facts.offsets if facts is not None else LogOffsets()
+    surely_first = {bucket: offset for bucket, offset in offsets_then.items() if offset > earliest.get(bucket, 0)}
     return LogOffsets(
         {
-            bucket: max(base.get(bucket, 0), min(offset, offsets_at_latest.get(bucket, 0)))
-            for bucket, offset in offsets_then.items()
+            bucket: max(base.get(bucket, 0), min(surely_first.get(bucket, 0), offsets_at_latest.get(bucket, 0)))
+            for bucket in offsets_then
         }
     )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from engine.commit_handle import wait_until_visible
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import OffsetLostError, StreamLog
@@ -40,7 +41,8 @@ class TableWatch:
         return self._stop is not None
 
     def stop_at_now(self) -> None:
-        """The stream ends at what is there now."""
+        """The stream ends at what is there now. Raises: UnavailableError when a commit to wait for does not come."""
+        self._wait_for_commit()
         self._stop = self._now()
 
     def begin(self) -> Position:
@@ -48,7 +50,9 @@ class TableWatch:
 
         Raises:
             InvalidInputError: the snapshot, tag or time is not there.
+            UnavailableError: a commit to wait for does not come.
         """
+        self._wait_for_commit()
         start, target = self._options.start, self._stop or self._now()
         kept = self._kept_place()
         if kept is not None:
@@ -96,6 +100,11 @@ class TableWatch:
         """There is nothing to deliver, and everything before is processed."""
         if self._place is not None:
             self._place.refresh(here)
+
+    def _wait_for_commit(self) -> None:
+        handle = self._options.at_least
+        if handle is not None:
+            wait_until_visible(self._store, handle, timeout_s=self._options.at_least_timeout_s)
 
     def _now(self) -> Target:
         newest = self.history.latest()
@@ -147,7 +156,9 @@ class TableWatch:
         if self.log is None or newest is None:
             return self._behind(base_id, LogOffsets())
         at_newest = self.history.facts(newest.id).offsets
-        return self._behind(base_id, offsets_of_time(facts, self.log.offsets_at(time_ms), at_newest))
+        then = self.log.offsets_at(time_ms)
+        left = self.log.earliest()  # after the other: retention goes on
+        return self._behind(base_id, offsets_of_time(facts, then, at_newest, left))
 
     def _kept_place(self) -> Position | None:
         next_id = None if self._place is None else self._place.next_snapshot()

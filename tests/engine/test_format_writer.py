@@ -1,6 +1,8 @@
 """``df.writeStream`` and ``df.write`` with ``format("fluvial")``: exactly once, however the frame is spread."""
 
+import os
 import random
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table
 from engine.broker import Broker
-from engine.staged_commit import commit_stream_batch
+from engine.staged_commit import append_batch, commit_stream_batch, overwrite_batch
 from engine.staged_rows import StagedFile, stage_rows, staged_rows
 from engine.steps import Step, StepEvent
 from filestore.snapshots import CommitKind, Snapshot
@@ -164,6 +166,32 @@ def test_leftovers_of_dead_attempts_go_with_the_next_commit_of_their_query_only(
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("by", ["stream", "append", "overwrite"])
+def test_what_dead_jobs_left_goes_a_day_later_with_the_next_writer(tmp_path: Path, by: str) -> None:
+    """A batch job that was killed with its driver never comes back; one that still stages rows is let alone."""
+    table = new_table(tmp_path)
+    for user in ("dead/one", "empty", "alive", "query"):
+        stage(table, [batch_of([1], [1]), batch_of([2], [2])], batch=3, user=user)
+    staging = Path(table.store.paths.root, "staging")
+    yesterday = time.time() - 86_500
+    for path in (staging / "empty").rglob("*.arrow"):
+        path.unlink()
+    for path in staging.rglob("*"):
+        os.utime(path, (yesterday, yesterday))
+    young = next((staging / "alive").rglob("*.arrow"))
+    os.utime(young)
+    files = stage(table, [batch_of([5], [5])], batch=4)
+    if by == "stream":
+        commit(table, files, batch=4)
+    elif by == "append":
+        append_batch(table.store, {}, files, commit_user="job")
+    else:
+        overwrite_batch(table.store, {}, files, commit_user="job", partition=None)
+    assert sorted(path.name for path in staging.iterdir()) == ["alive", "query"]
+    assert len([path for path in staged_files(table) if path.parts[-3] == "alive"]) == 2
+    assert table.read().to_arrow().to_pylist() == [{"k": 5, "v": 5}]
+
+
 def test_a_replay_after_the_commit_only_cleans_up(tmp_path: Path, broker: Broker) -> None:
     """FL-72, FL-164."""
     table = new_table(tmp_path, broker)

@@ -49,7 +49,7 @@ def now_ms() -> int:
 
 @pytest.mark.broker
 def test_a_time_between_two_snapshots_is_the_earlier_one_and_the_log_up_to_it(broker: Broker, tmp_path: Path) -> None:
-    """What the later snapshot holds of the log is replayed as far as it is older than the time."""
+    """Idea 5: what the later snapshot holds of the log is replayed as far as it is older than the time."""
     table = new_table(broker, tmp_path)
     before = now_ms()
     table.write(rows(1))
@@ -83,6 +83,7 @@ def test_a_time_between_two_snapshots_is_the_earlier_one_and_the_log_up_to_it(br
 
 @pytest.mark.broker
 def test_after_retention_time_travel_falls_back_to_the_snapshot_and_says_so(broker: Broker, tmp_path: Path) -> None:
+    """Idea 5."""
     table = new_table(broker, tmp_path)
     table.write(rows(1))
     write_log_only(table, rows(2))
@@ -144,7 +145,7 @@ def test_a_handle_has_the_offsets_after_the_commit(broker: Broker, tmp_path: Pat
 
 
 def test_a_reader_waits_for_a_commit(tmp_path: Path) -> None:
-    """Read your writes: whoever has the handle never sees an older state."""
+    """Idea 6, read your writes: whoever has the handle never sees an older state."""
     table = plain_table(tmp_path)
     table.write(rows(1))
     later = threading.Timer(0.3, lambda: table.write(rows(2)))
@@ -159,7 +160,29 @@ def test_a_reader_waits_for_a_commit(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
+def test_a_reader_of_the_log_waits_for_the_commit_in_the_log_too(broker: Broker, tmp_path: Path) -> None:
+    """Idea 6: positions of a handle that no snapshot has yet."""
+    table = new_table(broker, tmp_path)
+    first = table.handle_of(table.write(rows(1)))
+    ahead = CommitHandle(snapshot_id=1, log_offsets={0: ends_with_markers(table)[0] + 1})
+    later = threading.Timer(0.3, lambda: write_log_only(table, rows(2)))
+    later.start()
+    assert sorted(by_key(table.read(at_least=ahead, options=UNION).to_arrow())) == [1, 2]
+    later.join()
+    assert sorted(by_key(table.read(at_least=ahead).to_arrow())) == [1]  # files only: nothing to wait for
+    assert sorted(by_key(table.read(at_least=first, options=UNION).to_arrow())) == [1, 2]
+    short = {**UNION, "scan.at-least.timeout": "20 ms"}
+    with pytest.raises(
+        UnavailableError, match=r"in the log yet: .*bucket=0 wanted_offset=99 .*scan\.at-least\.timeout"
+    ):
+        table.read(at_least="1:0=99", options=short)
+    with pytest.raises(InvalidInputError, match=r"no such bucket: scan\.at-least bucket=7 .*buckets=1"):
+        table.read(at_least="1:7=1", options=short)
+
+
+@pytest.mark.broker
 def test_staleness_decides_between_files_and_log(broker: Broker, tmp_path: Path) -> None:
+    """Idea 7: and the answer says how fresh it is."""
     table = new_table(broker, tmp_path)
     table.write(rows(1))
     time.sleep(0.05)

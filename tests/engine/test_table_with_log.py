@@ -10,9 +10,11 @@ from engine import Catalog, Table
 from engine.batch_part import write_part
 from engine.batch_writer import BatchWriter
 from engine.broker import Broker
+from engine.cli.app import run_command
 from engine.steps import Step, StepEvent
 from engine.table_log import TableLog
 from filestore.change_tracking import CHANGES_KEY
+from logstore import topics as topics_module
 from logstore.changelog_json import decode_changes
 from logstore.log_reader import read_range
 from logstore.offsets import LogRange
@@ -62,6 +64,13 @@ def log_of(table: Table) -> list[tuple[str, int, str | None]]:
 
 def rows(ids: list[int], v: str | None = "x") -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([v] * len(ids), pa.string())})
+
+
+def test_the_log_lives_as_long_as_the_option_says(catalog: Catalog, tmp_path: Path, topics: LogTopics) -> None:
+    """FL-98."""
+    table = new_table(catalog, tmp_path, log_retention="2 h")
+    assert table.log is not None
+    assert topics.topic_config(table.log.topic)["retention.ms"] == "7200000"
 
 
 def test_creating_a_table_creates_its_topic_and_dropping_drops_it(
@@ -261,3 +270,31 @@ def test_a_stale_attempt_stops_when_a_later_batch_is_in_the_log(catalog: Catalog
     with pytest.raises(ConflictError, match="later batch"):
         write_part(stale, rows([1]).to_batches())
     assert len(log_of(table)) == 3
+
+
+def test_a_missing_broker_is_told_soon_and_nothing_is_half_done(
+    catalog: Catalog,
+    tmp_path: Path,
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As long as a client's first contact takes, not as long as a request may."""
+    monkeypatch.setattr(topics_module, "FIRST_CONTACT_S", 0.5)
+    name = new_table(catalog, tmp_path).name
+    schema = Path(catalog.table(name).store.paths.schema(0))
+    schema.write_text(schema.read_text().replace(broker.bootstrap_servers, "127.0.0.1:1"))
+    table = catalog.table(name)
+    files = sorted(tmp_path.rglob("*"))
+    began = time.monotonic()
+    said = r"cannot be reached: bootstrap\.servers=127\.0\.0\.1:1 .*Connection refused.* fix=check that the broker"
+    with pytest.raises(UnavailableError, match=said):
+        table.write(rows([1]))
+    with pytest.raises(UnavailableError, match=said):
+        table.read(options={"scan.log.union": "true"})
+    with pytest.raises(UnavailableError, match=said):
+        catalog.drop_table(name)
+    assert run_command(["lag", name, "--warehouse", str(tmp_path)]) != 0
+    assert "bootstrap.servers=127.0.0.1:1" in capsys.readouterr().err
+    assert time.monotonic() - began < 30
+    assert sorted(tmp_path.rglob("*")) == files

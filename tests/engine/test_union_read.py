@@ -69,6 +69,7 @@ FILES = range(100, 110)
 def test_no_row_of_either_side_is_lost(
     broker: Broker, tmp_path: Path, files: list[Change], tail: list[Change], log_format: str
 ) -> None:
+    """Idea 4: also where all keys of the log are above those of the files (fluss#3626)."""
     table = new_table(broker, tmp_path, options={"log.format": log_format})
     if files:
         table.write(changes(files))
@@ -100,7 +101,7 @@ def test_any_snapshot_folded_with_the_log_behind_it_is_the_table_at_the_end(
     tail: list[tuple[str, int]],
     all_changes: bool,
 ) -> None:
-    """The law of the hybrid table: for every snapshot S, S and log[S.offsets, end) are the table at end.
+    """Idea 4, the law of the hybrid table: for every snapshot S, S and log[S.offsets, end) are the table at end.
 
     With deletes, two partitions in each log bucket, aborted transactions, compactions and batches of dead writers.
     """
@@ -249,7 +250,7 @@ def test_tables_whose_log_cannot_be_folded_say_so(broker: Broker, tmp_path: Path
 
 
 def test_the_end_can_be_given_as_offsets(broker: Broker, tmp_path: Path) -> None:
-    """The base is the newest snapshot that is not behind them; what lies past them is not there yet."""
+    """Idea 4: the base is the newest snapshot that is not behind them; what lies past them is not there yet."""
     table = new_table(broker, tmp_path)
     table.write(changes(adds([1], "first")))
     table.write(changes(adds([2, 3, 4], "second")))

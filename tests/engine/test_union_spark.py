@@ -104,7 +104,7 @@ def test_spark_travels_in_time_and_says_what_it_read(
 
 
 def test_a_stream_hands_on_what_it_committed(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Read your writes: the sink's handle, as text, in another reader."""
+    """Idea 6, read your writes: the sink's handle, as text, in another reader."""
     source = Catalog(str(tmp_path / "in")).create_table(
         "db.source", changes([("+I", 1, "x")]).drop_columns(["_row_kind"]).schema, options={"bucket": "-1"}
     )

@@ -205,7 +205,7 @@ TOGETHER: list[tuple[list[str], dict[str, str], str]] = [
 def test_options_that_make_no_sense_together_are_refused(
     primary_key: list[str], options: dict[str, str], says: str
 ) -> None:
-    """FL-58, FL-128, FL-133."""
+    """FL-58, FL-128, FL-133, FL-189."""
     with pytest.raises(InvalidInputError, match=says):
         TableOptions.parse(options, primary_key=primary_key)
     TableOptions.parse(options, primary_key=primary_key, strict=False)  # whoever made such a table can still read it

@@ -55,6 +55,20 @@ def test_written_rows_are_read_and_newer_rows_replace_older_ones() -> None:
     check_metadata(table)
 
 
+def test_rows_do_not_expire_by_themselves() -> None:
+    """FL-101: however old they are, through commits and compactions."""
+    catalog = memory_catalog()
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    table.write(rows((1, 1), (2, 2)))
+    table.clock.sleep(100 * 365 * 86_400)
+    table.write(rows((2, 3)))
+    table.compact(full=True)
+    assert content(table) == {1: 1, 2: 3}
+    snapshot = table.snapshots.latest()
+    assert snapshot is not None
+    assert snapshot.time_ms > 3_000_000_000_000  # it is a hundred years later
+
+
 def test_an_empty_table_reads_as_no_rows_of_its_columns() -> None:
     read = key_table().read()
     assert read.to_arrow().schema.names == ["id", "v"]

@@ -8,6 +8,7 @@ import pytest
 
 from engine import Table
 from engine.stream.place import BASE_SUFFIX
+from lsm.errors import InvalidInputError
 from tests.engine.stream.conftest import NewTable
 from tests.support.streams import content, expire, fold, ids, query, rows
 
@@ -24,7 +25,7 @@ def table(request: pytest.FixtureRequest, new_table: NewTable) -> Table:
 
 
 def test_a_place_is_noted_when_a_batch_is_done(table: Table) -> None:
-    """FL-101: and only then; what differences start from is held as well."""
+    """Idea 9: and only then; what differences start from is held as well."""
     stream = query(table, consumer__id="job")
     assert stream.plan()
     assert table.store.consumers.next_snapshots() == {}
@@ -35,6 +36,20 @@ def test_a_place_is_noted_when_a_batch_is_done(table: Table) -> None:
     table.write(rows([3]))
     stream.available()
     assert table.store.consumers.next_snapshots() == {"job": 4, "job" + BASE_SUFFIX: 3}
+
+
+@pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
+def test_either_mode_keeps_a_place_once_its_batch_is_done(table: Table, mode: str) -> None:
+    """With its checkpoint a stream delivers exactly once; by its place alone, what was under way comes again."""
+    stream = query(table, consumer__id="job", consumer_mode=mode, read_stream_maxRowsPerTrigger="1")
+    stream.available()
+    table.write(rows([3, 4, 5, 6]))
+    first = ids(stream.batch())
+    assert 0 < len(first) < 4
+    assert ids(query(table, consumer__id="job", consumer_mode=mode).available()) == [3, 4, 5, 6]
+    assert sorted(first + ids(stream.available())) == [3, 4, 5, 6]
+    with pytest.raises(InvalidInputError, match=r"consumer\.mode"):
+        query(table, consumer__id="job", consumer_mode="at-most-once")
 
 
 def test_a_stream_without_its_checkpoint_goes_on_from_its_place(table: Table) -> None:
@@ -68,7 +83,7 @@ def test_a_stream_that_died_within_its_first_snapshot_begins_anew(table: Table) 
 
 
 def test_snapshots_before_a_place_may_expire(table: Table) -> None:
-    """FL-99, FL-101: the stream goes on, and so does one without its checkpoint, also over an overwrite."""
+    """FL-99: the stream goes on, and so does one without its checkpoint, also over an overwrite."""
     stream = query(table, consumer__id="job")
     found = stream.available()
     table.overwrite(rows([1, 5]).drop_columns(["_row_kind"]))
@@ -83,7 +98,7 @@ def test_snapshots_before_a_place_may_expire(table: Table) -> None:
 
 
 def test_places_that_nobody_keeps_are_forgotten(table: Table) -> None:
-    """FL-101: ``consumer.expiration-time`` is applied by the streams that do; one that waits for data is kept."""
+    """``consumer.expiration-time`` is applied by the streams that do; one that waits for data is kept."""
     idle, busy = query(table, consumer__id="idle"), query(table, consumer__id="busy")
     query(table, consumer__id="gone").available()
     idle.available()

@@ -1,5 +1,6 @@
 """The law of the hybrid source: snapshot S and the changes after it add up to the table, wherever it is cut."""
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,13 @@ from engine import Catalog, Table
 from engine.broker import Broker
 from tests.support.streams import Query, as_foreign, content, fold
 
+HISTORIES = os.environ.get("FLUVIAL_LAW_HISTORIES")  # for a soak: as many, and others each time
 law = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=int(HISTORIES or 25),
+    deadline=None,
+    derandomize=HISTORIES is None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 SCHEMA = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.int64()), ("w", pa.string())])
 KEYS = ("dt", "id")

@@ -44,7 +44,7 @@ def kinds(found: list[dict[str, Any]]) -> list[tuple[int, str]]:
 
 
 def test_a_stream_stops_and_says_what_is_missing_and_what_helps(table: Table) -> None:
-    """FL-98, FL-99: bucket, offsets, snapshots, and the ways out."""
+    """FL-99, FL-100, idea 8: bucket, offsets, snapshots, and the ways out."""
     stream = behind(table)
     wanted = stream.position["offsets"]["0"]
     forget_log(table)
@@ -62,7 +62,7 @@ def test_a_stream_stops_and_says_what_is_missing_and_what_helps(table: Table) ->
 
 
 def test_the_difference_is_exact_while_the_delivered_snapshot_is_there(table: Table) -> None:
-    """FL-98, FL-99: deletes too."""
+    """FL-99, idea 8: deletes too."""
     stream = behind(table, log_on__offset__lost="resnapshot")
     forget_log(table)
     assert kinds(stream.available()) == [(1, "-D"), (2, "+U"), (2, "-U"), (4, "+I")]
@@ -94,7 +94,7 @@ def test_the_whole_snapshot_comes_when_a_part_of_the_log_was_delivered(table: Ta
 
 
 def test_what_is_left_comes_with_a_gap(table: Table) -> None:
-    """FL-98: earliest."""
+    """``log.on-offset-lost=earliest``."""
     stream = behind(table, log_on__offset__lost="earliest")
     snapshot = table.store.snapshots.read(3)
     forget_log(table, before=snapshot.log_offsets[0])
@@ -184,7 +184,7 @@ def test_earliest_goes_on_when_the_changes_of_the_oldest_snapshot_cannot_be_told
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_rows_that_no_snapshot_has_yet_cannot_be_made_up_for(new_table: NewTable, policy: str) -> None:
-    """FL-58, FL-98: eventual rows that left the log before they were committed: no endless resnapshots."""
+    """FL-58: eventual rows that left the log before they were committed: no endless resnapshots."""
     table = new_table(log_consistency="eventual")
     table.write(rows([1]))
     stream = query(table, log_on__offset__lost=policy)

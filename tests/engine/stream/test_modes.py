@@ -62,7 +62,7 @@ def write(table: Table, batch: int, news: pa.Table) -> None:
 @broker
 @pytest.mark.parametrize("consistency", ["eventual", "transactional"])
 def test_rows_are_seen_before_their_snapshot_or_with_it(new_table: NewTable, consistency: str) -> None:
-    """FL-57, FL-58, FL-105, FL-107, FL-108, FL-127, FL-128, FL-188 to FL-190: and right in the end in either mode."""
+    """FL-57, FL-58, FL-105, FL-107, FL-108, FL-127, FL-128, FL-188 to FL-190: in the log; files only with it."""
     table = new_table(log_consistency=consistency, bucket="2")
     write(table, 0, rows([1, 2]))
     stream = query(table)
@@ -70,6 +70,7 @@ def test_rows_are_seen_before_their_snapshot_or_with_it(new_table: NewTable, con
     write_without_commit(table, 1, rows([2, 3], "new"))
     early = stream.available()
     assert ids(early) == ([2, 3] if consistency == "eventual" else [])
+    assert {row["v"] for row in content(table).values()} == {"x"}
     write(table, 1, rows([2, 3], "new"))
     found += early + stream.available()
     assert fold(found) == content(table)
@@ -77,9 +78,24 @@ def test_rows_are_seen_before_their_snapshot_or_with_it(new_table: NewTable, con
 
 
 @broker
+def test_rows_without_a_key_are_seen_with_their_snapshot_only(new_table: NewTable) -> None:
+    """FL-106, FL-189: whoever counts them must not count one twice."""
+    table = new_table(key=(), bucket="2", **{"bucket-key": "id"})
+    write(table, 0, plain(rows([1, 2])))
+    stream = Query(table_home(table), table.name, with_kinds=False)
+    found = stream.available()
+    write_without_commit(table, 1, plain(rows([2, 3])))
+    assert stream.available() == []
+    write(table, 1, plain(rows([2, 3])))
+    assert ids(found + stream.available()) == [1, 2, 2, 3]
+    with pytest.raises(InvalidInputError, match=r"log\.consistency"):
+        new_table(key=(), log_consistency="eventual", **{"bucket-key": "id"})
+
+
+@broker
 @pytest.mark.parametrize("consistency", ["eventual", "transactional"])
 def test_a_stream_is_right_after_commits_of_others_in_between(new_table: NewTable, consistency: str) -> None:
-    """FL-58, FL-108, FL-189: the log's rows are newer than the foreign commit, and come again after it."""
+    """FL-58, FL-108: the log's rows are newer than the foreign commit, and come again after it."""
     table = new_table(log_consistency=consistency)
     write(table, 0, rows([1, 2]))
     stream = query(table, read_stream_maxRowsPerTrigger="2")
@@ -269,7 +285,7 @@ def test_a_stream_of_merged_rows_is_the_table_at_each_commit(new_table: NewTable
 @broker
 @pytest.mark.parametrize("log", [True, False])
 def test_an_append_table_needs_no_kinds(new_table: NewTable, log: bool) -> None:
-    """FL-60, FL-106: every row once, and after its commit only."""
+    """FL-60: every row once."""
     table = new_table(key=(), log=log, bucket="2" if log else "-1", **({"bucket-key": "id"} if log else {}))
     table.write(plain(rows([1, 1, 2])))
     stream = Query(table_home(table), table.name, with_kinds=False)

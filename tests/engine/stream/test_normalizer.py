@@ -315,7 +315,7 @@ def test_the_state_before_is_needed(new_table: NewTable, tmp_path: Path) -> None
 
 @pytest.mark.broker
 def test_combinations_without_a_meaning_are_refused(new_table: NewTable) -> None:
-    """FL-61, FL-106, FL-129, FL-132."""
+    """FL-61, FL-129, FL-132."""
     normal = {"log_scan_normalize": "true"}
     with pytest.raises(InvalidInputError, match=r"nothing to normalize: .*only the upsert log"):
         query(new_table(key=()), **normal)

@@ -99,7 +99,7 @@ def test_a_running_query_gives_the_table_and_then_its_changes(
 
 
 def test_a_restarted_query_goes_on_where_it_was(spark: SparkSession, table: Table, tmp_path: Path) -> None:
-    """FL-72: the switch is in Spark's checkpoint; available-now ends at what was there."""
+    """FL-72, idea 3: the switch is in Spark's checkpoint; available-now ends at what was there."""
     table.write(rows(list(range(100)), "a"))
     reader = Reader(spark, table, tmp_path, read_stream_maxRowsPerTrigger="30")
     for number in range(3):

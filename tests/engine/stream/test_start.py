@@ -1,6 +1,7 @@
 """Where a new stream begins, and that it stays there until its first batch is done."""
 
 import datetime as dt
+import threading
 import time
 
 import pytest
@@ -9,9 +10,9 @@ from engine import Table
 from engine.stream.plan import SnapshotFacts
 from engine.stream.start import offsets_of_time
 from logstore.offsets import LogOffsets
-from lsm.errors import InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 from tests.engine.stream.conftest import NewTable
-from tests.support.streams import as_foreign, content, expire, fold, ids, query, rows, tag
+from tests.support.streams import as_foreign, content, expire, fold, forget_log, ids, query, rows, tag
 
 pytestmark = pytest.mark.broker
 
@@ -83,7 +84,7 @@ def test_a_query_begins_before_the_first_commit(new_table: NewTable) -> None:
 )
 @pytest.mark.parametrize("how", ["alone", "log.scan", "scan.mode"])
 def test_a_time_in_every_spelling(new_table: NewTable, key: str, how: str) -> None:
-    """FL-70, FL-74, FL-100: what was written at the time or later."""
+    """FL-70, FL-74: what was written at the time or later."""
     table = new_table(bucket="2")
     table.write(rows([1, 2]))
     moment = boundary()
@@ -111,11 +112,52 @@ def test_a_time_of_a_table_that_others_write_too(table: Table) -> None:
     assert ids(query(table, scan_timestamp__millis="1").available()) == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_records_of_a_time_that_retention_removed_are_missed_loudly(new_table: NewTable) -> None:
+    """FL-100: the log must be kept as long as a start by time reaches back; any other start needs none of it."""
+    table = new_table(bucket="2")
+    table.write(rows([1, 2]))
+    moment = boundary()
+    table.write(rows([2, 3], "new"))
+    for bucket in (0, 1):
+        forget_log(table, bucket)
+    table.write(rows([4]))
+    asked = {"scan.timestamp-millis": str(moment)}
+    with pytest.raises(CorruptDataError, match=r"records of the log are lost: .*fix=set log.on-offset-lost=resnapshot"):
+        query(table, **asked).plan()
+    again = query(table, log_on__offset__lost="resnapshot", **asked)
+    assert ids([row for row in again.available() if row["_row_kind"] in ("+I", "+U")]) == [2, 3, 4]
+    assert ids(query(table).available()) == [1, 2, 3, 4]
+    assert query(table, log_scan="latest").available() == []
+
+
 def test_a_time_from_before_the_oldest_snapshot_is_refused(table: Table) -> None:
-    """FL-74, FL-100."""
+    """FL-74."""
     expire(table, 1)
     with pytest.raises(InvalidInputError, match=r"before the oldest snapshot: .* earliest_snapshot=2 fix=use a later"):
         query(table, scan_timestamp__millis="1").plan()
+
+
+def test_a_stream_waits_for_a_commit_before_it_looks_how_far_it_may_read(table: Table) -> None:
+    """Idea 6, read your writes: a new stream where it begins, a bounded one also after a restart."""
+    old = query(table)
+    assert ids(old.available()) == [1, 2, 3]
+    old.options["scan.at-least"] = "4"
+    old.start()
+    late = threading.Timer(0.2, lambda: table.write(rows([4])))
+    late.start()
+    old.reader.prepareForTriggerAvailableNow()
+    late.join()
+    table.write(rows([5]))
+    assert ids(old.available()) == [4]
+    later = threading.Timer(0.2, lambda: table.write(rows([6])))
+    later.start()
+    assert ids(query(table, scan_at__least="6").available()) == [1, 2, 3, 4, 5, 6]
+    later.join()
+    asked = {"scan_at__least": "99:0=7", "scan_at__least_timeout": "20 ms"}
+    with pytest.raises(UnavailableError, match=r"not visible yet: .*wanted_snapshot=99 .*scan\.at-least\.timeout"):
+        query(table, **asked).plan()
+    with pytest.raises(InvalidInputError, match="not the handle of a commit"):
+        query(table, scan_at__least="yesterday")
 
 
 def test_a_snapshot_is_where_it_begins(table: Table) -> None:
@@ -249,5 +291,13 @@ def test_a_time_inside_a_commit_is_the_record_of_that_time() -> None:
     """FL-74: never before the snapshot of the time, whose rows count as older, nor behind the newest."""
     facts = SnapshotFacts(id=3, offsets=LogOffsets({0: 10, 1: 10, 2: 10}), schema_id=0, time_ms=0)
     then, newest = {0: 12, 1: 5, 2: 99, 3: 4}, {0: 20, 1: 20, 2: 20, 3: 20}
-    assert offsets_of_time(facts, then, newest) == {0: 12, 1: 10, 2: 20, 3: 4}
-    assert offsets_of_time(None, then, newest) == {0: 12, 1: 5, 2: 20, 3: 4}
+    assert offsets_of_time(facts, then, newest, {}) == {0: 12, 1: 10, 2: 20, 3: 4}
+    assert offsets_of_time(None, then, newest, {}) == {0: 12, 1: 5, 2: 20, 3: 4}
+
+
+def test_the_first_record_that_is_left_may_not_be_the_first_of_the_time() -> None:
+    """FL-100: what may be gone is asked for, so that its loss is told."""
+    facts = SnapshotFacts(id=3, offsets=LogOffsets({0: 10, 1: 10}), schema_id=0, time_ms=0)
+    then, newest = {0: 12, 1: 12}, {0: 20, 1: 20}
+    assert offsets_of_time(facts, then, newest, {0: 12, 1: 11}) == {0: 10, 1: 12}
+    assert offsets_of_time(None, {0: 0}, {0: 5}, {0: 0}) == {0: 0}
