@@ -3,7 +3,7 @@
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -14,9 +14,12 @@ from filestore.catalog import Catalog as FileCatalog
 from filestore.datatypes import DataField
 from filestore.options import TableOptions, canonical_options
 from filestore.schema import new_schema
+from filestore.schema_change import RemoveOption, SchemaChange, SetOption
 from logstore.clients import KafkaProperties
 from logstore.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
+
+RETENTION_KEY: Final = "log.retention"
 
 
 class Catalog:
@@ -45,6 +48,19 @@ class Catalog:
         """Make a database. Raises: InvalidInputError when there is one and ``if_not_exists`` is false."""
         self._files.create_database(name, ignore_if_exists=if_not_exists)
 
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Remove a database; with ``cascade`` its tables too, files and topics.
+
+        Raises:
+            InvalidInputError: there is none and ``if_exists`` is false, or it has tables and ``cascade`` is false.
+        """
+        if if_exists and name not in self.list_databases():
+            return
+        tables = self.list_tables(name)
+        for table in tables if cascade else ():
+            self.drop_table(f"{name}.{table}")
+        self._files.drop_database(name)
+
     def list_databases(self) -> list[str]:
         """Names of the databases, sorted."""
         return self._files.list_databases()
@@ -54,7 +70,7 @@ class Catalog:
         return self._files.list_tables(database)
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is a table ``database.table``. Raises: InvalidInputError for a name that no table can have."""
+        """Whether there is such a table."""
         return self._files.table_exists(name)
 
     def table(self, name: str) -> Table:
@@ -122,6 +138,54 @@ class Catalog:
             topics.delete_topic(topic.name)
             raise
 
+    def has_log(self, options: Mapping[str, str]) -> bool:
+        """Whether a table that is made here with these options gets a log."""
+        given = {**self._defaults, **canonical_options(options)}
+        return TableOptions.parse(given, strict=False).log_system != "none"
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
+        """Publish the next version of a table's schema, all changes or none; rows stay as they are.
+
+        Streams that write go on with the columns that they know, and what they write stays readable: start them again
+        to write new columns. Streams that read say so and are started again.
+
+        Args:
+            name: ``database.table``.
+            changes: see ``filestore.schema_change``; applied in order.
+
+        Raises:
+            InvalidInputError: no such table, or a change is refused and why; nothing has changed.
+            ConflictError: others altered the table again and again: try again.
+            UnavailableError: the brokers do not answer, and ``log.retention`` is among the changes; nothing has
+                changed, or only the retention is left to do: run it again.
+        """
+        log = self._log_of(name)
+        retained = any(isinstance(each, (SetOption, RemoveOption)) and each.key == RETENTION_KEY for each in changes)
+        topics = LogTopics(log.properties) if log is not None and retained else None
+        if topics is not None:
+            topics.check_reachable()
+        schema = self._files.alter_table(name, changes)
+        if topics is not None and log is not None:
+            topics.set_retention(log.topic, schema.table_options.log_retention_ms)
+        return self.table(name)
+
+    def rename_table(self, name: str, new_name: str) -> Table:
+        """Give a table another name. Its topic keeps its own.
+
+        Writers and readers that are open know the old name: they fail, and are opened again.
+
+        Raises:
+            InvalidInputError: no such table, the new name is taken or cannot be one.
+        """
+        log = self._log_of(name)
+        if log is not None and TOPIC_KEY not in self.table(name).schema.options:
+            raise InvalidInputError(
+                f"the topic of this table is found by the table's name: table={name} topic={log.topic} "
+                "fix=create a table and copy"
+            )
+        self._files.rename_table(name, new_name)
+        return self.table(new_name)
+
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Delete a table's files and its topic.
 
@@ -136,7 +200,9 @@ class Catalog:
             LogTopics(log.properties).delete_topic(log.topic)
 
     def _log_of(self, name: str) -> TableLog | None:
-        return self.table(name).log
+        return TableLog.of(
+            self.table(name).store, {"change-tracking": "true"}
+        )  # there is one, whether it is used or not
 
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
         primary_key, partition_by, options, comment, if_not_exists = arguments

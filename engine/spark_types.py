@@ -8,12 +8,14 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
 
 from engine.rows import ROW_KIND_COLUMN
-from filestore.datatypes import DataField, DataType
+from filestore.datatypes import DataField, DataType, data_type_of
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
@@ -83,6 +85,24 @@ def spark_schema(fields: Sequence[DataField]) -> T.StructType:
             for field in fields
         ]
     )
+
+
+def fields_of_spark(schema: T.StructType) -> list[DataField]:
+    """Table columns for the columns of a frame; their ids are given by the table.
+
+    Raises:
+        InvalidInputError: a table cannot hold one of the types; says what to cast to.
+    """
+    fields = []
+    for index, column in enumerate(schema.fields):
+        try:
+            data_type = data_type_of(to_arrow_type(column.dataType), nullable=column.nullable)
+        except (InvalidInputError, PySparkTypeError) as error:
+            raise InvalidInputError(
+                f"a table cannot hold this column: column={column.name} type={column.dataType.simpleString()} {error}"
+            ) from error
+        fields.append(DataField(id=index, name=column.name, type=data_type, description=column.metadata.get("comment")))
+    return fields
 
 
 def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:

@@ -13,16 +13,18 @@ import pyarrow as pa
 
 from filestore.catalog_lock import CatalogLockFactory
 from filestore.datatypes import DataField
-from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
+from filestore.effects import Clock, FileIO, LocalFileIO, MovesDirectories, NameSource, RandomNames, SystemClock
 from filestore.merge_engines import merge_function
 from filestore.paths import MAIN_BRANCH, TablePaths
-from filestore.schema import SchemaStore, new_schema
+from filestore.schema import SchemaStore, TableSchema, new_schema
+from filestore.schema_change import SchemaChange, apply_changes
 from filestore.table import Table
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 
 DATABASE_SUFFIX: Final = ".db"
 DEFAULT_DATABASE: Final = "default"
 TABLE_DEFAULT_PREFIX: Final = "table-default."
+_ALTER_ATTEMPTS: Final = 10
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
 
@@ -198,6 +200,68 @@ class Catalog:
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
         self._io.delete_tree(paths.schema_dir)
         self._io.delete_tree(root)
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange], *, branch: str = MAIN_BRANCH) -> TableSchema:
+        """Publish the next version of a table's schema. Files stay as they are; readers map them.
+
+        Writers that are open go on with the version that they know; what they write stays readable. Open them again to
+        write new columns.
+
+        Args:
+            name: ``db.table``.
+            changes: applied in order, all or none.
+            branch: whose schema changes.
+
+        Returns:
+            the schema in force: the old one when nothing changed.
+
+        Raises:
+            InvalidInputError: no such table, or a change is refused; nothing has changed.
+            ConflictError: others altered the table again and again: try again.
+        """
+        for _ in range(_ALTER_ATTEMPTS):
+            table = self.table(name, branch=branch)
+            versions = [table.schema_of(schema_id) for schema_id in table.schemas.ids() if schema_id < table.schema.id]
+            after = apply_changes(
+                table.schema,
+                changes,
+                has_rows=table.snapshots.latest_id() is not None,
+                history=versions,
+                time_ms=self._clock.now_ms(),
+            )
+            if after is table.schema:
+                return after
+            merge_function(after, after.table_options)
+            try:
+                table.schemas.create(after)
+            except ConflictError:
+                continue  # decide anew on what the other one made
+            except OutcomeUnknownError:
+                if table.schemas.latest() != after:
+                    raise
+            return after
+        raise ConflictError(f"others changed the schema again and again: table={name} attempts={_ALTER_ATTEMPTS}")
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name, in one step: its directory moves.
+
+        Raises:
+            InvalidInputError: no such table, the name is taken or cannot be one, or the storage moves no directories.
+        """
+        source, target = self.table_path(name), self.table_path(new_name)
+        if not self.table_exists(name):
+            raise InvalidInputError(f"no such table: table={name} path={source}")
+        self._has_database(new_name.split(".")[0], ignore_if_missing=False)
+        if self.table_exists(new_name):
+            raise InvalidInputError(f"table exists already: table={new_name} path={target}")
+        if not isinstance(self._io, MovesDirectories):
+            raise InvalidInputError(
+                f"tables on this storage cannot be renamed: table={name} path={source} fix='create a table and copy'"
+            )
+        try:
+            self._io.move_directory(source, target)
+        except ConflictError as error:
+            raise InvalidInputError(f"directory is not empty: table={new_name} path={target}") from error
 
     def table_path(self, name: str) -> str:
         """Directory of a table, whether it exists or not. Raises: InvalidInputError for a name that cannot be one."""

@@ -7,7 +7,7 @@ Source: paimon-format.md sections 6.7 and 6.8; FL-162, FL-166 to FL-177.
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -118,6 +118,7 @@ def pick_tasks(
 def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
     """Write the files that replace those of a task; nothing is left behind when it fails."""
     written: list[DataFileMeta] = []
+    table = _with_columns_of(table, task.files)
     try:
         before, after = _merge(table, task, written) if table.has_key else _concatenate(table, task, written)
     except BaseException:
@@ -126,8 +127,33 @@ def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
     return _message(task, before, after)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOutcome:
+    """What one run of ``compact_buckets`` did."""
+
+    messages: tuple[CommitMessage, ...] = ()  # one for each bucket that changed
+    committed: CommitResult | None = None  # None: nothing was worth it
+
+
 def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | None:
-    """Compact what is worth it and commit; None when nothing was.
+    """Compact what is worth it and commit; None when nothing was. Raises: as ``compact_buckets``."""
+    return compact_buckets(table, full=full).committed
+
+
+def compact_buckets(
+    table: TableStore,
+    *,
+    full: bool = False,
+    keep: Callable[[BucketKey], bool] = lambda _: True,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> CompactionOutcome:
+    """Compact what is worth it among some buckets, and commit it.
+
+    Args:
+        table: to compact.
+        full: everything into one run, whether it is worth it or not.
+        keep: whether a bucket is to be looked at.
+        progress: told how many buckets are done, of how many.
 
     Raises:
         ConflictError: others kept changing the same files: run it again. Nothing of it is visible.
@@ -137,13 +163,17 @@ def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | No
     check_compactable(table)
     live = LiveFiles.latest(table)
     for attempt in range(_MOST_ATTEMPTS):
-        messages = [run_task(table, task) for task in pick_tasks(table, live, full=full)]
+        tasks = pick_tasks(table, live, keys=[key for key in live.buckets() if keep(key)], full=full)
+        messages = []
+        for done, task in enumerate(tasks):
+            progress(done, len(tasks))
+            messages.append(run_task(table, task))
         messages = [message for message in messages if not message.is_empty]
         if not messages:
-            return None
+            return CompactionOutcome()
         commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
         try:
-            return commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+            committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
         except ConflictError:
             discard(table, messages)
             if attempt + 1 == _MOST_ATTEMPTS:
@@ -152,6 +182,9 @@ def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | No
         except UnavailableError:
             discard(table, messages)
             raise
+        else:
+            progress(len(tasks), len(tasks))
+            return CompactionOutcome(messages=tuple(messages), committed=committed)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -205,6 +238,21 @@ def _message(task: CompactionTask, before: Iterable[DataFileMeta], after: Iterab
         total_buckets=task.total_buckets,
         compact_before=tuple(before),
         compact_after=tuple(after),
+    )
+
+
+def _with_columns_of(table: TableStore, files: Sequence[DataFileMeta]) -> TableStore:
+    """The table as it is at the newest schema of some files: merged at an older one they would lose new columns."""
+    newest = max(file.schema_id for file in files)
+    if newest <= table.schema.id:
+        return table
+    stored = table.schemas.read(table.schema.id).options
+    dynamic = {key: text for key, text in table.schema.options.items() if stored.get(key) != text}
+    schema = table.schema_of(newest)
+    schema = replace(schema, options={**schema.options, **dynamic})
+    options = schema.table_options
+    return replace(
+        table, schema=schema, options=options, paths=table.paths.with_layout(schema.partition_fields, options)
     )
 
 

@@ -4,6 +4,7 @@ Everything in ``filestore`` that touches a disk, reads a clock or invents a name
 test can fail any single operation and replay any moment. Paths are plain absolute path strings.
 """
 
+import errno
 import os
 import shutil
 import time
@@ -11,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -71,6 +72,14 @@ class FileIO(Protocol):
 
     def open_output(self, path: str) -> pa.NativeFile:
         """Writer of a new file; parents are made. Close it, then ``sync`` the path."""
+
+
+@runtime_checkable
+class MovesDirectories(Protocol):
+    """A file system that can rename a directory in one step. Object stores cannot."""
+
+    def move_directory(self, source: str, target: str) -> None:
+        """Give a directory another path. Raises: ConflictError when the target is there, FileNotFoundError."""
 
 
 class Clock(Protocol):
@@ -181,6 +190,19 @@ class LocalFileIO:
         """Remove a directory with all below it; a missing one is fine."""
         with _unavailable("delete", path), suppress(FileNotFoundError):
             shutil.rmtree(path)
+
+    def move_directory(self, source: str, target: str) -> None:
+        """Give a directory another path. Raises: ConflictError when the target is there, FileNotFoundError."""
+        with _unavailable("move", source):
+            try:
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.rename(source, target)  # replaces an empty directory, and nothing else
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise ConflictError(f"directory exists already: path={target}") from error
+                raise
+            _sync_directory(os.path.dirname(source))
+            _sync_directory(os.path.dirname(target))
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Random-access reader. Raises: FileNotFoundError."""

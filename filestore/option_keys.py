@@ -56,6 +56,8 @@ _SHAPE: Final = _declare(
     ("dynamic-bucket.max-buckets", integer(-1), -1, "Most buckets when dynamic."),
     ("path", text, None, "Root path of the table."),
     ("file.path", text, None, "Root path of all tables."),
+    ("watermark.column", text, None, "TIMESTAMP column of the watermark."),
+    ("watermark.expression", text, None, "SQL of the watermark: rows older than it are late."),
     ("type", text, "table", "Kind of table; only 'table' is supported."),
     ("auto-create", boolean, False, "Make the storage on first use."),
     ("change-tracking", boolean, True, "Emit changes to the log and to changelog files."),
@@ -347,7 +349,7 @@ FIELD_SUFFIXES: Final[Mapping[str, Callable[[str], Any]]] = {
     "stats-mode": stats_mode,
 }
 # Keys of which everything behind the prefix is handed on.
-FREE_PREFIXES: Final = ("log.kafka.", "file-index.")
+FREE_PREFIXES: Final = ("log.kafka.", "file-index.", "computed-column.", "computed-column-comment.")
 
 # Of options.md, but not of a table: said so instead of "unknown".
 ELSEWHERE: Final[Mapping[str, str]] = {

@@ -14,7 +14,7 @@ from filestore.option_keys import ALIASES, ELSEWHERE, FIELD_SUFFIXES, FREE_PREFI
 from filestore.option_values import Option
 from lsm.errors import InvalidInputError
 
-__all__ = ["IMMUTABLE_KEYS", "OPTIONS", "Option", "TableOptions", "canonical_options"]
+__all__ = ["IMMUTABLE_KEYS", "OPTIONS", "Option", "TableOptions", "canonical_options", "check_option"]
 
 SESSION_PREFIX: Final = "table-storage."
 SCHEMA_VERSION: Final = 3
@@ -113,10 +113,10 @@ class TableOptions:
         raw = canonical_options(options)
         if strict:
             for key, text in raw.items():
-                _check_known(key, text)
+                check_option(key, text)
         parsed = cls(**_values(raw, primary_key=bool(primary_key), schema_version=schema_version))
         if strict:
-            parsed._check_together(has_key=bool(primary_key))
+            parsed.check_together(has_key=bool(primary_key))
         return parsed
 
     def get(self, option: Option[T]) -> T:
@@ -136,7 +136,8 @@ class TableOptions:
         """Columns that ``fields.*`` keys name, by key."""
         return {key: split[0] for key in self.raw if (split := _split_field_key(key)) is not None}
 
-    def _check_together(self, *, has_key: bool) -> None:
+    def check_together(self, *, has_key: bool) -> None:
+        """Refuse combinations that make no sense. Raises: InvalidInputError."""
         for condition, message in (*self._merge_rules(has_key), *self._log_rules(has_key), *self._limit_rules()):
             if condition:
                 raise InvalidInputError(message)
@@ -343,7 +344,8 @@ def _split_field_key(key: str) -> tuple[tuple[str, ...], str] | None:
     return None
 
 
-def _check_known(key: str, text: str) -> None:
+def check_option(key: str, text: str) -> None:
+    """Refuse what is no option of a table, or no value of one. Raises: InvalidInputError with similar keys."""
     if key in OPTIONS:
         OPTIONS[key].read({key: text})
         return

@@ -172,10 +172,11 @@ def partition_path(values: Sequence[object], fields: Sequence[DataField], option
     )
 
 
-def partition_text(value: object, data_type: DataType, options: TableOptions) -> str:
-    """The unescaped text of a partition value in a directory name."""
+def partition_text(value: object, data_type: DataType, options: TableOptions, *, legacy: bool | None = None) -> str:
+    """The unescaped text of a partition value in a directory name; ``legacy`` overrides the table's form of dates."""
+    is_legacy = options.partition_legacy_name if legacy is None else legacy
     try:
-        text = "" if value is None else _text(value, data_type, legacy=options.partition_legacy_name)
+        text = "" if value is None else _text(value, data_type, legacy=is_legacy)
     except OverflowError as error:
         raise InvalidInputError(f"year is out of 1 to 9999: value={value!r} type={data_type}") from error
     return text if any(char not in _JAVA_WHITESPACE for char in text) else options.partition_default_name

@@ -77,6 +77,13 @@ def check_creatable(schema: TableSchema, options: TableOptions) -> None:
     check_writable(schema)
 
 
+def check_altered(schema: TableSchema) -> None:
+    """Refuse what a change would make of a table. Raises: InvalidInputError naming what to change."""
+    options = schema.table_options
+    options.check_together(has_key=bool(schema.primary_keys))
+    check_creatable(schema, options)
+
+
 def hashable(field: DataField) -> bool:
     """Whether a column can be part of a key, a bucket key or an order."""
     return field.type.root not in NESTED_ROOTS | UNSUPPORTED_ROOTS

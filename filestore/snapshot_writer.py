@@ -11,6 +11,7 @@ from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry, Manifest
 from filestore.snapshot_files import live_files, manifests_of
 from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
 
 _ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
 
@@ -71,7 +72,12 @@ def write_snapshot(
     changelog = changelog_entries(committable.messages)
     changelog_list = _write_entries(table, changelog, new_files) if changelog else _NO_LIST
     schema = table.schemas.latest()
-    schema_id = table.schema.id if schema is None else schema.id
+    if schema is None:
+        raise InvalidInputError(
+            f"table is gone, it was dropped or renamed meanwhile: table={table.name} path={table.paths.root} "
+            "fix='open it under its new name'"
+        )
+    schema_id = schema.id
     delta_rows = sum(entry.file.row_count * (1 if entry.kind is EntryKind.ADD else -1) for entry in delta)
     return Snapshot(
         id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,

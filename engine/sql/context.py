@@ -29,6 +29,11 @@ class SqlContext:
         """The Spark session; starting one takes seconds."""
         return self.open_spark()
 
+    @property
+    def running_spark(self) -> SparkSession | None:
+        """The Spark session if a statement has needed it already."""
+        return self.__dict__.get("spark")
+
     def full_name(self, *parts: str) -> str:
         """``database.table`` of a name of one to three parts.
 
@@ -44,4 +49,14 @@ class SqlContext:
         raise InvalidInputError(
             f"a table is named [{self.catalog_name}.][database.]table: name={'.'.join(parts)} "
             f"catalog={self.catalog_name}"
+        )
+
+    def database_name(self, parts: tuple[str, ...]) -> str:
+        """A database of a name of one or two parts. Raises: InvalidInputError when another catalog is named."""
+        if len(parts) == 2 and parts[0] == self.catalog_name:
+            parts = parts[1:]
+        if len(parts) == 1:
+            return parts[0]
+        raise InvalidInputError(
+            f"a database is named [{self.catalog_name}.]database: name={'.'.join(parts)} catalog={self.catalog_name}"
         )

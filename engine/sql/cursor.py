@@ -29,6 +29,10 @@ class Cursor:
         """The next token; None at the end."""
         return self.tokens[self.index] if self.index < len(self.tokens) else None
 
+    def at_end(self) -> bool:
+        """Whether nothing is left."""
+        return self.index >= len(self.tokens)
+
     @property
     def start(self) -> int:
         """Offset of the next token, or of the end."""
@@ -84,6 +88,14 @@ class Cursor:
         self.index += 1
         return token.text
 
+    def word(self, what: str) -> str:
+        """A word of the grammar in upper case, one space between its parts."""
+        found = self._word(self.index)
+        if found is None:
+            raise self.problem(f"syntax error, expected {what}")
+        self.index += 1
+        return found
+
     def names(self, what: str = "a name") -> tuple[str, ...]:
         """Names with points between them."""
         found = [self.name(what)]
@@ -130,7 +142,7 @@ class Cursor:
 
     def expect_end(self) -> None:
         """Raises: InvalidInputError when something is left."""
-        if self.token is not None:
+        if not self.at_end():
             raise self.problem("syntax error, expected the end of the statement")
 
     def problem(self, problem: str, start: int | None = None, stop: int | None = None) -> InvalidInputError:

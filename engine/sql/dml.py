@@ -9,10 +9,10 @@ from sqlglot import exp
 from engine.sql.context import SqlContext
 from engine.sql.insert import insert_query, run_insert
 from engine.sql.merge import run_merge
-from engine.sql.parser import Statement
 from engine.sql.query import BoundText
 from engine.sql.reads import StatementReads
 from engine.sql.row_changes import run_delete, run_update
+from engine.sql.statements import Statement
 from engine.sql.target import RESULT_SCHEMA
 from lsm.errors import ConflictError
 

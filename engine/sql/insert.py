@@ -11,11 +11,11 @@ from engine.rows import ROW_KIND_COLUMN
 from engine.spark_types import spark_type
 from engine.sql.assignment import default_sql, default_value, stored
 from engine.sql.context import SqlContext
-from engine.sql.parser import Statement
 from engine.sql.query import BoundText
 from engine.sql.reads import StatementReads
 from engine.sql.references import StatementText
 from engine.sql.splice import Edit
+from engine.sql.statements import Statement
 from engine.sql.target import WriteTarget, check_names, find_target
 from engine.write_options import partition_value
 from filestore.datatypes import DataField

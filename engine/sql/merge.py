@@ -14,12 +14,12 @@ from engine.rows import ROW_KIND_COLUMN
 from engine.sql.assignment import default_value, stored
 from engine.sql.context import SqlContext
 from engine.sql.merge_clauses import Action, Clause, Match, MergeText, read_merge
-from engine.sql.parser import Statement
 from engine.sql.query import BoundText
 from engine.sql.reads import StatementReads
 from engine.sql.references import StatementText
 from engine.sql.row_changes import Assignment, expression_sql, read_snapshot_id
 from engine.sql.splice import quoted
+from engine.sql.statements import Statement
 from engine.sql.target import WriteTarget, check_names, find_target
 from filestore.datatypes import DataField
 from lsm.errors import InvalidInputError

@@ -5,30 +5,29 @@ Queries and changes of rows are sqlglot's trees. Everything else of Fluvial is a
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlglot import Token, TokenType, exp
 
+from engine.sql.alter_grammar import read_alter, read_comment_on
+from engine.sql.create_grammar import read_create, read_replace
 from engine.sql.cursor import Cursor
 from engine.sql.dialect import parse_expression, parse_query, tokens_of
-from engine.sql.places import Source
+from engine.sql.places import Source, did_you_mean
+from engine.sql.show_grammar import (
+    read_describe,
+    read_drop,
+    read_reset,
+    read_set,
+    read_show,
+    read_truncate,
+    read_use,
+)
+from engine.sql.statements import Statement
 from lsm.errors import InvalidInputError
 
-
-@dataclass(frozen=True)
-class Statement:
-    """One statement of a text."""
-
-    text: str  # its own, without the ``;``
-    start: int  # offset in the whole text
-    tree: "exp.Expr | Explain | Call | SparkStatement"
-    whole: str = field(repr=False)  # the text it stands in
-
-    @property
-    def source(self) -> Source:
-        """Makes errors that point at parts of the statement."""
-        return Source(self.text, self.whole, self.start)
+__all__ = ["Argument", "Call", "Explain", "SparkStatement", "Statement", "ends_statement", "parse_statements"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +102,13 @@ def _tree(source: Source) -> Any:
     cursor = Cursor(source, tokens_of(source))
     if cursor.sees_any(*_QUERIES) or cursor.sees("("):
         return parse_query(source)
+    first = cursor.tokens[0].text.upper()
+    if first not in _FIRST_WORDS:
+        raise cursor.problem(f"syntax error, no statement begins with this word{did_you_mean(first, _FIRST_WORDS)}")
     for words, read in _GRAMMAR.items():
         if cursor.take(*words):
-            return read(cursor)
-    first = cursor.token
-    return SparkStatement(keyword="" if first is None else first.text.upper())
+            return read(cursor) or SparkStatement(keyword=first)
+    return SparkStatement(keyword=first)
 
 
 def _explain(cursor: Cursor) -> Explain:
@@ -159,6 +160,23 @@ _QUERIES: Final = (
     "MERGE",
 )
 _GRAMMAR: Final[Mapping[tuple[str, ...], Callable[[Cursor], Any]]] = {
-    ("EXPLAIN",): _explain,
+    ("ALTER",): read_alter,
     ("CALL",): _call,
+    ("COMMENT", "ON"): read_comment_on,
+    ("CREATE",): read_create,
+    ("DESC",): read_describe,
+    ("DESCRIBE",): read_describe,
+    ("DROP",): read_drop,
+    ("EXPLAIN",): _explain,
+    ("REPLACE",): read_replace,
+    ("RESET",): read_reset,
+    ("SET",): read_set,
+    ("SHOW",): read_show,
+    ("TRUNCATE",): read_truncate,
+    ("USE",): read_use,
 }
+_SPARKS: Final = (
+    "ADD", "ANALYZE", "BEGIN", "CACHE", "CLEAR", "DECLARE", "EXECUTE", "LIST", "LOAD", "MSCK", "REFRESH", "REPAIR",
+    "UNCACHE",
+)  # fmt: skip
+_FIRST_WORDS: Final = frozenset({*_QUERIES, *(words[0] for words in _GRAMMAR), *_SPARKS})

@@ -3,8 +3,11 @@
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from lsm.errors import InvalidInputError
+
+_EXCERPT: Final = 120  # characters of a line that an error shows
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,11 @@ class Source:
         line_stop = whole.find("\n", start)
         line = whole[line_start : line_stop if line_stop >= 0 else len(whole)]
         column = start - line_start
+        shown = max(0, column - _EXCERPT // 2) if len(line) > _EXCERPT else 0
+        line, at = line[shown : shown + _EXCERPT], column - shown
         near = whole[start:stop] or "end of text"
-        indent = "".join(char if char == "\t" else " " for char in line[:column])
-        carets = "^" * max(1, min(stop - start, len(line) - column))
+        indent = "".join(char if char == "\t" else " " for char in line[:at])
+        carets = "^" * max(1, min(stop - start, len(line) - at))
         return InvalidInputError(
             f"{problem}: line={whole.count(chr(10), 0, start) + 1} column={column + 1} near={_short(near)!r}\n"
             f"  {line}\n  {indent}{carets}"

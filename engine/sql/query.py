@@ -18,10 +18,10 @@ from sqlglot import exp
 from engine.frames import table_frame
 from engine.sql.computed import computed_columns, with_computed
 from engine.sql.context import SqlContext
-from engine.sql.parser import Statement
 from engine.sql.reads import ReadPlan, StatementReads, plan_read
 from engine.sql.references import Reference, StatementText, find_references
 from engine.sql.splice import Edit, Spliced, quoted, with_names
+from engine.sql.statements import Statement
 from engine.sql.usage import row_conditions, used_columns
 from engine.write_options import BATCH_WRITE_KEYS
 from filestore.table_schema import TableSchema

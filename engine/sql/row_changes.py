@@ -16,11 +16,11 @@ from sqlglot import exp
 from engine.rows import ROW_KIND_COLUMN
 from engine.sql.assignment import default_sql, stored
 from engine.sql.context import SqlContext
-from engine.sql.parser import Statement
 from engine.sql.query import BoundText
 from engine.sql.reads import StatementReads
 from engine.sql.references import StatementText
 from engine.sql.splice import quoted
+from engine.sql.statements import Statement
 from engine.sql.target import WriteTarget, find_field, find_target
 from engine.sql.usage import condition_parts
 from filestore.datatypes import DataField

@@ -15,8 +15,8 @@ from engine.rows import ROW_KIND_COLUMN
 from engine.spark_errors import fluvial_error
 from engine.sql.context import SqlContext
 from engine.sql.dialect import table_options
-from engine.sql.parser import Statement
 from engine.sql.references import our_name
+from engine.sql.statements import Statement
 from engine.table import Table
 from engine.write_options import BATCH_WRITE_KEYS, DYNAMIC_KEY, PARTITION_KEY
 from filestore.datatypes import DataField
