@@ -23,7 +23,7 @@ from filestore.change_tracking import Changes
 from filestore.commit_message import Committable
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.snapshots import carried_offsets
-from filestore.table_commit import CommitResult, TableCommit
+from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
 
@@ -72,12 +72,13 @@ class BatchWriter:
             self._live = LiveFiles.latest(self._store)
         return self._live
 
-    def write(self, batch_id: int, run_parts: RunParts) -> CommitResult:
+    def write(self, batch_id: int, run_parts: RunParts, *, read_snapshot_id: int | None = None) -> CommitResult:
         """Write a batch unless it is there already.
 
         Args:
             batch_id: rises from batch to batch of one commit user.
             run_parts: see ``RunParts``; not called when the batch is committed.
+            read_snapshot_id: see ``Table.append``.
 
         Raises:
             ConflictError: another writer holds a bucket of the log, or took its place in the table: nothing of this
@@ -95,11 +96,17 @@ class BatchWriter:
         self.live.advance()
         adopted = self._recover(batch_id)
         spec = self._spec(batch_id, adopted)
+        if read_snapshot_id is not None and spec.base_snapshot_id != read_snapshot_id:
+            raise ConflictError(
+                f"the table changed while the rows were computed: table={self._store.name} "
+                f"read_snapshot={read_snapshot_id} newest={spec.base_snapshot_id} fix=run it again"
+            )
         results = [*run_parts(spec), *adopted.values()]
         self._tell(Step.TASKS_DONE, batch_id)
         # what is adopted was numbered by an earlier run, before commits that this run's base may have
         base_id = None if adopted else spec.base_snapshot_id
-        committed = self._publish(self._commit, batch_id, results, base_id)
+        is_exclusive = read_snapshot_id is not None and self._log is None
+        committed = self._publish(self._commit, batch_id, results, base_id, is_exclusive=is_exclusive)
         self._adopted = {}
         self._tell(Step.TABLE_COMMITTED, batch_id)
         return committed
@@ -166,9 +173,15 @@ class BatchWriter:
         return ours
 
     def _publish(
-        self, commit: TableCommit, identifier: int, results: list[BucketResult], base_snapshot_id: int | None
+        self,
+        commit: TableCommit,
+        identifier: int,
+        results: list[BucketResult],
+        base_snapshot_id: int | None,
+        *,
+        is_exclusive: bool = False,
     ) -> CommitResult:
-        """Commit; rows of a bucket that somebody else wrote meanwhile get numbers above theirs first."""
+        """Commit; rows of a bucket that somebody wrote meanwhile get numbers above theirs first, or are refused."""
         messages = [message for result in results for message in result.messages]
         offsets = {result.bucket: result.log_slice.end_offset for result in results if result.log_slice is not None}
         known = self._log_offsets()
@@ -184,6 +197,9 @@ class BatchWriter:
             try:
                 return commit.commit(committable)
             except ConflictError:
+                if is_exclusive:
+                    discard(self._store, messages)
+                    raise
                 self.live.advance()
                 moved = [
                     renumbered(self._store, message, above=self._highest(message.partition, message.bucket))

@@ -148,7 +148,7 @@ def _check_column(field: DataField, given: T.DataType | None) -> None:
     if given is None or isinstance(given, T.NullType):
         if not field.type.nullable:
             raise InvalidInputError(f"a column that may not be null is missing: column={field.name} fix=add it")
-    elif not _same(given, wanted) and not _widens(given, wanted):
+    elif not is_same_type(given, wanted) and not is_wider_type(given, wanted):
         raise InvalidInputError(
             f"column type does not fit: column={field.name} given={given.simpleString()} "
             f"wanted={wanted.simpleString()} fix=cast it in the query"
@@ -160,29 +160,29 @@ def _aligned_column(field: DataField, given: T.DataType | None) -> Column:
     if given is None or isinstance(given, T.NullType):
         return F.lit(None).cast(wanted).alias(field.name)
     column = F.col(_quoted(field.name))
-    return column if _same(given, wanted) else column.cast(wanted).alias(field.name)
+    return column if is_same_type(given, wanted) else column.cast(wanted).alias(field.name)
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _same(given: T.DataType, wanted: T.DataType) -> bool:
+def is_same_type(given: T.DataType, wanted: T.DataType) -> bool:
     """Equal but for nullability and metadata, which values decide."""
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        return _same(given.elementType, wanted.elementType)
+        return is_same_type(given.elementType, wanted.elementType)
     if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
-        return _same(given.keyType, wanted.keyType) and _same(given.valueType, wanted.valueType)
+        return is_same_type(given.keyType, wanted.keyType) and is_same_type(given.valueType, wanted.valueType)
     if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
         return bool(given.fieldNames() == wanted.fieldNames()) and all(
-            _same(a.dataType, b.dataType) for a, b in zip(given.fields, wanted.fields, strict=True)
+            is_same_type(a.dataType, b.dataType) for a, b in zip(given.fields, wanted.fields, strict=True)
         )
     if isinstance(given, T.StringType) and isinstance(wanted, T.StringType):
         return True
     return type(given) is type(wanted) and bool(given == wanted)
 
 
-def _widens(given: T.DataType, wanted: T.DataType) -> bool:
+def is_wider_type(given: T.DataType, wanted: T.DataType) -> bool:
     """True when every value of ``given`` is a value of ``wanted``."""
     if isinstance(given, (T.CharType, T.VarcharType)) and isinstance(wanted, T.StringType):
         return True

@@ -164,20 +164,31 @@ class Table:
             table = table.append_column("_row_kind", kinds)
         return self._batch_writer(options).write(BATCH_IDENTIFIER, lambda spec: write_part(spec, table.to_batches()))
 
-    def append(self, frame: DataFrame, options: Mapping[str, str] | None = None) -> CommitResult:
+    def append(
+        self, frame: DataFrame, options: Mapping[str, str] | None = None, *, read_snapshot_id: int | None = None
+    ) -> CommitResult:
         """Write a Spark frame as one batch and make it visible, in files and log.
 
         A batch job that dies half-way and is run again writes its rows again: streams that must not, go through
         ``sink``.
 
+        Args:
+            frame: the table's columns by name; a column ``_row_kind`` gives each row's kind.
+            options: ``change-tracking=false`` leaves the log out.
+            read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest
+                when they are written. A table without a log also refuses them when another writer meanwhile wrote
+                the same buckets; in one with a log the later row of a key wins.
+
         Raises:
             InvalidInputError: a column or row that does not fit; nothing is visible.
+            ConflictError: the snapshot was not the newest any more; nothing is visible.
         """
 
         def run(spec: BatchSpec) -> Any:
             return run_parts(frame, spec)
 
-        return self._batch_writer(options).write(BATCH_IDENTIFIER, run)
+        writer = self._batch_writer(options)
+        return writer.write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id)
 
     def overwrite(
         self,

@@ -79,11 +79,16 @@ def partition_values(store: FileTable, text: str) -> Mapping[str, object]:
                 f"not a partition column and its value: partition={each.strip()} "
                 f"partition_columns={list(store.schema.partition_keys)} fix=write column=value,column=value"
             )
-        found[name] = _value(store, name, unquote(escaped))
+        found[name] = partition_value(store, name, unquote(escaped))
     return found
 
 
-def _value(store: FileTable, name: str, text: str) -> object:
+def partition_value(store: FileTable, name: str, text: str) -> object:
+    """Value of a partition column out of its text; the name of the default partition is null.
+
+    Raises:
+        InvalidInputError: it is not one of the column's type.
+    """
     if text == store.options.partition_default_name:
         return None
     try:

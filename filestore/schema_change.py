@@ -7,7 +7,6 @@ SchemaManager, SchemaChange; paimon-format.md section 2.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Final
 
 import pyarrow as pa
 
@@ -35,22 +34,12 @@ from filestore.datatypes import (
     arrow_type,
 )
 from filestore.log_names import check_log_names
-from filestore.options import IMMUTABLE_KEYS, OPTIONS, SCHEMA_VERSION, canonical_options, check_option
+from filestore.option_changes import with_option
+from filestore.options import SCHEMA_VERSION
 from filestore.schema import renumbered
 from filestore.schema_rules import check_altered
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
-
-# The records that are in the topic already were written by these.
-_FIXED_BY_LOG: Final = frozenset(
-    {"log.system", "log.kafka.topic", "log.kafka.topic-id", "log.transactional-id.prefix", "log.format",
-     "log.key.format", "log.consistency", "log.changelog-mode", "log.system.partitions"}
-)  # fmt: skip
-_NOT_IN_SCHEMA: Final = {
-    "path": "a table's directory is where its name says",
-    "file.path": "a table's directory is where its name says",
-    "branch": "it is a reader's or a writer's",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +204,9 @@ def _of_our_version(schema: TableSchema) -> TableSchema:
 def _applied(schema: TableSchema, change: SchemaChange, *, has_rows: bool) -> TableSchema:
     match change:
         case SetOption():
-            return _with_option(schema, change.key, change.text, has_rows=has_rows)
+            return with_option(schema, change.key, change.text, has_rows=has_rows)
         case RemoveOption():
-            return _with_option(schema, change.key, None, has_rows=has_rows)
+            return with_option(schema, change.key, None, has_rows=has_rows)
         case SetComment():
             return replace(schema, comment=change.comment)
         case AddColumn():
@@ -236,56 +225,6 @@ def _applied(schema: TableSchema, change: SchemaChange, *, has_rows: bool) -> Ta
             return edited(schema, change.path, lambda field: _with_default(field, change.default))
         case MoveColumn():
             return in_level(schema, change.path, lambda level: moved(level, change.path[-1], change.position))
-
-
-# Options
-
-
-def _with_option(schema: TableSchema, given: str, text: str | None, *, has_rows: bool) -> TableSchema:
-    ((key, value),) = canonical_options({given: text or ""}).items()
-    current = schema.options.get(key)
-    if text is None and current is None:
-        return schema
-    if text is not None:
-        check_option(key, value)
-        if current == value:
-            return schema
-    _check_option_may_change(schema, key, current, value if text is not None else None, has_rows=has_rows)
-    options = {name: each for name, each in schema.options.items() if name != key}
-    return replace(schema, options=options if text is None else {**options, key: value})
-
-
-def _check_option_may_change(
-    schema: TableSchema, key: str, before: str | None, after: str | None, *, has_rows: bool
-) -> None:
-    values = f"option={key} value={_shown(key, before)} wanted={_shown(key, after)}"
-    if key in _NOT_IN_SCHEMA:
-        raise InvalidInputError(f"option of a table cannot change, {_NOT_IN_SCHEMA[key]}: {values}")
-    if key in ("primary-key", "partition"):
-        raise InvalidInputError(f"keys and partitions cannot change: {values} fix='create a new table and copy'")
-    has_log = schema.table_options.log_system != "none"
-    if has_log and (key in _FIXED_BY_LOG or key == "bucket"):
-        raise InvalidInputError(
-            f"option cannot change while the table has a log, its records depend on it: {values} "
-            "fix='create a new table and copy, or drop and create it'"
-        )
-    if key == "log.system" or (key == "log.kafka.bootstrap.servers" and not has_log and after is not None):
-        raise InvalidInputError(
-            f"a table gets its log when it is made: {values} fix='create a table with a log and copy'"
-        )
-    if has_rows and key in IMMUTABLE_KEYS:
-        raise InvalidInputError(
-            f"option cannot change once there are rows, the files depend on it: {values} "
-            "fix='create a new table and copy, or drop and create it'"
-        )
-
-
-def _shown(key: str, text: str | None) -> str:
-    known = key in OPTIONS or text is None
-    return str(text) if known else "(hidden)"  # client properties may be passwords
-
-
-# Columns
 
 
 def _added(schema: TableSchema, change: AddColumn) -> TableSchema:

@@ -164,8 +164,9 @@ class _Clauses:
             self.is_key = True
             read_not_enforced(cursor)
         else:
-            self.position = read_position(cursor)
-            return self.position is not None
+            position = read_position(cursor)
+            self.position = position or self.position
+            return position is not None
         return True
 
 

@@ -237,6 +237,8 @@ def _problem_of(source: Source, error: ParseError) -> InvalidInputError:
     words = str(error).partition(" but got <")[0].rstrip(". ")
     if words.startswith("Required keyword"):
         words = "something is missing"
+    elif words.endswith("Unexpected token"):
+        words = "this cannot stand here"
     return source.problem(f"syntax error, {words[:1].lower()}{words[1:]}", start, stop)
 
 

@@ -28,7 +28,7 @@ def run_ctas(context: SqlContext, statement: Statement, create: CreateTable) -> 
         statement: the query.
         create: what made the table; its name is ``(database, table)``.
     """
-    return import_module("engine.sql.dml").run_ctas(context, statement, create)
+    return import_module("engine.sql.dml").run_ctas(context, statement, ".".join(create.name))
 
 
 def run_explain(context: SqlContext, statement: Statement) -> pa.Table:

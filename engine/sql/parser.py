@@ -14,7 +14,7 @@ from engine.sql.alter_grammar import read_alter, read_comment_on
 from engine.sql.create_grammar import read_create, read_replace
 from engine.sql.cursor import Cursor
 from engine.sql.dialect import parse_expression, parse_query, tokens_of
-from engine.sql.places import Source
+from engine.sql.places import Source, did_you_mean
 from engine.sql.show_grammar import (
     read_describe,
     read_drop,
@@ -103,6 +103,8 @@ def _tree(source: Source) -> Any:
     if cursor.sees_any(*_QUERIES) or cursor.sees("("):
         return parse_query(source)
     first = cursor.tokens[0].text.upper()
+    if first not in _FIRST_WORDS:
+        raise cursor.problem(f"syntax error, no statement begins with this word{did_you_mean(first, _FIRST_WORDS)}")
     for words, read in _GRAMMAR.items():
         if cursor.take(*words):
             return read(cursor) or SparkStatement(keyword=first)
@@ -173,3 +175,8 @@ _GRAMMAR: Final[Mapping[tuple[str, ...], Callable[[Cursor], Any]]] = {
     ("TRUNCATE",): read_truncate,
     ("USE",): read_use,
 }
+_SPARKS: Final = (
+    "ADD", "ANALYZE", "BEGIN", "CACHE", "CLEAR", "DECLARE", "EXECUTE", "LIST", "LOAD", "MSCK", "REFRESH", "REPAIR",
+    "UNCACHE",
+)  # fmt: skip
+_FIRST_WORDS: Final = frozenset({*_QUERIES, *(words[0] for words in _GRAMMAR), *_SPARKS})

@@ -18,11 +18,12 @@ from sqlglot import exp
 from engine.frames import table_frame
 from engine.sql.computed import computed_columns, with_computed
 from engine.sql.context import SqlContext
-from engine.sql.parser import Statement
 from engine.sql.reads import ReadPlan, StatementReads, plan_read
 from engine.sql.references import Reference, StatementText, find_references
 from engine.sql.splice import Edit, Spliced, quoted, with_names
+from engine.sql.statements import Statement
 from engine.sql.usage import row_conditions, used_columns
+from engine.write_options import BATCH_WRITE_KEYS
 from filestore.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -65,6 +66,8 @@ class BoundText:
         tree: exp.Expr | None = None,
         except_for: Collection[int] = (),
         prunes: bool = True,
+        target: int = -1,
+        extra: Sequence[Edit] = (),
     ) -> None:
         """Read what the text names.
 
@@ -75,6 +78,8 @@ class BoundText:
             tree: a part of the statement's tree; None is all of it.
             except_for: starts of tables that are not read.
             prunes: whether only columns that the text uses are read.
+            target: start of the table that is written, whose options are those of the write.
+            extra: other changes of the text.
 
         Raises:
             InvalidInputError: points at the table that is not there, or at its options.
@@ -89,14 +94,14 @@ class BoundText:
         references = [each for each in references if each.start not in except_for]
         self.names: dict[str, str] = {}  # of the views: what the user wrote
         self.plans: list[ReadPlan] = []
-        frames = _Frames(context, self._text, part, references, reads, prunes=prunes)
+        frames = _Frames(context, self._text, part, references, reads, prunes=prunes, target=target)
         try:
             edits = [edit for each in references for edit in self._bind(each, frames)]
         except BaseException:
             self.drop()
             raise
         self.plans = frames.plans
-        self.spliced = Spliced.of(statement.text, [*edits, *_qualifier_edits(part, references)])
+        self.spliced = Spliced.of(statement.text, [*edits, *_qualifier_edits(part, references), *extra])
 
     def __enter__(self) -> "BoundText":
         return self
@@ -134,7 +139,7 @@ class BoundText:
             error: of Spark.
             is_whole: whether Spark was given the statement itself, so that offsets can be followed.
         """
-        words = self.restored(str(error)).partition("; line ")[0].partition("\n")[0].rstrip(";. ")
+        words = self.restored(str(error)).strip().partition("; line ")[0].partition("\n")[0].rstrip(";. ")
         start, stop = self._place(error, is_whole=is_whole)
         problem = self._statement.source.problem(words, start, stop)
         is_unknown = str(getattr(error, "getCondition", str)() or "").startswith("UNRESOLVED_COLUMN")
@@ -191,11 +196,16 @@ class _Frames:
         reads: StatementReads,
         *,
         prunes: bool,
+        target: int,
     ) -> None:
         self._context = context
         prunes = prunes and not _names_are_patterns(context.spark)
         self._used = used_columns(text, tree, references) if prunes else {}
-        self._reads = {each.start: reads.open_reference(text, each) for each in references if each.system is None}
+        self._reads = {
+            each.start: reads.open_reference(text, each, ignores=BATCH_WRITE_KEYS if each.start == target else ())
+            for each in references
+            if each.system is None
+        }
         self._has_pipe = any(token.text == "|>" for token in text.tokens)
         self.plans: list[ReadPlan] = []
 

@@ -50,19 +50,24 @@ class StatementReads:
             log_served(self._reads[key])
         return self._reads[key]
 
-    def open_reference(self, text: StatementText, reference: Reference) -> BatchRead:
+    def open_reference(self, text: StatementText, reference: Reference, *, ignores: Collection[str] = ()) -> BatchRead:
         """The state that a reference means: its version, else its options, else those of the session.
+
+        Args:
+            text: of the statement.
+            reference: where the table is read.
+            ignores: options that are not about reading.
 
         Raises:
             InvalidInputError: points at the reference.
         """
         try:
-            return self.open(reference.name, self._options(text, reference))
+            return self.open(reference.name, self._options(text, reference, ignores))
         except InvalidInputError as error:
             raise text.statement.source.problem(str(error), reference.start, reference.stop) from error
 
-    def _options(self, text: StatementText, reference: Reference) -> dict[str, str]:
-        given = canonical_options(reference.options)
+    def _options(self, text: StatementText, reference: Reference, ignores: Collection[str]) -> dict[str, str]:
+        given = {key: value for key, value in canonical_options(reference.options).items() if key not in ignores}
         for key in given:
             if key not in BATCH_KEYS and not key.startswith(_FREE_PREFIX):
                 raise unknown_option(key, BATCH_KEYS, "read option")

@@ -9,8 +9,8 @@ from sqlglot import Token, TokenType, exp
 
 from engine.sql.context import SqlContext
 from engine.sql.dialect import table_options, table_span, tokens_of
-from engine.sql.parser import Statement
 from engine.sql.places import Source, did_you_mean
+from engine.sql.statements import Statement
 from lsm.errors import InvalidInputError
 
 SYSTEM_DATABASE: Final = "sys"

@@ -13,6 +13,7 @@ from engine.sql import statements as tree
 from engine.sql.context import SqlContext
 from engine.sql.names import is_sparks
 from engine.sql.parser import Call, Explain, SparkStatement, Statement, parse_statements
+from lsm.errors import InvalidInputError
 
 _CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
 
@@ -39,7 +40,17 @@ class SqlSession:
             InvalidInputError: a statement cannot be parsed, and none was run; or one cannot be carried out, and those
                 before it are done. Points at the place.
         """
-        return [self.run(statement) for statement in parse_statements(text)]
+        statements = parse_statements(text)
+        results = []
+        for statement in statements:
+            try:
+                results.append(self.run(statement))
+            except InvalidInputError as error:
+                if len(statements) == 1 or "\n" in str(error):
+                    raise
+                line = text.count("\n", 0, statement.start) + 1
+                raise InvalidInputError(f"{error} line={line}") from error
+        return results
 
     def run(self, statement: Statement) -> SqlResult:
         """Run one statement. Raises: InvalidInputError when it cannot be carried out; nothing of it is done."""

@@ -3,6 +3,7 @@
 import pyarrow as pa
 
 from engine.sql.context import SqlContext
+from engine.sql.expressions import followed
 from engine.sql.names import opened
 from engine.sql.partition_spec import check_complete, named_partitions, partition_test, partition_values
 from engine.sql.results import DONE, texts_table
@@ -68,7 +69,7 @@ def alter_table(context: SqlContext, statement: AlterTable) -> pa.Table:
     schema = context.catalog.table(name).schema
     changes = [change for change in statement.changes if not _is_done(schema, statement, change)]
     if changes:
-        context.catalog.alter_table(name, changes)
+        context.catalog.alter_table(name, followed(schema, changes))
     return DONE
 
 
@@ -91,7 +92,7 @@ def replace_columns(context: SqlContext, statement: ReplaceColumns) -> pa.Table:
         if field.name not in schema.column_names
     ]
     dropped = [DropColumn((each,)) for each in schema.column_names if each not in wanted]
-    context.catalog.alter_table(name, [*added, *dropped])
+    context.catalog.alter_table(name, followed(schema, [*added, *dropped]))
     return DONE
 
 

@@ -58,7 +58,8 @@ def row_conditions(reference: Reference, schemas: Mapping[int, TableSchema], *, 
         time_zone: of the session: texts of times mean something else outside of UTC.
     """
     node = reference.node
-    select = node.find_ancestor(exp.Select)
+    change = node.parent
+    select = change if isinstance(change, exp.Delete | exp.Update | exp.Merge) else node.find_ancestor(exp.Select)
     if select is None or any(node.args.get(key) for key in ("sample", "pivots", "joins")) or _has_column_list(node):
         return
     sources = _sources(select)
@@ -66,7 +67,7 @@ def row_conditions(reference: Reference, schemas: Mapping[int, TableSchema], *, 
         return
     reader = _ConditionReader(reference, [source for source, _ in sources], schemas, time_zone)
     for condition in _placed(select, sources, node):
-        for part in _conjuncts(condition):
+        for part in condition_parts(condition):
             if reader.concerns(part):
                 yield reader.read(part)
 
@@ -96,7 +97,7 @@ def _is_taken_whole(reference: Reference, stars: Sequence[tuple[str, exp.Expr | 
     if select is None or _has_column_list(reference.node):
         return True
     name = reference.visible_name.lower()
-    return any(qualifier == name if qualifier else where is select or where is None for qualifier, where in stars)
+    return any(qualifier == name if qualifier else where is select for qualifier, where in stars)
 
 
 def _has_column_list(node: exp.Table) -> bool:
@@ -109,14 +110,22 @@ def _has_column_list(node: exp.Table) -> bool:
 Source = tuple[exp.Expr, exp.Join | None]  # what is read, and the join that adds it
 
 
-def _sources(select: exp.Select) -> list[Source]:
+def _sources(select: exp.Expr) -> list[Source]:
+    if isinstance(select, exp.Merge):
+        return [(select.this, None), (select.args["using"], None)]
+    if isinstance(select, exp.Delete | exp.Update):
+        return [(select.this, None)]
     clause = select.args.get("from_")
     first: list[Source] = [(clause.this, None)] if isinstance(clause, exp.From) else []
     return [*first, *((join.this, join) for join in select.args.get("joins") or ())]
 
 
-def _placed(select: exp.Select, sources: Sequence[Source], node: exp.Table) -> Iterator[exp.Expr]:
+def _placed(select: exp.Expr, sources: Sequence[Source], node: exp.Table) -> Iterator[exp.Expr]:
     """The conditions that a row of ``node`` must pass, or it and all that it joins is as if it were not there."""
+    if isinstance(select, exp.Merge):
+        if node is select.this and not any(each.args.get("source") for each in select.args["whens"].expressions):
+            yield select.args["on"]  # a row that it is not true of matches nothing
+        return
     index = next(place for place, (source, _) in enumerate(sources) if source is node)
     own_join = sources[index][1]
     if own_join is not None and own_join.side.upper() not in ("RIGHT", "FULL") and own_join.args.get("on"):
@@ -138,11 +147,12 @@ def _is_hidden(join: exp.Join | None) -> bool:
     return join is not None and join.kind.upper() in ("SEMI", "ANTI")
 
 
-def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+def condition_parts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a condition that must all be true."""
     inner = condition.unnest()
     if isinstance(inner, exp.And):
         for part in inner.flatten():
-            yield from _conjuncts(part)
+            yield from condition_parts(part)
     else:
         yield inner
 

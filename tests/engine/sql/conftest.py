@@ -1,5 +1,9 @@
-"""Tables of Fluvial, and the same rows as views of another session of the same Spark, as the oracle."""
+"""A session of SQL over an empty warehouse that must not need Spark; and tables with rows, beside an oracle.
 
+The oracle is the same rows as views of another session of the same Spark.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,12 +12,41 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from engine import Catalog
+from engine.catalog import Catalog
 from engine.sql.context import SqlContext
-from engine.sql.parser import Statement, parse_statements
+from engine.sql.parser import parse_statements
 from engine.sql.query import run_query
+from engine.sql.session import SqlSession
+from engine.sql.statements import Statement
 
-Rows = list[tuple[Any, ...]]
+Rows = list[tuple[object, ...]]
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("this statement needs no Spark")
+
+
+@pytest.fixture
+def sql_session(tmp_path: Path) -> SqlSession:
+    """In the database ``shop``."""
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    catalog.create_database("shop")
+    return SqlSession(SqlContext(catalog=catalog, open_spark=_no_spark, database="shop"))
+
+
+@pytest.fixture
+def run(sql_session: SqlSession) -> Callable[[str], Rows]:
+    """Runs a text and gives the rows of its last statement."""
+
+    def rows(text: str) -> Rows:
+        result = sql_session.execute(text)[-1]
+        assert result.table is not None
+        return [tuple(row.values()) for row in result.table.to_pylist()]
+
+    return rows
+
+
+Values = list[tuple[Any, ...]]
 
 T = pa.schema(
     [
@@ -47,14 +80,14 @@ class Warehouse:
     def frame(self, text: str) -> DataFrame:
         return run_query(self.context, self.statement(text))
 
-    def rows(self, text: str) -> Rows:
+    def rows(self, text: str) -> Values:
         return collected(self.frame(text))
 
-    def expected(self, text: str) -> Rows:
+    def expected(self, text: str) -> Values:
         return collected(self.plain.sql(text))
 
 
-def collected(frame: DataFrame) -> Rows:
+def collected(frame: DataFrame) -> Values:
     """Rows in an order of their own, with the names of the columns first."""
     rows = [tuple(row) for row in frame.collect()]
     return [tuple(frame.columns), *sorted(rows, key=repr)]

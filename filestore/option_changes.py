@@ -1,0 +1,74 @@
+"""Options of a table that is there: which may still change."""
+
+from dataclasses import replace
+from typing import Final
+
+from filestore.options import IMMUTABLE_KEYS, OPTIONS, canonical_options, check_option
+from filestore.table_schema import TableSchema
+from lsm.errors import InvalidInputError
+
+# The records that are in the topic already were written by these.
+_FIXED_BY_LOG: Final = frozenset(
+    {"log.system", "log.kafka.topic", "log.kafka.topic-id", "log.transactional-id.prefix", "log.format",
+     "log.key.format", "log.consistency", "log.changelog-mode", "log.system.partitions"}
+)  # fmt: skip
+_NOT_IN_SCHEMA: Final = {
+    "path": "a table's directory is where its name says",
+    "file.path": "a table's directory is where its name says",
+    "branch": "it is a reader's or a writer's",
+}
+
+
+def with_option(schema: TableSchema, given: str, text: str | None, *, has_rows: bool) -> TableSchema:
+    """A schema with another text of an option, or with None without it.
+
+    Args:
+        schema: to change.
+        given: key of the option, in any of its spellings.
+        text: None removes it.
+        has_rows: whether there are files, on which some options bear.
+
+    Raises:
+        InvalidInputError: no such option, not a value of it, or it cannot change any more and why.
+    """
+    ((key, value),) = canonical_options({given: text or ""}).items()
+    current = schema.options.get(key)
+    if text is None and current is None:
+        return schema
+    if text is not None:
+        check_option(key, value)
+        if current == value:
+            return schema
+    _check_option_may_change(schema, key, current, value if text is not None else None, has_rows=has_rows)
+    options = {name: each for name, each in schema.options.items() if name != key}
+    return replace(schema, options=options if text is None else {**options, key: value})
+
+
+def _check_option_may_change(
+    schema: TableSchema, key: str, before: str | None, after: str | None, *, has_rows: bool
+) -> None:
+    values = f"option={key} value={_shown(key, before)} wanted={_shown(key, after)}"
+    if key in _NOT_IN_SCHEMA:
+        raise InvalidInputError(f"option of a table cannot change, {_NOT_IN_SCHEMA[key]}: {values}")
+    if key in ("primary-key", "partition"):
+        raise InvalidInputError(f"keys and partitions cannot change: {values} fix='create a new table and copy'")
+    has_log = schema.table_options.log_system != "none"
+    if has_log and (key in _FIXED_BY_LOG or key == "bucket"):
+        raise InvalidInputError(
+            f"option cannot change while the table has a log, its records depend on it: {values} "
+            "fix='create a new table and copy, or drop and create it'"
+        )
+    if key == "log.system" or (key == "log.kafka.bootstrap.servers" and not has_log and after is not None):
+        raise InvalidInputError(
+            f"a table gets its log when it is made: {values} fix='create a table with a log and copy'"
+        )
+    if has_rows and key in IMMUTABLE_KEYS:
+        raise InvalidInputError(
+            f"option cannot change once there are rows, the files depend on it: {values} "
+            "fix='create a new table and copy, or drop and create it'"
+        )
+
+
+def _shown(key: str, text: str | None) -> str:
+    known = key in OPTIONS or text is None
+    return str(text) if known else "(hidden)"  # client properties may be passwords
