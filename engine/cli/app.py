@@ -20,8 +20,10 @@ import pyarrow as pa
 
 from engine.batch_read import BatchRead
 from engine.cli.broker import broker
+from engine.cli.doctor import doctor
 from engine.cli.inspect import inspect
 from engine.cli.lag import lag
+from engine.cli.metrics import metrics
 from engine.cli.output import (
     console,
     grid,
@@ -33,10 +35,12 @@ from engine.cli.output import (
     waiting,
 )
 from engine.cli.place import Place, with_place
+from engine.cli.top import top
 from engine.deploy.job import run_job
 from engine.deploy.job_config import JobConfig, load_job
 from engine.deploy.shipping import write_shipment
 from engine.inspection import inspect_table
+from engine.logs import Form, configure_logging
 from engine.spark_output import spark_output
 from engine.system_tables import SystemRead, is_system_name
 from filestore.datatypes import arrow_schema
@@ -88,24 +92,18 @@ def run_command(arguments: Sequence[str]) -> int:
 
 @click.group(context_settings=_SETTINGS)
 @click.option("--debug", is_flag=True, help="Show log messages, and tracebacks of errors.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Of log messages; json is one object per line, with table, snapshot and the like as fields.",
+)
 @click.version_option(package_name="fluvial")
-def cli(debug: bool) -> None:
+def cli(debug: bool, log_format: Form) -> None:
     """Streaming ingestion for PySpark: tables that are a Kafka log and an LSM tree of columnar files."""
-    level = logging.INFO if debug else logging.WARNING
-    handler = _StandardError()
-    if not debug:
-        # what libraries have to say about an interrupted call, for one, is nothing to users
-        handler.addFilter(logging.Filter("fluvial"))
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
-
-
-class _StandardError(logging.Handler):
-    """Log messages to what standard error is at the time: progress bars and Spark's log file change that."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        sys.stderr.write(self.format(record) + "\n")
+    # what libraries have to say about an interrupted call, for one, is nothing to users
+    configure_logging(logging.INFO if debug else logging.WARNING, log_format, all_loggers=debug)
 
 
 _set_option = click.option(
@@ -163,6 +161,9 @@ def _without_secrets(value: Any) -> Any:
 cli.add_command(broker)
 cli.add_command(lag)
 cli.add_command(inspect)
+cli.add_command(metrics)
+cli.add_command(top)
+cli.add_command(doctor)
 
 
 @cli.command()
