@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from engine.metrics import COMPACTION_FAILURES, COMPACTION_WAIT, record_compaction
 from filestore.commit_message import CommitMessage
 from filestore.compactor import CompactionTask, check_compactable, pick_tasks
 from filestore.live_files import BucketKey, LiveFiles
@@ -107,6 +108,7 @@ class BackgroundCompaction:
                 )  # fmt: skip
                 break
         waited = time.perf_counter() - began
+        COMPACTION_WAIT.labels(self._table.name).inc(waited)
         if waited > _SOFT_WAIT_S:
             logger.info("batch waited for compaction: table=%s seconds=%.1f", self._table.name, waited)
         return waited
@@ -164,15 +166,18 @@ class BackgroundCompaction:
             self._note(error)
             logger.warning("compaction failed: table=%s", self._table.name, exc_info=True)
         else:
+            seconds, size_bytes = time.perf_counter() - began, sum(task.size_bytes for task in tasks)
+            record_compaction(self._table.name, size_bytes=size_bytes, seconds=seconds)
             logger.info(
                 "compacted: table=%s buckets=%d files=%d→%d bytes=%d seconds=%.2f reasons=%s",
                 self._table.name, len(messages), sum(len(m.compact_before) for m in messages),
-                sum(len(m.compact_after) for m in messages), sum(task.size_bytes for task in tasks),
-                time.perf_counter() - began, ",".join(sorted({task.reason.value for task in tasks})),
+                sum(len(m.compact_after) for m in messages), size_bytes,
+                seconds, ",".join(sorted({task.reason.value for task in tasks})),
             )  # fmt: skip
 
     def _note(self, error: Exception) -> None:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
+        COMPACTION_FAILURES.labels(self._table.name).inc()
         self._failures = CompactionFailures(count=self._failures.count + 1, last=reason)
 
 

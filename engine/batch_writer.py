@@ -11,11 +11,13 @@ Source: design.md section 3, reports/kafka.md section 4.2.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from engine.batch_part import BatchSpec, BucketResult
 from engine.bucket_log import check_not_shorter
+from engine.metrics import record_batch
 from engine.renumber import renumbered
 from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import OrphanPolicy, TableLog
@@ -101,14 +103,26 @@ class BatchWriter:
                 f"the table changed while the rows were computed: table={self._store.name} "
                 f"read_snapshot={read_snapshot_id} newest={spec.base_snapshot_id} fix=run it again"
             )
+        began_s = time.perf_counter()
         results = [*run_parts(spec), *adopted.values()]
         self._tell(Step.TASKS_DONE, batch_id)
+        flushed_s = time.perf_counter()
         # what is adopted was numbered by an earlier run, before commits that this run's base may have
         base_id = None if adopted else spec.base_snapshot_id
         is_exclusive = read_snapshot_id is not None and self._log is None
         committed = self._publish(self._commit, batch_id, results, base_id, is_exclusive=is_exclusive)
         self._adopted = {}
         self._tell(Step.TABLE_COMMITTED, batch_id)
+        files = [file for result in results for message in result.messages for file in message.new_files]
+        record_batch(
+            self._store.name,
+            rows=sum(file.row_count for file in files),
+            size_bytes=sum(file.size_bytes for file in files),
+            files=len(files),
+            flush_seconds=flushed_s - began_s,
+            commit_seconds=time.perf_counter() - flushed_s,
+            snapshot_id=None if committed.snapshot is None else committed.snapshot.id,
+        )
         return committed
 
     def _spec(self, batch_id: int, adopted: Mapping[int, BucketResult]) -> BatchSpec:

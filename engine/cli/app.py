@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 it failed, 2 the request is wrong (change it), 130 interru
 ``run`` and ``plan`` have others, too.
 """
 
+import logging
 import sys
 import traceback
 import warnings
@@ -17,8 +18,10 @@ from engine.batch_read import BatchRead
 from engine.cli.actions import action_commands
 from engine.cli.broker import broker
 from engine.cli.deploy import package, plan, run, validate
+from engine.cli.doctor import doctor
 from engine.cli.inspect import inspect
 from engine.cli.lag import lag
+from engine.cli.metrics import metrics
 from engine.cli.output import (
     console,
     grid,
@@ -27,8 +30,8 @@ from engine.cli.output import (
     print_rows,
 )
 from engine.cli.place import Place, with_place
-from engine.deploy.log_output import set_up_logging
-from engine.deploy.operation_config import LoggingConfig
+from engine.cli.top import top
+from engine.logs import Form, configure_logging
 from engine.system_tables import SystemRead, is_system_name
 from filestore.datatypes import arrow_schema
 from filestore.secrets import without_secrets
@@ -79,13 +82,21 @@ def run_command(arguments: Sequence[str]) -> int:
 
 @click.group(context_settings=_SETTINGS)
 @click.option("--debug", is_flag=True, help="Show log messages, and tracebacks of errors.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Of log messages; json is one object per line, with table, snapshot and the like as fields.",
+)
 @click.version_option(package_name="fluvial")
-def cli(debug: bool) -> None:
+def cli(debug: bool, log_format: Form) -> None:
     """Streaming ingestion for PySpark: tables that are a Kafka log and an LSM tree of columnar files."""
-    set_up_logging(LoggingConfig(), is_debug=debug)
+    # what libraries have to say about an interrupted call, for one, is nothing to users
+    configure_logging(logging.INFO if debug else logging.WARNING, log_format, all_loggers=debug)
 
 
-for _command in (broker, inspect, lag, package, plan, run, validate):
+for _command in (broker, doctor, inspect, lag, metrics, package, plan, run, top, validate):
     cli.add_command(_command)
 
 

@@ -4,6 +4,7 @@ Exit codes of ``run``: 0 every pipeline has come to its end, or an endless one w
 request is wrong; 130 interrupted (Ctrl-C); 143 asked to stop (SIGTERM) before a pipeline that ends by itself had ended.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -23,9 +24,10 @@ from engine.deploy.checks import check_job
 from engine.deploy.job import run_job
 from engine.deploy.job_config import JobConfig, load_job
 from engine.deploy.json_schema import schema_text
-from engine.deploy.log_output import set_up_logging
+from engine.deploy.operation_config import LoggingConfig
 from engine.deploy.plan import Plan, make_plan
 from engine.deploy.shipping import write_shipment
+from engine.logs import Form, configure_logging
 from engine.spark_output import spark_output
 from filestore.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
@@ -92,7 +94,7 @@ def run(
     stopped by SIGTERM before the end.
     """
     job = load(config).chosen(pipelines)
-    set_up_logging(job.logging, is_debug=bool(context.find_root().params.get("debug")), replaces=True)
+    _set_up_logging(job.logging, context.find_root().params)
     log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
     _import_from_here()
     stop = threading.Event()
@@ -112,6 +114,15 @@ def run(
     ends = {each.name: each.trigger.ends for each in job.pipelines}
     is_cut = any(ends[each.pipeline] and not each.is_complete for each in results)
     return EXIT_TERMINATED if is_cut else 0
+
+
+def _set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:
+    """As the job file says, unless the command line asked for something else."""
+    is_debug = bool(given.get("debug"))
+    form: Form = "json" if "json" in (wanted.format, given.get("log_format")) else "text"
+    configure_logging(
+        logging.INFO if is_debug else wanted.level, form, wanted.file, levels=wanted.levels, all_loggers=is_debug
+    )
 
 
 @click.command()

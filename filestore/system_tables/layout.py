@@ -1,6 +1,6 @@
 """System tables of how files lie: partitions, buckets, manifests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -73,15 +73,17 @@ def _buckets(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
     ).select(_BUCKETS.names)
 
 
-def compaction_debts(store: TableStore, live: LiveFiles) -> Mapping[BucketKey, int]:
-    """Bytes that the next compaction of each bucket reads; buckets that need none are missing."""
+def compaction_debts(
+    store: TableStore, live: LiveFiles, keys: Iterable[BucketKey] | None = None
+) -> Mapping[BucketKey, int]:
+    """Bytes that the next compaction of each bucket (of ``keys``, if given) reads; those that need none are missing."""
     if not store.has_key:
         return {}
     options = store.options
     strategy = compaction_strategy(options)
     least = options.run_count_trigger if options.compaction_style != "leveled" else 1
     debts = {}
-    for key in live.buckets():
+    for key in live.buckets() if keys is None else keys:
         if live.file_count(key) >= least:  # as many runs as files, at most: spares the keys of small buckets
             unit = strategy.pick(live.levels(key))
             if unit is not None:

@@ -1,0 +1,114 @@
+"""Log messages as text for people or as JSON lines for machines.
+
+Our messages are a fact followed by ``key=value`` pairs; as JSON the pairs are fields, so that nobody has to parse them.
+"""
+
+import datetime as dt
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import orjson
+
+from lsm.errors import InvalidInputError
+
+Form = Literal["text", "json"]
+
+ROOT: Final = "fluvial"
+_TEXT: Final = "%(levelname)s %(name)s: %(message)s"
+_PAIR: Final = re.compile(r"(?:^|\s)([a-z][a-z0-9_.-]*)=('[^']*'|\"[^\"]*\"|[^\s]+)")
+_WHOLE: Final = re.compile(r"-?\d{1,18}")
+_RESERVED: Final = frozenset({"time", "level", "logger", "message", "error"})
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object for each message: time (UTC), level, logger, message, then what the message says by name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        message = _writable(record.getMessage())
+        body: dict[str, object] = {
+            "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": message,
+            **fields_of(message),
+        }
+        if record.exc_info:
+            body["error"] = _writable(self.formatException(record.exc_info))
+        return orjson.dumps(body).decode()
+
+
+def fields_of(message: str) -> dict[str, int | str]:
+    """The ``key=value`` pairs of a message; whole numbers are numbers, quotes are taken off."""
+    found: dict[str, int | str] = {}
+    for key, text in _PAIR.findall(message):
+        name = f"{key}_" if key in _RESERVED else key
+        plain = text[1:-1] if text[0] in "'\"" and text[-1] == text[0] and len(text) > 1 else text
+        found[name] = int(plain) if _WHOLE.fullmatch(plain) else plain
+    return found
+
+
+def _writable(text: str) -> str:
+    """The same text without halves of characters, which no UTF-8 can hold."""
+    return text.encode(errors="replace").decode()
+
+
+class StandardError(logging.Handler):
+    """Log messages to what standard error is at the time: progress bars and Spark's log file change that."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        sys.stderr.write(self.format(record) + "\n")
+
+
+def configure_logging(
+    level: int | str = logging.WARNING,
+    form: Form = "text",
+    file: str | Path | None = None,
+    *,
+    levels: Mapping[str, str] | None = None,
+    all_loggers: bool = False,
+) -> logging.Handler:
+    """Send log messages to one place, instead of where ``configure_logging`` sent them before.
+
+    Args:
+        level: the least that is shown.
+        form: text, or one JSON object per line.
+        file: appended to; None is standard error.
+        levels: other levels by logger; messages of these loggers are shown, too.
+        all_loggers: messages of libraries, too; else only those of ``fluvial``.
+
+    Returns:
+        The handler, for whoever wants to remove it.
+
+    Raises:
+        InvalidInputError: the file cannot be opened, or there is no such level.
+    """
+    if isinstance(level, str) and not isinstance(logging.getLevelName(level.upper()), int):
+        raise InvalidInputError(f"no such log level: level={level} known=debug, info, warning, error")
+    handler: logging.Handler = StandardError()
+    if file is not None:
+        try:
+            handler = logging.FileHandler(file, encoding="utf-8")
+        except OSError as error:
+            raise InvalidInputError(f"log file cannot be opened: file={file} reason={error.strerror}") from error
+    shown = [logging.Filter(name) for name in (ROOT, *(levels or {}))]
+    if not all_loggers:
+        handler.addFilter(lambda record: any(each.filter(record) for each in shown))
+    text = _TEXT if file is None else f"%(asctime)s {_TEXT}"
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(text))
+    handler.set_name(ROOT)
+    root = logging.getLogger()
+    for each in list(root.handlers):
+        if each.get_name() == ROOT:
+            root.removeHandler(each)
+            each.close()
+    root.addHandler(handler)
+    root.setLevel(level.upper() if isinstance(level, str) else level)
+    for name, each_level in (levels or {}).items():
+        logging.getLogger(name).setLevel(each_level.upper())
+    return handler

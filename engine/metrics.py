@@ -1,0 +1,142 @@
+"""What this process has done, as Prometheus metrics, and the ways out: a port, or a file.
+
+Counters and times of batches and compactions are noted where they happen, in the process that commits. What tables and
+streams look like is measured when somebody asks (``table_metrics``, ``metrics_listener``).
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+
+from lsm.errors import InvalidInputError
+
+REGISTRY: Final = CollectorRegistry(auto_describe=True)
+"""Everything of Fluvial's in this process; it is not prometheus_client's default one."""
+
+_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_TABLE: Final = ("table",)
+_EVERY_S: Final = 10.0
+
+BATCHES: Final = Counter(
+    "fluvial_batches", "Micro-batches and batch writes that became visible.", _TABLE, registry=REGISTRY
+)
+ROWS: Final = Counter("fluvial_rows", "Rows written to data files, deletes included.", _TABLE, registry=REGISTRY)
+BYTES: Final = Counter("fluvial_bytes", "Bytes of new data files.", _TABLE, registry=REGISTRY)
+FILES: Final = Counter("fluvial_files", "New data files.", _TABLE, registry=REGISTRY)
+FLUSH_SECONDS: Final = Histogram(
+    "fluvial_flush_seconds", "Writing a batch to files and log.", _TABLE, registry=REGISTRY, buckets=_SECONDS
+)
+COMMIT_SECONDS: Final = Histogram(
+    "fluvial_commit_seconds", "Publishing a batch as a snapshot.", _TABLE, registry=REGISTRY, buckets=_SECONDS
+)
+COMPACTION_SECONDS: Final = Histogram(
+    "fluvial_compaction_seconds", "One compaction of some buckets.", _TABLE, registry=REGISTRY, buckets=_SECONDS
+)
+COMPACTED_BYTES: Final = Counter("fluvial_compacted_bytes", "Bytes that compactions read.", _TABLE, registry=REGISTRY)
+COMPACTION_FAILURES: Final = Counter(
+    "fluvial_compaction_failures", "Compactions that failed; no row is lost.", _TABLE, registry=REGISTRY
+)
+COMPACTION_WAIT: Final = Counter(
+    "fluvial_compaction_wait_seconds", "Time that batches waited for compactions.", _TABLE, registry=REGISTRY
+)
+LAST_SNAPSHOT: Final = Gauge("fluvial_last_snapshot", "Snapshot of the newest batch.", _TABLE, registry=REGISTRY)
+
+
+def record_batch(
+    table: str,
+    *,
+    rows: int,
+    size_bytes: int,
+    files: int,
+    flush_seconds: float,
+    commit_seconds: float,
+    snapshot_id: int | None,
+) -> None:
+    """Note a batch that became visible; ``snapshot_id`` None: it was empty."""
+    BATCHES.labels(table).inc()
+    ROWS.labels(table).inc(rows)
+    BYTES.labels(table).inc(size_bytes)
+    FILES.labels(table).inc(files)
+    FLUSH_SECONDS.labels(table).observe(flush_seconds)
+    COMMIT_SECONDS.labels(table).observe(commit_seconds)
+    if snapshot_id is not None:
+        LAST_SNAPSHOT.labels(table).set(snapshot_id)
+
+
+def record_compaction(table: str, *, size_bytes: int, seconds: float) -> None:
+    """Note a compaction that became visible; the bytes are those it read."""
+    COMPACTED_BYTES.labels(table).inc(size_bytes)
+    COMPACTION_SECONDS.labels(table).observe(seconds)
+
+
+def metrics_text(registry: CollectorRegistry = REGISTRY) -> str:
+    """One scrape in Prometheus' text format."""
+    return generate_latest(registry).decode()
+
+
+@contextmanager
+def serve_metrics(port: int, *, host: str = "0.0.0.0", registry: CollectorRegistry = REGISTRY) -> Iterator[int]:
+    """Answer scrapes at ``http://host:port/metrics`` while the block runs.
+
+    Args:
+        port: 0 takes a free one.
+        host: interface to listen on.
+        registry: what to show.
+
+    Yields:
+        The port.
+
+    Raises:
+        InvalidInputError: the port is taken or not allowed.
+    """
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise InvalidInputError(
+            f"metrics cannot be served: port={port} host={host} reason={error.strerror} fix='choose another port'"
+        ) from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def metrics_file(
+    path: str | Path, *, every_s: float = _EVERY_S, registry: CollectorRegistry = REGISTRY
+) -> Iterator[None]:
+    """Keep a file up to date while the block runs, for node_exporter's textfile collector; it is replaced at once.
+
+    Raises:
+        InvalidInputError: the file cannot be written.
+    """
+    target, done = Path(path), threading.Event()
+
+    def keep() -> None:
+        while not done.wait(every_s):
+            _replace(target, registry)
+
+    try:
+        _replace(target, registry)
+    except OSError as error:
+        raise InvalidInputError(f"metrics cannot be written: file={path} reason={error.strerror}") from error
+    thread = threading.Thread(target=keep, name="fluvial-metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        _replace(target, registry)
+
+
+def _replace(target: Path, registry: CollectorRegistry) -> None:
+    draft = target.with_name(f".{target.name}.tmp")
+    draft.write_text(metrics_text(registry), encoding="utf-8")
+    draft.replace(target)
