@@ -81,7 +81,7 @@ def _command(procedure: Procedure[Any]) -> click.Command:
 
 
 def _option(parameter: Parameter) -> Callable[[Any], Any]:
-    flag = f"--{parameter.name.replace('_', '-')}"
+    flag = _flag(parameter.name)
     if parameter.kind is ParameterKind.BOOLEAN:
         if parameter.default is False:
             return click.option(flag, parameter.name, is_flag=True, default=None, help=parameter.doc)
@@ -91,7 +91,13 @@ def _option(parameter: Parameter) -> Callable[[Any], Any]:
     if parameter.choices:
         kind = click.Choice(parameter.choices)
     shown = "" if parameter.default is None else f" [default: {parameter.default}]"
-    return click.option(flag, parameter.name, type=kind, required=parameter.is_required, help=f"{parameter.doc}{shown}")
+    flags = [flag, *map(_flag, parameter.aliases)]
+    text = f"{parameter.doc}{shown}"
+    return click.option(*flags, parameter.name, type=kind, required=parameter.is_required, help=text)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _shorthands(command: str) -> list[Callable[[Any], Any]]:
