@@ -22,6 +22,7 @@ from engine.procedures.registry import Progress as OnProgress
 from engine.table import Table
 from lsm.errors import InvalidInputError
 
+EXIT_PROBLEMS: Final = 1
 _BYTES: Final = "_bytes"
 # options of one word for what is asked for most: command, option, argument, value, help
 _SHORTHANDS: Final = (("compact", "--full", "compact_strategy", "full", "Short for --compact-strategy full."),)
@@ -59,7 +60,7 @@ def table_name(database: str | None, table: str | None, positional: str | None) 
 def _command(procedure: Procedure[Any]) -> click.Command:
     name = procedure.name.replace("_", "-")
 
-    def run(place: Place, as_json: bool, **given: Any) -> None:
+    def run(place: Place, as_json: bool, **given: Any) -> int:
         target: Table | Catalog = place.catalog
         if procedure.is_of_table:
             asked = (given.pop("database"), given.pop("table"), given.pop("table_name"))
@@ -68,6 +69,7 @@ def _command(procedure: Procedure[Any]) -> click.Command:
         with _progress(name, shown=procedure.tells_progress) as progress:
             result = procedure.run(target, arguments, progress)
         _print(procedure, target, result, dry_run=bool(arguments.get(DRY_RUN)), as_json=as_json)
+        return EXIT_PROBLEMS if procedure.fails_with_rows and result.num_rows else 0
 
     run.__name__, run.__doc__ = procedure.name, procedure.summary
     command: Callable[..., Any] = json_option(run)
@@ -129,7 +131,7 @@ def _print(
         print_json({"action": procedure.name, **place, "dry_run": dry_run, "rows": rows})
         return
     if not rows:
-        console().print("nothing to do")
+        console().print("no problem found" if procedure.fails_with_rows else "nothing to do")
         return
     names = result.column_names
     numbers = [each.name for each in result.schema if pa.types.is_integer(each.type)]

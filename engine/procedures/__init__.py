@@ -7,6 +7,7 @@ from engine.procedures.compaction import compact, compact_database
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.registry import Procedure
+from engine.procedures.repair import remove_orphan_files, repair_earliest_snapshot, verify
 from engine.procedures.snapshots import expire_snapshots
 from engine.procedures.tags import (
     create_tag,
@@ -32,6 +33,9 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     expire_tags,
     reset_consumer,
     clear_consumers,
+    remove_orphan_files,
+    verify,
+    repair_earliest_snapshot,
 )
 PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _ALL}
 """By name, in the order in which they are shown."""
@@ -50,7 +54,10 @@ __all__ = [
     "expire_snapshots",
     "expire_tags",
     "mark_partition_done",
+    "remove_orphan_files",
     "rename_tag",
+    "repair_earliest_snapshot",
     "replace_tag",
     "reset_consumer",
+    "verify",
 ]

@@ -90,6 +90,7 @@ class Procedure(Generic[P]):
     function: Callable[P, pa.Table]
     result: pa.Schema
     aliases: Mapping[str, str] = field(default_factory=dict)  # other names of parameters, to their names
+    fails_with_rows: bool = False  # a row of the result is a problem: the command ends with a code that says so
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> pa.Table:
         """Run it on a table, or a catalog; see its docstring."""
@@ -138,12 +139,18 @@ class Procedure(Generic[P]):
 
 
 def procedure(
-    result: pa.Schema, *, aliases: Mapping[str, str] | None = None
+    result: pa.Schema, *, aliases: Mapping[str, str] | None = None, fails_with_rows: bool = False
 ) -> Callable[[Callable[P, pa.Table]], Procedure[P]]:
-    """Declares a function as a procedure of the same name; ``aliases`` are other names of its parameters."""
+    """Declares a function as a procedure of the same name, see ``Procedure``."""
 
     def declare(function: Callable[P, pa.Table]) -> Procedure[P]:
-        declared = Procedure(name=function.__name__, function=function, result=result, aliases=aliases or {})
+        declared = Procedure(
+            name=function.__name__,
+            function=function,
+            result=result,
+            aliases=aliases or {},
+            fails_with_rows=fails_with_rows,
+        )
         # a frozen dataclass still has attributes that documentation tools look for
         object.__setattr__(declared, "__doc__", function.__doc__)
         return declared
