@@ -18,7 +18,7 @@ from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
 from lsm.row_kind import RowKind
 
-_PAYLOAD_DIRECTORY: Final = "log-payload"  # beside snapshot/ and manifest/: names that no reader of the layout looks at
+PAYLOAD_DIRECTORY: Final = "log-payload"  # beside snapshot/ and manifest/: names that no reader of the layout looks at
 
 
 class BucketLog:
@@ -84,7 +84,7 @@ class BucketLog:
         payload = zstandard.compress(json.dumps([message.to_json() for message in messages]).encode())
         is_pointer = len(payload) >= INLINE_PAYLOAD_BYTES
         if is_pointer:
-            name = f"{_PAYLOAD_DIRECTORY}/{self._store.names.uuid()}"
+            name = f"{PAYLOAD_DIRECTORY}/{self._store.names.uuid()}"
             self._store.io.write_new(f"{self._store.paths.root}/{name}", payload)
             payload = name.encode()
         try:

@@ -16,6 +16,7 @@ from engine.background_compaction import BackgroundCompaction, CompactionFailure
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
 from engine.commit_handle import CommitHandle
+from engine.housekeeping import Housekeeping
 from engine.option_check import unknown_option
 from engine.routing import brought_together
 from engine.spark_compaction import SparkUnits
@@ -47,7 +48,7 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
     Args:
         table: from ``Catalog.table``.
         options: of this writer alone: ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true:
-            somebody else compacts),
+            somebody else compacts and expires),
             ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``.
         observe: told each step; called in tasks too, so it must be picklable.
 
@@ -74,6 +75,7 @@ class StreamSink:
         self._log = TableLog.of(store, options)
         self._writer: BatchWriter | None = None
         self._compaction: BackgroundCompaction | None = None
+        self._housekeeping: Housekeeping | None = None
         self._last_commit: CommitHandle | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -87,11 +89,15 @@ class StreamSink:
         self._last_commit = CommitHandle.of(committed)
         if self._compaction is not None:
             self._compaction.after_commit(self._writer.live)
+        if self._housekeeping is not None:
+            self._housekeeping.after_commit()
 
     def close(self) -> None:
         """Wait for the compaction that is running, and start no other. Call it after the query, before Spark stops."""
         if self._compaction is not None:
             self._compaction.close()
+        if self._housekeeping is not None:
+            self._housekeeping.close()
 
     @property
     def last_commit(self) -> CommitHandle | None:
@@ -114,12 +120,18 @@ class StreamSink:
         )
         if compacts(self._store, self._options):
             self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))
+        if not is_write_only(self._store, self._options):
+            self._housekeeping = Housekeeping(self._store)
 
 
 def compacts(store: TableStore, options: Mapping[str, str]) -> bool:
     """Whether a stream into this table compacts it: tables with a key, unless ``write-only``."""
-    write_only = options.get("write-only", str(store.options.write_only)).lower() == "true"
-    return store.has_key and not write_only
+    return store.has_key and not is_write_only(store, options)
+
+
+def is_write_only(store: TableStore, options: Mapping[str, str]) -> bool:
+    """Whether a stream into this table leaves compaction and expiry to others."""
+    return options.get("write-only", str(store.options.write_only)).lower() == "true"
 
 
 def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:

@@ -17,8 +17,9 @@ from typing import Final
 from engine.background_compaction import BackgroundCompaction
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
+from engine.housekeeping import Housekeeping
 from engine.overwrite import overwrite
-from engine.sink import compacts
+from engine.sink import compacts, is_write_only
 from engine.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
 from engine.steps import Observer, ignore
 from engine.table_log import TableLog, tracks_changes
@@ -41,6 +42,7 @@ class StagedCommits:
         *,
         commit_user: str,
         compacts: bool,
+        expires: bool = False,
         observe: Observer = ignore,
     ) -> None:
         """Nothing happens yet.
@@ -50,6 +52,7 @@ class StagedCommits:
             options: of this writer, as those of ``sink``.
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
             compacts: whether a batch compacts before it adds to too many sorted runs.
+            expires: whether old snapshots go after a batch.
             observe: told each step.
         """
         self._writer = BatchWriter(
@@ -62,6 +65,7 @@ class StagedCommits:
         self._compaction: BackgroundCompaction | None = None
         if compacts:
             self._compaction = BackgroundCompaction(store, lambda tasks: [run_task(store, task) for task in tasks])
+        self._housekeeping = Housekeeping(store) if expires else None
 
     def commit(self, batch_id: int, files: Sequence[StagedFile]) -> CommitResult:
         """Make staged rows visible in files and log, unless the batch is committed already.
@@ -72,12 +76,17 @@ class StagedCommits:
         """
         if self._compaction is not None:
             self._compaction.before_batch(self._writer.live)
-        return self._writer.write(batch_id, lambda spec: _write_staged(spec, files))
+        result = self._writer.write(batch_id, lambda spec: _write_staged(spec, files))
+        if self._housekeeping is not None:
+            self._housekeeping.after_commit()
+        return result
 
     def close(self) -> None:
-        """Let go of the compaction's thread."""
+        """Let go of the threads."""
         if self._compaction is not None:
             self._compaction.close()
+        if self._housekeeping is not None:
+            self._housekeeping.close()
 
 
 _kept: OrderedDict[object, StagedCommits] = OrderedDict()
@@ -113,7 +122,12 @@ def commit_stream_batch(
     identity = (store.paths.branch_root, store.schema.id, commit_user, run_id, tuple(sorted(options.items())))
     is_first = identity not in _kept
     commits = _kept.pop(identity, None) or StagedCommits(
-        store, options, commit_user=commit_user, compacts=compacts(store, options), observe=observe
+        store,
+        options,
+        commit_user=commit_user,
+        compacts=compacts(store, options),
+        expires=not is_write_only(store, options),
+        observe=observe,
     )
     result = commits.commit(batch_id, files)  # when it fails, the next batch of this run recovers from the log first
     clear_staged(store, commit_user, up_to_batch=batch_id)

@@ -134,13 +134,6 @@ def expire_snapshots(
         yield spared
 
 
-def next_expiry_ms(table: TableStore, retention: Retention) -> int | None:
-    """When the oldest snapshot will be old enough; None when only another commit can make it so."""
-    oldest = table.snapshots.oldest_left()
-    follower = None if oldest is None else table.snapshots.find(oldest + 1)
-    return None if follower is None else follower.time_ms + retention.age_ms
-
-
 def _span(table: TableStore, retention: Retention, before_ms: int | None) -> range:
     """The snapshots that go."""
     expires_ms = table.options.value("consumer.expiration-time")
@@ -189,7 +182,7 @@ def _candidates(table: TableStore, snapshot_id: int) -> ExpiryStep | None:
         return ExpiryStep(
             snapshot=snapshot,
             data=tuple(removed_files(table, following)),
-            changelog=tuple(changelog_files(table, snapshot, is_partial=True)),
+            changelog=tuple(changelog_files(table, snapshot)),
             metadata=MetadataFiles(leaves=own.leaves - kept, lists=own.lists - kept),
         )
     except FileNotFoundError as error:

@@ -4,6 +4,7 @@ Source: design.md section 5; paimon-format.md sections 1, 4.4, 7.3 and 8; SP-20,
 """
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from filestore.manifests import EntryKind, IndexManifestEntry, ManifestEntry
@@ -53,23 +54,24 @@ def metadata_files(
     leaves: set[str] = set()
     lists: set[str] = set()
     named = [
-        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+        (snapshot.base_manifest_list, snapshot.base_manifest_list_size, is_partial),
+        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, is_partial),
     ]
     if with_changelog and snapshot.changelog_manifest_list is not None:
-        named.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
-    for name, size_bytes in named:
-        lists.add(table.paths.manifest(name))
+        # a branch that was made from a tag begins with a snapshot whose changelog may be long gone
+        named.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True))
+    for name, size_bytes, may_be_missing in named:
         try:
             leaves |= {table.paths.manifest(each.file_name) for each in table.manifests.read_list(name, size_bytes)}
+            lists.add(table.paths.manifest(name))
         except FileNotFoundError:
-            if not is_partial:
+            if not may_be_missing:
                 raise
     if snapshot.index_manifest is not None:
-        lists.add(table.paths.manifest(snapshot.index_manifest))
         try:
             entries = table.manifests.read_index_manifest(snapshot.index_manifest)
             leaves |= {_index_path(table, each) for each in entries if each.kind is EntryKind.ADD}
+            lists.add(table.paths.manifest(snapshot.index_manifest))
         except FileNotFoundError:
             if not is_partial:
                 raise
@@ -86,9 +88,9 @@ def removed_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
     return [each for entry in removed for each in _sizes(table, entry) if each.path not in kept]
 
 
-def changelog_files(table: TableStore, snapshot: Snapshot, *, is_partial: bool = False) -> list[FileSize]:
-    """The changelog files of a commit. Raises: FileNotFoundError, unless ``is_partial``."""
-    return [each for entry in _changelog(table, snapshot, is_partial=is_partial) for each in _sizes(table, entry)]
+def changelog_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+    """The changelog files of a commit, as far as their manifests are there."""
+    return [each for entry in _changelog(table, snapshot) for each in _sizes(table, entry)]
 
 
 def data_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
@@ -148,7 +150,7 @@ class FileReferences:
         try:
             return files_of(table, root, snapshot)
         except FileNotFoundError as error:
-            if not _exists(table, root):
+            if not _is_there(table, root):
                 return set()
             raise CorruptDataError(
                 f"a file that is still referred to is missing, so nothing can be told about others: "
@@ -157,7 +159,7 @@ class FileReferences:
 
     def _data(self, table: TableStore, root: Root, snapshot: Snapshot) -> set[str]:
         if root.kind is RootKind.CHANGELOG:
-            entries = _changelog(table, snapshot, is_partial=True)
+            entries = _changelog(table, snapshot)
             if snapshot.changelog_manifest_list is None:
                 entries = _added(table, snapshot)
         elif self._partitions is None:
@@ -165,7 +167,7 @@ class FileReferences:
         else:
             entries = live_files_of_partitions(table, snapshot, self._partitions)
         if root.kind is RootKind.SNAPSHOT:
-            entries = [*entries, *_changelog(table, snapshot, is_partial=False)]
+            entries = [*entries, *_changelog(table, snapshot)]
         return {path for entry in entries for path in _paths(table, entry)}
 
 
@@ -173,7 +175,7 @@ _FilesOf = Callable[[TableStore, Root, Snapshot], set[str]]
 
 
 def _added_data(table: TableStore, _root: Root, snapshot: Snapshot) -> set[str]:
-    entries = [*_added(table, snapshot), *_changelog(table, snapshot, is_partial=False)]
+    entries = [*_added(table, snapshot), *_changelog(table, snapshot)]
     return {path for entry in entries for path in _paths(table, entry)}
 
 
@@ -186,22 +188,15 @@ def _added(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     return [entry for entry in delta_entries(table, snapshot) if entry.kind is EntryKind.ADD]
 
 
-def _changelog(table: TableStore, snapshot: Snapshot, *, is_partial: bool) -> list[ManifestEntry]:
+def _changelog(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     if snapshot.changelog_manifest_list is None:
         return []
     entries: list[ManifestEntry] = []
-    try:
-        for manifest in table.manifests.read_list(
-            snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
-        ):
-            try:
+    name, size_bytes = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+    with suppress(FileNotFoundError):
+        for manifest in table.manifests.read_list(name, size_bytes):
+            with suppress(FileNotFoundError):
                 entries += table.manifests.read_manifest(manifest)
-            except FileNotFoundError:
-                if not is_partial:
-                    raise
-    except FileNotFoundError:
-        if not is_partial:
-            raise
     return entries
 
 
@@ -226,12 +221,13 @@ def _index_path(table: TableStore, entry: IndexManifestEntry) -> str:
     return table.paths.index(entry.file_name)
 
 
-def _exists(table: TableStore, root: Root) -> bool:
-    paths = table.paths
+def _is_there(table: TableStore, root: Root) -> bool:
+    """Whether a root is neither gone nor about to go."""
     match root.kind:
         case RootKind.SNAPSHOT:
-            return table.io.exists(paths.snapshot(root.snapshot_id))
+            is_claimed = root.snapshot_id < table.snapshots.claimed_up_to()
+            return not is_claimed and table.snapshots.exists(root.snapshot_id)
         case RootKind.TAG:
-            return table.io.exists(paths.tag(root.name))
+            return table.io.exists(table.paths.tag(root.name))
         case RootKind.CHANGELOG:
-            return table.io.exists(paths.changelog(root.snapshot_id))
+            return table.io.exists(table.paths.changelog(root.snapshot_id))

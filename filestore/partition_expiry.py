@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from filestore.partitions import PartitionState
+from filestore.partitions import PartitionState, list_partitions
 from filestore.paths import partition_text
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -79,6 +79,25 @@ class PartitionClock:
             return values[name] + match[1][len(name) :]
 
         return re.sub(r"\$(\w+)", value, self.pattern)
+
+
+def partitions_to_expire(table: TableStore) -> list[PartitionState]:
+    """The partitions that are older than the table's options allow, oldest first; none when they name no age."""
+    value = table.options.value
+    age_ms: int | None = value("partition.expiration-time")
+    if age_ms is None or not table.schema.partition_keys:
+        return []
+    clock = PartitionClock(
+        pattern=value("partition.timestamp-pattern"), formatter=value("partition.timestamp-formatter")
+    )
+    return expired_partitions(
+        table,
+        list_partitions(table, table.snapshots.latest()),
+        age_ms=age_ms,
+        strategy=value("partition.expiration-strategy"),
+        clock=clock,
+        limit=value("partition.expiration-max-num"),
+    )
 
 
 def expired_partitions(

@@ -23,6 +23,7 @@ from engine.table import Table
 from engine.units import size_text
 from lsm.errors import InvalidInputError
 
+EXIT_PROBLEMS: Final = 1
 _BYTES: Final = "_bytes"
 # options of one word for what is asked for most: command, option, argument, value, help
 _SHORTHANDS: Final = (("compact", "--full", "compact_strategy", "full", "Short for --compact-strategy full."),)
@@ -60,7 +61,7 @@ def table_name(database: str | None, table: str | None, positional: str | None) 
 def _command(procedure: Procedure[Any]) -> click.Command:
     name = procedure.name.replace("_", "-")
 
-    def run(place: Place, as_json: bool, **given: Any) -> None:
+    def run(place: Place, as_json: bool, **given: Any) -> int:
         target: Table | Catalog = place.catalog
         if procedure.is_of_table:
             asked = (given.pop("database"), given.pop("table"), given.pop("table_name"))
@@ -69,6 +70,7 @@ def _command(procedure: Procedure[Any]) -> click.Command:
         with _progress(name, shown=procedure.tells_progress) as progress:
             result = procedure.run(target, arguments, progress)
         _print(procedure, target, result, dry_run=bool(arguments.get(DRY_RUN)), as_json=as_json)
+        return EXIT_PROBLEMS if procedure.fails_with_rows and result.num_rows else 0
 
     run.__name__, run.__doc__ = procedure.name, procedure.summary
     command: Callable[..., Any] = json_option(run)
@@ -82,7 +84,7 @@ def _command(procedure: Procedure[Any]) -> click.Command:
 
 
 def _option(parameter: Parameter) -> Callable[[Any], Any]:
-    flag = f"--{parameter.name.replace('_', '-')}"
+    flag = _flag(parameter.name)
     if parameter.kind is ParameterKind.BOOLEAN:
         if parameter.default is False:
             return click.option(flag, parameter.name, is_flag=True, default=None, help=parameter.doc)
@@ -92,7 +94,13 @@ def _option(parameter: Parameter) -> Callable[[Any], Any]:
     if parameter.choices:
         kind = click.Choice(parameter.choices)
     shown = "" if parameter.default is None else f" [default: {parameter.default}]"
-    return click.option(flag, parameter.name, type=kind, required=parameter.is_required, help=f"{parameter.doc}{shown}")
+    flags = [flag, *map(_flag, parameter.aliases)]
+    text = f"{parameter.doc}{shown}"
+    return click.option(*flags, parameter.name, type=kind, required=parameter.is_required, help=text)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _shorthands(command: str) -> list[Callable[[Any], Any]]:
@@ -124,7 +132,7 @@ def _print(
         print_json({"action": procedure.name, **place, "dry_run": dry_run, "rows": rows})
         return
     if not rows:
-        console().print("nothing to do")
+        console().print("no problem found" if procedure.fails_with_rows else "nothing to do")
         return
     names = result.column_names
     numbers = [each.name for each in result.schema if pa.types.is_integer(each.type)]

@@ -4,26 +4,60 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.procedures.compaction import compact, compact_database
+from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.registry import Procedure
+from engine.procedures.repair import remove_orphan_files, repair_earliest_snapshot, verify
+from engine.procedures.snapshots import expire_snapshots
+from engine.procedures.tags import (
+    create_tag,
+    create_tag_from_timestamp,
+    delete_tag,
+    expire_tags,
+    rename_tag,
+    replace_tag,
+)
+
+_ALL: Final[tuple[Procedure[Any], ...]] = (
+    compact,
+    compact_database,
+    drop_partition,
+    expire_partitions,
+    mark_partition_done,
+    expire_snapshots,
+    create_tag,
+    create_tag_from_timestamp,
+    delete_tag,
+    rename_tag,
+    replace_tag,
+    expire_tags,
+    reset_consumer,
+    clear_consumers,
+    remove_orphan_files,
+    verify,
+    repair_earliest_snapshot,
+)
+PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _ALL}
+"""By name, in the order in which they are shown."""
 
 __all__ = [
     "PROCEDURES",
+    "Procedure",
+    "clear_consumers",
     "compact",
     "compact_database",
+    "create_tag",
+    "create_tag_from_timestamp",
+    "delete_tag",
     "drop_partition",
     "expire_partitions",
+    "expire_snapshots",
+    "expire_tags",
     "mark_partition_done",
+    "remove_orphan_files",
+    "rename_tag",
+    "repair_earliest_snapshot",
+    "replace_tag",
+    "reset_consumer",
+    "verify",
 ]
-
-PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {
-    each.name: each
-    for each in (
-        compact,
-        compact_database,
-        drop_partition,
-        expire_partitions,
-        mark_partition_done,
-    )
-}
-"""By name, in the order in which they are shown."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from engine.catalog import Catalog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import Duration, duration_ms
+from engine.procedures.values import Duration, duration_ms, pattern
 from engine.table import Table
 from filestore.compactor import compact_buckets
 from filestore.live_files import BucketKey
@@ -111,10 +111,10 @@ def compact_database(
         One row for each table; ``error`` says why it was not compacted.
     """
     wanted, tables = (
-        _pattern("including_databases", including_databases),
-        _pattern("including_tables", including_tables),
+        pattern("including_databases", including_databases),
+        pattern("including_tables", including_tables),
     )
-    unwanted = None if excluding_tables is None else _pattern("excluding_tables", excluding_tables)
+    unwanted = None if excluding_tables is None else pattern("excluding_tables", excluding_tables)
     names = [
         name
         for database in catalog.list_databases()
@@ -171,10 +171,3 @@ def _spans(text: str) -> list[tuple[int, int]]:
             raise InvalidInputError(f"buckets are written 0-99,150: buckets={text!r} found={part.strip()!r}")
         spans.append((int(match[1]), int(match[2] or match[1])))
     return spans
-
-
-def _pattern(name: str, text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise InvalidInputError(f"not a regular expression: argument={name} value={text!r} error={error}") from error

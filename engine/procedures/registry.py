@@ -10,7 +10,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, Union, get_args, get_origin, get_type_hints
@@ -55,7 +55,8 @@ class Parameter:
     is_required: bool
     default: str | int | bool | None = None
     choices: tuple[str, ...] = ()  # of a text; () is any
-    takes_integer: bool = False  # a text that may be written as a number: times, durations, names that are ids
+    takes_integer: bool = False  # a text that may be written as a number: times, durations
+    aliases: tuple[str, ...] = ()  # other names of it
 
     def accepted(self, value: object) -> object:
         """A value as the procedure takes it: from SQL as a literal, from the shell as text.
@@ -88,6 +89,8 @@ class Procedure(Generic[P]):
     name: str
     function: Callable[P, pa.Table]
     result: pa.Schema
+    aliases: Mapping[str, str] = field(default_factory=dict)  # other names of parameters, to their names
+    fails_with_rows: bool = False  # a row of the result is a problem: the command ends with a code that says so
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> pa.Table:
         """Run it on a table, or a catalog; see its docstring."""
@@ -124,15 +127,30 @@ class Procedure(Generic[P]):
         hints, docs = get_type_hints(self.function), _argument_docs(self.function.__doc__ or "")
         signature = list(inspect.signature(self.function).parameters.values())[1:]
         return tuple(
-            _parameter(each, hints[each.name], docs.get(each.name, "")) for each in signature if each.name != "progress"
+            _parameter(
+                each,
+                hints[each.name],
+                docs.get(each.name, ""),
+                aliases=tuple(alias for alias, name in self.aliases.items() if name == each.name),
+            )
+            for each in signature
+            if each.name != "progress"
         )
 
 
-def procedure(result: pa.Schema) -> Callable[[Callable[P, pa.Table]], Procedure[P]]:
-    """Declares a function as a procedure of the same name."""
+def procedure(
+    result: pa.Schema, *, aliases: Mapping[str, str] | None = None, fails_with_rows: bool = False
+) -> Callable[[Callable[P, pa.Table]], Procedure[P]]:
+    """Declares a function as a procedure of the same name, see ``Procedure``."""
 
     def declare(function: Callable[P, pa.Table]) -> Procedure[P]:
-        declared = Procedure(name=function.__name__, function=function, result=result)
+        declared = Procedure(
+            name=function.__name__,
+            function=function,
+            result=result,
+            aliases=aliases or {},
+            fails_with_rows=fails_with_rows,
+        )
         # a frozen dataclass still has attributes that documentation tools look for
         object.__setattr__(declared, "__doc__", function.__doc__)
         return declared
@@ -152,12 +170,12 @@ def bind(procedure: Procedure[Any], positional: Sequence[object], named: Mapping
         InvalidInputError: both kinds at once, an unknown name (says which is near), a name given twice, too many or
             too few arguments, or a value of the wrong kind.
     """
-    known = {_plain(each.name): each for each in procedure.parameters}
+    known = {_plain(name): each for each in procedure.parameters for name in (each.name, *each.aliases)}
     if positional and named:
         raise InvalidInputError(
             f"arguments are given by name or by position, not both: procedure={procedure.name} fix=name all of them"
         )
-    if len(positional) > len(known):
+    if len(positional) > len(procedure.parameters):
         raise InvalidInputError(
             f"too many arguments: procedure={procedure.name} given={len(positional)} parameters={_names(procedure)}"
         )
@@ -193,7 +211,7 @@ def _plain(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-def _parameter(given: inspect.Parameter, hint: Any, doc: str) -> Parameter:
+def _parameter(given: inspect.Parameter, hint: Any, doc: str, *, aliases: tuple[str, ...]) -> Parameter:
     is_required = given.default is inspect.Parameter.empty
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     choices = tuple(text for each in members if get_origin(each) is Literal for text in get_args(each))
@@ -212,6 +230,7 @@ def _parameter(given: inspect.Parameter, hint: Any, doc: str) -> Parameter:
         default=None if is_required else given.default,
         choices=choices,
         takes_integer=int in plain,
+        aliases=aliases,
     )
 
 

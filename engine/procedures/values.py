@@ -1,6 +1,7 @@
 """Times and lists as procedures take them: as numbers from programs, as text from SQL and the shell."""
 
 import datetime as dt
+import re
 
 from filestore.literals import LiteralMismatchError, parse_moment
 from filestore.option_values import duration_ms as parse_duration
@@ -44,3 +45,13 @@ def names_of(argument: str, text: str) -> list[str]:
     if not all(found):
         raise InvalidInputError(f"a name is empty: argument={argument} value={text!r}")
     return found
+
+
+def pattern(argument: str, text: str) -> re.Pattern[str]:
+    """A regular expression. Raises: InvalidInputError naming the argument."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise InvalidInputError(
+            f"not a regular expression: argument={argument} value={text!r} error={error}"
+        ) from error

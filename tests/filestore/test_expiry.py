@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from filestore.catalog import Catalog
 from filestore.effects import FileIO, LocalFileIO
-from filestore.expiry import Retention, expire_snapshots, expiry_end, next_expiry_ms
+from filestore.expiry import Retention, expire_snapshots, expiry_end
 from filestore.live_files import LiveFiles
 from filestore.options import TableOptions
 from filestore.partitions import drop_partitions
@@ -154,8 +154,6 @@ def test_time_decides_by_when_a_snapshot_was_replaced() -> None:
     assert expire(table, roomy) == []
     assert expire(table, roomy, before_ms=third.time_ms) == [1]
     assert expire(table, roomy, before_ms=third.time_ms + 1) == [2]
-    due_ms = next_expiry_ms(table, Retention(min_count=1, max_count=99, age_ms=1000, limit=99))
-    assert due_ms == table.snapshots.read(4).time_ms + 1000
 
 
 def test_a_dry_run_says_what_a_run_does() -> None:

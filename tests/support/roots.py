@@ -37,8 +37,10 @@ def used_by(table: Table, snapshot: Snapshot, *, with_changelog: bool) -> set[st
             found.add(paths.manifest(manifest.file_name))
             entries += table.manifests.read_manifest(manifest)
     live = live_entries(entries)
-    if with_changelog and snapshot.changelog_manifest_list is not None:
-        found.add(paths.manifest(snapshot.changelog_manifest_list))
+    changelog = paths.manifest(snapshot.changelog_manifest_list or "")
+    if with_changelog and table.io.exists(changelog) and not table.io.is_directory(changelog):
+        assert snapshot.changelog_manifest_list is not None
+        found.add(changelog)
         for manifest in table.manifests.read_list(snapshot.changelog_manifest_list, None):
             found.add(paths.manifest(manifest.file_name))
             live += table.manifests.read_manifest(manifest)

@@ -47,11 +47,12 @@ def new_table(catalog: Catalog) -> Callable[..., Table]:
 def call(request: pytest.FixtureRequest, catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> Call:
     """Runs a procedure on ``shop.orders`` and gives its rows: by each of the three ways."""
 
-    def run(name: str, **arguments: Any) -> Rows:
+    def run(name: str, /, **arguments: Any) -> Rows:
         procedure = PROCEDURES[name]
         target: Any = catalog.table("shop.orders") if procedure.is_of_table else catalog
         if request.param == "python":
-            return procedure(target, **arguments).to_pylist()  # type: ignore[no-any-return]
+            own = {procedure.aliases.get(key, key): value for key, value in arguments.items()}
+            return procedure(target, **own).to_pylist()  # type: ignore[no-any-return]
         if request.param == "sql":
             return procedure.run(target, bind(procedure, (), arguments)).to_pylist()  # type: ignore[no-any-return]
         place = ["--warehouse", catalog.warehouse]

@@ -1,0 +1,86 @@
+"""What a stream does about the age of its table: snapshots, tags and partitions that are over go, after commits.
+
+It is looked for now and then, not with each commit, and the cost grows with what goes. Nothing of it may stop the
+stream: what fails is logged, and tried again. ``snapshot.expire.execution-mode=async`` does it beside the next batch.
+"""
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from filestore.expiry import Retention, expire_snapshots
+from filestore.partition_expiry import partitions_to_expire
+from filestore.partitions import drop_partitions
+from filestore.table_store import TableStore
+from filestore.tags import delete_tag, expired_tags
+
+logger = logging.getLogger("fluvial.housekeeping")
+
+_EVERY_MS: Final = 10_000
+
+
+class Housekeeping:
+    """The expiry of one table for one writer. Not for use by several threads."""
+
+    def __init__(self, table: TableStore, *, every_ms: int = _EVERY_MS) -> None:
+        """Nothing happens yet.
+
+        Args:
+            table: whose; of a table that may keep everything, nothing goes.
+            every_ms: time between two looks.
+        """
+        self._table = table
+        self._retention = Retention.of(table.options)
+        self._every_ms = every_ms
+        self._due_ms = 0
+        self._partitions_due_ms = 0
+        is_async = table.options.value("snapshot.expire.execution-mode") == "async"
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-expiry") if is_async else None
+        self._running: Future[None] | None = None
+
+    def after_commit(self) -> None:
+        """Let go what is over, if it is time to look. Never raises."""
+        now_ms = self._table.clock.now_ms()
+        if now_ms < self._due_ms or (self._running is not None and not self._running.done()):
+            return
+        self._due_ms = now_ms + self._every_ms
+        if self._pool is None:
+            self._run(now_ms)
+        else:
+            self._running = self._pool.submit(self._run, now_ms)
+
+    def close(self) -> None:
+        """Wait for what is running."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _run(self, now_ms: int) -> None:
+        try:
+            if now_ms >= self._partitions_due_ms:
+                self._partitions_due_ms = now_ms + self._table.options.value("partition.expiration-check-interval")
+                self._expire_partitions()
+            if self._table.options.value("tag.time-expire-enabled"):
+                for tag in expired_tags(self._table):
+                    delete_tag(self._table, tag.name)
+                    logger.info("tag expired: table=%s tag=%s", self._table.name, tag.name)
+            self._expire_snapshots()
+        except Exception:
+            logger.warning("expiry failed, it will be tried again: table=%s", self._table.name, exc_info=True)
+
+    def _expire_snapshots(self) -> None:
+        steps = list(expire_snapshots(self._table, self._retention))
+        if len(steps) == self._retention.limit:
+            self._due_ms = 0  # there is more
+        if steps:
+            logger.info(
+                "snapshots expired: table=%s first=%d last=%d files=%d bytes=%d",
+                self._table.name, steps[0].snapshot.id, steps[-1].snapshot.id,
+                sum(len(step.data) + len(step.changelog) for step in steps), sum(step.size_bytes for step in steps),
+            )  # fmt: skip
+
+    def _expire_partitions(self) -> None:
+        over = partitions_to_expire(self._table)
+        if over:
+            drop_partitions(self._table, [state.partition for state in over])
+            names = ",".join(state.path for state in over)
+            logger.info("partitions expired: table=%s partitions=%s", self._table.name, names)

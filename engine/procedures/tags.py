@@ -1,0 +1,179 @@
+"""Procedures about tags."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.procedures.registry import procedure, rows_table
+from engine.procedures.values import Duration, Moment, duration_ms, moment_ms, names_of, time_text
+from engine.table import Table
+from filestore import tags
+from filestore.tags import DeletedTag, Tag
+from lsm.errors import InvalidInputError
+
+_NAME: Final = {"name": "tag"}
+
+_TAGS: Final = pa.schema(
+    [
+        pa.field("tag_name", pa.string(), nullable=False),
+        pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
+        pa.field("commit_time", pa.string(), nullable=False),
+        pa.field("time_retained_ms", pa.int64()),
+    ]
+)
+_DELETED: Final = pa.schema(
+    [
+        pa.field("tag_name", pa.string(), nullable=False),
+        pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
+        pa.field("data_files", pa.int64(), nullable=False),
+        pa.field("metadata_files", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+    ]
+)
+
+
+@procedure(_TAGS, aliases=_NAME)
+def create_tag(table: Table, tag: str, snapshot: int | None = None, time_retained: Duration | None = None) -> pa.Table:
+    """Give a snapshot a name, which keeps it until the tag is deleted.
+
+    Args:
+        table: whose snapshot.
+        tag: the name; not a number, because that would be a snapshot id.
+        snapshot: id of the snapshot. Default: the newest.
+        time_retained: how long the tag lives, as "30 d". Default: tag.default-time-retained of the table, else until it
+            is deleted.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: the name is taken or cannot be one, or there is no such snapshot.
+        ConflictError: the snapshot expired at this moment.
+    """
+    retained_ms = None if time_retained is None else duration_ms("time_retained", time_retained)
+    return _made(tags.create_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms))
+
+
+@procedure(_TAGS, aliases=_NAME)
+def create_tag_from_timestamp(
+    table: Table, tag: str, timestamp: Moment, time_retained: Duration | None = None
+) -> pa.Table:
+    """Give a name to the snapshot that readers saw at a time.
+
+    Args:
+        table: whose snapshot.
+        tag: the name; not a number, because that would be a snapshot id.
+        timestamp: as "2024-01-31 12:30:00", in UTC; the last snapshot committed then or before is tagged.
+        time_retained: how long the tag lives, as "30 d". Default: as of create_tag.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: no snapshot is so old, or as create_tag.
+    """
+    time_ms = moment_ms("timestamp", timestamp)
+    found = table.store.snapshots.as_of(time_ms)
+    if found is None:
+        raise InvalidInputError(
+            f"no snapshot is so old: table={table.name} timestamp={timestamp} "
+            f"earliest={table.store.snapshots.earliest_id()}"
+        )
+    return create_tag(table, tag, snapshot=found.id, time_retained=time_retained)
+
+
+@procedure(_TAGS, aliases=_NAME)
+def replace_tag(table: Table, tag: str, snapshot: int | None = None, time_retained: Duration | None = None) -> pa.Table:
+    """Give the name of a tag to another snapshot, and delete the files that only the old one used.
+
+    Args:
+        table: whose tag.
+        tag: its name.
+        snapshot: id of the snapshot. Default: the newest.
+        time_retained: how long the tag lives from now, as "30 d". Default: as of create_tag.
+
+    Returns:
+        One row: the tag as it is now.
+    """
+    retained_ms = None if time_retained is None else duration_ms("time_retained", time_retained)
+    tags.replace_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms)
+    return _made(tags.read_tag(table.store, tag))
+
+
+@procedure(_TAGS, aliases=_NAME)
+def rename_tag(table: Table, tag: str, target_tag: str) -> pa.Table:
+    """Give a tag another name.
+
+    Args:
+        table: whose tag.
+        tag: its name.
+        target_tag: the new name.
+
+    Returns:
+        One row: the tag as it is now.
+    """
+    return _made(tags.rename_tag(table.store, tag, target_tag))
+
+
+@procedure(_DELETED, aliases=_NAME)
+def delete_tag(table: Table, tag: str, dry_run: bool = False) -> pa.Table:
+    """Delete tags, and the files that only they used.
+
+    Args:
+        table: whose tags.
+        tag: name of the tag, or several with commas between them.
+        dry_run: only show what would go.
+
+    Returns:
+        One row for each tag.
+
+    Raises:
+        InvalidInputError: there is no such tag, or a branch was made from it.
+    """
+    names = names_of("tag", tag)
+    for name in names:
+        tags.read_tag(table.store, name)  # all or none
+    return _gone([tags.delete_tag(table.store, name, dry_run=dry_run) for name in names])
+
+
+@procedure(_DELETED)
+def expire_tags(table: Table, older_than: Moment | None = None, dry_run: bool = False) -> pa.Table:
+    """Delete the tags whose time is over.
+
+    Args:
+        table: whose tags.
+        older_than: also those made before this time, whatever their retention, as "2024-01-31 12:30:00" in UTC.
+        dry_run: only show what would go.
+
+    Returns:
+        One row for each tag.
+    """
+    before_ms = None if older_than is None else moment_ms("older_than", older_than)
+    found = tags.expired_tags(table.store, older_than_ms=before_ms)
+    return _gone([tags.delete_tag(table.store, tag.name, dry_run=dry_run) for tag in found])
+
+
+def _made(tag: Tag) -> pa.Table:
+    row: dict[str, Any] = {
+        "tag_name": tag.name,
+        "tagged_snapshot_id": tag.snapshot.id,
+        "commit_time": time_text(tag.snapshot.time_ms),
+        "time_retained_ms": tag.retained_ms,
+    }
+    return rows_table(_TAGS, [row])
+
+
+def _gone(deleted: list[DeletedTag]) -> pa.Table:
+    return rows_table(
+        _DELETED,
+        [
+            {
+                "tag_name": each.tag.name,
+                "tagged_snapshot_id": each.tag.snapshot.id,
+                "data_files": len(each.data),
+                "metadata_files": len(each.metadata),
+                "size_bytes": sum(file.size_bytes for file in each.data),
+            }
+            for each in deleted
+        ],
+    )

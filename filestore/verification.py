@@ -1,0 +1,130 @@
+"""Whether a table is what its files say: snapshots, manifests, data files and hints, compared with each other.
+
+Nothing is changed and no row is read. Source: paimon-format.md sections 0, 3, 4 and 14.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from filestore.file_references import metadata_files
+from filestore.live_files import LiveFiles
+from filestore.manifests import EntryKind
+from filestore.roots import all_roots, branch_names, on_branch
+from filestore.snapshot_files import delta_entries
+from filestore.snapshots import Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import CorruptDataError, FluvialError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    check: str  # what was compared
+    subject: str  # snapshot, tag or file
+    problem: str
+
+
+def verify_files(table: TableStore, *, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+    """What is wrong with the files of a table, on every branch.
+
+    Args:
+        table: to look at.
+        progress: told how many snapshots and tags are done, of how many.
+    """
+    for branch in branch_names(table):
+        there = on_branch(table, branch)
+        if there.snapshots.ids():
+            yield from _hints(there, branch)
+            yield from _gaps(there, branch)
+            yield from _consumers(there)
+    roots = all_roots(table)
+    sizes: dict[str, int | None] = {}
+    for done, root in enumerate(roots):
+        progress(done, len(roots))
+        there = on_branch(table, root.branch)
+        snapshot = root.snapshot or there.snapshots.find(root.snapshot_id)
+        if snapshot is not None:
+            yield from _snapshot(there, str(root), snapshot, sizes, has_delta=root.snapshot is None)
+    progress(len(roots), len(roots))
+
+
+def _hints(table: TableStore, branch: str) -> Iterator[Finding]:
+    ids, paths = table.snapshots.ids(), table.paths
+    for path, expected in ((paths.latest_hint, ids[-1]), (paths.earliest_hint, ids[0])):
+        try:
+            text = table.io.read_bytes(path).decode(errors="replace")
+        except FileNotFoundError:
+            continue  # readers list then
+        if text != str(expected):
+            problem = f"hint={text!r} snapshot={expected}"
+            yield Finding(check="hint", subject=f"{branch} {path.rpartition('/')[2]}", problem=problem)
+
+
+def _gaps(table: TableStore, branch: str) -> Iterator[Finding]:
+    ids = table.snapshots.ids()
+    missing = sorted({*range(ids[0], ids[-1] + 1)} - {*ids})
+    if missing:
+        yield Finding(check="snapshots", subject=branch, problem=f"missing={missing[:10]} count={len(missing)}")
+
+
+def _consumers(table: TableStore) -> Iterator[Finding]:
+    earliest = table.snapshots.earliest_id() or 0
+    for name, next_snapshot in table.consumers.next_snapshots().items():
+        if next_snapshot < earliest:
+            problem = f"wants={next_snapshot} earliest={earliest} fix=reset it"
+            yield Finding(check="consumer", subject=name, problem=problem)
+
+
+def _snapshot(
+    table: TableStore, subject: str, snapshot: Snapshot, sizes: dict[str, int | None], *, has_delta: bool
+) -> Iterator[Finding]:
+    try:
+        live = LiveFiles(table, snapshot)
+        metadata = metadata_files(table, snapshot, with_changelog=has_delta)
+        delta = delta_entries(table, snapshot) if has_delta else []
+    except FileNotFoundError as error:
+        yield Finding(check="manifests", subject=subject, problem=f"missing={error.filename or error}")
+        return
+    except FluvialError as error:
+        yield Finding(check="manifests", subject=subject, problem=str(error))
+        return
+    for path in sorted(metadata.leaves):
+        if _size(table, path, sizes) is None:
+            yield Finding(check="manifests", subject=subject, problem=f"missing={path}")
+    yield from _files(table, subject, live, sizes)
+    rows = sum(file.row_count for key in live.buckets() for file in live.files(key))
+    if snapshot.total_record_count not in (None, rows):
+        problem = f"says={snapshot.total_record_count} files={rows}"
+        yield Finding(check="total_record_count", subject=subject, problem=problem)
+    changed = sum(entry.file.row_count * (1 if entry.kind is EntryKind.ADD else -1) for entry in delta)
+    if has_delta and snapshot.delta_record_count not in (None, changed):
+        problem = f"says={snapshot.delta_record_count} files={changed}"
+        yield Finding(check="delta_record_count", subject=subject, problem=problem)
+
+
+def _files(table: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
+    for key in live.buckets():
+        for file in live.files(key):
+            path = table.file_path(key.partition, key.bucket, file)
+            size_bytes = _size(table, path, sizes)
+            if size_bytes is None:
+                yield Finding(check="data files", subject=subject, problem=f"missing={path}")
+            elif size_bytes != file.size_bytes:
+                problem = f"file={path} size_bytes={size_bytes} manifest={file.size_bytes}"
+                yield Finding(check="data files", subject=subject, problem=problem)
+        if table.has_key:
+            try:
+                live.levels(key)
+            except CorruptDataError as error:
+                yield Finding(check="key ranges", subject=subject, problem=str(error))
+
+
+def _size(table: TableStore, path: str, sizes: dict[str, int | None]) -> int | None:
+    """None: there is no such file. Each is looked at once."""
+    if path not in sizes:
+        try:
+            sizes[path] = table.io.size_bytes(path)
+        except FileNotFoundError:
+            sizes[path] = None
+    return sizes[path]

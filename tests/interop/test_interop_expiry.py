@@ -1,0 +1,104 @@
+"""Expiry and tags by both sides on one table: nothing that either needs goes."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filestore.expiry import Retention, expire_snapshots
+from filestore.table import Table
+from filestore.tags import create_tag, delete_tag, expired_tags, list_tags
+from filestore.verification import verify_files
+from tests.peers import DELETE, INSERT, Row, TableDefinition
+from tests.peers.agreement import FLUVIAL, Agreement
+from tests.peers.java_peer import JavaPeer
+from tests.peers.pypaimon_peer import PyPaimonPeer
+from tests.peers.tables import rows_of
+
+pytestmark = pytest.mark.interop
+
+COLUMNS = [("pt", "STRING NOT NULL"), ("k", "INT NOT NULL"), ("v", "STRING"), ("n", "INT")]
+DAY_MS = 86_400_000
+
+
+def expire(table: Table, *, keep: int) -> list[int]:
+    retention = Retention(min_count=1, max_count=keep, age_ms=10**15, limit=1000)
+    return [step.snapshot.id for step in expire_snapshots(table, retention)]
+
+
+def is_well(table: Table) -> bool:
+    return list(verify_files(table, progress=lambda done, of: None)) == []
+
+
+def rows_at(peer: Any, warehouse: Path, tag: str) -> list[Row]:
+    return peer.read(warehouse, "db.t", options={"scan.tag-name": tag})  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"changelog-producer": "input"}, {"deletion-vectors.enabled": "true"}], ids=["plain", "log", "dv"]
+)
+def test_both_sides_expire_a_table_that_both_write(
+    tmp_path: Path, java_peer: JavaPeer, assert_peers_agree: Agreement, options: dict[str, str]
+) -> None:
+    """Issue 6 point 7; TAG-64, TAG-65: expiry by Java on our tables and by us on Java's loses nothing."""
+    definition = TableDefinition(
+        columns=COLUMNS, primary_key=["pt", "k"], partition_by=["pt"],
+        options={"bucket": "1", "num-sorted-run.compaction-trigger": "3", "manifest.merge-min-count": "3", **options},
+    )  # fmt: skip
+    java_peer.create(tmp_path, "db.t", definition)
+    choice, contents = random.Random(7), {}
+    writes_ours = "deletion-vectors.enabled" not in options
+    for turn in range(12):
+        rows = [{"pt": choice.choice("ab"), "k": choice.randint(0, 9), "v": f"v{turn}", "n": turn} for _ in range(6)]
+        unique = list({(row["pt"], row["k"]): row for row in rows}.values())
+        kinds = [DELETE if choice.random() < 0.2 else INSERT for _ in unique]
+        writer: Any = FLUVIAL if turn % 3 == 1 and writes_ours else java_peer
+        writer.write(tmp_path, "db.t", rows_of(definition, unique), kinds=kinds)
+        table = FLUVIAL.table(tmp_path, "db.t")
+        latest = table.snapshots.latest_id()
+        assert latest is not None
+        if turn in (2, 6):
+            java_peer.create_tag(tmp_path, "db.t", f"java{turn}", snapshot_id=latest)
+            contents[f"java{turn}"] = java_peer.read(tmp_path, "db.t")
+        if turn in (4, 8):
+            create_tag(table, f"ours{turn}", retained_ms=DAY_MS)
+            contents[f"ours{turn}"] = java_peer.read(tmp_path, "db.t")
+        if turn == 7:
+            java_peer.expire(tmp_path, "db.t", retain=2)
+        if turn in (5, 9):
+            assert expire(table, keep=2)
+    java_peer.compact(tmp_path, "db.t")
+    assert expire(table, keep=1)
+    assert is_well(table)
+    rows_now = assert_peers_agree(table.paths.root)
+    for name, expected in contents.items():
+        assert rows_at(java_peer, tmp_path, name) == rows_at(FLUVIAL, tmp_path, name) == expected
+    for name in sorted(contents):
+        delete_tag(table, name)
+        assert is_well(table)
+    assert java_peer.read(tmp_path, "db.t") == rows_now
+    java_peer.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": 1, "v": "new", "n": 99}]))
+    assert assert_peers_agree(table.paths.root) != rows_now
+
+
+def test_tags_are_read_by_everybody(tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer) -> None:
+    """TAG-23 to TAG-25: a copy of the snapshot's file, with and without a retention."""
+    definition = TableDefinition(columns=COLUMNS, primary_key=["pt", "k"], options={"bucket": "1"})
+    FLUVIAL.create(tmp_path, "db.t", definition)
+    FLUVIAL.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": 1, "v": "x", "n": 1}]))
+    table = FLUVIAL.table(tmp_path, "db.t")
+    create_tag(table, "plain")
+    create_tag(table, "timed", retained_ms=1500)
+    java_peer.create_tag(tmp_path, "db.t", "java", snapshot_id=1)
+    FLUVIAL.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": 1, "v": "y", "n": 2}]))
+    table.compact(full=True)
+    expire(table, keep=1)
+    for name in ("plain", "timed", "java"):
+        for peer in (java_peer, pypaimon_peer, FLUVIAL):
+            assert [row["v"] for row in rows_at(peer, tmp_path, name)] == ["x"], (peer, name)
+    assert [(tag.name, tag.snapshot.id, tag.retained_ms) for tag in list_tags(table)] == [
+        ("java", 1, None), ("plain", 1, None), ("timed", 1, 1500),
+    ]  # fmt: skip
+    table.clock.sleep(1.6)
+    assert [tag.name for tag in expired_tags(table)] == ["timed"]
