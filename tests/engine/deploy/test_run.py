@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.catalog import Catalog
-from engine.deploy.checkpoints import read_checkpoint
+from engine.deploy.checkpoints import read_checkpoint, source_difference
 from engine.deploy.health import Health
 from engine.deploy.job import run_job
 from engine.deploy.job_config import JobConfig
@@ -22,6 +22,7 @@ from engine.deploy.operation_config import HealthConfig, OnFailureConfig
 from engine.deploy.pipeline import PipelineProgress
 from engine.deploy.plan import make_plan
 from engine.deploy.supervision import Restart, Supervisor, restart_after
+from engine.deploy.tables import ensure_table
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 
 spark_test = pytest.mark.spark
@@ -90,11 +91,8 @@ def test_a_table_feeds_another_with_updates_and_deletes_and_one_stream_fills_sev
 ) -> None:
     """Files → db.a and db.pages; db.a → db.b. A second run takes only what is new."""
     pages: Row = {"columns": {"id": "BIGINT", "page": "STRING"}, "options": {"log.system": "none"}}
-    second = {
-        "table": "db.pages",
-        "transform": ["SELECT id FROM source", "SELECT id, concat('p', id) AS page FROM source"],
-    }
-    second["transform"] = "SELECT id, concat('p', id) AS page, '+I' AS _row_kind FROM source WHERE _row_kind = '+I'"
+    named = "SELECT id, concat('p', id) AS page, '+I' AS _row_kind FROM source WHERE _row_kind = '+I'"
+    second = {"table": "db.pages", "transform": named}
     first_step = "SELECT * FROM source WHERE id < 100"
     files = pipeline(tmp_path, "files", transform=[first_step, python(unchanged)], targets=["db.a", second])
     files["limits"] = {"files": 1}
@@ -281,8 +279,6 @@ def test_restarts_come_later_and_later_and_only_where_they_can_help(
 def test_a_plan_says_what_differs_and_the_statement_that_changes_it(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path / "warehouse"))
     config = job(tmp_path, pipeline(tmp_path, "files", target="db.a"))
-    from engine.deploy.tables import ensure_table
-
     ensure_table(catalog, "db.a", config.tables["db.a"])
     wanted = {
         "columns": {"id": "INT", "v": "INT", "w": "STRING"},
@@ -302,33 +298,40 @@ def test_a_plan_says_what_differs_and_the_statement_that_changes_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("offsets", "source", "fact"),
+    ("offset", "source", "topics", "difference"),
     [
-        (
-            '{"logOffset":3}',
-            {"format": "fluvial", "options": {"table": "db.a"}},
-            "checkpoint_has=files job_has=fluvial",
-        ),
-        ('{"other":{"0":3}}', {"options": {"subscribe": "t", "kafka.bootstrap.servers": "127.0.0.1:1"}}, None),
-        (None, None, "not a checkpoint, and not empty"),
+        ({"logOffset": 3}, "json", (), None),
+        ({"logOffset": 3}, "fluvial", (), "checkpoint_has=files job_has=fluvial"),
+        ({"version": 1, "phase": "log", "snapshot": 4}, "fluvial", (), None),
+        ({"orders": {"0": 3}}, "kafka", ("orders", "more"), None),
+        ({"orders": {"0": 3}}, "kafka", ("payments",), "checkpoint_has=['orders'] job_has=['payments']"),
+        ({"orders": {"0": 3}}, "parquet", (), "checkpoint_has=kafka job_has=files"),
+        (7, "rate", (), None),
     ],
 )
-def test_a_checkpoint_of_something_else_is_refused_before_spark_starts(
-    tmp_path: Path, offsets: str | None, source: Row | None, fact: str | None
+def test_a_checkpoint_of_another_source_is_noticed(
+    tmp_path: Path, offset: object, source: str, topics: tuple[str, ...], difference: str | None
 ) -> None:
-    root = tmp_path / "checkpoints" / "p"
-    (root / "commits").mkdir(parents=True)
-    (root / "offsets").mkdir()
-    (root / "commits" / "0").write_text("v1\n{}")
-    if offsets is not None:
-        (root / "metadata").write_text('{"id":"query-1"}')
-        (root / "offsets" / "0").write_text(f"v1\n{{}}\n{offsets}")
-    described = pipeline(tmp_path, "p", target="db.a") | ({} if source is None else {"source": source})
-    config = job(tmp_path, described)
-    if fact is None:
-        with pytest.raises(UnavailableError):
-            make_plan(config)
-        return
-    [step] = [each for each in make_plan(config).steps if each.kind == "pipeline"]
-    assert step.action.value == "refuse"
-    assert fact in step.fact
+    for name, text in (
+        ("metadata", '{"id":"query-1"}'),
+        ("commits/0", "v1\n{}"),
+        ("offsets/0", f"v1\n{{}}\n{json.dumps(offset)}"),
+        ("offsets/1", "v1\n{}\n-"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    state = read_checkpoint(str(tmp_path))
+    assert state is not None
+    assert (state.query_id, state.batch_id) == ("query-1", 0)
+    found = source_difference(state, source, topics)
+    assert found is None if difference is None else difference in str(found)
+
+
+def test_a_directory_that_is_no_checkpoint_is_refused_and_an_empty_one_is_new(tmp_path: Path) -> None:
+    assert read_checkpoint(str(tmp_path / "none")) is None
+    assert read_checkpoint(str(tmp_path)) is None
+    described = pipeline(tmp_path, "p", target="db.a")
+    (tmp_path / "checkpoints" / "p").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "p" / "notes.txt").write_text("mine")
+    [_, step] = make_plan(job(tmp_path, described)).steps
+    assert (step.action.value, "not a checkpoint, and not empty" in step.fact) == ("refuse", True)
