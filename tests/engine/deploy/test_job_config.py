@@ -8,7 +8,7 @@ from engine.deploy.job_config import JobConfig, load_job, parse_job
 from engine.sql_types import parse_sql_type
 from lsm.errors import InvalidInputError
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = Path(__file__).resolve().parents[3] / "conf"
 JOB = """\
 name: orders
 warehouse: ${WAREHOUSE:-/data/warehouse}
