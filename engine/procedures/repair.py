@@ -12,6 +12,7 @@ from engine.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
 from engine.table_log import TableLog
 from filestore.orphans import delete_orphans, find_orphans
+from filestore.snapshots import carried_offsets
 from filestore.table_store import TableStore
 from filestore.verification import Finding, verify_files
 from logstore.marker import read_tail
@@ -146,7 +147,8 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
             messages = read_payload(store, marker)
         except CorruptDataError:
             latest = store.snapshots.latest()
-            if marker.end_offset > log.known_offsets(store.snapshots, latest).get(bucket, 0):
+            known = carried_offsets(store.snapshots.back_from(latest)) or {}
+            if marker.end_offset > known.get(bucket, 0):
                 raise
             continue  # the table has the batch; its payload is not needed any more
         for message in messages:
@@ -164,7 +166,7 @@ def _verify_log(table: Table, log: TableLog) -> Iterator[Finding]:
         yield Finding(check="log", subject=log.topic, problem=str(error))
         return
     snapshot = table.latest_snapshot()
-    known = log.known_offsets(table.store.snapshots, snapshot)
+    known = carried_offsets(table.store.snapshots.back_from(snapshot)) or {}
     earliest = topics.earliest_offsets(log.topic, range(log.bucket_count))
     for bucket in range(log.bucket_count):
         subject, offset = f"{log.topic} bucket {bucket}", known.get(bucket, 0)
