@@ -19,6 +19,7 @@ CHECKED := engine logstore filestore lsm tests benchmarks
 
 FETCH_BROKER := from engine.broker_jars import broker_jars; broker_jars()
 FETCH_PEER := from tests.peers.java_peer import paimon_jars; paimon_jars()
+FETCH_STORE := from tests.stores.object_store import s3proxy_jars; s3proxy_jars()
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -49,8 +50,9 @@ $(BENCH)/.stamp: $(BENCH_CONSTRAINTS)
 jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 
-jars-peers: venv ## the jars of Apache Paimon, the interop peer, in the user's cache
+jars-peers: venv ## the jars of the tests' peers, Apache Paimon and an object store, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
+	@$(PY) -I $(PREFLIGHT) run "fetching the object store's jars" $(PY) -c "$(FETCH_STORE)"
 
 demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/
 	$(PY) -m engine.demo $(ARGS)

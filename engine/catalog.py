@@ -13,6 +13,7 @@ from engine.system_tables.read import no_rows_error
 from engine.table import Table
 from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
 from filestore.catalog import Catalog as FileCatalog
+from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
 from filestore.options import TableOptions, canonical_options
 from filestore.schema import new_schema
@@ -25,30 +26,34 @@ RETENTION_KEY: Final = "log.retention"
 
 
 class Catalog:
-    """The tables of one warehouse directory, whoever made them."""
+    """The tables of one warehouse, whoever made them."""
 
     def __init__(self, warehouse: str, options: Mapping[str, str] | None = None) -> None:
         """Open a warehouse; it is made when the first database is.
 
         Args:
-            warehouse: directory, as a path (a relative one starts at the working directory) or a ``file://`` address.
-            options: defaults for tables that are made here, under the table's own names or behind ``table-default.``;
-                a table that
+            warehouse: directory, as a path (a relative one starts at the working directory) or a ``file://`` address;
+                or ``s3://bucket/prefix``.
+            options: of the catalog (``metastore``, ``uri``, ``s3.*``, ...: see README); all others are defaults for
+                tables that are made here, under the table's own names or behind ``table-default.``; a table that
                 exists keeps its own.
+
+        Raises:
+            InvalidInputError: an address or an option that cannot be; names similar ones.
         """
-        self._files = FileCatalog(warehouse if urlsplit(warehouse).scheme else os.path.abspath(warehouse))
-        self._defaults = canonical_options(
-            {key.removeprefix("table-default."): value for key, value in (options or {}).items()}
-        )
+        self._options = CatalogOptions.parse(options or {})
+        place = warehouse if urlsplit(warehouse).scheme else os.path.abspath(warehouse)
+        self._files = FileCatalog(place, self._options.given)
+        self._defaults = self._options.table_defaults
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What the catalog was opened with: defaults for tables that are made here."""
-        return self._defaults
+        """What it was opened with, secrets too: its own options, and defaults for tables that are made here."""
+        return {**self._options.given, **self._defaults}
 
     @property
     def warehouse(self) -> str:
-        """Directory of the warehouse."""
+        """Directory of the warehouse, or its address in an object store."""
         return self._files.warehouse
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:

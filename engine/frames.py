@@ -7,6 +7,7 @@ plain Parquet, with Spark's column pruning and push-down intact. Only the rest g
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,10 @@ def table_frame(
     fields = [store.schema.field(name) for name in columns] if columns else list(store.schema.fields)
     wanted = {field.name for field in fields} | (columns_of(plan.filter) if plan.filter is not None else set())
     read = [field for field in store.schema.fields if field.name in wanted]
-    raw, rest = _divided(store, plan, [field.name for field in read])
+    raw: list[str] = []
+    rest = list(plan.splits)
+    if _spark_opens(spark, store.paths.root):
+        raw, rest = _divided(store, plan, [field.name for field in read])
     parts = []
     if raw:
         with _listed_here(spark):
@@ -77,6 +81,12 @@ def _listed_here(spark: SparkSession) -> Iterator[None]:
 
 def _literal(value: pa.Scalar) -> Any:
     return F.lit(value.as_py()).cast("bigint" if pa.types.is_integer(value.type) else "string")
+
+
+def _spark_opens(spark: SparkSession, root: str) -> bool:
+    """Whether Spark's own scan reaches the table: object stores only where Hadoop was told how."""
+    scheme = urlsplit(root).scheme
+    return not scheme or spark.conf.get(f"spark.hadoop.fs.{scheme}.impl", None) is not None
 
 
 def _divided(store: TableStore, plan: BatchPlan, names: Sequence[str]) -> tuple[list[str], list[Piece]]:

@@ -16,6 +16,7 @@ from engine.row_changes import MetadataColumn
 from engine.rows import ROW_KIND_COLUMN
 from engine.spark_types import spark_schema
 from engine.table import Table
+from filestore.catalog_options import is_catalog_option
 from filestore.options import canonical_options
 from lsm.errors import InvalidInputError
 
@@ -91,9 +92,9 @@ class ReadOptions:
         spelled = {key.lower(): key for key in (*PLACE_KEYS, *ROW_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
         named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
         for key in named:
-            if key not in (*PLACE_KEYS, *ROW_KEYS, *keys) and not key.startswith(_FREE_PREFIX):
+            if not is_place_key(key) and key not in (*ROW_KEYS, *keys) and not key.startswith(_FREE_PREFIX):
                 raise unknown_option(key, (*PLACE_KEYS, *ROW_KEYS, *keys), "read option")
-        given = {key: value for key, value in named.items() if key not in (*PLACE_KEYS, *ROW_KEYS)}
+        given = {key: value for key, value in named.items() if not is_place_key(key) and key not in ROW_KEYS}
         store = named_table(named).store
         table = Table(store.with_options(given))
         for key in given:
@@ -128,8 +129,13 @@ class ReadOptions:
         return self.columns or tuple(self.table.schema.column_names)
 
 
+def is_place_key(key: str) -> bool:
+    """Whether an option says where the table is: ``warehouse``, ``table``, or an option of the catalog."""
+    return key in PLACE_KEYS or is_catalog_option(key)
+
+
 def named_table(options: Mapping[str, str]) -> Table:
-    """Open the table that the options ``warehouse`` and ``table`` name.
+    """Open the table that the options ``warehouse`` and ``table`` name, in the catalog that the others describe.
 
     Raises:
         InvalidInputError: an option is missing, or there is no such table.
@@ -139,4 +145,5 @@ def named_table(options: Mapping[str, str]) -> Table:
         raise InvalidInputError(
             'a table is named by two options: fix=.option("warehouse", "/data/warehouse").option("table", "db.t")'
         )
-    return Catalog(warehouse).table(name)
+    catalog = {key: value for key, value in options.items() if is_catalog_option(key)}
+    return Catalog(warehouse, options=catalog).table(name)

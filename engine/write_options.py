@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from engine.option_check import unknown_option
-from engine.read_options import PLACE_KEYS, named_table
+from engine.read_options import PLACE_KEYS, is_place_key, named_table
 from engine.sink import SINK_KEYS
 from engine.table_log import ORPHANS_KEY
 from filestore.options import canonical_options
@@ -48,16 +48,16 @@ class WriteOptions:
         spelled = {key.lower(): key for key in (*known, *_SPARKS_KEYS)}
         named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
         for key in named:
-            if key not in (*known, *_SPARKS_KEYS) and not key.startswith(_FREE_PREFIX):
+            if key not in (*keys, *_SPARKS_KEYS) and not key.startswith(_FREE_PREFIX) and not is_place_key(key):
                 raise unknown_option(key, known, "write option")
         store = named_table(named).store
         if DYNAMIC_KEY in named:
             store = store.with_options({DYNAMIC_KEY: named[DYNAMIC_KEY]})
         text = named.get(PARTITION_KEY)
-        used_here = (*PLACE_KEYS, *_SPARKS_KEYS, PARTITION_KEY, DYNAMIC_KEY)
+        used_here = (*_SPARKS_KEYS, PARTITION_KEY, DYNAMIC_KEY)
         return cls(
             store=store,
-            given={key: value for key, value in named.items() if key not in used_here},
+            given={key: value for key, value in named.items() if key not in used_here and not is_place_key(key)},
             partition=None if text is None else partition_values(store, text),
             has_checkpoint=any(key in named for key in _SPARKS_KEYS),
         )

@@ -7,23 +7,25 @@ FL-19.
 
 from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from filestore.catalog_lock import CatalogLockFactory
+from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_lock
+from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
-from filestore.effects import Clock, FileIO, LocalFileIO, MovesDirectories, NameSource, RandomNames, SystemClock
+from filestore.effects import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
 from filestore.merge_engines import merge_function
+from filestore.object_storage import is_object_path, under_lock
+from filestore.options import canonical_options
 from filestore.paths import MAIN_BRANCH, TablePaths
 from filestore.schema import SchemaStore, TableSchema, new_schema
 from filestore.schema_change import SchemaChange, apply_changes
 from filestore.table import Table
+from filestore.warehouse import open_warehouse
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 
 DATABASE_SUFFIX: Final = ".db"
 DEFAULT_DATABASE: Final = "default"
-TABLE_DEFAULT_PREFIX: Final = "table-default."
 _ALTER_ATTEMPTS: Final = 10
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
@@ -44,16 +46,16 @@ class Catalog:
         """Nothing is read or made yet.
 
         Args:
-            warehouse: absolute path, or ``file://`` URI.
-            options: of the catalog; ``table-default.<key>`` is the default of ``<key>`` in new tables.
-            io: file system; None is the local one.
+            warehouse: absolute path, ``file://`` URI, or ``s3://bucket/prefix``.
+            options: of the catalog, see ``CatalogOptions``; others are defaults of new tables.
+            io: file system; None: the one that the warehouse's address names.
             clock: None is the machine's.
             names: of new files; None is random.
             lock_factory: of locks around every commit; needed where ``io`` cannot create a file exclusively.
         """
-        self.warehouse = warehouse_path(warehouse)
-        self.options = dict(options or {})
-        self._io = io or LocalFileIO()
+        self.options = CatalogOptions.parse(options or {})
+        place = open_warehouse(warehouse, self.options, io=io)
+        self.warehouse, self._io = place.root, place.io
         self._clock = clock or SystemClock()
         self._names = names or RandomNames()
         self._lock_factory = lock_factory
@@ -65,10 +67,7 @@ class Catalog:
             if not ignore_if_exists:
                 raise InvalidInputError(f"database exists already: database={name} path={path}")
             return
-        # A directory comes with its first file; the file is not needed after that, and no reader looks at dotted names.
-        marker = f"{path}/.{self._names.uuid()}"
-        self._io.write_new(marker, b"")
-        self._io.delete(marker)
+        self._io.make_directory(path)
 
     def list_databases(self) -> list[str]:
         """Names of all databases, sorted."""
@@ -114,21 +113,20 @@ class Catalog:
             InvalidInputError: the table exists, or the schema or an option is wrong; says what to change.
         """
         root = self.table_path(name)
-        defaults = {
-            key.removeprefix(TABLE_DEFAULT_PREFIX): text
-            for key, text in self.options.items()
-            if key.startswith(TABLE_DEFAULT_PREFIX)
-        }
         first = new_schema(
             schema,
             primary_key=primary_key,
             partition_by=partition_by,
-            options={**defaults, **(options or {})},
+            options={**self.options.table_defaults, **canonical_options(options or {})},
             comment=comment,
             time_ms=self._clock.now_ms(),
         )
         merge_function(first, first.table_options)  # wrong functions and columns shall not wait for the first rows
-        store = SchemaStore(self._io, TablePaths(root))
+        given = self._lock_factory
+        in_object_store = is_object_path(root)
+        check_commit_lock(first.table_options.value("commit.lock"), given=given, in_object_store=in_object_store)
+        lock = TableLock(factory=given, table=name) if given is not None and in_object_store else None
+        store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
         if not store.ids():
             leftovers = self._io.list_names(root)
             if [each for each in leftovers if each != "schema"]:
@@ -283,27 +281,6 @@ class Catalog:
         raise InvalidInputError(
             f"no such database: database={name} warehouse={self.warehouse} databases={self.list_databases()}"
         )
-
-
-def warehouse_path(warehouse: str) -> str:
-    """The absolute path of a warehouse given as path or ``file:`` URI, without a slash at its end.
-
-    Raises: InvalidInputError.
-    """
-    parts = urlsplit(warehouse)
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise InvalidInputError(f"warehouse is on another host: warehouse={warehouse} fix='write file:///path'")
-        path = unquote(parts.path)
-    elif parts.scheme and "://" in warehouse:
-        raise InvalidInputError(f"warehouse must be a local path or file:// URI: warehouse={warehouse}")
-    else:
-        path = warehouse
-    if not path.startswith("/"):
-        raise InvalidInputError(
-            f"warehouse must be an absolute path: warehouse={warehouse!r} fix='write /path or file:///path'"
-        )
-    return path.rstrip("/") or "/"
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from filestore.effects import Clock
-from lsm.errors import UnavailableError
+from lsm.errors import InvalidInputError, UnavailableError
 
 LOCK_FILE_NAME: Final = ".commit.lock"
 # Source: Paimon's lock-acquire-timeout and lock-check-max-sleep.
@@ -137,11 +137,26 @@ def table_lock(
 
     Args:
         commit_lock: value of the option ``commit.lock``.
-        given: the catalog's factory; ``auto`` uses it.
+        given: the catalog's factory; ``auto`` and ``jdbc`` use it.
         table: ``db.table``.
         root: directory of the table.
         clock: to wait by.
     """
     if commit_lock == "file":
         return TableLock(factory=FileLockFactory(directory=root, clock=clock), table=table)
-    return TableLock(factory=given, table=table) if given is not None and commit_lock == "auto" else None
+    return TableLock(factory=given, table=table) if given is not None and commit_lock in ("auto", "jdbc") else None
+
+
+def check_commit_lock(commit_lock: str, *, given: CatalogLockFactory | None, in_object_store: bool) -> None:
+    """Refuse a way of claiming snapshots that the place of the table does not have.
+
+    Raises: InvalidInputError with the ways there are.
+    """
+    place = "an object store" if in_object_store else "a local directory"
+    ways = ["auto", "conditional-put"] if in_object_store else ["auto", "rename", "file"]
+    if commit_lock not in (ways if given is None else [*ways, "jdbc"]):
+        raise InvalidInputError(
+            f"snapshots in {place} cannot be claimed this way: commit.lock={commit_lock} "
+            f"fix='use {', '.join(ways[:-1])} or {ways[-1]}'"
+            + (" (jdbc is for catalogs with metastore=jdbc)" if commit_lock == "jdbc" else "")
+        )

@@ -43,6 +43,9 @@ class FileIO(Protocol):
     def list_names(self, directory: str) -> list[str]:
         """Names (not paths) of the entries of a directory, sorted; empty when there is no such directory."""
 
+    def make_directory(self, path: str) -> None:
+        """Make a directory, and its parents; one that is there is fine."""
+
     def write_new(self, path: str, body: bytes) -> None:
         """Write and sync a file of a name that nobody else uses; parents are made.
 
@@ -138,6 +141,12 @@ class LocalFileIO:
                 return sorted(os.listdir(directory))
             except FileNotFoundError:
                 return []
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory, and its parents; one that is there is fine."""
+        with _unavailable("make", path):
+            os.makedirs(path, exist_ok=True)
+            _sync_directory(os.path.dirname(path))
 
     def write_new(self, path: str, body: bytes) -> None:
         """Write and sync a file of an unused name. Raises: ConflictError when the name is taken."""

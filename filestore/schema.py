@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from filestore.catalog_lock import TableLock
 from filestore.datatypes import DataField, DataType, data_type_of, walk
 from filestore.effects import FileIO
 from filestore.options import SCHEMA_VERSION, TableOptions, canonical_options
@@ -67,9 +68,11 @@ def new_schema(
 class SchemaStore:
     """The schema files of one branch of a table."""
 
-    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+    def __init__(self, io: FileIO, paths: TablePaths, *, lock: TableLock | None = None) -> None:
+        """``lock``: to publish under, where ``io`` may not be able to create a file exclusively."""
         self._io = io
         self._paths = paths
+        self._lock = lock
 
     def ids(self) -> list[int]:
         """Numbers of all versions, ascending; empty when there is no table."""
@@ -101,8 +104,12 @@ class SchemaStore:
             ConflictError: somebody else made this version: read it and decide anew.
             OutcomeUnknownError: it may have been published: read the latest version.
         """
-        path = self._paths.schema(schema.id)
-        if not self._io.create_exclusive(path, schema.to_json().encode()):
+        path, body = self._paths.schema(schema.id), schema.to_json().encode()
+
+        def create() -> bool:
+            return self._io.create_exclusive(path, body)
+
+        if not (create() if self._lock is None else self._lock.run(create)):
             raise ConflictError(f"schema version exists already: file={path}")
 
 

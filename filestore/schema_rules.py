@@ -51,7 +51,6 @@ def check_writable(schema: TableSchema) -> None:
         raise InvalidInputError(
             f"append table with buckets has no bucket key: bucket={options.bucket} fix='set bucket-key or bucket=-1'"
         )
-    _check_lock(options.value("commit.lock"))
     _check_timestamps(schema.fields, options)
     for field in schema.partition_fields:
         if field.type.root == "TIMESTAMP_LTZ" and not options.partition_legacy_name:
@@ -100,14 +99,6 @@ _UNWRITABLE: Final[Mapping[str, str]] = {
     "deletion-vectors.enabled": "delete marks are not kept",
     "primary-key.nullable": "key columns are never null",
 }
-
-
-def _check_lock(commit_lock: str) -> None:
-    if commit_lock in ("conditional-put", "jdbc"):
-        raise InvalidInputError(
-            f"snapshots in a local directory cannot be claimed this way: commit.lock={commit_lock} "
-            "fix='use auto, rename or file'"
-        )
 
 
 def _check_switches(schema: TableSchema, switches: Mapping[str, str], verb: str) -> None:

@@ -60,6 +60,7 @@ class TableCommit:
                 history.
         """
         check_writable(table.schema)
+        table.check_commit_lock()
         self._table = table
         self._commit_user = commit_user
         self._history = CommitHistory(table, commit_user, start=history_start)

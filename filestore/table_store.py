@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from filestore.binary_row import decode_row
-from filestore.catalog_lock import CatalogLockFactory, table_lock
+from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
 from filestore.consumers import ConsumerStore
 from filestore.datatypes import DataType, arrow_field
 from filestore.effects import Clock, FileIO, NameSource
 from filestore.manifests import DataFileMeta, ManifestStore
+from filestore.object_storage import is_object_path, under_lock
 from filestore.options import TableOptions
 from filestore.paths import TablePaths
 from filestore.schema import SchemaStore, TableSchema
@@ -46,21 +47,31 @@ class TableStore:
     @cached_property
     def schemas(self) -> SchemaStore:
         """The schema versions."""
-        return SchemaStore(self.io, self.paths)
+        lock = self._lock if is_object_path(self.paths.root) else None
+        return SchemaStore(self.io if lock is None else under_lock(self.io), self.paths, lock=lock)
 
     @cached_property
     def snapshots(self) -> SnapshotStore:
         """The snapshots."""
-        return SnapshotStore(
-            self.io,
-            self.paths,
-            lock=table_lock(
-                self.options.value("commit.lock"),
-                given=self.lock_factory,
-                table=self.name,
-                root=self.paths.root,
-                clock=self.clock,
-            ),
+        lock = self._lock
+        return SnapshotStore(self.io if lock is None else under_lock(self.io), self.paths, lock=lock)
+
+    def check_commit_lock(self) -> None:
+        """Refuse commits that another one could overwrite. Raises: InvalidInputError naming ``commit.lock``."""
+        check_commit_lock(
+            self.options.value("commit.lock"),
+            given=self.lock_factory,
+            in_object_store=is_object_path(self.paths.root),
+        )
+
+    @property
+    def _lock(self) -> TableLock | None:
+        return table_lock(
+            self.options.value("commit.lock"),
+            given=self.lock_factory,
+            table=self.name,
+            root=self.paths.root,
+            clock=self.clock,
         )
 
     @cached_property
@@ -127,7 +138,8 @@ class TableStore:
     def file_path(self, partition: bytes, bucket: int, file: DataFileMeta) -> str:
         """Path of a data file."""
         if file.external_path is not None:
-            return file.external_path.removeprefix("file:").replace("//", "/", 1)
+            path = file.external_path
+            return path.removeprefix("file:").replace("//", "/", 1) if path.startswith("file:") else path
         return f"{self.bucket_dir(partition, bucket)}/{file.file_name}"
 
     def arrow_field(self, name: str) -> pa.Field:

@@ -9,7 +9,10 @@ from engine.broker import Broker
 from logstore.clients import KafkaProperties
 from logstore.topics import LogTopics
 
-pytest_plugins = ["tests.peers.fixtures"]  # java_peer, pypaimon_peer: other implementations of the table format
+pytest_plugins = [
+    "tests.peers.fixtures",  # java_peer, pypaimon_peer: other implementations of the table format
+    "tests.stores.fixtures",  # object_store, postgres: where tables can live
+]
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from filestore.catalog import Catalog, warehouse_path
+from filestore.catalog import Catalog
+from filestore.warehouse import warehouse_path
 from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
 from tests.support.tables import KEY_SCHEMA, WAREHOUSE, content, memory_catalog, rows
@@ -194,7 +195,7 @@ def test_warehouses_are_paths_or_file_uris(warehouse: str, path: str) -> None:
     assert warehouse_path(warehouse) == path
 
 
-@pytest.mark.parametrize("warehouse", ["data/w", "", "s3://bucket/w", "file://host/w"])
+@pytest.mark.parametrize("warehouse", ["data/w", "", "hdfs://host/w", "file://host/w"])
 def test_other_warehouses_are_refused(warehouse: str) -> None:
     with pytest.raises(InvalidInputError, match="warehouse"):
         Catalog(warehouse)

@@ -42,6 +42,9 @@ class MemoryFileIO:
         start = f"{directory}/"
         return sorted({name[len(start) :].split("/")[0] for name in self.files if name.startswith(start)})
 
+    def make_directory(self, path: str) -> None:
+        pass
+
     def write_new(self, path: str, body: bytes) -> None:
         if path in self.files:
             raise ConflictError(f"file exists already, nothing was written: path={path}")

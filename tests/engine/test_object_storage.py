@@ -1,0 +1,97 @@
+"""Tables in an object store as users of Spark and of the command line have them."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from engine import Catalog, sink
+from engine.cli.app import run_command
+from engine.table import Table
+from tests.stores.object_store import SECRET_KEY, ObjectStore
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def place(object_store: ObjectStore, new_bucket: Callable[[], str]) -> Mapping[str, str]:
+    """Options of a reader or writer."""
+    return {"warehouse": f"s3://{new_bucket()}/lake", "table": "shop.orders", **object_store.options}
+
+
+@pytest.fixture
+def table(place: Mapping[str, str], object_store: ObjectStore) -> Table:
+    catalog = Catalog(place["warehouse"], options={**object_store.options, "bucket": "2"})
+    return catalog.create_table("shop.orders", SCHEMA, primary_key=["id"])
+
+
+def test_spark_writes_and_reads_a_table_in_an_object_store(
+    spark: SparkSession, table: Table, place: Mapping[str, str], tmp_path: Path
+) -> None:
+    """FL-110: a stream through the sink, a batch through the format, both ways of reading, with and without merge."""
+    assert table.options.bucket == 2
+    spark.range(100).selectExpr("id", "id AS v").write.parquet(str(tmp_path / "in"))
+    changes = spark.readStream.schema("id BIGINT, v BIGINT").parquet(str(tmp_path / "in"))
+    query = (
+        changes.writeStream.foreachBatch(sink(table))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    update = spark.range(50).selectExpr("id", "id + 1000 AS v")
+    update.write.format("fluvial").options(**place).mode("append").save()
+    expected = {number: number + (1000 if number < 50 else 0) for number in range(100)}
+    merged = spark.read.format("fluvial").options(**place).load().collect()
+    assert {row.id: row.v for row in merged} == expected
+    table.compact(full=True)
+    frame = table.dataframe(spark, columns=["v"], filter="id >= 40 AND id < 60")  # needs no merge, yet Spark's scan
+    assert sorted(row.v for row in frame.collect()) == sorted(expected[number] for number in range(40, 60))
+    copied = tmp_path / "copied"
+    stream = spark.readStream.format("fluvial").options(**place).option("read.changelog", True).load()
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(copied))
+        .option("checkpointLocation", str(tmp_path / "copy"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert {row.id: row.v for row in spark.read.parquet(str(copied)).collect()} == expected
+
+
+def test_the_command_line_reaches_an_object_store_and_shows_no_key(
+    table: Table, place: Mapping[str, str], object_store: ObjectStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table.write(pa.table({"id": [1, 2], "v": [1, 2]}, schema=SCHEMA))
+    options = [part for key, value in object_store.options.items() for part in ("--catalog-option", f"{key}={value}")]
+    assert run_command(["describe", "shop.orders", "--json", "--warehouse", place["warehouse"], *options]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["table"] == "shop.orders"
+    assert SECRET_KEY not in said.out + said.err
+    assert (
+        run_command(
+            [
+                "describe",
+                "shop.orders",
+                "--warehouse",
+                place["warehouse"],
+                *options,
+                "--catalog-option",
+                "s3.acces-key=x",
+            ]
+        )
+        == 2
+    )
+    assert "did_you_mean=['s3.access-key'" in capfd.readouterr().err
+
+
+def test_an_unknown_option_of_a_reader_is_refused_with_catalog_options_near_it(
+    spark: SparkSession, place: Mapping[str, str]
+) -> None:
+    with pytest.raises(Exception, match=r"unknown read option: s3\.secretkey"):
+        spark.read.format("fluvial").options(**place).option("s3.secretkey", "x").load()

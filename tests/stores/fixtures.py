@@ -1,0 +1,23 @@
+"""pytest fixtures of the stores, one of each for the session; a plugin that tests/conftest.py names."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from tests.stores.object_store import ObjectStore, S3Proxy
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """A server that speaks S3; it must run for a test to pass."""
+    with S3Proxy(tmp_path_factory.mktemp("object-store")) as running:
+        yield running
+
+
+@pytest.fixture
+def new_bucket(object_store: ObjectStore) -> Callable[[], str]:
+    """Makes buckets that no other test uses and gives their names."""
+    return lambda: object_store.make_bucket(f"bucket-{next(_numbers)}")
