@@ -21,12 +21,10 @@ from engine.staged_commit import append_batch, commit_stream_batch, overwrite_ba
 from engine.staged_rows import StagedFile, stage_rows, staged_rows
 from engine.steps import Step, StepEvent
 from filestore.snapshots import CommitKind, Snapshot
-from logstore.changelog_json import decode_changes
-from logstore.log_reader import read_range
-from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.engine.test_exactly_once import Job
 from tests.peers.agreement import Agreement
+from tests.support.logs import changes_by_bucket
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 BUCKETS = 3
@@ -60,25 +58,10 @@ def log_of(table: Table) -> list[Change]:
 
 
 def log_by_bucket(table: Table) -> dict[int, list[Change]]:
-    log = table.log
-    assert log is not None
-    found: dict[int, list[Change]] = {}
-    newest = table.latest_snapshot()
-    known = newest.log_offsets if newest else {}  # the broker may show the end of a transaction a moment later
-    for bucket, end in log.end_offsets().items():
-        whole = LogRange(bucket=bucket, start_offset=0, end_offset=max(end, known.get(bucket, 0)))
-        for records in read_range(log.properties, topic=log.topic, log_range=whole):
-            rows, kinds = decode_changes(
-                records.column("key"),
-                records.column("value"),
-                schema=table.schema.arrow_schema,
-                key_names=["k"],
-                log_format=log.log_format,
-            )
-            signs = ["-" if kind in (1, 3) else "+" for kind in kinds.to_pylist()]
-            changes = [(sign, row["k"], row["v"]) for sign, row in zip(signs, rows.to_pylist(), strict=True)]
-            found.setdefault(bucket, []).extend(changes)
-    return found
+    return {
+        bucket: [("-" if kind.is_retract else "+", row["k"], row["v"]) for kind, row in changes]
+        for bucket, changes in changes_by_bucket(table).items()
+    }
 
 
 def snapshots_of(table: Table) -> list[Snapshot]:

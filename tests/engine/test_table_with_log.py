@@ -15,13 +15,10 @@ from engine.steps import Step, StepEvent
 from engine.table_log import TableLog
 from filestore.change_tracking import CHANGES_KEY
 from logstore import topics as topics_module
-from logstore.changelog_json import decode_changes
-from logstore.log_reader import read_range
-from logstore.offsets import LogRange
 from logstore.topics import LogTopics
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from tests.peers.agreement import Agreement
-from tests.support.logs import visible_ends
+from tests.support.logs import log_changes
 
 pytestmark = pytest.mark.broker
 
@@ -41,25 +38,7 @@ def new_table(catalog: Catalog, tmp_path: Path, **options: str) -> Table:
 
 def log_of(table: Table) -> list[tuple[str, int, str | None]]:
     """Every change in the log as (kind, id, v), bucket by bucket."""
-    log = table.log
-    assert log is not None
-    changes = []
-    for bucket, end in visible_ends(table).items():
-        for records in read_range(
-            log.properties, topic=log.topic, log_range=LogRange(bucket=bucket, start_offset=0, end_offset=end)
-        ):
-            rows, kinds = decode_changes(
-                records.column("key"),
-                records.column("value"),
-                schema=table.schema.arrow_schema,
-                key_names=["id"],
-                log_format=log.log_format,
-            )
-            changes += [
-                ("-" if kind in (1, 3) else "+", row["id"], row["v"])
-                for kind, row in zip(kinds.to_pylist(), rows.to_pylist(), strict=True)
-            ]
-    return changes
+    return [("-" if kind.is_retract else "+", row["id"], row["v"]) for kind, row in log_changes(table)]
 
 
 def rows(ids: list[int], v: str | None = "x") -> pa.Table:

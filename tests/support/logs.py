@@ -15,9 +15,14 @@ Row = dict[str, Any]
 
 def log_changes(table: Table) -> list[tuple[RowKind, Row]]:
     """Every change with its kind: bucket by bucket, in the order of the log."""
+    return [change for changes in changes_by_bucket(table).values() for change in changes]
+
+
+def changes_by_bucket(table: Table) -> dict[int, list[tuple[RowKind, Row]]]:
+    """Every change with its kind, in the order of the log; buckets without any have no entry."""
     log = table.log
     assert log is not None
-    changes: list[tuple[RowKind, Row]] = []
+    found: dict[int, list[tuple[RowKind, Row]]] = {}
     for bucket, end in visible_ends(table).items():
         whole = LogRange(bucket=bucket, start_offset=0, end_offset=end)
         for records in read_range(log.properties, topic=log.topic, log_range=whole):
@@ -28,8 +33,9 @@ def log_changes(table: Table) -> list[tuple[RowKind, Row]]:
                 key_names=log.key_names,
                 log_format=log.log_format,
             )
-            changes += zip(map(RowKind, kinds.to_pylist()), rows.to_pylist(), strict=True)
-    return changes
+            changes = zip(map(RowKind, kinds.to_pylist()), rows.to_pylist(), strict=True)
+            found.setdefault(bucket, []).extend(changes)
+    return found
 
 
 def visible_ends(table: Table) -> Mapping[int, int]:
