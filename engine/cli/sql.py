@@ -123,7 +123,7 @@ def _print(result: SqlResult, shown: int | None, form: str) -> None:
 def _told(error: PySparkException) -> FluvialError:
     """What Spark says; of a mistake in the statement without the plan that it prints below it."""
     if isinstance(error, ParseException | AnalysisException):
-        return SqlSyntaxError(str(error).split("\n\nJVM stacktrace")[0].split(";\n'")[0].rstrip())
+        return SqlSyntaxError(str(error).split("\n\nJVM stacktrace")[0].split(";\n'")[0].strip())
     return fluvial_error(error, "statement failed:")
 
 
