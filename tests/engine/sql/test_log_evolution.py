@@ -14,6 +14,7 @@ from filestore.datatypes import DataField, DataType
 from filestore.schema_change import AddColumn, ChangeType, DropColumn, RenameColumn
 from filestore.table_store import TableStore
 from logstore.offsets import LogRange
+from lsm.errors import InvalidInputError
 
 pytestmark = pytest.mark.broker
 INT, BIGINT = DataType(root="INT"), DataType(root="BIGINT")
@@ -63,5 +64,8 @@ def test_records_are_found_under_every_name_that_a_column_had(broker: Broker, tm
     assert logged(third, third.store) == rows
     assert third.read().to_arrow().to_pylist() == rows
     assert [row["b"] for row in logged(third, second.store)] == [1, 2**40, 3, 4]
+    for taken in ("gone", "a", "b"):
+        with pytest.raises(InvalidInputError, match="was another column's"):
+            catalog.alter_table(name, [AddColumn(path=(taken,), type=INT)])
     union = third.read(options={"scan.log.union": "true"}).to_arrow()
     assert union.sort_by("id").to_pylist() == rows
