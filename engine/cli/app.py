@@ -30,8 +30,10 @@ from engine.cli.output import (
     print_rows,
 )
 from engine.cli.place import Place, with_place
+from engine.cli.sql import sql
 from engine.cli.top import top
 from engine.logs import Form, configure_logging
+from engine.sql.places import SqlSyntaxError
 from engine.system_tables import SystemRead, is_system_name
 from filestore.datatypes import arrow_schema
 from filestore.secrets import without_secrets
@@ -69,7 +71,7 @@ def run_command(arguments: Sequence[str]) -> int:
     except FluvialError as error:
         if is_debug:
             traceback.print_exc()
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"error: {error if isinstance(error, SqlSyntaxError) else ' '.join(str(error).split())}\n")
         return EXIT_INVALID if isinstance(error, InvalidInputError) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001  (the edge of the process: what comes here is a mistake of ours)
         if is_debug:
@@ -96,7 +98,7 @@ def cli(debug: bool, log_format: Form) -> None:
     configure_logging(logging.INFO if debug else logging.WARNING, log_format, all_loggers=debug)
 
 
-for _command in (broker, doctor, inspect, lag, metrics, package, plan, run, top, validate):
+for _command in (broker, doctor, inspect, lag, metrics, package, plan, run, sql, top, validate):
     cli.add_command(_command)
 
 

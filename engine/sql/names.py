@@ -31,7 +31,7 @@ def is_sparks(context: SqlContext, statement: object) -> bool:
     spark = context.running_spark
     if spark is None or not isinstance(statement, _OF_A_TABLE) or len(name) > 2 or _is_ours(context, name):
         return False
-    return bool(spark.catalog.tableExists(".".join(name)))
+    return bool(spark.catalog.tableExists(".".join(f"`{part.replace('`', '``')}`" for part in name)))
 
 
 def opened(context: SqlContext, name: tree.Name) -> Table:
