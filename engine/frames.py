@@ -47,7 +47,7 @@ def table_frame(
     fields = [store.schema.field(name) for name in columns] if columns else list(store.schema.fields)
     wanted = {field.name for field in fields} | (columns_of(plan.filter) if plan.filter is not None else set())
     read = [field for field in store.schema.fields if field.name in wanted]
-    raw, rest = _divided(store, plan, [field.name for field in read])
+    raw, rest = divided(store, plan, [field.name for field in read])
     parts = []
     if raw:
         with _listed_here(spark):
@@ -79,8 +79,14 @@ def _literal(value: pa.Scalar) -> Any:
     return F.lit(value.as_py()).cast("bigint" if pa.types.is_integer(value.type) else "string")
 
 
-def _divided(store: TableStore, plan: BatchPlan, names: Sequence[str]) -> tuple[list[str], list[Piece]]:
-    """Paths for Spark's own scan, and the pieces for ours."""
+def divided(store: TableStore, plan: BatchPlan, names: Sequence[str]) -> tuple[list[str], list[Piece]]:
+    """Paths for Spark's own scan, and the pieces for ours.
+
+    Args:
+        store: the table.
+        plan: of it.
+        names: of the columns that are read.
+    """
     raw: list[str] = []
     rest: list[Piece] = []
     for split in plan.splits:

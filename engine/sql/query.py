@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
 from engine.frames import table_frame
-from engine.sql.computed import computed_columns, with_computed
+from engine.sql.computed import computed_columns, needed_names, with_computed
 from engine.sql.context import SqlContext
 from engine.sql.reads import ReadPlan, StatementReads, plan_read
 from engine.sql.references import Reference, StatementText, find_references
@@ -226,7 +226,7 @@ class _Frames:
         computed = computed_columns(read.table.options.raw)
         names = self._used.get(reference.start)
         if names is not None:
-            names = {*names, *(name for each in computed if each.name.lower() in names for name in each.words)}
+            names = needed_names(names, computed)
         plan = plan_read(read, reference, names, conditions)
         self.plans.append(plan)
         frame = table_frame(spark, read.table, plan.plan, columns=plan.columns, constants=read.constants)
