@@ -48,10 +48,7 @@ def table_frame(
     fields = [store.schema.field(name) for name in columns] if columns else list(store.schema.fields)
     wanted = {field.name for field in fields} | (columns_of(plan.filter) if plan.filter is not None else set())
     read = [field for field in store.schema.fields if field.name in wanted]
-    raw: list[str] = []
-    rest = list(plan.splits)
-    if _spark_opens(spark, store.paths.root):
-        raw, rest = _divided(store, plan, [field.name for field in read])
+    raw, rest = divided(spark, store, plan, [field.name for field in read])
     parts = []
     if raw:
         with _listed_here(spark):
@@ -89,8 +86,19 @@ def _spark_opens(spark: SparkSession, root: str) -> bool:
     return not scheme or spark.conf.get(f"spark.hadoop.fs.{scheme}.impl", None) is not None
 
 
-def _divided(store: TableStore, plan: BatchPlan, names: Sequence[str]) -> tuple[list[str], list[Piece]]:
-    """Paths for Spark's own scan, and the pieces for ours."""
+def divided(
+    spark: SparkSession, store: TableStore, plan: BatchPlan, names: Sequence[str]
+) -> tuple[list[str], list[Piece]]:
+    """Paths for Spark's own scan, and the pieces for ours.
+
+    Args:
+        spark: the session that reads.
+        store: the table.
+        plan: of it.
+        names: of the columns that are read.
+    """
+    if not _spark_opens(spark, store.paths.root):
+        return [], list(plan.splits)
     raw: list[str] = []
     rest: list[Piece] = []
     for split in plan.splits:

@@ -1,6 +1,6 @@
 """Computed columns: a table option ``computed-column.<n>`` = ``name AS expression`` adds a column to what SQL reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,15 @@ def computed_columns(options: Mapping[str, str]) -> list[ComputedColumn]:
     """
     keys = [key for key in options if key.startswith(PREFIX)]
     return [_parsed(key, options[key]) for key in sorted(keys, key=_number)]
+
+
+def needed_names(names: Collection[str], columns: Sequence[ComputedColumn]) -> frozenset[str]:
+    """Names in lower case, and those that the computed columns among them are made of."""
+    needed = frozenset(names)
+    for each in reversed(columns):  # each may use the ones before it
+        if each.name.lower() in needed:
+            needed |= each.words
+    return needed
 
 
 def with_computed(frame: DataFrame, columns: Sequence[ComputedColumn]) -> DataFrame:

@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
+from engine.sql.frame_cache import FrameCache
 from lsm.errors import InvalidInputError
 
 CATALOG_NAME: Final = "fluvial"
@@ -23,6 +24,7 @@ class SqlContext:
     catalog_name: str = CATALOG_NAME
     database: str = DEFAULT_DATABASE
     settings: dict[str, str] = field(default_factory=dict)  # SET table-storage.*, without the prefix
+    frames: FrameCache = field(default_factory=FrameCache, repr=False)
 
     @cached_property
     def spark(self) -> SparkSession:

@@ -15,8 +15,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
-from engine.frames import table_frame
-from engine.sql.computed import computed_columns, with_computed
+from engine.sql.computed import computed_columns, needed_names, with_computed
 from engine.sql.context import SqlContext
 from engine.sql.reads import ReadPlan, StatementReads, plan_read
 from engine.sql.references import Reference, StatementText, find_references
@@ -206,6 +205,7 @@ class _Frames:
             for each in references
             if each.system is None
         }
+        self._time_zone = str(context.spark.conf.get("spark.sql.session.timeZone"))
         self._has_pipe = any(token.text == "|>" for token in text.tokens)
         self.plans: list[ReadPlan] = []
 
@@ -221,16 +221,14 @@ class _Frames:
             return frame
         read = self._reads[reference.start]
         schemas: dict[int, TableSchema] = {start: each.table.schema for start, each in self._reads.items()}
-        zone = str(spark.conf.get("spark.sql.session.timeZone"))
-        conditions = [] if self._has_pipe else list(row_conditions(reference, schemas, time_zone=zone))
+        conditions = [] if self._has_pipe else list(row_conditions(reference, schemas, time_zone=self._time_zone))
         computed = computed_columns(read.table.options.raw)
         names = self._used.get(reference.start)
         if names is not None:
-            names = {*names, *(name for each in computed if each.name.lower() in names for name in each.words)}
-        plan = plan_read(read, reference, names, conditions)
+            names = needed_names(names, computed)
+        plan = plan_read(self._context, read, reference, names, conditions)
         self.plans.append(plan)
-        frame = table_frame(spark, read.table, plan.plan, columns=plan.columns, constants=read.constants)
-        return with_computed(frame, [each for each in computed if names is None or each.name.lower() in names])
+        return with_computed(plan.frame, [each for each in computed if names is None or each.name.lower() in names])
 
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:

@@ -3,13 +3,16 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from engine.batch_read import BatchPlan, BatchRead, log_served, open_read
+from engine.frames import table_frame
 from engine.option_check import unknown_option
 from engine.read_options import BATCH_KEYS
 from engine.read_request import PLACES
 from engine.sql.context import SqlContext
+from engine.sql.frame_cache import frame_key
 from engine.sql.references import Reference, StatementText
 from engine.sql.usage import Condition
 from filestore.options import canonical_options
@@ -26,6 +29,7 @@ class ReadPlan:
     reference: Reference
     read: BatchRead
     plan: BatchPlan
+    frame: DataFrame  # the columns, and constants that were asked for
     columns: tuple[str, ...]  # of the table, in its order
     conditions: tuple[Condition, ...]
 
@@ -83,11 +87,16 @@ class StatementReads:
 
 
 def plan_read(
-    read: BatchRead, reference: Reference, names: Collection[str] | None, conditions: Collection[Condition]
+    context: SqlContext,
+    read: BatchRead,
+    reference: Reference,
+    names: Collection[str] | None,
+    conditions: Collection[Condition],
 ) -> ReadPlan:
-    """Plan the files of a reference.
+    """Plan the files of a reference, and make the frame of their rows.
 
     Args:
+        context: the session.
         read: the state.
         reference: where it is read.
         names: in lower case, all that the statement may use; None is everything.
@@ -98,8 +107,14 @@ def plan_read(
     if not columns:  # rows are counted: by a column that is there anyway, or is narrow
         columns = (schema.trimmed_primary_keys or schema.column_names)[:1]
     predicate = and_all([each.predicate for each in conditions if each.predicate is not None])
+    key = frame_key(read, columns, predicate)
+    kept = context.frames.find(key)
+    if kept is None:
+        plan = read.plan(predicate)
+        kept = plan, table_frame(context.spark, read.table, plan, columns=columns, constants=read.constants)
+        context.frames.keep(key, *kept)
     return ReadPlan(
-        reference=reference, read=read, plan=read.plan(predicate), columns=columns, conditions=tuple(conditions)
+        reference=reference, read=read, plan=kept[0], frame=kept[1], columns=columns, conditions=tuple(conditions)
     )
 
 
