@@ -8,6 +8,7 @@ import pyarrow as pa
 from engine.procedures.call import Statement, call_procedure
 from engine.procedures.compaction import compact, compact_database
 from engine.procedures.consumers import clear_consumers, reset_consumer
+from engine.procedures.copying import copy
 from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.registry import Procedure
 from engine.procedures.repair import remove_orphan_files, repair_earliest_snapshot, verify
@@ -50,6 +51,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     compact_manifest,
     rollback_to_as_latest,
     rescale,
+    copy,
 )
 PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _ALL}
 """By name, in the order in which they are shown."""
@@ -68,6 +70,7 @@ __all__ = [
     "compact",
     "compact_database",
     "compact_manifest",
+    "copy",
     "create_tag",
     "create_tag_from_timestamp",
     "delete_tag",
