@@ -67,6 +67,7 @@ def test_older_rows_come_back_as_a_new_commit(
     ]  # fmt: skip
     assert content(catalog) == ALL
     assert len(content(catalog, snapshot_id=5)) == 4
+    assert changes_of(latest(table), has_log=False) is Changes.FILES
     assert changes(table) == {
         ("-U", "d1", 1, 100), ("+U", "d1", 1, 9), ("-D", "d1", 7, 7), ("+I", "d2", 3, 3), ("-D", "d3", 5, 5),
     }  # fmt: skip
