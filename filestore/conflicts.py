@@ -29,7 +29,9 @@ def find_conflict(
         key_of: turns a file's min or max key bytes into a comparable key; None for a table without a key.
     """
     live = live_entries(base)
-    reason = None if kind is CommitKind.OVERWRITE else bucket_count_conflict(live, delta)
+    gone = {entry.identity for entry in delta if entry.kind is EntryKind.DELETE}
+    staying = [entry for entry in live if entry.identity not in gone]
+    reason = None if kind is CommitKind.OVERWRITE else bucket_count_conflict(staying, delta)
     reason = reason or _repeated_add(live, delta) or _lost_input(live, delta)
     return reason if reason is not None or key_of is None else _overlap(live, delta, key_of)
 

@@ -5,7 +5,7 @@ Whoever comes second looks at what the first one published, and either follows i
 paimon-format.md section 7; FL-72, FL-89 to FL-92, FL-163 to FL-165.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -106,6 +106,15 @@ class TableCommit:
             OutcomeUnknownError: it may be visible: keep every file and call again with the same committable.
         """
         return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable, replaces=replaces))
+
+    def merge_manifests(self, properties: Mapping[str, str]) -> CommitResult:
+        """Publish a snapshot of the same files, so that its manifests are merged if that is due.
+
+        Args:
+            properties: of the snapshot, at least one: what it was made for.
+        """
+        committable = Committable(identifier=BATCH_IDENTIFIER, properties=properties)
+        return self._run(_Request(kind=CommitKind.COMPACT, committable=committable))
 
     def filter_committed(self, identifiers: Iterable[int]) -> list[int]:
         """The identifiers that still have to be committed, in the given order."""

@@ -72,7 +72,7 @@ def _command(procedure: Procedure[Any]) -> click.Command:
         _print(procedure, target, result, dry_run=bool(arguments.get(DRY_RUN)), as_json=as_json)
         return EXIT_PROBLEMS if procedure.fails_with_rows and result.num_rows else 0
 
-    run.__name__, run.__doc__ = procedure.name, procedure.summary
+    run.__name__, run.__doc__ = procedure.name, procedure.description
     command: Callable[..., Any] = json_option(run)
     for option in reversed([*_shorthands(name), *(_option(each) for each in procedure.parameters)]):
         command = option(command)
@@ -80,23 +80,27 @@ def _command(procedure: Procedure[Any]) -> click.Command:
         command = click.option("--table", metavar="T", help="The table; or --table D.T.")(command)
         command = click.option("--database", metavar="D", help="Its database.")(command)
         command = click.argument("table_name", metavar="[D.T]", required=False)(command)
-    return click.command(name, help=procedure.summary)(with_place(command))
+    return click.command(name, help=procedure.description, short_help=procedure.summary)(with_place(command))
 
 
 def _option(parameter: Parameter) -> Callable[[Any], Any]:
     flag = _flag(parameter.name)
     if parameter.kind is ParameterKind.BOOLEAN:
         if parameter.default is False:
-            return click.option(flag, parameter.name, is_flag=True, default=None, help=parameter.doc)
+            return click.option(flag, parameter.name, is_flag=True, default=None, help=_sentence(parameter.doc))
         off = f"{flag}/--no-{flag.removeprefix('--')}"
-        return click.option(off, parameter.name, default=None, help=parameter.doc)
+        return click.option(off, parameter.name, default=None, help=_sentence(parameter.doc))
     kind: Any = click.INT if parameter.kind is ParameterKind.INTEGER else click.STRING
     if parameter.choices:
         kind = click.Choice(parameter.choices)
     shown = "" if parameter.default is None else f" [default: {parameter.default}]"
     flags = [flag, *map(_flag, parameter.aliases)]
-    text = f"{parameter.doc}{shown}"
+    text = f"{_sentence(parameter.doc)}{shown}"
     return click.option(*flags, parameter.name, type=kind, required=parameter.is_required, help=text)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _flag(name: str) -> str:

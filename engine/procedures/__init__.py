@@ -3,11 +3,21 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pyarrow as pa
+
+from engine.procedures.call import Statement, call_procedure
 from engine.procedures.compaction import compact, compact_database
 from engine.procedures.consumers import clear_consumers, reset_consumer
+from engine.procedures.copying import copy
 from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.registry import Procedure
 from engine.procedures.repair import remove_orphan_files, repair_earliest_snapshot, verify
+from engine.procedures.rewriting import (
+    compact_manifest,
+    remove_unexisting_files,
+    rescale,
+    rollback_to_as_latest,
+)
 from engine.procedures.snapshots import expire_snapshots
 from engine.procedures.tags import (
     create_tag,
@@ -17,6 +27,7 @@ from engine.procedures.tags import (
     rename_tag,
     replace_tag,
 )
+from engine.sql.context import SqlContext
 
 _ALL: Final[tuple[Procedure[Any], ...]] = (
     compact,
@@ -36,16 +47,30 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     remove_orphan_files,
     verify,
     repair_earliest_snapshot,
+    remove_unexisting_files,
+    compact_manifest,
+    rollback_to_as_latest,
+    rescale,
+    copy,
 )
 PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _ALL}
 """By name, in the order in which they are shown."""
 
+
+def call(context: SqlContext, statement: Statement) -> pa.Table:
+    """Run a CALL statement, see ``call_procedure``."""
+    return call_procedure(context, statement, _ALL)
+
+
 __all__ = [
     "PROCEDURES",
     "Procedure",
+    "call",
     "clear_consumers",
     "compact",
     "compact_database",
+    "compact_manifest",
+    "copy",
     "create_tag",
     "create_tag_from_timestamp",
     "delete_tag",
@@ -55,9 +80,12 @@ __all__ = [
     "expire_tags",
     "mark_partition_done",
     "remove_orphan_files",
+    "remove_unexisting_files",
     "rename_tag",
     "repair_earliest_snapshot",
     "replace_tag",
+    "rescale",
     "reset_consumer",
+    "rollback_to_as_latest",
     "verify",
 ]

@@ -107,6 +107,11 @@ class Procedure(Generic[P]):
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
     @cached_property
+    def description(self) -> str:
+        """Its documentation without that of the arguments."""
+        return inspect.cleandoc(self.function.__doc__ or "").partition("\n\nArgs:")[0]
+
+    @cached_property
     def is_of_table(self) -> bool:
         """Whether it works on one table; else on a catalog."""
         return next(iter(inspect.signature(self.function).parameters)) == TABLE

@@ -60,11 +60,14 @@ def test_what_does_not_fit_is_named(base: list[ManifestEntry], delta: list[Manif
     assert re.search(text, reason)
 
 
-def test_only_an_overwrite_may_rescale_a_partition() -> None:
-    """FL-84 and paimon-format.md 7.1.1."""
-    base, delta = [add(A, total_buckets=4)], [delete(A, total_buckets=4), add(B, total_buckets=2)]
-    assert conflict(base, delta, CommitKind.OVERWRITE) is None
-    assert conflict(base, delta, CommitKind.APPEND) is not None
+def test_a_partition_is_rescaled_whole() -> None:
+    """FL-84 and paimon-format.md 7.1.1: by an overwrite, or by a compaction that replaces every file of it."""
+    delta = [delete(A, total_buckets=4), add(B, total_buckets=2)]
+    for kind in (CommitKind.OVERWRITE, CommitKind.COMPACT):
+        assert conflict([add(A, total_buckets=4)], delta, kind) is None
+    reason = conflict([add(A, total_buckets=4), add(C, total_buckets=4)], delta, CommitKind.COMPACT)
+    assert reason is not None
+    assert "live=4 ours=2" in reason
     other = [add(A, total_buckets=4, partition=b"\0\0\0\1other")]
     assert bucket_count_conflict(other, [add(B, total_buckets=2)]) is None
 

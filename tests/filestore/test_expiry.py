@@ -1,7 +1,8 @@
 """Which snapshots expire, and what goes with them."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -252,17 +253,18 @@ def test_nothing_goes_while_a_tag_cannot_be_read() -> None:
 # ---- faults, races
 
 
-def aged_table(io: MemoryFileIO) -> Table:
-    table = history(key_table(io, bucket="1", changelog_producer="input", **trigger(2)), 4)
+@cache
+def aged_files() -> Mapping[str, bytes]:
+    """Of a table with snapshots to expire, a tag, a compaction and changelogs."""
+    table = history(key_table(bucket="1", changelog_producer="input", **trigger(2)), 4)
     create_tag(table, "kept", snapshot_id=2)
     table.compact(full=True)
     table.write(rows((9, 9)))
-    return table
+    return table.io.files  # type: ignore[attr-defined, no-any-return]
 
 
 def operations() -> int:
-    io = MemoryFileIO()
-    aged_table(io)
+    io = MemoryFileIO(aged_files())
     counting = FaultyFileIO(io)
     expire(reopened(key_table_at(io), counting), keep(2))  # type: ignore[arg-type]
     return counting.calls
@@ -277,8 +279,8 @@ def key_table_at(io: MemoryFileIO) -> Table:
 def test_an_expiry_that_dies_leaves_a_table_that_reads_right_and_the_next_one_finishes(
     fail_at: int, when: When
 ) -> None:
-    io = MemoryFileIO()
-    table = aged_table(io)
+    io = MemoryFileIO(aged_files())
+    table = key_table_at(io)
     faulty = FaultyFileIO(io, fail_at=fail_at, when=when)
     try:
         expire(reopened(table, faulty), keep(2))  # type: ignore[arg-type]
@@ -301,8 +303,8 @@ def test_an_expiry_that_dies_leaves_a_table_that_reads_right_and_the_next_one_fi
 def test_two_processes_may_expire_at_once(pause: str, retention: Retention) -> None:
     """One runs through while the other stands at its first operation of a kind, and at each later one."""
     for skipped in range(12):
-        io = MemoryFileIO()
-        table = aged_table(io)
+        io = MemoryFileIO(aged_files())
+        table = key_table_at(io)
         paused = paused_at(io, pause, skipped, lambda: expire(key_table_at(io), retention))  # noqa: B023
         expire(reopened(table, paused), keep(2))
         expire(table, keep(2))

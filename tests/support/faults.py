@@ -1,7 +1,7 @@
 """A file system in memory and one that fails on purpose, with a clock and names that a test controls."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,8 +17,9 @@ from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
 class MemoryFileIO:
     """Files as a dictionary; directories exist as long as a file is below them."""
 
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
+    def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
+        """``files`` are copied."""
+        self.files: dict[str, bytes] = dict(files or {})
 
     def read_bytes(self, path: str) -> bytes:
         if path not in self.files:

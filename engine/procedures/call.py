@@ -1,0 +1,118 @@
+"""``CALL [[catalog.]sys.]procedure(...)``: what SQL says, as a procedure with its arguments."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from engine.procedures.registry import TABLE, Procedure, bind
+from engine.sql.context import SqlContext
+from lsm.errors import InvalidInputError
+
+NAMESPACE: Final = "sys"
+
+
+class Argument(Protocol):
+    """An argument as it was parsed; ``start`` and ``stop`` are its place in the statement."""
+
+    name: str | None
+    value: exp.Expr
+    start: int
+    stop: int
+
+
+class Call(Protocol):
+    """A CALL as it was parsed; ``start`` and ``stop`` are the place of the procedure's name."""
+
+    procedure: tuple[str, ...]
+    arguments: Sequence[Argument]
+    start: int
+    stop: int
+
+
+class Source(Protocol):
+    """The text of a statement."""
+
+    def problem(self, problem: str, start: int, stop: int) -> InvalidInputError:
+        """An error that points at a part of the text."""
+
+
+class Statement(Protocol):
+    """A statement whose tree is a ``Call``."""
+
+    @property
+    def tree(self) -> Any:
+        """What was parsed."""
+
+    @property
+    def source(self) -> Any:
+        """Makes errors that point at parts of the statement."""
+
+
+def call_procedure(context: SqlContext, statement: Statement, procedures: Sequence[Procedure[Any]]) -> pa.Table:
+    """Run the procedure that a CALL names.
+
+    Args:
+        context: whose catalog and database names are looked up in.
+        statement: the CALL.
+        procedures: those there are.
+
+    Raises:
+        InvalidInputError: no such procedure or table, or wrong arguments; points at the place.
+    """
+    tree: Call = statement.tree
+    source: Source = statement.source
+    by_name = {each.name: each for each in procedures}
+    procedure = by_name.get(tree.procedure[-1].lower())
+    spaces = tuple(part.lower() for part in tree.procedure[:-1])
+    if procedure is None or spaces not in ((), (NAMESPACE,), (context.catalog_name.lower(), NAMESPACE)):
+        near = difflib.get_close_matches(tree.procedure[-1].lower(), by_name, n=1)
+        hint = f" did_you_mean={NAMESPACE}.{near[0]}" if near else ""
+        raise source.problem(f"no such procedure{hint}", tree.start, tree.stop)
+    positional = [_literal(source, each) for each in tree.arguments if each.name is None]
+    named: dict[str, object] = {}
+    for each in tree.arguments:
+        if each.name is not None:
+            if each.name in named:
+                raise source.problem("argument is given twice", each.start, each.stop)
+            named[each.name] = _literal(source, each)
+    if positional and named:
+        raise source.problem("arguments are given by name or by position, not both", tree.start, tree.stop)
+    target: Any = context.catalog
+    if procedure.is_of_table:
+        target = context.catalog.table(context.full_name(*_table_name(procedure, positional, named)))
+    return procedure.run(target, bind(procedure, positional, named))
+
+
+def _table_name(procedure: Procedure[Any], positional: list[object], named: dict[str, object]) -> list[str]:
+    """Takes the table out of the arguments; its name in parts."""
+    name: object = None
+    if positional:
+        name = positional.pop(0)
+    else:
+        key = next((each for each in named if each.lower() == TABLE), None)
+        name = None if key is None else named.pop(key)
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInputError(
+            f"argument is missing: procedure={procedure.name} argument={TABLE} fix=write {TABLE} => 'database.table'"
+        )
+    return [part.strip().strip("`") for part in name.split(".")]
+
+
+def _literal(source: Source, argument: Argument) -> object:
+    """The Python value of a literal."""
+    value = argument.value
+    match value:
+        case exp.Null():
+            return None
+        case exp.Boolean():
+            return bool(value.this)
+        case exp.Literal() if value.is_string:
+            return str(value.this)
+        case exp.Literal() | exp.Neg() if value.is_number:
+            return value.to_py()
+        case exp.Cast() if isinstance(value.this, exp.Literal):  # TIMESTAMP '2024-01-31 12:30:00'
+            return str(value.this.this)
+    raise source.problem("an argument is a literal", argument.start, argument.stop)

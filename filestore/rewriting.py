@@ -1,0 +1,207 @@
+"""Rewriting files of a table without changing its rows, or changing them back: rescaling, restoring, repairing.
+
+Each is one commit over files that were written before, and gives way to whoever changed the same files meanwhile.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from filestore.change_tracking import Changes
+from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
+from filestore.live_files import BucketKey, LiveFiles
+from filestore.manifests import DataFileMeta
+from filestore.scan import TableScan
+from filestore.snapshots import Snapshot
+from filestore.split_read import read_split
+from filestore.table_commit import CommitResult, TableCommit, discard
+from filestore.table_store import TableStore
+from filestore.table_write import TableWrite
+from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
+
+_CHUNK_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostFile:
+    """A data file that the newest snapshot names and that is not there."""
+
+    path: str
+    key: BucketKey
+    file: DataFileMeta
+
+
+def rescale(
+    table: TableStore, rescaled: TableStore, *, keep: Callable[[bytes], bool], budget_bytes: int | None = None
+) -> tuple[CommitResult, int]:
+    """Write the rows of partitions into another number of buckets; what streams see does not change.
+
+    Args:
+        table: as it is.
+        rescaled: the same table with the new number of buckets in its options.
+        keep: whether a partition (its bytes) is to be rescaled.
+        budget_bytes: memory of the writer.
+
+    Returns:
+        The commit, and how many partitions changed. Those that have this number already stay.
+
+    Raises:
+        ConflictError: others wrote into these partitions meanwhile: run it again. Nothing of it is visible.
+        InvalidInputError: rows of such tables are not visible before they are compacted.
+    """
+    if TableScan(table).skips_level0:
+        raise InvalidInputError(
+            f"new files of this table are not visible before they are compacted: table={table.name} "
+            f"merge-engine={table.options.merge_engine} deletion-vectors={table.options.deletion_vectors_enabled}"
+        )
+    live = LiveFiles.latest(table)
+    wanted = rescaled.options.bucket
+    keys = [key for key in live.buckets() if keep(key.partition) and live.total_buckets(key) != wanted]
+    partitions = {key.partition for key in keys}
+    if live.snapshot is None or not partitions:
+        return CommitResult(snapshot=live.snapshot), 0
+    writer = TableWrite(rescaled, max_sequence_numbers={}, budget_bytes=budget_bytes)
+    try:
+        for batch in _rows(table, live.snapshot, partitions):
+            writer.write(batch)
+        written = writer.prepare_commit()
+    except BaseException:
+        writer.abort()
+        raise
+    outputs = [replace(each, new_files=(), compact_after=each.new_files) for each in written]
+    inputs = [
+        CommitMessage(
+            partition=key.partition,
+            bucket=key.bucket,
+            total_buckets=live.total_buckets(key) or wanted,
+            compact_before=live.files(key),
+        )
+        for key in keys
+    ]
+    commit = TableCommit(rescaled, table.names.uuid(), history_start=live.snapshot_id)
+    return _published(
+        rescaled, outputs, lambda: commit.commit_compaction([*inputs, *outputs], base_snapshot_id=live.snapshot_id)
+    ), len(partitions)
+
+
+def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:
+    """Make the rows of an older snapshot those of the newest, by a new commit: history and streams go on.
+
+    Files of partitions that differ are copied under new names, because a name that was deleted must not come back.
+
+    Returns:
+        The commit, and the partitions that it replaced.
+
+    Raises:
+        ConflictError: the commit lost too many races: run it again.
+        InvalidInputError: one of both states has deletion vectors or an index.
+    """
+    latest = table.snapshots.latest()
+    for snapshot in (wanted, latest):
+        if snapshot is not None and snapshot.index_manifest is not None:
+            raise InvalidInputError(
+                f"cannot restore a table with deletion vectors or an index: table={table.name} snapshot={snapshot.id}"
+            )
+    old, now = LiveFiles(table, wanted), LiveFiles(table, latest)
+    partitions = sorted(
+        {key.partition for key in {*old.buckets(), *now.buckets()} if _names(old, key) != _names(now, key)}
+    )
+    if latest is None or not partitions:
+        return CommitResult(snapshot=latest), []
+    restored = [key for key in old.buckets() if key.partition in partitions]
+    totals = {old.total_buckets(key) for key in restored} - {table.options.bucket}
+    if totals and table.options.bucket > 0:
+        raise InvalidInputError(
+            f"the table was rescaled since: table={table.name} snapshot={wanted.id} bucket={table.options.bucket} "
+            f"then={sorted(total for total in totals if total is not None)}"
+        )
+    messages: list[CommitMessage] = []
+    try:
+        for key in restored:
+            total = old.total_buckets(key) or table.options.bucket
+            messages.append(CommitMessage(partition=key.partition, bucket=key.bucket, total_buckets=total))
+            for file in old.files(key):
+                copied = _copied(table, key, file)
+                messages[-1] = replace(messages[-1], new_files=(*messages[-1].new_files, copied))
+    except BaseException:
+        discard(table, messages)
+        raise
+    changes = Changes.FILES if table.options.change_tracking else Changes.NONE
+    committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, changes=changes)
+    commit = TableCommit(table, table.names.uuid(), history_start=latest.id)
+    replaced = frozenset(partitions)
+    done = _published(table, messages, lambda: commit.overwrite(committable, replaces=replaced.__contains__))
+    return done, partitions
+
+
+def lost_files(table: TableStore) -> list[LostFile]:
+    """The data files of the newest snapshot that are not there."""
+    live = LiveFiles.latest(table)
+    found = []
+    for key in live.buckets():
+        for file in live.files(key):
+            path = table.file_path(key.partition, key.bucket, file)
+            if not table.io.exists(path):
+                found.append(LostFile(path=path, key=key, file=file))
+    return found
+
+
+def forget_files(table: TableStore, lost: Sequence[LostFile]) -> CommitResult:
+    """Take files that are lost out of the newest snapshot, and their rows with them; streams are not told.
+
+    Raises: ConflictError when others changed these files meanwhile: look again.
+    """
+    live = LiveFiles.latest(table)
+    messages = [
+        CommitMessage(
+            partition=key.partition,
+            bucket=key.bucket,
+            total_buckets=live.total_buckets(key) or table.options.bucket,
+            compact_before=tuple(each.file for each in lost if each.key == key),
+        )
+        for key in dict.fromkeys(each.key for each in lost)
+    ]
+    commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
+    return commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+
+
+def _rows(table: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iterator[pa.RecordBatch]:
+    for split in TableScan(table).plan(snapshot=snapshot, partitions=partitions).splits:
+        yield from read_split(table, split)
+
+
+def _names(live: LiveFiles, key: BucketKey) -> set[tuple[str, int]]:
+    return {(file.file_name, file.level) for file in live.files(key)}
+
+
+def _copied(table: TableStore, key: BucketKey, file: DataFileMeta) -> DataFileMeta:
+    """The same file under a new name, without what belongs to it: indexes can be missing."""
+    source = table.file_path(key.partition, key.bucket, file)
+    suffix = file.file_name.rpartition(".")[2]
+    name = f"{table.options.data_file_prefix}{table.names.uuid()}-0.{suffix}"
+    target = f"{table.bucket_dir(key.partition, key.bucket)}/{name}"
+    try:
+        with table.io.open_input(source) as reader, table.io.open_output(target) as writer:
+            while chunk := reader.read(_CHUNK_BYTES):
+                writer.write(chunk)
+        table.io.sync(target)
+    except BaseException:
+        with suppress(FluvialError, OSError):
+            table.io.delete(target)
+        raise
+    return replace(file, file_name=name, extra_files=(), external_path=None)
+
+
+def _published(
+    table: TableStore, written: Sequence[CommitMessage], publish: Callable[[], CommitResult]
+) -> CommitResult:
+    try:
+        return publish()
+    except OutcomeUnknownError:
+        raise
+    except FluvialError:
+        discard(table, written)
+        raise
