@@ -14,7 +14,7 @@ import click
 import pyarrow as pa
 
 from engine.cli.broker import broker
-from engine.cli.deploy import package, plan, run, validate
+from engine.cli.deploy import init, package, plan, run, spark_conf, validate
 from engine.cli.lag import lag
 from engine.cli.output import (
     console,
@@ -84,7 +84,7 @@ def cli(debug: bool) -> None:
     set_up_logging(LoggingConfig(), is_debug=debug)
 
 
-for _command in (broker, lag, package, plan, run, validate):
+for _command in (broker, init, lag, package, plan, run, spark_conf, validate):
     cli.add_command(_command)
 
 
