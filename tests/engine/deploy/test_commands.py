@@ -1,5 +1,6 @@
 """The commands about job files: what they print, and the exit codes that systemd, Kubernetes and Airflow go by."""
 
+import configparser
 import json
 import logging
 import os
@@ -12,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from engine.broker import Broker
 from engine.catalog import Catalog
-from engine.cli.app import run_command
+from engine.cli.app import cli, run_command
 from engine.cli.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, exit_code
 from engine.deploy.job_config import parse_job
 from engine.deploy.json_schema import schema_text
@@ -23,6 +25,7 @@ from engine.deploy.log_output import JsonFormatter
 from engine.deploy.pipeline import PipelineResult
 
 ROOT = Path(__file__).resolve().parents[3]
+DEPLOY = ROOT / "conf" / "deploy"
 FLUVIAL = f"{shlex.quote(sys.executable)} -m engine.cli"
 Fluvial = Callable[..., tuple[int, str, str]]
 JOB = """\
@@ -222,3 +225,37 @@ def test_from_an_empty_directory_to_a_running_deploy_in_less_than_ten_commands(t
     assert {row["state"] for row in rows} == {"paid"}
     assert {row["customer"] for row in rows} == {"Ada", "Grace", "Edsger", "Barbara"}
     assert run_command(["init", str(tmp_path / "demo")]) == EXIT_INVALID
+
+
+def test_the_deploy_examples_say_what_the_exit_codes_and_signals_need() -> None:
+    """Long enough for the micro-batch, SIGTERM to the job alone, no retry of what is wrong."""
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "fluvial@.service")
+    service = unit["Service"]
+    assert (service["Type"], service["KillMode"]) == ("notify", "mixed")
+    assert (service["RestartPreventExitStatus"], service["SuccessExitStatus"]) == (
+        str(EXIT_INVALID),
+        str(EXIT_TERMINATED),
+    )
+    forever, hourly = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    pod = forever["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > 30
+    assert [pod["containers"][0][probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")] == [
+        "/live",
+        "/ready",
+    ]
+    rules = hourly["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    assert [rule["onExitCodes"]["values"] for rule in rules] == [[EXIT_INVALID], [EXIT_TERMINATED]]
+    commands = [
+        pod["containers"][0]["command"],
+        hourly["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["command"],
+    ]
+    commands += [
+        line.partition("=")[2].split()
+        for line in (DEPLOY / "fluvial@.service").read_text().splitlines()
+        if line.startswith("ExecStart=")
+    ]
+    for command in commands:
+        known = {option for parameter in cli.commands["run"].params for option in parameter.opts}
+        assert {word for word in command if word.startswith("--")} <= known
