@@ -21,7 +21,7 @@ from engine.inspection import BucketState, TableState
 from logstore.json_text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
-_SECRET: Final = re.compile(r"password|secret|jaas|token$|credential|(^|\.)key(\.pem|\.password|$)")
+_SECRET: Final = re.compile(r"password|secret|jaas|token$|credential|user\.info$|(^|\.)key(\.pem|\.password|$)")
 _STARS: Final = "******"
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
