@@ -250,3 +250,9 @@ def test_a_registry_that_is_not_there_or_no_address_is_an_error() -> None:
         SchemaRegistry(url="http://127.0.0.1:1").schema(1)
     with pytest.raises(InvalidInputError, match="not an address"):
         SchemaRegistry(url="localhost:8081")
+
+
+def test_a_last_record_that_is_longer_than_its_schema_is_noticed() -> None:
+    good = event("c", None, {"id": 7})
+    found = decoded([good, good + b"\x00"])
+    assert ([each.index for each in found.bad], found.rows.num_rows) == ([1], 1)

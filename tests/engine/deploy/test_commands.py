@@ -2,7 +2,6 @@
 
 import configparser
 import json
-import logging
 import os
 import shlex
 import signal
@@ -21,7 +20,6 @@ from engine.cli.app import cli, run_command
 from engine.cli.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, exit_code
 from engine.deploy.job_config import parse_job
 from engine.deploy.json_schema import schema_text
-from engine.deploy.log_output import JsonFormatter
 from engine.deploy.pipeline import PipelineResult
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -179,16 +177,6 @@ def test_secrets_of_files_are_not_shown(fluvial: Fluvial, job: Path, tmp_path: P
     (tmp_path / "secret").write_text("hush\n")
     code, out, _ = fluvial("validate", str(job), "--json", "--set", f"warehouse=/${{file:{tmp_path}/secret}}/w")
     assert (code, json.loads(out)["warehouse"]) == (0, "/******/w")
-
-
-def test_a_log_line_of_json_has_the_traceback_too() -> None:
-    try:
-        raise ValueError("cause")  # noqa: TRY301
-    except ValueError:
-        record = logging.LogRecord("fluvial.x", logging.ERROR, "f.py", 1, "failed: %s", ("a",), sys.exc_info())
-    line = json.loads(JsonFormatter().format(record))
-    assert (line["level"], line["logger"], line["message"]) == ("error", "fluvial.x", "failed: a")
-    assert "ValueError: cause" in line["traceback"]
 
 
 @pytest.mark.broker
