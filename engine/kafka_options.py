@@ -13,6 +13,7 @@ from typing import Final, Self, TypeVar
 from engine.kafka_offsets import LATEST, Position, parse_positions
 from engine.option_check import unknown_option
 from logstore.clients import OPTION_PREFIX, KafkaProperties
+from logstore.schema_registry import SchemaRegistry
 from logstore.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -33,6 +34,8 @@ _NAMES: Final = (
     "decimals",
     "on-bad-record",
     "dead-letter.topic",
+    "schema.registry.url",
+    "schema.registry.basic.auth.user.info",
 )
 
 
@@ -44,6 +47,7 @@ class ValueFormat(Enum):
 
     RAW = "raw"  # bytes, handed on as they are
     DEBEZIUM_JSON = "debezium-json"  # envelopes: before, after, op
+    DEBEZIUM_AVRO = "debezium-avro"  # the same as Avro, with schemas in a registry
     JSON = "json"  # the row; no value = the row of the key is deleted
 
 
@@ -82,6 +86,7 @@ class KafkaSourceOptions:
     has_base64_decimals: bool = False
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     dead_letter_topic: str | None = None
+    registry: SchemaRegistry | None = None
 
     @property
     def starts_at_latest(self) -> bool:
@@ -113,6 +118,7 @@ class KafkaSourceOptions:
             )
         if dead_letter_topic in topics:
             raise InvalidInputError(f"a source cannot feed itself: option=dead-letter.topic value={dead_letter_topic}")
+        value_format = _one_of(given, "value.format", ValueFormat, ValueFormat.RAW)
         return cls(
             topics=topics,
             properties=_properties(given),
@@ -120,13 +126,14 @@ class KafkaSourceOptions:
             ending_offsets=_positions(given, "endingOffsets", LATEST_WORD),
             max_offsets_per_trigger=_count(given, "maxOffsetsPerTrigger"),
             fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
-            value_format=_one_of(given, "value.format", ValueFormat, ValueFormat.RAW),
+            value_format=value_format,
             key_columns=_words(given.get("key.columns", "")),
             has_update_before=_flag(given, "update-before", default=False),
             epoch_units=_pairs(given, "epoch-units"),
             has_base64_decimals=_one_of(given, "decimals", DecimalForm, DecimalForm.NUMBER) is DecimalForm.BASE64,
             on_bad_record=bad,
             dead_letter_topic=dead_letter_topic,
+            registry=_registry(given, value_format),
         )
 
 
@@ -149,6 +156,16 @@ def _properties(given: Mapping[str, str]) -> KafkaProperties:
         return KafkaProperties.parse(client)
     except InvalidInputError as error:
         raise in_source_words(error) from None
+
+
+def _registry(given: Mapping[str, str], value_format: ValueFormat) -> SchemaRegistry | None:
+    url = given.get("schema.registry.url")
+    if (url is None) == (value_format is ValueFormat.DEBEZIUM_AVRO):
+        raise InvalidInputError(
+            f"options belong together: value.format={value_format.value} schema.registry.url={url} "
+            f"fix=set value.format={ValueFormat.DEBEZIUM_AVRO.value} and schema.registry.url, or neither"
+        )
+    return None if url is None else SchemaRegistry(url=url, user_info=given.get("schema.registry.basic.auth.user.info"))
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -10,9 +11,12 @@ import pyarrow.compute as pc
 
 from engine.kafka_options import KafkaSourceOptions, ValueFormat
 from engine.rows import ROW_KIND_COLUMN
+from logstore.avro_payloads import AvroPayloads
 from logstore.debezium import decode_envelopes
 from logstore.json_decoding import decode_objects
 from logstore.json_reading import BadRecord, row_reading
+from logstore.schema_parts import split_payloads
+from logstore.schema_registry import SchemaRegistry
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 _DECODED_AS: Final = {pa.time64("ns"): pa.time32("ms"), pa.time64("us"): pa.time32("ms")}
@@ -63,6 +67,7 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
         options: with a format that is not raw.
         schema: the columns to find in a record.
     """
+    split = split_payloads if options.registry is None else _avro_payloads(options.registry)
     plain = pa.schema([pa.field(field.name, _DECODED_AS.get(field.type, field.type)) for field in schema])
 
     def envelopes(keys: pa.Array, values: pa.Array) -> DecodedRecords:
@@ -75,13 +80,20 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
             with_update_before=options.has_update_before,
             epoch_units=options.epoch_units,
             base64_decimals=options.has_base64_decimals,
+            split=split,
         )
         return DecodedRecords(rows=found.rows, kinds=found.kinds, bad=found.bad)
 
     def plain_rows(keys: pa.Array, values: pa.Array) -> DecodedRecords:
         return _decode_plain(keys, values, plain, options.key_columns)
 
-    return envelopes if options.value_format is ValueFormat.DEBEZIUM_JSON else plain_rows
+    return plain_rows if options.value_format is ValueFormat.JSON else envelopes
+
+
+@lru_cache(maxsize=16)
+def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
+    """One for each registry and process: what it knows of schemas outlives a batch."""
+    return AvroPayloads(registry)
 
 
 def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:

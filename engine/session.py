@@ -57,6 +57,7 @@ LOCAL_CHECKPOINT_SETTINGS: Final[Mapping[str, str]] = {
 }
 """Settings while a query with a checkpoint on a local disk starts; the query keeps its own copy."""
 
+_HADOOP_PREFIX: Final = "spark.hadoop."
 _SOURCES: Final = {"pyspark_fluvial": FluvialDataSource, "pyspark_fluvial_kafka": KafkaSource}
 
 
@@ -89,12 +90,27 @@ def session(
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
     settled = dict(SparkConf().getAll()) | given
     is_local = settled.get("spark.master", "local").startswith("local")
-    ours = dict(SETTINGS) | (dict(LOCAL_SETTINGS) if is_local else {})
+    ours = {**SETTINGS, **(LOCAL_SETTINGS if is_local else {})}
     spark = _built(given | {key: value for key, value in ours.items() if key not in settled})
     if is_local and "spark.sql.shuffle.partitions" not in settled:
         # 200 tasks of nothing cost seconds on a machine with few cores
         spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
     return _registered(spark)
+
+
+def submit_settings(*, is_local: bool) -> dict[str, str]:
+    """What a session that is not made by ``session`` needs to be as fast: for spark-submit and spark-defaults.conf.
+
+    Args:
+        is_local: for a local master, with checkpoints on a local disk.
+    """
+    if not is_local:
+        return dict(SETTINGS)
+    checkpoints = {
+        key if key.startswith("spark.") else f"{_HADOOP_PREFIX}{key}": value
+        for key, value in LOCAL_CHECKPOINT_SETTINGS.items()
+    }
+    return {**SETTINGS, **LOCAL_SETTINGS, **checkpoints}
 
 
 @contextmanager

@@ -169,6 +169,11 @@ def _query_id(frame: DataFrame) -> str:
     Raises:
         InvalidInputError: not called by a streaming query, or the query's checkpoint will be deleted when it stops.
     """
+    if not hasattr(frame.sparkSession, "sparkContext"):
+        raise InvalidInputError(
+            "foreachBatch(sink(table)) needs the driver's own session, which Spark Connect does not give: "
+            'fix=use writeStream.format("fluvial"), which keeps the same promises'
+        )
     context = frame.sparkSession.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
     if not query_id:

@@ -18,7 +18,7 @@ from logstore.arrow_bytes import BoolArray, IndexArray, as_binary, flags, gather
 from logstore.envelopes import Envelopes, KindArray, pick_sides, read_envelopes
 from logstore.json_decoding import decode_objects
 from logstore.json_reading import UNITS_PER_DAY, BadRecord, Reading, reading_of, row_reading
-from logstore.schema_parts import special_readings, split_payloads
+from logstore.schema_parts import Split, special_readings, split_payloads
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 
@@ -46,6 +46,7 @@ def decode_envelopes(
     with_update_before: bool = False,
     epoch_units: Mapping[str, str] | None = None,
     base64_decimals: bool = False,
+    split: Split = split_payloads,
 ) -> DecodedChanges:
     """Row changes of change events, with and without Connect's schema part (they may be mixed).
 
@@ -65,6 +66,7 @@ def decode_envelopes(
         epoch_units: by column, what numbers count: D s ms us ns.
         base64_decimals: without a schema part, decimals are base64 of their unscaled bytes and have their column's
             scale (``decimal.handling.mode=precise``). Never guessed: such a text may look like a number.
+        split: what takes records apart before that; the default is for JSON.
 
     Raises:
         InvalidInputError: a bad record, with its index and the reason; or the arguments contradict each other.
@@ -76,6 +78,7 @@ def decode_envelopes(
         key_names=tuple(key_names) if keys is not None else (),
         epoch_units=epoch_units or {},
         base64_decimals=base64_decimals,
+        split=split,
     )
     events, tombstones = _read_events(values, table, with_update_before=with_update_before)
     bad = list(events.bad)
@@ -100,6 +103,7 @@ class _Target:
     key_names: tuple[str, ...]
     epoch_units: Mapping[str, str]
     base64_decimals: bool
+    split: Split
 
     def reading(self, columns: pa.Schema, told: Mapping[str, Reading]) -> Reading:
         """Reading of a row of these columns; what the schema part tells goes before what the caller says."""
@@ -136,7 +140,7 @@ def _read_events(values: pa.Array, table: _Target, *, with_update_before: bool) 
     """The events in record order, and the indices of the tombstones."""
     is_tombstone = flags(values.is_null())
     record_indices = np.flatnonzero(~is_tombstone)
-    groups, bad = split_payloads(values.drop_null() if is_tombstone.any() else values)
+    groups, bad = table.split(values.drop_null() if is_tombstone.any() else values)
     found = [
         Envelopes(
             before=_no_rows(table.schema),
@@ -238,7 +242,7 @@ def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Par
     bad = [BadRecord(index=int(index), reason="a delete has neither row nor key") for index in indices[~has_key]]
     indices, chosen = indices[has_key], chosen.drop_null()
     key_schema = pa.schema([table.schema.field(name) for name in table.key_names])
-    groups, unreadable = split_payloads(chosen)
+    groups, unreadable = table.split(chosen)
     bad += [BadRecord(index=int(indices[record.index]), reason=f"key: {record.reason}") for record in unreadable]
     rows, places = [_no_rows(key_schema)], [np.zeros(0, np.int64)]
     for group in groups:

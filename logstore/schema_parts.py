@@ -8,7 +8,7 @@ Source: Kafka Connect ``JsonConverter`` with ``schemas.enable=true``; Debezium "
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -46,6 +46,10 @@ class Payloads:
     schema_part: Mapping[str, Any] | None  # None: they had none
     indices: IndexArray  # (n,) ascending
     texts: pa.Array  # (n,) binary
+
+
+Split = Callable[[pa.Array], tuple[list[Payloads], tuple[BadRecord, ...]]]
+"""Records without nulls to payloads by schema part, and the records that cannot be taken apart."""
 
 
 def split_payloads(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from engine.batch_read import BatchRead
 from engine.cli.actions import action_commands
 from engine.cli.broker import broker
-from engine.cli.deploy import package, plan, run, validate
+from engine.cli.deploy import init, package, plan, run, spark_conf, validate
 from engine.cli.doctor import doctor
 from engine.cli.inspect import inspect
 from engine.cli.lag import lag
@@ -98,7 +98,21 @@ def cli(debug: bool, log_format: Form) -> None:
     configure_logging(logging.INFO if debug else logging.WARNING, log_format, all_loggers=debug)
 
 
-for _command in (broker, doctor, inspect, lag, metrics, package, plan, run, sql, top, validate):
+for _command in (
+    broker,
+    doctor,
+    init,
+    inspect,
+    lag,
+    metrics,
+    package,
+    plan,
+    run,
+    spark_conf,
+    sql,
+    top,
+    validate,
+):
     cli.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""The commands about job files: ``run``, ``validate``, ``plan``, ``package``.
+"""The commands about job files: ``init``, ``validate``, ``plan``, ``run``, ``package``, ``spark-conf``.
 
 Exit codes of ``run``: 0 every pipeline has come to its end, or an endless one was asked to stop; 1 one failed; 2 the
 request is wrong; 130 interrupted (Ctrl-C); 143 asked to stop (SIGTERM) before a pipeline that ends by itself had ended.
@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import click
 
+from engine.broker import Broker
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, print_json
 from engine.deploy.checks import check_job
@@ -25,9 +26,12 @@ from engine.deploy.job import run_job
 from engine.deploy.job_config import JobConfig, load_job
 from engine.deploy.json_schema import schema_text
 from engine.deploy.operation_config import LoggingConfig
+from engine.deploy.pipeline import PipelineResult
 from engine.deploy.plan import Plan, make_plan
+from engine.deploy.scaffold import next_commands, write_example
 from engine.deploy.shipping import write_shipment
 from engine.logs import Form, configure_logging
+from engine.session import submit_settings
 from engine.spark_output import spark_output
 from filestore.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
@@ -36,6 +40,8 @@ EXIT_INVALID: Final = 2
 EXIT_CHANGES: Final = 3
 EXIT_TERMINATED: Final = 143
 _STARS: Final = "******"
+_DEFAULT_BROKERS: Final = "localhost:9092"
+_BROKER_DIR: Final = "FLUVIAL_BROKER_DIR"
 
 Command = Callable[..., Any]
 
@@ -111,9 +117,7 @@ def run(
         print_json([asdict(each) for each in results])
     else:
         print_results(results)
-    ends = {each.name: each.trigger.ends for each in job.pipelines}
-    is_cut = any(ends[each.pipeline] and not each.is_complete for each in results)
-    return EXIT_TERMINATED if is_cut else 0
+    return exit_code(job, results)
 
 
 def _set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:
@@ -176,6 +180,49 @@ def plan(load: Callable[[str], JobConfig], config: str, detailed_exitcode: bool,
     return EXIT_CHANGES if detailed_exitcode and made.has_changes else 0
 
 
+@click.command("spark-conf")
+@click.option("--local", "is_local", is_flag=True, help="For a local master, with checkpoints on a local disk.")
+@click.option(
+    "--properties", is_flag=True, help="As a file for spark-submit --properties-file, or spark-defaults.conf."
+)
+@json_option
+def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
+    """Print the settings that sessions of Fluvial have, for sessions that are made by others.
+
+    For example: spark-submit $(fluvial spark-conf) my_script.py
+    """
+    settings = submit_settings(is_local=is_local)
+    if as_json:
+        print_json(settings)
+        return
+    line = "{} {}\n" if properties else "--conf {}={}\n"
+    sys.stdout.write("".join(line.format(*each) for each in settings.items()))
+
+
+@click.command()
+@click.argument("directory")
+@click.option(
+    "--kafka", metavar="HOST:PORT", help="Brokers. [default: that of `fluvial broker start`, else localhost:9092]"
+)
+@json_option
+def init(directory: str, kafka: str | None, as_json: bool) -> None:
+    """Make a directory with a job file that works, and a script that sends it changes.
+
+    What is there already is never overwritten.
+    """
+    files = write_example(Path(directory), bootstrap_servers=kafka or _local_broker() or _DEFAULT_BROKERS)
+    if as_json:
+        print_json([str(each) for each in files])
+        return
+    for line in (
+        "made:",
+        *(f"  {each}" for each in files),
+        "next:",
+        *(f"  {each}" for each in next_commands(directory)),
+    ):
+        console().print(line, soft_wrap=True, markup=False)
+
+
 @click.command()
 @click.argument("directory")
 @json_option
@@ -190,6 +237,21 @@ def package(directory: str, as_json: bool) -> None:
         print_json({"archive": str(archive), "script": str(script)})
     else:
         console().print(f"PYTHONPATH={archive} spark-submit --py-files {archive} {script} JOB.yaml", soft_wrap=True)
+
+
+def exit_code(job: JobConfig, results: Sequence[PipelineResult]) -> int:
+    """Of a run in which nothing failed: 143 when a pipeline that ends by itself was stopped before its end.
+
+    Else a scheduler would take a job that was evicted for one that is done.
+    """
+    ends = {each.name: each.trigger.ends for each in job.pipelines}
+    is_cut = any(ends[each.pipeline] and not each.is_complete for each in results)
+    return EXIT_TERMINATED if is_cut else 0
+
+
+def _local_broker() -> str | None:
+    status = Broker(os.environ.get(_BROKER_DIR, ".fluvial/broker")).status()
+    return status.bootstrap_servers if status.running else None
 
 
 def _refuse(made: Plan) -> None:

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROWS = 50
 SPARK = Path(pyspark.__file__).parent
+SUBMIT = Path(__file__).parents[2] / "conf" / "deploy" / "spark-submit.sh"
 JOB = """
 name: cluster
 warehouse: {root}/warehouse
@@ -120,18 +121,14 @@ def test_a_job_runs_on_two_workers_with_the_package_shipped(
         value = {"before": None, "after": {"id": key, "name": f"n{key}"}, "op": "c"}
         producer.produce(topic, json.dumps(value).encode(), str(key).encode())
     producer.flush(30)
-    archive, script = write_shipment(tmp_path / "ship")
+    write_shipment(tmp_path / "ship")
     job = tmp_path / "job.yaml"
     job.write_text(JOB.format(root=tmp_path, servers=broker.bootstrap_servers, topic=topic))
-    command = [
-        str(SPARK / "bin" / "spark-submit"),
-        *("--master", cluster, "--py-files", str(archive), "--executor-memory", "512m", "--executor-cores", "1"),
-        *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"),
-        str(script),
-        *(str(job), "--quiet", "--json", "--spark-log", str(tmp_path / "spark.log")),
-    ]
-    # Spark plans Python sources in a process of the driver that does not look into --py-files, but at the path.
-    submitter = plain() | interpreters(stranger) | {"PYTHONPATH": str(archive)}
+    options = (
+        "--executor-memory 512m --executor-cores 1 --conf spark.driver.host=127.0.0.1 --conf spark.ui.enabled=false"
+    )
+    command = [str(SUBMIT), cluster, str(job), "--quiet", "--json", "--spark-log", str(tmp_path / "spark.log")]
+    submitter = plain() | interpreters(stranger) | {"SHIP": str(tmp_path / "ship"), "SUBMIT_OPTIONS": options}
     done = subprocess.run(
         command, cwd=tmp_path, env=submitter, capture_output=True, text=True, timeout=400, check=False
     )

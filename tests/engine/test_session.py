@@ -12,7 +12,15 @@ from pyspark.sql import SparkSession
 
 from engine.broker import Broker
 from engine.catalog import Catalog
-from engine.session import LOCAL_CHECKPOINT_SETTINGS, LOCAL_SETTINGS, SETTINGS, checkpoint_settings, session
+from engine.cli.app import run_command
+from engine.session import (
+    LOCAL_CHECKPOINT_SETTINGS,
+    LOCAL_SETTINGS,
+    SETTINGS,
+    checkpoint_settings,
+    session,
+    submit_settings,
+)
 from logstore.clients import ErrorNotes, KafkaProperties
 
 pytestmark = pytest.mark.spark
@@ -144,3 +152,104 @@ def test_both_sources_are_known_to_any_session_by_installation_alone(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout) == [[2, 3], [2, 3]]
+
+
+CONFIGURED_ALONE = """
+import gc, json, sys
+import pyarrow as pa
+from pyspark.sql import SparkSession
+def frozen(batches):
+    import gc
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"count": [gc.get_freeze_count()]})
+spark = SparkSession.builder.getOrCreate()
+place = {"warehouse": sys.argv[1], "table": "db.t"}
+changes = spark.readStream.format("fluvial").options(**place).option("read.changelog", True).load()
+writer = changes.writeStream.format("fluvial").options(warehouse=sys.argv[1], table="db.copy")
+query = writer.option("checkpointLocation", sys.argv[1] + "/checkpoint").trigger(availableNow=True).start()
+query.awaitTermination()
+[found] = spark.range(0, 1, 1, 1).mapInArrow(frozen, "count bigint").collect()
+keys = json.loads(sys.argv[2])
+print(json.dumps([[spark.conf.get(key) for key in keys], found["count"] > 10_000]))
+"""
+
+
+def test_configuration_alone_makes_a_session_of_spark_submit_as_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``fluvial spark-conf`` for a script that never imports Fluvial; the user's own --conf wins."""
+    catalog = Catalog(str(tmp_path))
+    schema = pa.schema([("id", pa.int64())])
+    catalog.create_table("db.t", schema, primary_key=["id"]).write(pa.table({"id": [1, 2]}))
+    copy = catalog.create_table("db.copy", schema, primary_key=["id"])
+    assert run_command(["spark-conf", "--local", "--properties"]) == 0
+    (tmp_path / "fluvial.conf").write_text(capsys.readouterr().out)
+    (tmp_path / "script.py").write_text(CONFIGURED_ALONE)
+    expected = submit_settings(is_local=True) | {"spark.sql.session.timeZone": "Europe/Paris"}
+    submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
+    submit += ["--conf", "spark.ui.enabled=false", "--properties-file", str(tmp_path / "fluvial.conf")]
+    submit += ["--conf", "spark.sql.session.timeZone=Europe/Paris"]
+    done = subprocess.run(
+        [
+            *submit,
+            "--conf",
+            "spark.ui.enabled=false",
+            str(tmp_path / "script.py"),
+            str(tmp_path),
+            json.dumps(list(expected)),
+        ],
+        env=environment_of(tmp_path, ROOT, ROOT / "engine" / "plugin") | {"PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == [list(expected.values()), True]
+    assert copy.read().to_arrow().num_rows == 2
+    assert not list((tmp_path / "checkpoint").rglob("*.crc")), "checkpoints are written the fast way"
+
+
+OVER_CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+from engine import Catalog, sink
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+place, home = {"warehouse": sys.argv[1], "table": "db.t"}, sys.argv[1]
+read = spark.read.format("fluvial").options(**place).load()
+print(type(spark).__module__, read.count())
+spark.createDataFrame([(3,)], "id bigint").write.format("fluvial").options(**place).mode("append").save()
+changes = spark.readStream.format("fluvial").options(**place).option("read.changelog", True).load()
+def run(writer, checkpoint):
+    query = writer.option("checkpointLocation", home + checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+run(changes.writeStream.format("fluvial").options(warehouse=home, table="db.copy"), "/c1")
+try:
+    run(changes.writeStream.foreachBatch(sink(Catalog(home).table("db.copy"))), "/c2")
+except Exception as error:
+    print("Spark Connect does not give" in str(error))
+spark.stop()
+"""
+
+
+def test_tables_are_read_and_written_over_spark_connect(tmp_path: Path) -> None:
+    """Batch and stream, by ``format("fluvial")``; ``foreachBatch(sink(…))`` is refused with what to do instead."""
+    catalog = Catalog(str(tmp_path))
+    schema = pa.schema([("id", pa.int64())])
+    catalog.create_table("db.t", schema, primary_key=["id"]).write(pa.table({"id": [1, 2]}))
+    copy = catalog.create_table("db.copy", schema, primary_key=["id"])
+    (tmp_path / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
+    # the last one: a port that nobody else has
+    more = {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(tmp_path), "SPARK_TESTING": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", OVER_CONNECT, str(tmp_path)],
+        env=environment_of(tmp_path, ROOT, ROOT / "engine" / "plugin") | more,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["pyspark.sql.connect.session", "2", "True"]
+    assert copy.read().to_arrow().num_rows == 3

@@ -1,0 +1,249 @@
+"""The commands about job files: what they print, and the exit codes that systemd, Kubernetes and Airflow go by."""
+
+import configparser
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine.broker import Broker
+from engine.catalog import Catalog
+from engine.cli.app import cli, run_command
+from engine.cli.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, exit_code
+from engine.deploy.job_config import parse_job
+from engine.deploy.json_schema import schema_text
+from engine.deploy.pipeline import PipelineResult
+
+ROOT = Path(__file__).resolve().parents[3]
+DEPLOY = ROOT / "conf" / "deploy"
+FLUVIAL = f"{shlex.quote(sys.executable)} -m engine.cli"
+Fluvial = Callable[..., tuple[int, str, str]]
+JOB = """\
+name: slow
+warehouse: {home}/warehouse
+tables:
+  db.a: {{columns: {{id: BIGINT}}, primary_key: [id], options: {{bucket: 1, log.system: none}}}}
+pipelines:
+- name: slow
+  source: {{format: json, options: {{path: {home}/in}}}}
+  limits: {{files: 1}}
+  targets: [{{table: db.a, transform: {{python: "slowly:one_second"}}}}]
+  checkpoint: {home}/checkpoint
+health: {{file: {home}/health.json}}
+logging: {{format: json, file: {home}/fluvial.log, levels: {{fluvial: debug}}}}
+spark: {{master: "local[1]", conf: {{spark.ui.enabled: false}}}}
+"""
+SLOWLY = "import time\ndef one_second(frame):\n    time.sleep(1)\n    return frame\n"
+
+
+@pytest.fixture
+def fluvial(capsys: pytest.CaptureFixture[str]) -> Fluvial:
+    """Runs a command here; gives its exit code, output and error output."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = run_command(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job in a directory of its own, which is where commands are run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "job.yaml").write_text(JOB.format(home=tmp_path))
+    (tmp_path / "slowly.py").write_text(SLOWLY)
+    return tmp_path / "job.yaml"
+
+
+def environment(**more: str) -> dict[str, str]:
+    paths = [str(ROOT), str(ROOT / "engine" / "plugin")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
+
+
+@pytest.mark.spark
+def test_sigterm_ends_a_run_after_its_micro_batch_and_the_exit_code_says_that_it_was_not_done(
+    job: Path, tmp_path: Path
+) -> None:
+    """Twenty files of a second each: nobody waits for the last one."""
+    for number in range(20):
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
+    command = [*shlex.split(FLUVIAL), "run", str(job), "--json", "--spark-log", str(tmp_path / "spark.log")]
+    running = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "checkpoint" / "commits" / "0").exists():
+        assert running.poll() is None, running.stderr and running.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert json.loads((tmp_path / "health.json").read_text())["ready"] in (True, False)
+    os.kill(running.pid, signal.SIGTERM)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == EXIT_TERMINATED, err
+    [result] = json.loads(out)
+    table = Catalog(f"{tmp_path}/warehouse").table("db.a")
+    commits = [path.name for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit()]
+    snapshot = table.latest_snapshot()
+    assert snapshot is not None
+    assert not result["is_complete"]
+    assert table.read().to_arrow().num_rows == result["row_count"] == len(commits) < 20
+    lines = [json.loads(line) for line in (tmp_path / "fluvial.log").read_text().splitlines()]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "is_complete", "code"),
+    [
+        ("available-now", True, 0),
+        ("available-now", False, EXIT_TERMINATED),
+        ("{processing-time: 1s}", False, 0),
+    ],
+)
+def test_to_stop_is_how_an_endless_job_ends_and_is_not_how_another_one_does(
+    trigger: str, is_complete: bool, code: int
+) -> None:
+    text = JOB.format(home="/data").replace("  limits:", f"  trigger: {trigger}\n  limits:")
+    config = parse_job(text, name="job.yaml", environment={})
+    result = PipelineResult(
+        pipeline="slow", targets=(), batch_count=0, row_count=0, seconds=1.0, is_complete=is_complete
+    )
+    assert exit_code(config, [result]) == code
+
+
+def test_a_plan_can_be_read_by_scripts_and_its_exit_code_says_whether_something_is_to_be_done(
+    fluvial: Fluvial, job: Path
+) -> None:
+    code, out, _ = fluvial("plan", str(job), "--json", "--detailed-exitcode")
+    planned = json.loads(out)
+    assert (code, planned["possible"], planned["changes"]) == (EXIT_CHANGES, True, True)
+    assert [(each["action"], each["kind"]) for each in planned["steps"]] == [("create", "table"), ("start", "pipeline")]
+    code, out, _ = fluvial("plan", str(job))
+    assert (code, "create" in out) == (0, True)
+    code, out, _ = fluvial("plan", str(job), "--set", "pipelines.slow.targets=[db.b]")
+    assert (code, "refuse" in out) == (EXIT_INVALID, True)
+    code, _, err = fluvial("validate", str(job), "--online", "--set", "pipelines.slow.targets=[db.b]")
+    assert (code, "pipeline slow" in err) == (EXIT_INVALID, True)
+    assert fluvial("validate", str(job), "--online")[0] == 0
+
+
+def test_several_files_are_checked_and_the_schema_is_printed(fluvial: Fluvial, job: Path) -> None:
+    code, out, _ = fluvial("validate", str(job), str(job))
+    assert (code, out.count("no problem found")) == (0, 2)
+    assert fluvial("validate", "--schema") == (0, schema_text(), "")
+    assert fluvial("validate")[0] == EXIT_INVALID
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        ("pipelines.slow.source.options.path=''", ["option=path", "pipelines[0].source", "line=7"]),
+        (
+            "pipelines.slow.targets=[{table: db.a, transform: 'SELECT (1 FROM source'}]",
+            ["not a query", "[0].targets[0]"],
+        ),
+        ("pipelines.slow.options={write-onyl: true}", ["write-onyl", "did_you_mean=write-only", "line=6"]),
+        ("tables.db.a.options.bucket=x", ["bucket", "tables.db.a", "line=4"]),
+        ("tables.db.a.options.bukket=1", ["bukket", "did_you_mean"]),
+        (
+            "pipelines.slow.source={format: kafka, options: {subscribe: t}}",
+            ["bootstrap.servers", "[0].source"],
+        ),
+        ("pipelines.slow.source={format: fluvial}", ["no table to read"]),
+    ],
+)
+def test_options_are_checked_without_brokers_tables_and_spark(
+    fluvial: Fluvial, job: Path, change: str, facts: list[str]
+) -> None:
+    text = job.read_text().replace("  limits: {files: 1}\n", "")
+    job.write_text(text)
+    code, _, err = fluvial("validate", str(job), "--set", change)
+    assert (code, [fact for fact in facts if fact not in err]) == (EXIT_INVALID, []), err
+
+
+def test_secrets_of_files_are_not_shown(fluvial: Fluvial, job: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hush\n")
+    code, out, _ = fluvial("validate", str(job), "--json", "--set", f"warehouse=/${{file:{tmp_path}/secret}}/w")
+    assert (code, json.loads(out)["warehouse"]) == (0, "/******/w")
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_from_an_empty_directory_to_a_running_deploy_in_less_than_ten_commands(tmp_path: Path, broker: Broker) -> None:
+    """After `python -m venv` and `pip install fluvial`; FL-191."""
+    commands = [
+        "fluvial broker start",
+        "fluvial init demo",
+        "python demo/send_changes.py 100",
+        "fluvial plan demo/orders.yaml",
+        "fluvial run demo/orders.yaml",
+        "fluvial read shop.orders --config demo/orders.yaml --format json",
+    ]
+    assert len(commands) + 2 < 10
+    said = {}
+    for command in commands:
+        program, *arguments = command.split()
+        programs = {"fluvial": shlex.split(FLUVIAL), "python": [sys.executable]}
+        done = subprocess.run(
+            [*programs[program], *arguments],
+            cwd=tmp_path,
+            env=environment(FLUVIAL_BROKER_DIR=str(broker.data_dir)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        said[command] = done.stdout
+    assert "210 changes of 100 orders" in said[commands[2]]
+    assert "order-changes" in said[commands[3]] or "create" in said[commands[3]]
+    rows = [json.loads(line) for line in said[commands[-1]].splitlines()]
+    assert len(rows) == 90
+    assert {row["state"] for row in rows} == {"paid"}
+    assert {row["customer"] for row in rows} == {"Ada", "Grace", "Edsger", "Barbara"}
+    assert run_command(["init", str(tmp_path / "demo")]) == EXIT_INVALID
+
+
+def test_the_deploy_examples_say_what_the_exit_codes_and_signals_need() -> None:
+    """Long enough for the micro-batch, SIGTERM to the job alone, no retry of what is wrong."""
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "fluvial@.service")
+    service = unit["Service"]
+    assert (service["Type"], service["KillMode"]) == ("notify", "mixed")
+    assert (service["RestartPreventExitStatus"], service["SuccessExitStatus"]) == (
+        str(EXIT_INVALID),
+        str(EXIT_TERMINATED),
+    )
+    forever, hourly = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    pod = forever["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > 30
+    assert [pod["containers"][0][probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")] == [
+        "/live",
+        "/ready",
+    ]
+    rules = hourly["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    assert [rule["onExitCodes"]["values"] for rule in rules] == [[EXIT_INVALID], [EXIT_TERMINATED]]
+    commands = [
+        pod["containers"][0]["command"],
+        hourly["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["command"],
+    ]
+    commands += [
+        line.partition("=")[2].split()
+        for line in (DEPLOY / "fluvial@.service").read_text().splitlines()
+        if line.startswith("ExecStart=")
+    ]
+    for command in commands:
+        known = {option for parameter in cli.commands["run"].params for option in parameter.opts}
+        assert {word for word in command if word.startswith("--")} <= known
