@@ -50,6 +50,21 @@ class Catalog:
         """Make a database. Raises: InvalidInputError when there is one and ``if_not_exists`` is false."""
         self._files.create_database(name, ignore_if_exists=if_not_exists)
 
+    def database_exists(self, name: str) -> bool:
+        """Whether there is such a database. Raises: InvalidInputError for a name that no database can have."""
+        return self._files.database_exists(name)
+
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Remove a database; with ``cascade`` its tables too, each with its log.
+
+        Raises:
+            InvalidInputError: it has tables and ``cascade`` is false, or there is none and ``if_exists`` is false.
+        """
+        if cascade and self._files.database_exists(name):
+            for table in self._files.list_tables(name):
+                self.drop_table(f"{name}.{table}")
+        self._files.drop_database(name, ignore_if_missing=if_exists)
+
     def list_databases(self) -> list[str]:
         """Names of the databases, sorted."""
         return self._files.list_databases()
