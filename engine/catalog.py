@@ -36,10 +36,15 @@ class Catalog:
         Raises:
             InvalidInputError: an address or an option that cannot be; names similar ones.
         """
-        self.options = CatalogOptions.parse(options or {})
+        self._options = CatalogOptions.parse(options or {})
         place = warehouse if urlsplit(warehouse).scheme else os.path.abspath(warehouse)
-        self._files = FileCatalog(place, self.options.given)
-        self._defaults = self.options.table_defaults
+        self._files = FileCatalog(place, self._options.given)
+        self._defaults = self._options.table_defaults
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What it was opened with, secrets too: its own options, and defaults for tables that are made here."""
+        return {**self._options.given, **self._defaults}
 
     @property
     def warehouse(self) -> str:
@@ -50,20 +55,18 @@ class Catalog:
         """Make a database. Raises: InvalidInputError when there is one and ``if_not_exists`` is false."""
         self._files.create_database(name, ignore_if_exists=if_not_exists)
 
-    def database_exists(self, name: str) -> bool:
-        """Whether there is such a database. Raises: InvalidInputError for a name that no database can have."""
-        return self._files.database_exists(name)
-
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
-        """Remove a database; with ``cascade`` its tables too, each with its log.
+        """Remove a database; with ``cascade`` its tables too, files and topics.
 
         Raises:
-            InvalidInputError: it has tables and ``cascade`` is false, or there is none and ``if_exists`` is false.
+            InvalidInputError: there is none and ``if_exists`` is false, or it has tables and ``cascade`` is false.
         """
-        if cascade and self._files.database_exists(name):
-            for table in self._files.list_tables(name):
-                self.drop_table(f"{name}.{table}")
-        self._files.drop_database(name, ignore_if_missing=if_exists)
+        if if_exists and name not in self.list_databases():
+            return
+        tables = self.list_tables(name)
+        for table in tables if cascade else ():
+            self.drop_table(f"{name}.{table}")
+        self._files.drop_database(name)
 
     def list_databases(self) -> list[str]:
         """Names of the databases, sorted."""

@@ -5,6 +5,7 @@ is the one atomic step that makes a table: before it there is nothing to see. So
 FL-19.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -53,7 +54,7 @@ class Catalog:
             lock_factory: of locks around every commit; needed where ``io`` cannot create a file exclusively.
         """
         self.options = CatalogOptions.parse(options or {})
-        place = open_warehouse(warehouse, self.options, io=io)
+        place = open_warehouse(warehouse, self.options, environment=os.environ, io=io)
         self.warehouse, self._io = place.root, place.io
         self._clock = clock or SystemClock()
         self._names = names or RandomNames()

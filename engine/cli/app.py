@@ -19,6 +19,7 @@ import click
 import pyarrow as pa
 
 from engine.cli.broker import broker
+from engine.cli.config import config
 from engine.cli.lag import lag
 from engine.cli.output import (
     console,
@@ -159,6 +160,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 cli.add_command(broker)
+cli.add_command(config)
 cli.add_command(lag)
 
 
