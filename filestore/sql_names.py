@@ -1,6 +1,6 @@
 """Names of databases and tables as rows of a SQL database, in the tables of Paimon's JDBC catalog."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -95,12 +95,13 @@ class SqlNames:
             for each in (TABLES, TABLE_PROPERTIES):
                 connection.execute(sa.delete(each).where(*self._of(each, database, table)))
 
-    def rename_table(self, source: tuple[str, str], target: tuple[str, str]) -> None:
-        """Note another name. Raises: ConflictError when that one is taken."""
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
+        """Note another name, and move its directory, in one transaction. Raises: ConflictError when it is taken."""
         with self.database.transaction("rename a table") as connection:
             for each in (TABLES, TABLE_PROPERTIES):
                 renamed = sa.update(each).where(*self._of(each, *source))
                 connection.execute(renamed.values(database_name=target[0], table_name=target[1]))
+            move()
 
     def _of(self, table: sa.Table, database: str, name: str | None = None) -> list[sa.ColumnElement[bool]]:
         found = [table.c.catalog_key == self.catalog_key, table.c.database_name == database]

@@ -4,7 +4,7 @@ Two places: the directories of the warehouse, where whatever has a schema is a t
 database (``filestore.sql_names``), where a table is there when its name is and its schema too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from filestore.effects import FileIO
@@ -46,8 +46,11 @@ class TableNames(Protocol):
     def remove_table(self, database: str, table: str) -> None:
         """Forget the name; a missing one is fine."""
 
-    def rename_table(self, source: tuple[str, str], target: tuple[str, str]) -> None:
-        """Give a table, as (database, name), another name. Raises: ConflictError when that one is taken."""
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
+        """Give a table, as (database, name), another name, and move its directory; both or none.
+
+        Raises: ConflictError when that name is taken; what ``move`` raises.
+        """
 
 
 class DirectoryNames:
@@ -98,5 +101,6 @@ class DirectoryNames:
     def remove_table(self, database: str, table: str) -> None:
         """Nothing: the name goes with its directory."""
 
-    def rename_table(self, source: tuple[str, str], target: tuple[str, str]) -> None:
-        """Nothing: the name moves with its directory."""
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
+        """Move its directory: that is its name."""
+        move()

@@ -20,7 +20,7 @@ from filestore.catalog import Catalog
 from filestore.effects import SystemClock
 from filestore.sql_database import LOCKS, SqlDatabase
 from filestore.sql_lock import SqlLockFactory
-from lsm.errors import InvalidInputError, UnavailableError
+from lsm.errors import ConflictError, InvalidInputError, UnavailableError
 from tests.stores.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.stores.object_store import ObjectStore
 from tests.stores.postgres import PASSWORD
@@ -75,6 +75,22 @@ def test_tables_are_there_for_whoever_opens_the_database_under_the_same_key(
     first.drop_database("shop")
     first.drop_database("empty")
     assert second.list_databases() == []
+
+
+def test_a_name_changes_with_its_directory_or_not_at_all(tmp_path: Path, options: Mapping[str, str]) -> None:
+    catalog = new_catalog(tmp_path, options)
+    for name in ("db.a", "db.b"):
+        catalog.create_table(name, KEY_SCHEMA)
+    names = catalog._tables
+    with pytest.raises(ConflictError):
+        names.rename_table(("db", "a"), ("db", "b"), lambda: pytest.fail("moved over another table"))
+    with pytest.raises(ZeroDivisionError):
+        names.rename_table(("db", "a"), ("db", "c"), lambda: [][1 // 0])
+    assert catalog.list_tables("db") == ["a", "b"]
+    place = tmp_path / "warehouse" / "db.db"
+    names.rename_table(("db", "a"), ("other", "c"), lambda: (place / "a").rename(place / "c") and None)
+    assert names.tables("other") == ["c"]
+    assert names.tables("db") == ["b"]
 
 
 def outcome(action: Callable[[], object]) -> object:
