@@ -26,7 +26,12 @@ RETENTION_KEY: Final = "log.retention"
 
 
 class Catalog:
-    """The tables of one warehouse, whoever made them."""
+    """The tables of one warehouse, whoever made them.
+
+    It is what a factory of managed tables is elsewhere (FL-110 to FL-117): every table is managed, so none names a
+    connector. ``create_table`` completes its options by the catalog's and makes its files and its topic; ``drop_table``
+    removes both. Names are kept in directories or in a database.
+    """
 
     def __init__(self, warehouse: str, options: Mapping[str, str] | None = None) -> None:
         """Open a warehouse; it is made when the first database is.

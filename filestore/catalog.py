@@ -5,6 +5,7 @@ is the one atomic step that makes a table: before it there is nothing to see. So
 FL-19.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
 from filestore.effects import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
 from filestore.merge_engines import merge_function
+from filestore.metastore import open_metastore
 from filestore.object_storage import is_object_path, under_lock
 from filestore.options import canonical_options
 from filestore.paths import MAIN_BRANCH, TablePaths
@@ -24,9 +26,9 @@ from filestore.table import Table
 from filestore.warehouse import open_warehouse
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 
-DATABASE_SUFFIX: Final = ".db"
 DEFAULT_DATABASE: Final = "default"
 _ALTER_ATTEMPTS: Final = 10
+_TABLES_TOLD: Final = 10
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
 
@@ -54,25 +56,33 @@ class Catalog:
             lock_factory: of locks around every commit; needed where ``io`` cannot create a file exclusively.
         """
         self.options = CatalogOptions.parse(options or {})
-        place = open_warehouse(warehouse, self.options, io=io)
+        place = open_warehouse(warehouse, self.options, environment=os.environ, io=io)
         self.warehouse, self._io = place.root, place.io
         self._clock = clock or SystemClock()
         self._names = names or RandomNames()
-        self._lock_factory = lock_factory
+        metastore = open_metastore(self.options, place, self._clock)
+        self._tables = metastore.names
+        self._lock_factory = lock_factory or metastore.lock_factory
 
     def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
         """Make a database. Raises: InvalidInputError when it exists or the name cannot be one."""
-        path = self._database_path(name)
-        if self._io.is_directory(path):
+        _check_name("database", name)
+        try:
+            self._tables.add_database(name)
+        except ConflictError as error:
             if not ignore_if_exists:
-                raise InvalidInputError(f"database exists already: database={name} path={path}")
-            return
-        self._io.make_directory(path)
+                raise InvalidInputError(
+                    f"database exists already: database={name} path={self._database_path(name)}"
+                ) from error
 
     def list_databases(self) -> list[str]:
         """Names of all databases, sorted."""
-        names = self._io.list_names(self.warehouse)
-        return [name.removesuffix(DATABASE_SUFFIX) for name in names if name.endswith(DATABASE_SUFFIX)]
+        return self._tables.databases()
+
+    def database_exists(self, name: str) -> bool:
+        """Whether there is such a database. Raises: InvalidInputError for a name that cannot be one."""
+        _check_name("database", name)
+        return self._tables.has_database(name)
 
     def drop_database(self, name: str, *, cascade: bool = False, ignore_if_missing: bool = False) -> None:
         """Remove a database. Raises: InvalidInputError when it has tables and ``cascade`` is not set."""
@@ -85,7 +95,9 @@ class Catalog:
             )
         for table in tables:
             self.drop_table(f"{name}.{table}")
-        self._io.delete_tree(self._database_path(name))
+        path = self._database_path(name)
+        self._tables.remove_database(name)
+        self._io.delete_tree(path)
 
     def create_table(
         self,
@@ -134,12 +146,18 @@ class Catalog:
                     f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
                     "fix='it belongs to somebody else or to a table whose drop was interrupted: drop or remove it'"
                 )
+            self._tables.add_table(*name.split("."))
             try:
                 store.create(first)
             except ConflictError:
                 pass  # somebody made it at this moment
             else:
                 return self.table(name)
+        elif not self._tables.has_table(*name.split(".")):
+            raise InvalidInputError(
+                f"files of a table that this catalog does not know: table={name} path={root} "
+                "fix='remove them, or choose another name'"
+            )
         if not ignore_if_exists:
             raise InvalidInputError(f"table exists already: table={name} path={root}")
         return self.table(name)
@@ -156,7 +174,12 @@ class Catalog:
             InvalidInputError: no such database or table, or a directory that is none; says which.
         """
         root = self.table_path(name)
-        self._has_database(name.split(".")[0], ignore_if_missing=False)
+        database, table = name.split(".")
+        self._has_database(database, ignore_if_missing=False)
+        if not self._tables.has_table(database, table):
+            raise InvalidInputError(
+                f"no such table: table={name} path={root} tables={self._tables.tables(database)[:_TABLES_TOLD]}"
+            )
         return Table.open(
             name,
             root,
@@ -170,13 +193,14 @@ class Catalog:
 
     def table_exists(self, name: str) -> bool:
         """Whether there is such a table."""
-        return bool(SchemaStore(self._io, TablePaths(self.table_path(name))).ids())
+        root = self.table_path(name)
+        return self._tables.has_table(*name.split(".")) and bool(SchemaStore(self._io, TablePaths(root)).ids())
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted. Raises: InvalidInputError when there is no such database."""
         self._has_database(database, ignore_if_missing=False)
         path = self._database_path(database)
-        names = self._io.list_names(path)
+        names = self._tables.tables(database)
         return [name for name in names if SchemaStore(self._io, TablePaths(f"{path}/{name}")).ids()]
 
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
@@ -188,15 +212,19 @@ class Catalog:
             InvalidInputError: there is no such table.
         """
         root = self.table_path(name)
-        if not self._io.is_directory(root):
+        database, table = name.split(".")
+        paths = TablePaths(root)
+        has_schema = bool(SchemaStore(self._io, paths).ids())
+        # What an interrupted drop left has no schema, and perhaps no name any more.
+        if not self._io.is_directory(root) or (has_schema and not self._tables.has_table(database, table)):
+            self._tables.remove_table(database, table)
             if not ignore_if_missing:
                 raise InvalidInputError(f"no such table: table={name} path={root}")
             return
-        paths = TablePaths(root)
-        found = self._io.list_names(root)
-        if not SchemaStore(self._io, paths).ids() and not _is_what_a_drop_leaves(found):
+        if not has_schema and not _is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
         self._io.delete_tree(paths.schema_dir)
+        self._tables.remove_table(database, table)
         self._io.delete_tree(root)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange], *, branch: str = MAIN_BRANCH) -> TableSchema:
@@ -252,12 +280,16 @@ class Catalog:
         self._has_database(new_name.split(".")[0], ignore_if_missing=False)
         if self.table_exists(new_name):
             raise InvalidInputError(f"table exists already: table={new_name} path={target}")
-        if not isinstance(self._io, MovesDirectories):
+        files = self._io
+        if not isinstance(files, MovesDirectories):
             raise InvalidInputError(
                 f"tables on this storage cannot be renamed: table={name} path={source} fix='create a table and copy'"
             )
+        (database, table), (new_database, new_table) = name.split("."), new_name.split(".")
         try:
-            self._io.move_directory(source, target)
+            self._tables.rename_table(
+                (database, table), (new_database, new_table), lambda: files.move_directory(source, target)
+            )
         except ConflictError as error:
             raise InvalidInputError(f"directory is not empty: table={new_name} path={target}") from error
 
@@ -271,10 +303,10 @@ class Catalog:
 
     def _database_path(self, name: str) -> str:
         _check_name("database", name)
-        return f"{self.warehouse}/{name}{DATABASE_SUFFIX}"
+        return self._tables.database_path(name)
 
     def _has_database(self, name: str, *, ignore_if_missing: bool) -> bool:
-        if self._io.is_directory(self._database_path(name)):
+        if self.database_exists(name):
             return True
         if ignore_if_missing:
             return False

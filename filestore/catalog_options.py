@@ -46,6 +46,14 @@ CATALOG_ALIASES: Final[Mapping[str, str]] = {
     "s3.path-style-access": "s3.path.style.access",
     "jdbc.username": "jdbc.user",
 }
+# Where a value comes from that the catalog was not given; the first that is set.
+ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
+    "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "s3.access-key": ("AWS_ACCESS_KEY_ID",),
+    "s3.secret-key": ("AWS_SECRET_ACCESS_KEY",),
+    "s3.session-token": ("AWS_SESSION_TOKEN",),
+}
 _OTHERS: Final = frozenset(key for key, owner in ELSEWHERE.items() if owner == "the catalog")
 
 
@@ -72,17 +80,31 @@ class CatalogOptions:
                 if ours.setdefault(name, value) != value:
                     raise InvalidInputError(f"option is given twice: option={name}")
             else:
+                _check_table_key(key)
                 defaults[key.removeprefix(TABLE_DEFAULT_PREFIX)] = value
         for key, option in CATALOG_OPTIONS.items():
             if key in ours:
                 option.read(ours)
-        for key in defaults:
-            _check_table_key(key)
         return cls(given=ours, table_defaults=canonical_options(defaults))
 
     def value(self, key: str) -> Any:
         """The value in force of a declared key: parsed, or its default."""
         return CATALOG_OPTIONS[key].read(self.given)
+
+
+def from_environment(given: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Options of an object store that the environment sets and the catalog was not given.
+
+    A key and its secret come from one place: with one of them given, neither is looked for, nor a token.
+    """
+    names = dict(ENVIRONMENT)
+    if {"s3.access-key", "s3.secret-key"} & given.keys():
+        for key in ("s3.access-key", "s3.secret-key", "s3.session-token"):
+            del names[key]
+    found = {
+        key: next((environment[name] for name in each if environment.get(name)), "") for key, each in names.items()
+    }
+    return {key: value for key, value in found.items() if value and key not in given}
 
 
 def is_catalog_option(key: str) -> bool:
@@ -91,7 +113,7 @@ def is_catalog_option(key: str) -> bool:
 
 
 def _check_table_key(given: str) -> None:
-    key = given.removeprefix(SESSION_PREFIX)
+    key = given.removeprefix(TABLE_DEFAULT_PREFIX).removeprefix(SESSION_PREFIX)
     if key in OPTIONS or key in TABLE_ALIASES or key.startswith((*FREE_PREFIXES, "fields.")) or key in ELSEWHERE:
         return
     if key == "log.scan.startup.mode":

@@ -204,7 +204,7 @@ _COMMIT: Final = _declare(
         "commit.lock",
         choice("auto", "rename", "conditional-put", "jdbc", "file"),
         "auto",
-        "How a snapshot is claimed: a file that only one can create, or under a lock (file).",
+        "How a snapshot is claimed: a file that only one can create, or under a lock (file, jdbc: the catalog's).",
     ),
     ("dynamic-partition-overwrite", boolean, True, "Overwrite only partitions that get rows."),
     ("overwrite-upgrade", boolean, True, "Put overwritten files on the top level."),
@@ -357,7 +357,8 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     key: owner
     for owner, keys in {
         "the catalog": (
-            "warehouse metastore uri lock.enabled lock.type lock-acquire-timeout lock-check-max-sleep"
+            "warehouse metastore uri catalog-key jdbc.user s3.endpoint s3.region s3.access-key s3.secret-key"
+            " s3.session-token s3.path.style.access lock.enabled lock.type lock-acquire-timeout lock-check-max-sleep"
             " catalog-options-table.enabled cache-enabled cache.expire-after-write"
             " table-lineage data-lineage lineage-meta jdbc.driver jdbc.url jdbc.username jdbc.password jdbc.database"
         ),

@@ -5,9 +5,17 @@ from collections.abc import Mapping
 from typing import Final
 
 _SECRET: Final = re.compile(r"password|secret|jaas|token$|credential|user\.info$|(^|\.)key(\.pem|\.password|$)")
+_IN_ADDRESS: Final = re.compile(r"(?<=:)[^:/@\s]+(?=@)|(?<=password=)[^&\s]+")  # user:password@host, ?password=
 STARS: Final = "******"
 
 
 def without_secrets(options: Mapping[str, str]) -> dict[str, str]:
     """The same options, sorted, with stars for what must not be seen."""
-    return {key: STARS if _SECRET.search(key.lower()) else value for key, value in sorted(options.items())}
+    return {key: shown_value(key, value) for key, value in sorted(options.items())}
+
+
+def shown_value(key: str, value: str) -> str:
+    """The value with stars for what must not be seen: all of it, or the password inside an address."""
+    if _SECRET.search(key.lower()):
+        return STARS
+    return _IN_ADDRESS.sub(STARS, value) if "://" in value else value

@@ -1,9 +1,10 @@
 """Where the files of a catalog are: a local directory, or a prefix in an object store."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from filestore.catalog_options import CatalogOptions
+from filestore.catalog_options import CatalogOptions, from_environment
 from filestore.effects import FileIO, LocalFileIO
 from filestore.object_storage import SCHEMES, ObjectStorageIO, S3Settings
 from lsm.errors import InvalidInputError
@@ -22,12 +23,15 @@ class Warehouse:
         return isinstance(self.io, ObjectStorageIO)
 
 
-def open_warehouse(warehouse: str, options: CatalogOptions, *, io: FileIO | None = None) -> Warehouse:
+def open_warehouse(
+    warehouse: str, options: CatalogOptions, *, environment: Mapping[str, str], io: FileIO | None = None
+) -> Warehouse:
     """Nothing is read or made.
 
     Args:
         warehouse: absolute path, ``file://`` URI, or ``s3://bucket/prefix``.
         options: how an object store is reached.
+        environment: says it where the options do not, in the names of AWS.
         io: file system; None: the one that the warehouse's address names.
 
     Raises:
@@ -37,7 +41,10 @@ def open_warehouse(warehouse: str, options: CatalogOptions, *, io: FileIO | None
     if io is not None:
         return Warehouse(root=root, io=io)
     bucket = urlsplit(root).netloc
-    return Warehouse(root=root, io=ObjectStorageIO(settings=_s3(bucket, options)) if bucket else LocalFileIO())
+    if not bucket:
+        return Warehouse(root=root, io=LocalFileIO())
+    settled = CatalogOptions.parse({**options.given, **from_environment(options.given, environment)})
+    return Warehouse(root=root, io=ObjectStorageIO(settings=_s3(bucket, settled)))
 
 
 def warehouse_path(warehouse: str) -> str:

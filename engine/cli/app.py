@@ -17,6 +17,7 @@ import pyarrow as pa
 from engine.batch_read import BatchRead
 from engine.cli.actions import action_commands
 from engine.cli.broker import broker
+from engine.cli.config import config
 from engine.cli.deploy import init, package, plan, run, spark_conf, validate
 from engine.cli.doctor import doctor
 from engine.cli.inspect import inspect
@@ -100,6 +101,7 @@ def cli(debug: bool, log_format: Form) -> None:
 
 for _command in (
     broker,
+    config,
     doctor,
     init,
     inspect,

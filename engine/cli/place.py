@@ -10,6 +10,7 @@ import click
 from engine.catalog import Catalog
 from engine.deploy.job_config import load_job
 from engine.table import Table
+from filestore.effective_options import Layer, Origin
 from lsm.errors import InvalidInputError
 
 Command = Callable[..., Any]
@@ -21,6 +22,7 @@ class Place:
 
     warehouse: str
     options: Mapping[str, str]
+    layers: tuple[Layer, ...] = ()  # the options by who gave them, weakest first
 
     @property
     def catalog(self) -> Catalog:
@@ -56,16 +58,24 @@ def with_place(command: Command) -> Command:
 
 
 def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> Place:
-    options: dict[str, str] = {}
+    from_file: Mapping[str, str] = {}
     if config is not None:
         job = load_job(config, environment=os.environ)
         warehouse = warehouse or job.warehouse
-        options.update(job.catalog_options)
+        from_file = job.catalog_options
+    from_command_line: dict[str, str] = {}
     for given in catalog_options:
         key, equals, value = given.partition("=")
         if not equals:
             raise InvalidInputError(f"a catalog option is written key=value: given={given}")
-        options[key] = value
+        from_command_line[key] = value
     if not warehouse:
         raise InvalidInputError("no warehouse: fix=give --warehouse DIR or --config FILE, or set FLUVIAL_WAREHOUSE")
-    return Place(warehouse=warehouse, options=options)
+    return Place(
+        warehouse=warehouse,
+        options={**from_file, **from_command_line},
+        layers=(
+            Layer(origin=Origin.CONFIG_FILE, options=from_file),
+            Layer(origin=Origin.COMMAND_LINE, options=from_command_line),
+        ),
+    )

@@ -55,7 +55,7 @@ def test_the_log_lives_as_long_as_the_option_says(catalog: Catalog, tmp_path: Pa
 def test_creating_a_table_creates_its_topic_and_dropping_drops_it(
     catalog: Catalog, tmp_path: Path, topics: LogTopics
 ) -> None:
-    """FL-17, FL-19, FL-120: one partition per bucket; the topic's id is remembered."""
+    """FL-17, FL-19, FL-116, FL-117, FL-120: one partition per bucket; the topic's id is remembered."""
     table = new_table(catalog, tmp_path)
     topic = topics.find_topic(table.name)
     assert topic is not None

@@ -19,7 +19,7 @@ from filestore.object_storage import ObjectStorageIO
 from filestore.table import Table
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.stores.faulty_proxy import FaultyProxy, faulty_proxy
-from tests.stores.object_store import SECRET_KEY, ObjectStore
+from tests.stores.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, rows
 
 T = TypeVar("T")
@@ -342,6 +342,20 @@ def test_stores_that_refuse_or_do_not_answer_are_unavailable(object_store: Objec
     missing = Catalog("s3://no-such-bucket/x", object_store.options)._io
     with pytest.raises(UnavailableError, match=r"no such bucket: .*bucket=no-such-bucket"):
         missing.replace("s3://no-such-bucket/x", b"")
+
+
+def test_keys_of_the_environment_reach_the_store_and_travel_with_the_table(
+    object_store: ObjectStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", object_store.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    table = pickle.dumps(new_table(Catalog(f"s3://{bucket}/w")))
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    arrived = pickle.loads(table)
+    arrived.write(rows((1, 1)))
+    assert content(arrived) == {1: 1}
 
 
 def test_addresses_and_options_that_cannot_be(object_store: ObjectStore) -> None:

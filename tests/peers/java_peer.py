@@ -18,6 +18,8 @@ from tests.peers.jvm import Jvm
 
 PAIMON_COORDINATES: Final = ("org.apache.paimon:paimon-bundle:1.4.2",)
 LOCK_FILE: Final = Path(__file__).parents[2] / "conf" / "paimon-jars.lock"
+JDBC_COORDINATES: Final = ("org.postgresql:postgresql:42.7.8@jar",)
+JDBC_LOCK_FILE: Final = LOCK_FILE.with_name("jdbc-jars.lock")
 
 # Hadoop's configuration classes, which the bundle expects to find; pyspark's other jars would only clash with its own
 _SPARK_JARS: Final = ("hadoop-client-api-*", "hadoop-client-runtime-*")
@@ -39,8 +41,8 @@ _PREDICATES: Final = {
 
 
 def paimon_jars() -> tuple[Path, ...]:
-    """Paimon's bundle and what it needs, fetched once and checked against their lock file."""
-    return fetch_jars(PAIMON_COORDINATES, LOCK_FILE)
+    """Paimon's bundle, what it needs, and a driver of PostgreSQL; fetched once and checked against their lock files."""
+    return (*fetch_jars(PAIMON_COORDINATES, LOCK_FILE), *fetch_jars(JDBC_COORDINATES, JDBC_LOCK_FILE))
 
 
 class JavaPeer:
@@ -199,6 +201,10 @@ class JavaPeer:
         with self._jvm.errors():
             return self._jvm.paimon.types.DataTypeJsonParser.parseAtomicTypeSQLString(text)
 
+    def catalog(self, options: Mapping[str, str]) -> "JavaCatalog":
+        """A catalog of any kind, by its options."""
+        return JavaCatalog(self._jvm, options)
+
     def _consumers(self, warehouse: Path, table: str) -> Any:
         return self._jvm.call(self._table(warehouse, table, {}), "table.FileStoreTable", "consumerManager")
 
@@ -269,3 +275,54 @@ class JavaPeer:
                 return java.time.LocalTime.parse(value.isoformat())
             case _:
                 return value
+
+
+class JavaCatalog:
+    """A catalog of Paimon's: names of databases and tables, and its lock."""
+
+    def __init__(self, jvm: Jvm, options: Mapping[str, str]) -> None:
+        """Open it."""
+        self._jvm = jvm
+        with jvm.errors():
+            given = jvm.paimon.options.Options()
+            for key, value in {"cache-enabled": "false", **options}.items():
+                given.set(key, value)
+            context = jvm.paimon.catalog.CatalogContext.create(given)
+            self._catalog = jvm.paimon.catalog.CatalogFactory.createCatalog(context)
+
+    def create_database(self, name: str) -> None:
+        """Make one that is not there."""
+        self._call("createDatabase", name, False)
+
+    def create_table(self, name: str, columns: Mapping[str, str], primary_key: Sequence[str]) -> None:
+        """Make one that is not there."""
+        jvm = self._jvm
+        with jvm.errors():
+            builder = jvm.paimon.schema.Schema.newBuilder()
+            for column, text in columns.items():
+                builder.column(column, jvm.paimon.types.DataTypeJsonParser.parseAtomicTypeSQLString(text))
+            builder.primaryKey(jvm.java_list(primary_key))
+            builder.option("bucket", "1")
+            self._call("createTable", jvm.paimon.catalog.Identifier.fromString(name), builder.build(), False)
+
+    def drop_table(self, name: str) -> None:
+        """Remove one."""
+        self._call("dropTable", self._jvm.paimon.catalog.Identifier.fromString(name), False)
+
+    def list_databases(self) -> list[str]:
+        """Names, sorted."""
+        return sorted(self._call("listDatabases"))
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names, sorted."""
+        return sorted(self._call("listTables", database))
+
+    def column_names(self, table: str) -> list[str]:
+        """Of a table."""
+        found = self._call("getTable", self._jvm.paimon.catalog.Identifier.fromString(table))
+        kind = self._jvm.call(found, _TABLE, "rowType")
+        return list(self._jvm.call(kind, "types.RowType", "getFieldNames"))
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        with self._jvm.errors():
+            return self._jvm.call(self._catalog, _CATALOG, method, *arguments)

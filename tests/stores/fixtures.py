@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from tests.stores.object_store import ObjectStore, S3Proxy
+from tests.stores.postgres import Postgres
 
 _numbers = count(1)
 
@@ -21,3 +22,10 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 def new_bucket(object_store: ObjectStore) -> Callable[[], str]:
     """Makes buckets that no other test uses and gives their names."""
     return lambda: object_store.make_bucket(f"bucket-{next(_numbers)}")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL server; it must run for a test to pass."""
+    with Postgres() as uri:
+        yield uri

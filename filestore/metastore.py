@@ -1,0 +1,55 @@
+"""Which names and which lock a catalog has, by its options."""
+
+from dataclasses import dataclass
+
+from filestore.catalog_lock import CatalogLockFactory
+from filestore.catalog_options import CatalogOptions
+from filestore.effects import Clock
+from filestore.table_names import DirectoryNames, TableNames
+from filestore.warehouse import Warehouse
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metastore:
+    """Names of tables, and what commits exclude each other by."""
+
+    names: TableNames
+    lock_factory: CatalogLockFactory | None  # None: exclusive creation of files is enough
+
+
+def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) -> Metastore:
+    """What the option ``metastore`` says. A database is not asked before it is needed.
+
+    Raises:
+        InvalidInputError: options that contradict each other, an address that cannot be read, a missing library.
+    """
+    locks = options.value("lock.enabled")
+    if options.value("metastore") == "filesystem":
+        if options.value("uri") is not None or locks:
+            raise InvalidInputError(
+                "uri and lock.enabled are for names in a database: metastore=filesystem fix='set metastore=jdbc'"
+            )
+        return Metastore(names=DirectoryNames(warehouse.root, warehouse.io), lock_factory=None)
+    uri = options.value("uri")
+    if uri is None:
+        raise InvalidInputError("metastore=jdbc needs a database: fix='set uri=sqlite:////path/of/file'")
+    try:
+        from filestore.sql_database import SqlDatabase
+        from filestore.sql_lock import SqlLockFactory
+        from filestore.sql_names import SqlNames
+    except ImportError as error:
+        raise InvalidInputError("metastore=jdbc needs a library: fix=pip install 'fluvial[sql]'") from error
+    database = SqlDatabase.of(uri, user=options.value("jdbc.user"), password=options.value("jdbc.password"))
+    key = options.value("catalog-key")
+    factory = SqlLockFactory(
+        database=database,
+        catalog_key=key,
+        clock=clock,
+        timeout_ms=options.value("lock-acquire-timeout"),
+        longest_sleep_ms=options.value("lock-check-max-sleep"),
+    )
+    return Metastore(
+        names=SqlNames(database=database, catalog_key=key, root=warehouse.root),
+        lock_factory=factory if (warehouse.is_object_store if locks is None else locks) else None,
+    )

