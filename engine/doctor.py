@@ -238,7 +238,7 @@ def _log_lag(seen: Examined) -> Finding:
         return Finding(check="log", severity=Severity.OK, fact="the table has no log")
     records = sum(health.log_lag.values())
     values = {"log_lag": records, "buckets": sum(lag > 0 for lag in health.log_lag.values())}
-    fact = f"the log is {count_text(records)} records ahead of the newest snapshot"
+    fact = f"the log is {count_text(records)} offsets ahead of the newest snapshot"
     if not records or (health.age_ms or 0) < _STALE_LOG_MS:
         return Finding(check="log", severity=Severity.OK, fact=fact, values=values)
     fact += f", which is {_time(health.age_ms or 0)} old"

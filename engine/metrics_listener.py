@@ -35,8 +35,10 @@ class QueryMetrics:
         }
 
     def started(self, query: str) -> None:
-        """A query was started."""
+        """A query was started; what counts begins at 0, so that the first increase is seen."""
         self._running.labels(query).set(1)
+        for counter in (self._batches, self._rows, self._failures):
+            counter.labels(query)
 
     def progressed(self, query: str, progress: Mapping[str, Any]) -> None:
         """A progress report, as the dictionary of Spark's JSON."""

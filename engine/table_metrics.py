@@ -127,7 +127,10 @@ _MORE: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "Bytes that the next compaction of a bucket reads.",
         ("table", "partition", "bucket"),
     ),
-    "fluvial_log_lag_records": ("Records of the log behind the newest snapshot.", ("table", "bucket")),
+    "fluvial_log_lag_records": (
+        "Offsets of the log behind the newest snapshot, markers of transactions included.",
+        ("table", "bucket"),
+    ),
     "fluvial_stream_lag_records": ("Records that a consumer has not had yet.", ("table", "stream")),
     "fluvial_stream_lag_seconds": ("Age of the oldest commit that a consumer has not had yet.", ("table", "stream")),
     "fluvial_stream_lag_bytes": ("Bytes that a consumer has not had yet.", ("table", "stream")),

@@ -88,15 +88,14 @@ def run_command(arguments: Sequence[str]) -> int:
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Of log messages; json is one object per line, with table, snapshot and the like as fields.",
+    help="Of log messages; json is one object per line, with table, snapshot and the like as fields. [default: text]",
 )
 @click.version_option(package_name="fluvial")
-def cli(debug: bool, log_format: Form) -> None:
+def cli(debug: bool, log_format: Form | None) -> None:
     """Streaming ingestion for PySpark: tables that are a Kafka log and an LSM tree of columnar files."""
-    # what libraries have to say about an interrupted call, for one, is nothing to users
-    configure_logging(logging.INFO if debug else logging.WARNING, log_format, all_loggers=debug)
+    if log_format is not None or not logging.getLogger().handlers:  # else whoever calls us has chosen
+        # what libraries have to say about an interrupted call, for one, is nothing to users
+        configure_logging(logging.INFO if debug else logging.WARNING, log_format or "text", all_loggers=debug)
 
 
 for _command in (

@@ -23,38 +23,42 @@ def draw_commits(canvas: Canvas, picture: TablePicture, x: float, y: float, widt
     inner_x, inner = x + 16, width - 32
     step = inner / len(commits)
     zero = y + 18 + _UP
-    most = max(max(_rows(each) for each in commits), max(-_rows(each) for each in commits), 1)
+    most_up = max(1, *(_rows(each) for each in commits))
+    most_down = max(1, *(-_rows(each) for each in commits))
     centres = [inner_x + step * (at + 0.5) for at in range(len(commits))]
-    _draw_line(canvas, [each.snapshot.total_record_count for each in commits], centres, zero, kind="total")
+    totals = _points([each.snapshot.total_record_count for each in commits], centres, zero)
     ends = [sum(each.snapshot.log_offsets.values()) if each.snapshot.log_offsets else None for each in commits]
-    _draw_line(canvas, ends, centres, zero, kind="log")
+    if totals:
+        canvas.area([(totals[0][0], zero), *totals, (totals[-1][0], zero)], kind="under")
     canvas.line(inner_x, zero, inner_x + inner, zero, kind="axis")
     bar = max(0.5, min(step * 0.72, _WIDEST))
     for commit, centre in zip(commits, centres, strict=True):
         rows = _rows(commit)
-        tall = (_UP if rows >= 0 else _DOWN) * sqrt(abs(rows) / most)
-        tall = max(tall, 2.0)
+        tall = max(2.0, _UP * sqrt(rows / most_up) if rows >= 0 else _DOWN * sqrt(-rows / most_down))
         top = zero - tall if rows >= 0 else zero
         kind = f"k{commit.snapshot.commit_kind.value}"
         canvas.rect(centre - bar / 2, top, bar, tall, kind=f"f {kind}", radius=min(2, bar / 4), tip=_tip(commit))
         if commit.tags:
             canvas.rect(centre - 3, y + 8, 6, 6, kind="tag", radius=3, tip="tag " + ", ".join(commit.tags))
             canvas.line(centre, y + 14, centre, zero, kind="axis")
+    for points, kind in ((totals, "total"), (_points(ends, centres, zero), "log")):
+        if points:
+            canvas.path(points, kind=kind)
     _draw_times(canvas, commits, centres, y + height - 12)
     return y + height
 
 
-def _draw_line(canvas: Canvas, values: list[int | None], centres: list[float], zero: float, *, kind: str) -> None:
+def _points(values: list[int | None], centres: list[float], zero: float) -> list[tuple[float, float]]:
+    """A line through what is known, the most at the top; empty when that is nothing."""
     known = [(centre, value) for centre, value in zip(centres, values, strict=True) if value is not None]
     most = max((value for _, value in known), default=0)
     if most <= 0:
-        return
+        return []
     points = [(centre, zero - _UP * value / most) for centre, value in known]
     if len(points) == 1:
-        points = [(points[0][0] - 12, points[0][1]), (points[0][0] + 12, points[0][1])]
-    if kind == "total":
-        canvas.area([(points[0][0], zero), *points, (points[-1][0], zero)], kind="under")
-    canvas.path(points, kind=kind)
+        [(x, y)] = points
+        return [(x - 12, y), (x + 12, y)]
+    return points
 
 
 def _draw_times(canvas: Canvas, commits: tuple[Commit, ...], centres: list[float], y: float) -> None:

@@ -74,8 +74,10 @@ def _history_facts(picture: TablePicture) -> str:
         if shown < picture.snapshot_count
         else _many(shown, "snapshot")
     )
-    most = max((abs(commit.snapshot.delta_record_count or 0) for commit in picture.commits), default=0)
-    return f"{which}; bars are rows added or dropped, by square root, at most {count_text(most)}"
+    rows = [commit.snapshot.delta_record_count or 0 for commit in picture.commits]
+    most, least = max(rows, default=0), min(rows, default=0)
+    dropped = f", at most {count_text(-least)} dropped" if least < 0 else ""
+    return f"{which}; bars by square root: at most {count_text(max(most, 0))} rows added{dropped}"
 
 
 def _tree_facts(picture: TablePicture) -> str:

@@ -11,6 +11,7 @@ STYLE: Final = "\n".join(
         ".page{fill:#ffffff} .panel{fill:#f8f9fb;stroke:#e6e9ef} .lane{fill:#eef1f5}",
         ".ink{fill:#1f2933} .soft{fill:#7b8794} .strong{fill:#1f2933;font-weight:600}",
         ".axis{stroke:#cbd2d9;stroke-width:1} .total{fill:none;stroke:#1f2933;stroke-width:1.5;stroke-opacity:.75}",
+        ".total,.log,.under,.axis{pointer-events:none}",
         ".under{fill:#1f2933;fill-opacity:.06} .log{fill:none;stroke:#0ca678;stroke-width:1.5;stroke-dasharray:4 3}",
         ".tag{fill:#e64980} .good{fill:#2f9e44} .warn{fill:#f08c00} .bad{fill:#e03131} .dead{fill:#c92a2a}",
         ".key-log{fill:#0ca678} .key-total{fill:#1f2933}",

@@ -16,7 +16,7 @@ from engine import Catalog
 from engine.cli.app import EXIT_FAILED, run_command
 from engine.drawing.model import FileBox, RunBoxes, TablePicture, picture_of
 from engine.drawing.page import html_page, svg_page
-from engine.drawing.svg import shortened
+from engine.drawing.svg import Canvas, shortened
 from engine.drawing.terminal import run_cells, tree_lines
 from engine.drawing.theme import level_class
 from filestore.live_files import LiveFiles
@@ -90,6 +90,14 @@ def test_names_are_escaped() -> None:
         texts = "".join(ET.fromstring(svg_page(picture_of(each))).itertext())
         assert "<b>&" in texts
         ET.fromstring(html_page(picture_of(each)).partition("\n")[2])
+
+
+def test_whatever_is_written_is_xml() -> None:
+    canvas = Canvas(100)
+    canvas.label(0, 0, NASTY, size=10)
+    canvas.rect(0, 0, 1, 1, kind=NASTY, tip=NASTY)
+    root = ET.fromstring(canvas.finished(10, NASTY))
+    assert "".join(root.itertext()).count("<b>&\"'\ufffd]]>") == 3
 
 
 def test_a_limit_keeps_the_worst_buckets() -> None:

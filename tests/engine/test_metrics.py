@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,18 +12,23 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
 
 from engine import Catalog, Table
 from engine.background_compaction import BackgroundCompaction
+from engine.broker import Broker
 from engine.cli.app import run_command
+from engine.doctor import diagnose, examine
 from engine.logs import JsonLines, configure_logging, fields_of
 from engine.metrics import metrics_file, metrics_text, serve_metrics
-from engine.metrics_listener import QueryMetrics, lags_of
+from engine.metrics_listener import MetricsListener, QueryMetrics, lags_of
 from engine.table_metrics import table_metrics_text, watch_tables
+from engine.table_probe import TableProbe
 from filestore.compactor import run_task
 from filestore.live_files import LiveFiles
 from lsm.errors import InvalidInputError
 from tests.support.tables import KEY_SCHEMA, key_table, rows
+from tests.support.tails import changes, new_table, write_log_only
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -69,6 +76,26 @@ def test_consumers_have_lags(table: Table) -> None:
     labels = {"table": "db.metered", "stream": "consumer report"}
     assert of(found, "fluvial_stream_lag_snapshots", **labels) == 4
     assert of(found, "fluvial_stream_lag_records", **labels) == 8
+
+
+@pytest.mark.broker
+def test_the_log_has_a_lag_when_it_is_ahead_of_the_files(broker: Broker, tmp_path: Path) -> None:
+    """Records that a writer left in the log and no snapshot has: in metrics, probe, system table and doctor."""
+    logged = new_table(broker, tmp_path)
+    logged.write(changes([("+I", 1, "a"), ("+I", 2, "b")]))
+    slices = Catalog(str(tmp_path)).system_table(f"{logged.name}$log_offsets").to_arrow().to_pylist()
+    end = (logged.latest_snapshot() or pytest.fail("nothing committed")).log_offsets[0]
+    assert [(each["start_offset"], each["end_offset"]) for each in slices] == [(0, end)]
+    assert slices[0]["topic"] == logged.options.log_topic
+    probe = TableProbe(logged)
+    assert probe.look().log_lag == {0: 0}
+    write_log_only(logged, changes([("+I", 3, "c"), ("+I", 4, "d"), ("+I", 5, "e")]))
+    lag = probe.look().log_lag or {}
+    assert lag[0] in (3, 4)  # the marker that ends the transaction may come a moment later
+    found = samples(table_metrics_text([logged]))
+    assert of(found, "fluvial_log_lag_records", table=logged.name, bucket="0") >= lag[0]
+    [finding] = [each for each in diagnose(examine(logged)) if each.check == "log"]
+    assert re.match(r"the log is [34] offsets ahead of the newest snapshot", finding.fact)
 
 
 def test_a_table_that_cannot_be_read_is_down_and_hides_no_other(table: Table) -> None:
@@ -174,6 +201,29 @@ def test_progress_reports_become_metrics() -> None:
     assert of(found, "fluvial_query_failures_total", query="orders") == 1
 
 
+@pytest.mark.spark
+def test_a_listener_of_spark_feeds_them(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    listener = MetricsListener(QueryMetrics(registry))
+    spark.streams.addListener(listener)
+    try:
+        warehouse = str(Path(table.store.paths.root).parents[1])
+        frame = spark.readStream.format("fluvial").options(warehouse=warehouse, table="db.metered$audit_log").load()
+        writer = frame.writeStream.queryName("copy").format("noop").option("checkpointLocation", str(tmp_path / "c"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        deadline = time.monotonic() + 30
+        found: Samples = {}
+        while found.get(("fluvial_query_running", (("query", "copy"),))) != 0:
+            assert time.monotonic() < deadline, "the listener was not told the end"
+            time.sleep(0.05)
+            found = samples(metrics_text(registry))
+        assert of(found, "fluvial_query_input_rows_total", query="copy") == 2
+        assert of(found, "fluvial_query_batches_total", query="copy") == 1
+        assert of(found, "fluvial_query_failures_total", query="copy") == 0
+    finally:
+        spark.streams.removeListener(listener)
+
+
 @pytest.mark.parametrize(
     ("message", "fields"),
     [
@@ -227,6 +277,18 @@ def test_log_lines_are_json(tmp_path: Path, own_logging: None) -> None:
     configure_logging("info", "text", target)
     logging.getLogger("fluvial.sink").info("in words")
     assert target.read_text().splitlines()[-1].endswith("INFO fluvial.sink: in words")
+
+
+def test_the_command_logs_json_where_it_is_asked_to(
+    tmp_path: Path, own_logging: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Catalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    made.write(rows((1, 1)))
+    made.store.io.replace(made.store.paths.snapshot(1), b"{")
+    assert run_command(["--log-format", "json", "metrics", "db.t", "--warehouse", str(tmp_path)]) == 0
+    [line] = capsys.readouterr().err.splitlines()
+    told = json.loads(line)
+    assert (told["logger"], told["table"], told["level"]) == ("fluvial.metrics", "db.t", "warning")
 
 
 def test_any_text_fits_into_a_line() -> None:

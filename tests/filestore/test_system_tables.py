@@ -64,6 +64,22 @@ def test_files_are_the_live_files(table: Table) -> None:
     assert sum(each["deleteRowCount"] for each in found) == 1
 
 
+def test_statistics_stay_with_their_files() -> None:
+    """Files whose statistics are of other columns are decoded apart, and come back in their places."""
+    table = key_table(bucket="1")
+    for value in range(8):
+        table.with_options({"metadata.stats-mode": "none" if value % 2 else "full"}).write(rows((value, 10 * value)))
+    live = LiveFiles.latest(table)
+    keys = {file.file_name: table.key_of(file.min_key)[0] for key in live.buckets() for file in live.files(key)}
+    found = read(table, "files")
+    assert len(found) == 8
+    for each in found:
+        value = keys[Path(each["file_path"]).name]
+        assert json.loads(each["min_key"]) == {"id": value}
+        expected = None if value % 2 else {"id": value, "v": 10 * value}
+        assert (each["max_value_stats"] and json.loads(each["max_value_stats"])) == expected
+
+
 def test_files_of_an_older_snapshot_can_be_seen(table: Table) -> None:
     first = table.snapshots.read(1)
     assert [each["level"] for each in read(table, "files", snapshot=first)] == [0, 0]
