@@ -77,6 +77,17 @@ def test_tables_are_there_for_whoever_opens_the_database_under_the_same_key(
     assert second.list_databases() == []
 
 
+def test_a_renamed_table_has_its_new_name_for_everybody(tmp_path: Path, options: Mapping[str, str]) -> None:
+    first, second = new_catalog(tmp_path, options), new_catalog(tmp_path, options)
+    first.create_table("shop.old", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"}).write(rows((1, 1)))
+    first.create_table("shop.taken", KEY_SCHEMA)
+    with pytest.raises(InvalidInputError, match=r"table exists already: table=shop\.taken"):
+        first.rename_table("shop.old", "shop.taken")
+    first.rename_table("shop.old", "shop.new")
+    assert second.list_tables("shop") == ["new", "taken"]
+    assert content(second.table("shop.new")) == {1: 1}
+
+
 def test_a_name_changes_with_its_directory_or_not_at_all(tmp_path: Path, options: Mapping[str, str]) -> None:
     catalog = new_catalog(tmp_path, options)
     for name in ("db.a", "db.b"):
