@@ -5,6 +5,8 @@ PYTHON ?= python3
 # pypaimon needs pyarrow < 20, which exists for Python 3.11 to 3.13: name one of these here when PYTHON is newer
 PEERS_PYTHON ?= $(PYTHON)
 ARGS ?=
+# processes that share the tests; each that needs one starts its own Spark or broker
+WORKERS ?= 2
 
 VENV := .venv
 PEERS := .venv-peers
@@ -58,7 +60,7 @@ demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on th
 	$(PY) -m engine.demo $(ARGS)
 
 test: venv venv-peers jars jars-peers ## every test but the soak; brings its own broker, Spark and peers
-	$(PYTEST) -m "not soak" $(ARGS)
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak" $(ARGS)
 
 test-fast: venv ## the tests that need no broker, no Spark and no peer: seconds
 	$(PYTEST) -m "not (broker or spark or interop or soak)" $(ARGS)

@@ -15,6 +15,20 @@ pytest_plugins = [
 ]
 
 
+# What a session starts once and for seconds. Tests of the first that they need run in one process, whatever runs beside.
+_SERVERS = ("spark", "broker", "java_peer", "pypaimon_peer", "object_store", "postgres")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tell ``pytest -n 2 --dist loadgroup`` which tests belong into one process."""
+    for item in items:
+        needed = getattr(item, "fixturenames", ())
+        server = next((name for name in _SERVERS if name in needed), None)
+        if server is not None:
+            item.add_marker(pytest.mark.xdist_group(server))
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker; it must run for a test to pass, so nothing here skips. It dies with this process."""
