@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from engine import Catalog, sql
 from engine.sql.entry import WAREHOUSE_CONF
+from engine.sql.places import SqlSyntaxError
 from lsm.errors import InvalidInputError
 
 
@@ -38,6 +39,20 @@ def test_what_is_sparks_is_run_by_spark(spark: SparkSession, tmp_path: Path) -> 
     sql(spark, "DROP VIEW sparks", catalog)
     with pytest.raises(ParseException):
         sql(spark, "CREATE TEMPORARY VIEW", catalog)
+
+
+def test_spark_is_asked_before_its_own_syntax_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    script = "BEGIN DECLARE x INT DEFAULT 1; SET x = x + 1; SELECT x AS n; END"
+    assert rows(sql(spark, script, catalog)) == [(2,)]
+    for mistake in (
+        "SELECT 1 FROM (",
+        "SELECT * FROM t WITH (a)",
+        "CREATE TABLE t (a INT) LOCATION '/x'",
+        "BEGIN SELECT 1; FOO; END",
+    ):
+        with pytest.raises(SqlSyntaxError):
+            sql(spark, mistake, catalog)
 
 
 def test_the_catalog_may_stand_in_sparks_configuration(spark: SparkSession, tmp_path: Path) -> None:
