@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.bucket_log import BucketLog, read_payload
 from engine.rows import bucket_places, change_rows
@@ -21,8 +22,10 @@ from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import TableLog
 from filestore.commit_message import CommitMessage
 from filestore.live_files import BucketKey
+from filestore.predicates import filter_mask
 from filestore.table_store import TableStore
 from filestore.table_write import TableWrite
+from filestore.untracked import untracked_rows
 from logstore.marker import CommitMarker
 from logstore.offsets import LogSlice
 from lsm.row_kind import RowKind
@@ -124,6 +127,7 @@ class _Part:
         self._logs: dict[int, BucketLog] = {}
         self._results: dict[int, BucketResult] = {}
         self._row_count = 0
+        self._untracked = None if spec.log is None else untracked_rows(spec.store)
 
     def add(self, batch: pa.RecordBatch) -> None:
         rows, kinds = change_rows(batch, self._spec.store)
@@ -138,7 +142,7 @@ class _Part:
                 log = self._log_of(bucket)
                 if log is not None:
                     self._write.write(bucket_rows, bucket_kinds)
-                    log.append(bucket_rows, bucket_kinds)
+                    log.append(*self._tracked(bucket_rows, bucket_kinds))
         self._row_count += rows.num_rows
         self._tell(Step.ROWS_WRITTEN, None, {"rows": self._row_count})
 
@@ -182,6 +186,13 @@ class _Part:
             return None
         self._logs[bucket] = log
         return log
+
+    def _tracked(self, rows: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+        """Rows that go to the log: all but those of partitions without change tracking."""
+        if self._untracked is None:
+            return rows, kinds
+        kept = pc.invert(filter_mask(self._untracked, rows))
+        return rows.filter(kept), kinds.filter(kept)
 
     def _by_bucket(self, rows: pa.RecordBatch, kinds: pa.Array) -> Iterator[tuple[int, pa.RecordBatch, pa.Array]]:
         """Rows of each bucket, in arrival order."""

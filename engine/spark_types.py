@@ -96,7 +96,7 @@ def fields_of_spark(schema: T.StructType) -> list[DataField]:
     fields = []
     for index, column in enumerate(schema.fields):
         try:
-            data_type = data_type_of(to_arrow_type(column.dataType), nullable=column.nullable)
+            data_type = data_type_of(to_arrow_type(column.dataType, timezone="UTC"), nullable=column.nullable)
         except (InvalidInputError, PySparkTypeError) as error:
             raise InvalidInputError(
                 f"a table cannot hold this column: column={column.name} type={column.dataType.simpleString()} {error}"

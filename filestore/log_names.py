@@ -15,7 +15,8 @@ def other_names(schema: TableSchema, versions: Sequence[TableSchema]) -> Mapping
     """What the columns of a schema are called in other versions, by their name; only those that were renamed."""
     found: dict[str, tuple[str, ...]] = {}
     for field in schema.fields:
-        names = {each.name for version in versions for each in version.fields if each.id == field.id} - {field.name}
+        names = {each.name for version in versions for each in version.fields if each.id == field.id}
+        names -= {*schema.column_names}
         if names:
             found[field.name] = tuple(sorted(names))
     return found

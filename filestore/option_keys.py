@@ -61,6 +61,7 @@ _SHAPE: Final = _declare(
     ("type", text, "table", "Kind of table; only 'table' is supported."),
     ("auto-create", boolean, False, "Make the storage on first use."),
     ("change-tracking", boolean, True, "Emit changes to the log and to changelog files."),
+    ("change-tracking.untracked-partitions", text, None, "Partitions without change tracking, a JSON list."),
     ("branch", text, "main", "Branch to read and write."),
     ("scan.branch", text, None, "Branch to read."),
 )

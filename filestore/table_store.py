@@ -12,6 +12,7 @@ from filestore.catalog_lock import CatalogLockFactory, table_lock
 from filestore.consumers import ConsumerStore
 from filestore.datatypes import DataType, arrow_field
 from filestore.effects import Clock, FileIO, NameSource
+from filestore.log_names import other_names
 from filestore.manifests import DataFileMeta, ManifestStore
 from filestore.options import TableOptions
 from filestore.paths import TablePaths
@@ -111,6 +112,11 @@ class TableStore:
         if schema_id not in self._schemas:
             self._schemas[schema_id] = self.schemas.read(schema_id)
         return self._schemas[schema_id]
+
+    def other_column_names(self) -> Mapping[str, tuple[str, ...]]:
+        """What columns are called in other versions of the schema, older and newer; looked up at every call."""
+        ids = self.schemas.ids()
+        return other_names(self.schema, [self.schema_of(schema_id) for schema_id in ids]) if len(ids) > 1 else {}
 
     def partition_values(self, partition: bytes) -> tuple[Any, ...]:
         """Internal values of the partition columns."""

@@ -33,11 +33,13 @@ from engine.cli.output import (
     without_secrets,
 )
 from engine.cli.place import Place, with_place
+from engine.cli.sql import sql
 from engine.deploy.job import run_job
 from engine.deploy.job_config import JobConfig, load_job
 from engine.deploy.shipping import write_shipment
 from engine.inspection import inspect_table
 from engine.spark_output import spark_output
+from engine.sql.places import SqlSyntaxError
 from filestore.datatypes import arrow_schema
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -73,7 +75,7 @@ def run_command(arguments: Sequence[str]) -> int:
     except FluvialError as error:
         if is_debug:
             traceback.print_exc()
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"error: {error if isinstance(error, SqlSyntaxError) else ' '.join(str(error).split())}\n")
         return EXIT_INVALID if isinstance(error, InvalidInputError) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001  (the edge of the process: what comes here is a mistake of ours)
         if is_debug:
@@ -160,6 +162,7 @@ def _without_secrets(value: Any) -> Any:
 
 cli.add_command(broker)
 cli.add_command(lag)
+cli.add_command(sql)
 
 
 @cli.command()

@@ -22,9 +22,14 @@ class Place:
     warehouse: str
     options: Mapping[str, str]
 
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog of the warehouse."""
+        return Catalog(self.warehouse, options=self.options)
+
     def table(self, name: str) -> Table:
         """Open ``database.table``."""
-        return Catalog(self.warehouse, options=self.options).table(name)
+        return self.catalog.table(name)
 
 
 def with_place(command: Command) -> Command:

@@ -21,6 +21,7 @@ from filestore.datatypes import DataField
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.partitions import path_of
 from filestore.paths import partition_path
+from filestore.untracked import is_untracked
 from lsm.errors import InvalidInputError
 
 _COLUMNS = ("col_name", "data_type", "comment")
@@ -120,7 +121,8 @@ def _partition_rows(table: Table, live: LiveFiles, partition: bytes | None) -> I
     yield "file.path", _directory(table, partition), None
     yield "last-modified", _last_modified(live, keys), None
     yield "compacted", _flag(not pick_tasks(table.store, live, keys=keys, full=True)), None
-    yield "change-tracking", _flag(table.options.change_tracking), None
+    is_tracked = partition is None or not is_untracked(table.store, table.schema.options, partition)
+    yield "change-tracking", _flag(table.options.change_tracking and is_tracked), None
     yield "num-files", str(sum(live.file_count(key) for key in keys)), None
 
 

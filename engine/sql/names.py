@@ -1,7 +1,12 @@
 """Whose a named table is: Fluvial's, or Spark's."""
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from sqlglot.errors import ParseError
+
 from engine.sql import statements as tree
 from engine.sql.context import SqlContext
+from engine.sql.places import SqlSyntaxError
 from engine.table import Table
 from lsm.errors import InvalidInputError
 
@@ -31,7 +36,20 @@ def is_sparks(context: SqlContext, statement: object) -> bool:
     spark = context.running_spark
     if spark is None or not isinstance(statement, _OF_A_TABLE) or len(name) > 2 or _is_ours(context, name):
         return False
-    return bool(spark.catalog.tableExists(".".join(name)))
+    return bool(spark.catalog.tableExists(".".join(f"`{part.replace('`', '``')}`" for part in name)))
+
+
+def is_sparks_text(context: SqlContext, text: str, error: SqlSyntaxError) -> bool:
+    """Whether Spark, if it runs, can parse a text in which we found a mistake that is not about our own grammar."""
+    classic = getattr(context.running_spark, "_jsparkSession", None)
+    is_script = text.lstrip()[:5].upper() == "BEGIN"
+    if classic is None or not (is_script or isinstance(error.__cause__, ParseError)):
+        return False
+    try:
+        classic.sessionState().sqlParser().parsePlan(text)
+    except (PySparkException, Py4JError):
+        return False
+    return True
 
 
 def opened(context: SqlContext, name: tree.Name) -> Table:

@@ -10,6 +10,10 @@ from lsm.errors import InvalidInputError
 _EXCERPT: Final = 120  # characters of a line that an error shows
 
 
+class SqlSyntaxError(InvalidInputError):
+    """A text that cannot be read. The message shows the place: below its first line come the line and a caret."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A part of what was given: one statement, or something inside it."""
@@ -47,7 +51,7 @@ class Source:
         near = whole[start:stop] or "end of text"
         indent = "".join(char if char == "\t" else " " for char in line[:at])
         carets = "^" * max(1, min(stop - start, len(line) - at))
-        return InvalidInputError(
+        return SqlSyntaxError(
             f"{problem}: line={whole.count(chr(10), 0, start) + 1} column={column + 1} near={_short(near)!r}\n"
             f"  {line}\n  {indent}{carets}"
         )

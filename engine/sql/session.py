@@ -11,8 +11,9 @@ from sqlglot import exp
 from engine.sql import create, describe, handlers, settings, show, tables
 from engine.sql import statements as tree
 from engine.sql.context import SqlContext
-from engine.sql.names import is_sparks
+from engine.sql.names import is_sparks, is_sparks_text
 from engine.sql.parser import Call, Explain, SparkStatement, Statement, parse_statements
+from engine.sql.places import SqlSyntaxError
 from lsm.errors import InvalidInputError
 
 _CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
@@ -36,11 +37,19 @@ class SqlSession:
     def execute(self, text: str) -> list[SqlResult]:
         """Run all statements of a text, in order.
 
+        Queries that only Spark can parse, and its scripts from BEGIN to END, are handed to Spark as they are, if it
+        runs already.
+
         Raises:
             InvalidInputError: a statement cannot be parsed, and none was run; or one cannot be carried out, and those
                 before it are done. Points at the place.
         """
-        statements = parse_statements(text)
+        try:
+            statements = parse_statements(text)
+        except SqlSyntaxError as error:
+            if not is_sparks_text(self.context, text, error):
+                raise
+            return [SqlResult(frame=self.context.spark.sql(text))]
         results = []
         for statement in statements:
             try:

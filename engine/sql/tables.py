@@ -24,11 +24,10 @@ from filestore.column_paths import field_at
 from filestore.compactor import compact_buckets
 from filestore.partitions import drop_partitions as drop_rows_of
 from filestore.partitions import list_partitions, path_of
-from filestore.schema_change import AddColumn, DropColumn, SchemaChange, SetOption
+from filestore.schema_change import AddColumn, DropColumn, RemoveOption, SchemaChange, SetOption
 from filestore.table_schema import TableSchema
+from filestore.untracked import UNTRACKED_KEY, with_tracking
 from lsm.errors import InvalidInputError
-
-_UNTRACKED = "change-tracking.untracked-partitions"
 
 
 def create_database(context: SqlContext, statement: CreateDatabase) -> pa.Table:
@@ -107,7 +106,10 @@ def set_partition_options(context: SqlContext, statement: SetPartitionOptions) -
         )
     table = context.catalog.table(name)
     check_complete(table.store, statement.partition)
-    raise NotImplementedError(_UNTRACKED, SetOption)
+    is_tracked = statement.options["change-tracking"] == "true"
+    text = with_tracking(table.schema.options, statement.partition, is_tracked=is_tracked)
+    context.catalog.alter_table(name, [RemoveOption(UNTRACKED_KEY) if text is None else SetOption(UNTRACKED_KEY, text)])
+    return DONE
 
 
 def rename_table(context: SqlContext, statement: RenameTable) -> pa.Table:

@@ -1,7 +1,6 @@
 """The watermark of the rows that a table holds: how far in event time it is complete. FL-45."""
 
 import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +12,10 @@ from engine.sql.dialect import parse_expression, tokens_of
 from engine.sql.places import Source
 from engine.sql.statements import Watermark
 from engine.table import Table
-from filestore.datatypes import DataField
+from filestore.datatypes import DataField, arrow_scalar
+from filestore.schema_mapping import map_ranges
+from filestore.snapshot_files import live_files
+from filestore.statistics import ColumnRange, ranges_of
 
 _UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "weeks")
 
@@ -36,11 +38,26 @@ def latest_watermark(context: SqlContext, table: Table, watermark: Watermark) ->
 
 
 def _newest(table: Table, column: str) -> datetime.datetime | None:
-    newest: Any = None
-    for rows in table.read().to_batches(columns=[column]):
-        found = pc.max(pc.cast(rows.column(0), pa.timestamp("us"), safe=False)).as_py()
-        newest = found if newest is None or (found is not None and found > newest) else newest
-    moment: datetime.datetime | None = newest
+    """From the statistics of the files; only where these do not know are the rows read."""
+    store, field = table.store, table.schema.field(column)
+    newest = []
+    for entry in live_files(store, table.latest_snapshot()):
+        file, written = entry.file, store.schema_of(entry.file.schema_id)
+        known = map_ranges(ranges_of(file, written), written, table.schema, file.row_count).get(column, ColumnRange())
+        if known.max is not None:
+            newest.append(known.max)
+        elif known.null_count != file.row_count:
+            return _newest_of_rows(table, column)
+    return _moment(arrow_scalar(max(newest), field.type)) if newest else None
+
+
+def _newest_of_rows(table: Table, column: str) -> datetime.datetime | None:
+    found = [_moment(pc.max(rows.column(0))) for rows in table.read().to_batches(columns=[column])]
+    return max((each for each in found if each is not None), default=None)
+
+
+def _moment(value: pa.Scalar) -> datetime.datetime | None:
+    moment: datetime.datetime | None = pc.cast(value, pa.timestamp("us"), safe=False).as_py()
     return moment
 
 

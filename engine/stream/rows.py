@@ -20,6 +20,7 @@ from filestore.data_split import DataSplit
 from filestore.predicates import Predicate, columns_of, filter_mask
 from filestore.split_read import read_split
 from filestore.table_store import TableStore
+from filestore.untracked import is_untracked
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
 
@@ -84,6 +85,9 @@ class StreamRows:
                 for rows in read_split(self.store, piece.split, columns=columns, filter=self.filter):
                     yield RowChanges(rows=rows, kinds=_inserts(len(rows)), snapshot_id=piece.split.snapshot_id)
             case ChangePiece():
+                newest = self.store.schemas.latest() or self.store.schema
+                if is_untracked(self.store, newest.options, piece.split.partition):
+                    return
                 for rows, kinds in read_changes(self.store, piece.split, columns=columns):
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
             case LogPiece():

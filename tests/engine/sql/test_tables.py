@@ -248,6 +248,18 @@ def test_describe_shows_columns_and_how_the_table_is_kept(run: Run, sql_session:
     ]
 
 
+@pytest.mark.parametrize("statistics", ["truncate(16)", "none"])
+def test_watermark_of_old_and_new_files(run: Run, sql_session: SqlSession, statistics: str) -> None:
+    """FL-45."""
+    run(ORDERS.replace("'bucket' = '2'", f"'bucket' = '2', 'metadata.stats-mode' = '{statistics}'"))
+    run("ALTER TABLE orders ADD COLUMN at TIMESTAMP_LTZ(6); ALTER TABLE orders DROP WATERMARK")
+    write(sql_session, "a", [1])
+    run("ALTER TABLE orders ADD WATERMARK FOR at AS at + INTERVAL 1 DAY")
+    write(sql_session, "a", [2], at=pa.array([datetime(2026, 1, 31, 23, 59, 59, 999999)], pa.timestamp("us", "UTC")))
+    write(sql_session, "b", [3], at=pa.array([None], pa.timestamp("us", "UTC")))
+    assert dict(row[:2] for row in run("DESCRIBE EXTENDED orders"))["watermark"] == "2026-02-01 23:59:59.999"
+
+
 def test_describe_a_partition_and_a_table_without_any(run: Run, sql_session: SqlSession) -> None:
     """FL-46 to FL-52."""
     run(ORDERS)
