@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from engine.sql.computed import computed_columns, needed_names, with_computed
 from engine.sql.context import SqlContext
-from engine.sql.reads import ReadPlan, StatementReads, plan_read
+from engine.sql.reads import ReadPlan, StatementReads, plan_read, version_options
 from engine.sql.references import Reference, StatementText, find_references
 from engine.sql.splice import Edit, Spliced, quoted, with_names
 from engine.sql.statements import Statement
@@ -198,6 +198,7 @@ class _Frames:
         target: int,
     ) -> None:
         self._context = context
+        self._text = text
         prunes = prunes and not _names_are_patterns(context.spark)
         self._used = used_columns(text, tree, references) if prunes else {}
         self._reads = {
@@ -215,9 +216,8 @@ class _Frames:
         if reference.system is not None:
             from engine.system_tables import system_frame  # type: ignore[import-untyped,unused-ignore]
 
-            frame: DataFrame = system_frame(
-                spark, self._context, reference.name, reference.system, dict(reference.options)
-            )
+            options = {**reference.options, **version_options(self._context, self._text, reference)}
+            frame: DataFrame = system_frame(spark, self._context, reference.name, reference.system, options)
             return frame
         read = self._reads[reference.start]
         schemas: dict[int, TableSchema] = {start: each.table.schema for start, each in self._reads.items()}

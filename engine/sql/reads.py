@@ -13,10 +13,11 @@ from engine.read_options import BATCH_KEYS
 from engine.read_request import PLACES
 from engine.sql.context import SqlContext
 from engine.sql.frame_cache import frame_key
-from engine.sql.references import Reference, StatementText
+from engine.sql.references import BRANCH_PREFIX, Reference, StatementText
 from engine.sql.usage import Condition
 from filestore.options import canonical_options
 from filestore.predicates import and_all
+from filestore.table import Table as FileTable
 from lsm.errors import InvalidInputError
 
 _FREE_PREFIX = "log.kafka."
@@ -50,7 +51,7 @@ class StatementReads:
         """
         key = (name, tuple(sorted(options.items())))
         if key not in self._reads:
-            self._reads[key] = open_read(self._context.catalog.table(name).store, options)
+            self._reads[key] = open_read(self._table(name), options)
             log_served(self._reads[key])
         return self._reads[key]
 
@@ -70,12 +71,27 @@ class StatementReads:
         except InvalidInputError as error:
             raise text.statement.source.problem(str(error), reference.start, reference.stop) from error
 
+    def _table(self, name: str) -> FileTable:
+        name, _, branch = name.partition(f"${BRANCH_PREFIX}")
+        store = self._context.catalog.table(name).store
+        if not branch:
+            return store
+        return FileTable.open(
+            store.name,
+            store.paths.root,
+            branch=branch,
+            io=store.io,
+            clock=store.clock,
+            names=store.names,
+            lock_factory=store.lock_factory,
+        )
+
     def _options(self, text: StatementText, reference: Reference, ignores: Collection[str]) -> dict[str, str]:
         given = {key: value for key, value in canonical_options(reference.options).items() if key not in ignores}
         for key in given:
             if key not in BATCH_KEYS and not key.startswith(_FREE_PREFIX):
                 raise unknown_option(key, BATCH_KEYS, "read option")
-        version = _version_options(self._context, text, reference)
+        version = version_options(self._context, text, reference)
         twice = sorted({*PLACES} & {*given}) if version else []
         if twice:
             raise InvalidInputError(f"the version is given twice: {twice[0]}={given[twice[0]]} fix=remove one")
@@ -118,7 +134,8 @@ def plan_read(
     )
 
 
-def _version_options(context: SqlContext, text: StatementText, reference: Reference) -> dict[str, str]:
+def version_options(context: SqlContext, text: StatementText, reference: Reference) -> dict[str, str]:
+    """VERSION or TIMESTAMP AS OF as read options. Raises: InvalidInputError for what is no version."""
     version = reference.version
     if version is None:
         return {}

@@ -13,6 +13,8 @@ from engine.sql.places import Source, did_you_mean
 from engine.sql.statements import Statement
 from lsm.errors import InvalidInputError
 
+BRANCH_PREFIX: Final = "branch_"
+"""Behind a $ it makes a name of a branch: ``db.t$branch_b``."""
 SYSTEM_DATABASE: Final = "sys"
 """Its tables are about the whole catalog."""
 
@@ -22,8 +24,8 @@ class Reference:
     """One place of a statement where a table is read."""
 
     node: exp.Table
-    name: str  # "db.table"
-    system: str | None  # what stands behind the $ of "db.table$snapshots"
+    name: str  # "db.table", or "db.table$branch_b"
+    system: str | None  # what stands behind the last $ of "db.table$snapshots"
     options: Mapping[str, str]  # of the hint or clause behind the name
     start: int  # offsets of name, options and version in the statement's text
     stop: int
@@ -111,12 +113,20 @@ def find_references(
             raise statement.source.problem(str(error), *table_span(node)) from error
         if name is None:
             continue
-        name, _, system = name.partition("$")
+        name, system = _parts_of(name)
         start, stop = table_span(node)
         if node.args.get("pivots"):
             stop = node.this.meta["end"] + 1
         found[start] = Reference(node, name, system or None, table_options(node), start, stop)
     return [found[start] for start in sorted(found)]
+
+
+def _parts_of(name: str) -> tuple[str, str | None]:
+    """The table, with its branch, and the system table that is meant."""
+    base, *marked = name.split("$")
+    if marked and marked[0].startswith(BRANCH_PREFIX) and base != SYSTEM_DATABASE:
+        base = f"{base}${marked.pop(0)}"
+    return base, "$".join(marked) or None
 
 
 def our_name(context: SqlContext, node: exp.Table) -> str | None:

@@ -146,7 +146,7 @@ def find_target(context: SqlContext, statement: Statement, node: exp.Expr) -> Wr
         name = our_name(context, table)
         if name is None:
             return None
-        problem = "system tables are read only" if "$" in name else ""
+        problem = "tables with a $ in their name are read only" if "$" in name else ""
         problem = "only the present can be written: fix=remove the version" if table.args.get("version") else problem
         target = None if problem else WriteTarget.of(context, name, table_options(table))
     except InvalidInputError as error:

@@ -1,6 +1,7 @@
 """SELECT over tables of Fluvial, beside the same text over plain views of Spark."""
 
 import datetime as dt
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -153,6 +154,18 @@ def history(warehouse: Warehouse) -> Table:
     Path(store.paths.root, "tag").mkdir()
     Path(store.paths.root, "tag", "tag-two").write_text(second.to_json())
     return table
+
+
+def test_a_branch_is_read(warehouse: Warehouse, history: Table) -> None:
+    root = Path(history.store.paths.root)
+    for kind in ("schema", "snapshot"):
+        shutil.copytree(root / kind, root / "branch" / "branch-b" / kind)
+    history.overwrite(pa.table({"n": [4]}))
+    try:
+        text = "SELECT x.n, `h$branch_b`.n AS b, c.n AS c FROM h x, h$branch_b, `h$branch_b` VERSION AS OF 1 c"
+        assert warehouse.rows(text) == [("n", "b", "c"), (4, 3, 1)]
+    finally:
+        history.overwrite(pa.table({"n": [3]}))
 
 
 @pytest.mark.parametrize(
