@@ -66,6 +66,7 @@ class BatchWriter:
         self._commit = TableCommit(store, commit_user)
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
+        self._newest_in_table: int | None = None  # of our batches, as the log tells it: their snapshots may be gone
 
     @property
     def live(self) -> LiveFiles:
@@ -97,6 +98,9 @@ class BatchWriter:
         self._tell(Step.BATCH_STARTED, batch_id)
         self.live.advance()
         adopted = self._recover(batch_id)
+        if self._newest_in_table is not None and batch_id <= self._newest_in_table:
+            logger.info("batch is committed already, by its log: table=%s batch=%d", self._store.name, batch_id)
+            return CommitResult(snapshot=self.live.snapshot, already_committed=True)
         spec = self._spec(batch_id, adopted)
         if read_snapshot_id is not None and spec.base_snapshot_id != read_snapshot_id:
             raise ConflictError(
@@ -162,6 +166,8 @@ class BatchWriter:
             marker = tail.marker
             if marker is None or marker.end_offset <= known.get(bucket, 0):
                 check_not_shorter(self._store, log, tail, known.get(bucket, 0))
+                if marker is not None and marker.is_final and marker.query == self._commit_user:
+                    self._newest_in_table = max(marker.batch, self._newest_in_table or 0)
                 continue
             if not marker.is_final:
                 continue  # eventual: chunks of a batch that never ended; it is written again, readers fold by key

@@ -30,7 +30,6 @@ class Housekeeping:
             every_ms: time between two looks.
         """
         self._table = table
-        self._retention = Retention.of(table.options)
         self._every_ms = every_ms
         self._due_ms = 0
         self._partitions_due_ms = 0
@@ -68,8 +67,9 @@ class Housekeeping:
             logger.warning("expiry failed, it will be tried again: table=%s", self._table.name, exc_info=True)
 
     def _expire_snapshots(self) -> None:
-        steps = list(expire_snapshots(self._table, self._retention))
-        if len(steps) == self._retention.limit:
+        retention = Retention.of(self._table.options)
+        steps = list(expire_snapshots(self._table, retention))
+        if len(steps) == retention.limit:
             self._due_ms = 0  # there is more
         if steps:
             logger.info(

@@ -1,9 +1,9 @@
 """Which commits of one user are published, learnt by reading every snapshot at most once."""
 
-from filestore.snapshots import CommitKind, Snapshot
+from filestore.commit_message import BATCH_IDENTIFIER
+from filestore.expired_commits import DATA_KINDS, ExpiredCommits
+from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
-
-_DATA_KINDS = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
 class CommitHistory:
@@ -20,6 +20,7 @@ class CommitHistory:
         self._start = start
         self._scanned: Snapshot | None = None
         self._newest: Snapshot | None = None
+        self._expired: int | None = None  # highest identifier that an expiry has noted; -1: none
 
     def newest(self, latest: Snapshot | None) -> Snapshot | None:
         """The newest data commit of this user up to ``latest``, None when there is none or it has expired."""
@@ -34,9 +35,12 @@ class CommitHistory:
     def find(self, latest: Snapshot | None, identifier: int) -> Snapshot | None:
         """The snapshot that made ``identifier`` visible; None when it is not committed.
 
-        When that snapshot itself has expired, the newest one of the user, which proves it.
+        When that snapshot itself has expired, the newest one of the user, which proves it, or of the table when all of
+        the user's have.
         """
         newest = self.newest(latest)
+        if newest is None and latest is not None and self._has_expired(identifier):
+            return latest
         if newest is None or identifier > newest.commit_identifier:
             return None
         snapshot: Snapshot | None = newest
@@ -44,12 +48,21 @@ class CommitHistory:
             snapshot = self._find_downwards(snapshot, self._start, skip_first=True)
         return snapshot if snapshot is not None and snapshot.commit_identifier == identifier else newest
 
+    def _has_expired(self, identifier: int) -> bool:
+        """Whether an expiry took the snapshot of this identifier, or of a later one."""
+        if identifier == BATCH_IDENTIFIER:
+            return False  # of a batch job, whose user was invented for it
+        if self._expired is None:
+            noted = ExpiredCommits(self._table.io, self._table.paths).newest(self._commit_user)
+            self._expired = -1 if noted is None else noted
+        return identifier <= self._expired
+
     def _find_downwards(self, latest: Snapshot, floor: int, *, skip_first: bool = False) -> Snapshot | None:
         for snapshot_id in range(latest.id - skip_first, floor, -1):
             snapshot = latest if snapshot_id == latest.id else self._table.snapshots.find(snapshot_id)
             if snapshot is None:
                 return None  # expired, and all before it
-            if snapshot.commit_user == self._commit_user and snapshot.commit_kind in _DATA_KINDS:
+            if snapshot.commit_user == self._commit_user and snapshot.commit_kind in DATA_KINDS:
                 return snapshot
         return None
 

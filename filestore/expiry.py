@@ -12,6 +12,7 @@ SnapshotDeletion); FL-101 to FL-104; TAG-54 to TAG-57.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from filestore.expired_commits import ExpiredCommits
 from filestore.file_references import (
     FileReferences,
     FileSize,
@@ -126,6 +127,9 @@ def expire_snapshots(
         table.snapshots.claim_up_to(span.stop)
     roots = roots_beside(table)
     steps = [step for each in span if (step := _candidates(table, each)) is not None]
+    if not dry_run:
+        following = table.snapshots.find(span.stop)
+        ExpiredCommits(table.io, table.paths).note((step.snapshot for step in steps), following=following)
     references = FileReferences(table, partitions={file.partition for step in steps for file in step.data})
     for step in steps:
         spared = _spared(step, roots, references, branch=table.paths.branch)

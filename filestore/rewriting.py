@@ -27,11 +27,20 @@ _CHUNK_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFile:
-    """A data file that the newest snapshot names and that is not there."""
+    """A data file that a snapshot names and that is not there."""
 
     path: str
     key: BucketKey
+    total_buckets: int
     file: DataFileMeta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostFiles:
+    """Those of one snapshot."""
+
+    snapshot_id: int  # 0: there is no snapshot
+    files: tuple[LostFile, ...]
 
 
 def rescale(
@@ -137,7 +146,7 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
     return done, partitions
 
 
-def lost_files(table: TableStore) -> list[LostFile]:
+def lost_files(table: TableStore) -> LostFiles:
     """The data files of the newest snapshot that are not there."""
     live = LiveFiles.latest(table)
     found = []
@@ -145,27 +154,30 @@ def lost_files(table: TableStore) -> list[LostFile]:
         for file in live.files(key):
             path = table.file_path(key.partition, key.bucket, file)
             if not table.io.exists(path):
-                found.append(LostFile(path=path, key=key, file=file))
-    return found
+                total = live.total_buckets(key) or table.options.bucket
+                found.append(LostFile(path=path, key=key, total_buckets=total, file=file))
+    return LostFiles(snapshot_id=live.snapshot_id, files=tuple(found))
 
 
-def forget_files(table: TableStore, lost: Sequence[LostFile]) -> CommitResult:
-    """Take files that are lost out of the newest snapshot, and their rows with them; streams are not told.
+def forget_files(table: TableStore, lost: LostFiles) -> CommitResult:
+    """Take files that are lost out of the table, and their rows with them; streams are not told.
 
-    Raises: ConflictError when others changed these files meanwhile: look again.
+    Raises: ConflictError when others replaced these files meanwhile: look again.
     """
-    live = LiveFiles.latest(table)
+    groups: dict[BucketKey, list[LostFile]] = {}
+    for each in lost.files:
+        groups.setdefault(each.key, []).append(each)
     messages = [
         CommitMessage(
             partition=key.partition,
             bucket=key.bucket,
-            total_buckets=live.total_buckets(key) or table.options.bucket,
-            compact_before=tuple(each.file for each in lost if each.key == key),
+            total_buckets=group[0].total_buckets,
+            compact_before=tuple(each.file for each in group),
         )
-        for key in dict.fromkeys(each.key for each in lost)
+        for key, group in groups.items()
     ]
-    commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
-    return commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+    commit = TableCommit(table, table.names.uuid(), history_start=lost.snapshot_id)
+    return commit.commit_compaction(messages, base_snapshot_id=lost.snapshot_id)
 
 
 def _rows(table: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iterator[pa.RecordBatch]:

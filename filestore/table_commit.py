@@ -118,8 +118,8 @@ class TableCommit:
 
     def filter_committed(self, identifiers: Iterable[int]) -> list[int]:
         """The identifiers that still have to be committed, in the given order."""
-        newest = self._history.newest(self._table.snapshots.latest())
-        return [each for each in identifiers if newest is None or each > newest.commit_identifier]
+        latest = self._table.snapshots.latest()
+        return [each for each in identifiers if self._history.find(latest, each) is None]
 
     def find_committed(self, identifier: int) -> Snapshot | None:
         """The snapshot that made this identifier visible; None when it is not committed."""

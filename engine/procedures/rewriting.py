@@ -102,7 +102,7 @@ def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
         ConflictError: others changed these files meanwhile: run it again.
     """
     lost = lost_files(table.store)
-    snapshot = forget_files(table.store, lost).snapshot if lost and not dry_run else None
+    snapshot = forget_files(table.store, lost).snapshot if lost.files and not dry_run else None
     return rows_table(
         _LOST,
         [
@@ -111,7 +111,7 @@ def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
                 "rows_in_file": each.file.row_count,
                 "snapshot_id": None if snapshot is None else snapshot.id,
             }
-            for each in lost
+            for each in lost.files
         ],
     )
 

@@ -356,7 +356,7 @@ def test_threads_that_expire_while_others_write_lose_nothing(tmp_path: Path) -> 
     ]
     for thread in threads:
         thread.start()
-    for turn in range(40):
+    for turn in range(25):
         table.write(rows((turn % 7, turn)))
         if turn % 5 == 4:
             table.compact()
@@ -364,7 +364,7 @@ def test_threads_that_expire_while_others_write_lose_nothing(tmp_path: Path) -> 
     for thread in threads:
         thread.join()
     assert errors == []
-    assert content(table) == {each % 7: each for each in range(33, 40)}
+    assert content(table) == {each % 7: each for each in range(18, 25)}
     expire(table, keep(2))
     on_disk = {
         str(path) for path in Path(table.paths.root).rglob("*") if path.is_file() and path.parent.name != "schema"

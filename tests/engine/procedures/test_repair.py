@@ -108,3 +108,27 @@ def test_a_batch_that_is_in_the_log_keeps_its_files(tmp_path: Path, broker: Brok
     assert sorted(table.read().to_arrow().column("id").to_pylist()) == list(range(1, 40))
     expire_snapshots(table, retain_max=1, retain_min=1)
     assert verify(table).num_rows == 0
+
+
+@pytest.mark.broker
+def test_a_batch_whose_snapshot_expired_is_known_by_the_log(tmp_path: Path, broker: Broker) -> None:
+    """FL-72: a query that was away for longer than snapshots are kept does not write its last batch again."""
+    catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
+    schema = pa.schema([("id", pa.int64())])
+    name = f"db.away{abs(hash(str(tmp_path))) % 10**9}"
+    table = catalog.create_table(name, schema, primary_key=["id"], options={"bucket": "2"})
+    rows = pa.table({"id": list(range(20))})
+    BatchWriter(table.store, table.log, commit_user="query").write(7, lambda spec: write_part(spec, rows.to_batches()))
+    for _ in range(2):
+        table.compact(full=True)
+        drop = table.store.with_options({"log.system": "none"})
+        drop.write(pa.table({"id": [100]}))
+    expire_snapshots(table, retain_max=1, retain_min=1)
+    offsets = table.log_end_offsets()
+    again = BatchWriter(table.store, table.log, commit_user="query")
+    done = again.write(7, lambda spec: write_part(spec, rows.to_batches()))
+    assert done.already_committed
+    assert table.log_end_offsets() == offsets
+    assert sorted(table.read().to_arrow().column("id").to_pylist()) == [*range(20), 100]
+    assert not again.write(8, lambda spec: write_part(spec, pa.table({"id": [20]}).to_batches())).already_committed
+    assert verify(table).num_rows == 0
