@@ -4,7 +4,7 @@ Every scalar stays text until a field wants something else, so ``bucket: 4``, ``
 they say. Trees are merged, never changed in place, so that a message can name file and line of any value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -49,6 +49,14 @@ class Node:
         """Place of a key, or of the nearest thing around it that is written somewhere."""
         below = self._child(path[0]) if path else None
         return self.place if below is None else below.place_of(path[1:])
+
+    def with_items(self, key: str, indices: Sequence[int]) -> "Node":
+        """The same mapping with only some items of one of its lists."""
+        assert isinstance(self.content, Mapping)
+        items = self.content[key]
+        assert isinstance(items.content, tuple)
+        kept = Node(content=tuple(items.content[index] for index in indices), place=items.place)
+        return Node(content={**self.content, key: kept}, place=self.place)
 
     def _child(self, key: str | int) -> "Node | None":
         if isinstance(self.content, Mapping):

@@ -21,7 +21,7 @@ from engine.deploy.supervision import PipelineState, Supervisor
 from lsm.errors import InvalidInputError
 
 _EVERY_S: Final = 2.0
-_STALE_S: Final = 30.0  # nobody has looked after the pipelines for so long
+_STALE_S: Final = 120.0  # nobody has looked after the pipelines for so long
 _NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
 
 
@@ -32,7 +32,7 @@ class Health:
         self._config = config
         self._job = job
         self._supervisor = supervisor
-        self._looked_s = time.monotonic()
+        self._looked_s: float | None = None  # Spark is still being started
         self._told_s = float("-inf")
         self._is_announced = False
 
@@ -65,7 +65,7 @@ class Health:
             for each in self._supervisor.pipelines()
         }
         limit_s = self._config.batch_timeout or float("inf")
-        is_looked_after = time.monotonic() - self._looked_s < _STALE_S
+        is_looked_after = self._looked_s is None or time.monotonic() - self._looked_s < _STALE_S
         return {
             "job": self._job,
             "live": is_looked_after and all(each["batch_seconds"] <= limit_s for each in pipelines.values()),
@@ -128,6 +128,7 @@ def _server(config: HealthConfig, health: Health) -> ThreadingHTTPServer:
 def _replace(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         beside.write_text(text + "\n", encoding="utf-8")
         beside.replace(path)
     except OSError as error:

@@ -92,8 +92,12 @@ class JobConfig(Section):
         for name in wanted:
             if name not in known:
                 raise InvalidInputError(f"no such pipeline: pipeline={name} job={self.name} {hint(name, known)}")
-        kept = tuple(each for each in self.pipelines if not wanted or each.name in wanted)
-        return self.model_copy(update={"pipelines": kept})
+        if not wanted:
+            return self
+        kept = [index for index, name in enumerate(known) if name in wanted]
+        job = self.model_copy(update={"pipelines": tuple(self.pipelines[index] for index in kept)})
+        job._tree = None if self._tree is None else self._tree.with_items("pipelines", kept)
+        return job
 
 
 def load_job(

@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 from engine.deploy.job_config import JobConfig
 from engine.deploy.pipeline_config import PipelineConfig
 from engine.deploy.sources import source_frame, source_spec
-from engine.deploy.targets import BatchWrite
+from engine.deploy.targets import BatchWrite, StopRequestedError
 from engine.deploy.transforms import transformed
 from engine.kafka_offsets import from_json, waiting_count
 from engine.session import checkpoint_settings
@@ -81,6 +81,7 @@ class RunningPipeline:
         self.batch_count = 0
         self.row_count = 0
         self.restart_count = 0
+        self.has_ended = False  # by itself, while it was asked to
 
     @property
     def name(self) -> str:
@@ -158,6 +159,9 @@ class RunningPipeline:
 
         Returns:
             False when a micro-batch had to be cancelled.
+
+        Raises:
+            FluvialError: the query has failed meanwhile.
         """
         if self._query is None or self.write is None:
             return True
@@ -167,7 +171,11 @@ class RunningPipeline:
             is_idle = not (self._query.isActive and self._query.status["isTriggerActive"])
             if not is_idle:
                 time.sleep(_STOP_POLL_S)
+        failure = None if self._query.isActive else self._query.exception()
+        self.has_ended = not self._query.isActive and failure is None
         self.stop()
+        if failure is not None and StopRequestedError.__name__ not in str(failure):
+            raise fluvial_error(failure, f"pipeline failed: pipeline={self.name}") from failure
         return is_idle
 
     def stop(self) -> None:

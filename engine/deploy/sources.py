@@ -1,6 +1,6 @@
 """Where a pipeline's rows come from, as Spark's reader gets it: format, options, columns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,8 @@ _TABLE: Final = "table"
 _CHANGELOG: Final = "read.changelog"
 _VALUE_FORMAT: Final = "value.format"
 _KEY_COLUMNS: Final = "key.columns"
+_EPOCH_UNITS: Final = "epoch-units"
+_TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,9 @@ def source_spec(config: JobConfig, pipeline: PipelineConfig, target: TableSchema
     names = {field.name for field in fields}
     if value_format == ValueFormat.JSON.value and target.primary_keys and names.issuperset(target.primary_keys):
         options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
+    units = {**_epoch_units(fields), **_pairs(options.get(_EPOCH_UNITS, ""))}
+    if units and value_format != ValueFormat.JSON.value:
+        options[_EPOCH_UNITS] = ",".join(f"{name}={unit}" for name, unit in units.items())
     schema = T.StructType([*_nullable(fields).fields, T.StructField(ROW_KIND_COLUMN, T.StringType())])
     return SourceSpec(format=KafkaSource.name(), options=options, schema=schema)
 
@@ -113,6 +118,22 @@ def source_frame(spark: SparkSession, spec: SourceSpec) -> DataFrame:
     return (reader if spec.schema is None else reader.schema(spec.schema)).load()
 
 
-def _nullable(fields: list[DataField] | tuple[DataField, ...]) -> T.StructType:
+def _epoch_units(fields: Sequence[DataField]) -> dict[str, str]:
+    """What numbers in columns of time count: the unit of their precision, which Spark's types do not keep."""
+    units = {0: "s", **dict.fromkeys((1, 2, 3), "ms"), **dict.fromkeys((7, 8, 9), "ns")}
+    return {
+        each.name: units[each.type.precision]
+        for each in fields
+        if each.type.root in _TIMESTAMPS and each.type.precision in units
+    }
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """``a=us,b=D`` by name; the source checks it."""
+    pairs = (word.partition("=") for word in text.split(",") if word.strip())
+    return {name.strip(): unit.strip() for name, _, unit in pairs}
+
+
+def _nullable(fields: Sequence[DataField]) -> T.StructType:
     """A delete may carry its key alone, so what a record says may be null even where the table's column may not."""
     return T.StructType([T.StructField(each.name, each.dataType) for each in spark_schema(fields).fields])

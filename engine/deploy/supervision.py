@@ -181,11 +181,21 @@ class Supervisor:
             if each.state is PipelineState.RUNNING and each.pipeline.write is not None:
                 each.pipeline.write.begin_no_more()
         for each in self._watched:
-            if each.state is PipelineState.RUNNING and not each.pipeline.end_after_batch(deadline_s):
-                message = "micro-batch did not end in time and is run again next time: pipeline=%s stop-timeout=%ss"
-                logger.warning(message, each.pipeline.name, self._stop_timeout_s)
-            if each.state in (PipelineState.RUNNING, PipelineState.WAITING):
+            if each.state is PipelineState.RUNNING:
+                self._end_one(each, deadline_s)
+            elif each.state is PipelineState.WAITING:
                 each.state = PipelineState.STOPPED
+
+    def _end_one(self, each: _Watched, deadline_s: float) -> None:
+        try:
+            is_in_time = each.pipeline.end_after_batch(deadline_s)
+        except FluvialError as error:
+            each.state, each.error = PipelineState.FAILED, error
+            return
+        each.state = PipelineState.ENDED if each.pipeline.has_ended else PipelineState.STOPPED
+        if not is_in_time:
+            message = "micro-batch did not end in time and is run again next time: pipeline=%s stop-timeout=%ss"
+            logger.warning(message, each.pipeline.name, self._stop_timeout_s)
 
     def _stop_now(self) -> None:
         for each in self._watched:

@@ -58,7 +58,8 @@ def _column_differences(name: str, schema: TableSchema, fields: Sequence[DataFie
         if has == wants:
             continue
         if has is None:
-            statement = f"ALTER TABLE {name} ADD COLUMN {quoted(field.name)} {wants}"
+            comment = f" COMMENT {_text(field.description)}" if field.description else ""
+            statement = f"ALTER TABLE {name} ADD COLUMN {quoted(field.name)} {wants}{comment}"
         elif has.removesuffix(" NOT NULL") == wants:
             statement = f"ALTER TABLE {name} ALTER COLUMN {quoted(field.name)} DROP NOT NULL"
         else:

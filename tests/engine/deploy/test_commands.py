@@ -181,6 +181,7 @@ def test_secrets_of_files_are_not_shown(fluvial: Fluvial, job: Path, tmp_path: P
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_from_an_empty_directory_to_a_running_deploy_in_less_than_ten_commands(tmp_path: Path, broker: Broker) -> None:
     """After `python -m venv` and `pip install fluvial`; FL-191."""
     commands = [

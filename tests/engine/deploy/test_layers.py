@@ -177,6 +177,7 @@ def test_several_targets_have_the_options_of_the_pipeline_and_their_own(tmp_path
 def test_some_pipelines_can_be_chosen(tmp_path: Path) -> None:
     job = loaded(tmp_path, {"job.yaml": BASE})
     assert [each.name for each in job.chosen(["payments"]).pipelines] == ["payments"]
+    assert job.chosen(["payments"]).where(("pipelines", 0)).endswith("job.yaml line=15")
     assert job.chosen([]) == job
     with pytest.raises(InvalidInputError, match=r"pipeline=payment .*did_you_mean=payments"):
         job.chosen(["payment"])

@@ -19,10 +19,11 @@ from engine.deploy.health import Health
 from engine.deploy.job import run_job
 from engine.deploy.job_config import JobConfig
 from engine.deploy.operation_config import HealthConfig, OnFailureConfig
-from engine.deploy.pipeline import PipelineProgress
+from engine.deploy.pipeline import PipelineProgress, RunningPipeline
 from engine.deploy.plan import make_plan
 from engine.deploy.supervision import Restart, Supervisor, restart_after
 from engine.deploy.tables import ensure_table
+from engine.deploy.targets import BatchWrite
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 
 spark_test = pytest.mark.spark
@@ -335,3 +336,39 @@ def test_a_directory_that_is_no_checkpoint_is_refused_and_an_empty_one_is_new(tm
     (tmp_path / "checkpoints" / "p" / "notes.txt").write_text("mine")
     [_, step] = make_plan(job(tmp_path, described)).steps
     assert (step.action.value, "not a checkpoint, and not empty" in step.fact) == ("refuse", True)
+
+
+class _Ended:
+    """A query that has ended, by itself or with an error."""
+
+    isActive = False
+
+    def __init__(self, failure: Exception | None) -> None:
+        self._failure = failure
+
+    def exception(self) -> Exception | None:
+        return self._failure
+
+    def stop(self) -> None:
+        """It has."""
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (None, (True, True)),
+        (RuntimeError("engine.deploy.targets.StopRequestedError: the job ends: pipeline=p"), (True, False)),
+        (RuntimeError("lsm.errors.UnavailableError: the broker is gone: x=1"), UnavailableError),
+    ],
+)
+def test_what_a_query_did_while_it_was_asked_to_end_is_not_lost(
+    tmp_path: Path, failure: Exception | None, expected: tuple[bool, bool] | type[FluvialError]
+) -> None:
+    config = job(tmp_path, pipeline(tmp_path, "p", target="db.a"))
+    running = RunningPipeline(config, config.pipelines[0], [])
+    running._query, running.write = _Ended(failure), BatchWrite("p", [])  # type: ignore[assignment]
+    if isinstance(expected, type):
+        with pytest.raises(expected, match="the broker is gone"):
+            running.end_after_batch(time.monotonic() + 1)
+    else:
+        assert (running.end_after_batch(time.monotonic() + 1), running.has_ended) == expected

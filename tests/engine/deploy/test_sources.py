@@ -57,6 +57,22 @@ def test_plain_json_is_an_upsert_by_primary_key_and_append_into_a_table_without_
     assert found.options.get("key.columns") == expected
 
 
+@pytest.mark.parametrize(
+    ("value_format", "given", "expected"),
+    [
+        ("debezium-json", {}, "a=ms,b=s,d=ns"),
+        ("debezium-json", {"epoch-units": "b=D, c=ms"}, "a=ms,b=D,d=ns,c=ms"),
+        ("json", {}, None),
+    ],
+)
+def test_numbers_of_times_count_the_unit_of_the_column_that_spark_does_not_know(
+    value_format: str, given: dict[str, str], expected: str | None
+) -> None:
+    types = {"a": "TIMESTAMP_LTZ(3)", "b": "TIMESTAMP(0)", "c": "TIMESTAMP", "d": "TIMESTAMP(9)", "id": "BIGINT"}
+    options = {"subscribe": "t", "value.format": value_format, **given}
+    assert spec({"options": options, "columns": types}).options.get("epoch-units") == expected
+
+
 def test_records_as_they_are_have_the_columns_of_the_connector() -> None:
     assert columns(spec({"options": {"subscribe": "t"}})) is None
 
