@@ -145,5 +145,9 @@ def named_table(options: Mapping[str, str]) -> Table:
         raise InvalidInputError(
             'a table is named by two options: fix=.option("warehouse", "/data/warehouse").option("table", "db.t")'
         )
-    catalog = {key: value for key, value in options.items() if is_catalog_option(key)}
-    return Catalog(warehouse, options=catalog).table(name)
+    return named_catalog(warehouse, options).table(name)
+
+
+def named_catalog(warehouse: str, options: Mapping[str, str]) -> Catalog:
+    """The catalog of a warehouse that is reached by those of the options that are a catalog's."""
+    return Catalog(warehouse, options={key: value for key, value in options.items() if is_catalog_option(key)})

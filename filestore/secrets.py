@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Final
 
 _SECRET: Final = re.compile(r"password|secret|jaas|token$|credential|user\.info$|(^|\.)key(\.pem|\.password|$)")
-_IN_ADDRESS: Final = re.compile(r"(?<=:)[^:/@\s]+(?=@)|(?<=password=)[^&\s]+")  # user:password@host, ?password=
+# user:password@host with whatever a careless user wrote unescaped, and ?password=
+_IN_ADDRESS: Final = re.compile(r"(://[^/:@\s]*:)\S*(?=@)|(password=)[^&\s]+")
 STARS: Final = "******"
 
 
@@ -18,4 +19,4 @@ def shown_value(key: str, value: str) -> str:
     """The value with stars for what must not be seen: all of it, or the password inside an address."""
     if _SECRET.search(key.lower()):
         return STARS
-    return _IN_ADDRESS.sub(STARS, value) if "://" in value else value
+    return _IN_ADDRESS.sub(lambda found: f"{found[1] or found[2]}{STARS}", value) if "://" in value else value

@@ -15,7 +15,7 @@ pytest_plugins = [
 ]
 
 
-# What a session starts once and for seconds. Tests of the first that they need run in one process, whatever runs beside.
+# What a session starts once, in seconds: the tests of each run in one process, by the first that they need.
 _SERVERS = ("spark", "broker", "java_peer", "pypaimon_peer", "object_store", "postgres")
 
 

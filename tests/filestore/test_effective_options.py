@@ -109,11 +109,15 @@ def test_a_catalogs_options_come_from_file_command_line_and_environment() -> Non
 
 
 def test_a_password_inside_an_address_is_not_told() -> None:
-    for uri in ("postgresql://u:never@h/d", "jdbc:postgresql://h/d?user=u&password=never&x=1"):
+    for uri in (
+        "postgresql://u:never@h/d",
+        "postgresql://u:never@:/never@h:5/d",
+        "jdbc:postgresql://h/d?user=u&password=never&x=1",
+    ):
         given = [Layer(origin=Origin.CATALOG, options={"metastore": "jdbc", "uri": uri, "jdbc.password": "never"})]
         found = effective_catalog_options(given, {})
         assert "never" not in str(found)
-        assert told(found)["uri"] == (uri.replace("never", STARS), "catalog")
+        assert told(found)["uri"] == (uri.replace("never@:/never", STARS).replace("never", STARS), "catalog")
 
 
 def test_a_key_and_its_secret_come_from_one_place() -> None:
