@@ -200,6 +200,11 @@ class Catalog:
             topics.set_retention(log.topic, schema.table_options.log_retention_ms)
         return self.table(name)
 
+    @property
+    def can_rename_tables(self) -> bool:
+        """Whether tables here can get another name; not in object stores."""
+        return self._files.can_rename_tables
+
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name. Its topic keeps its own.
 

@@ -268,6 +268,11 @@ class Catalog:
             return after
         raise ConflictError(f"others changed the schema again and again: table={name} attempts={_ALTER_ATTEMPTS}")
 
+    @property
+    def can_rename_tables(self) -> bool:
+        """Whether the storage gives a directory another name in one step."""
+        return isinstance(self._io, MovesDirectories)
+
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name, in one step: its directory moves.
 

@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import pyarrow as pa
-
-from engine.procedures.call import Statement, call_procedure
 from engine.procedures.compaction import compact, compact_database
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.copying import copy
@@ -27,7 +24,6 @@ from engine.procedures.tags import (
     rename_tag,
     replace_tag,
 )
-from engine.sql.context import SqlContext
 
 _ALL: Final[tuple[Procedure[Any], ...]] = (
     compact,
@@ -57,15 +53,9 @@ PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _
 """By name, in the order in which they are shown."""
 
 
-def call(context: SqlContext, statement: Statement) -> pa.Table:
-    """Run a CALL statement, see ``call_procedure``."""
-    return call_procedure(context, statement, _ALL)
-
-
 __all__ = [
     "PROCEDURES",
     "Procedure",
-    "call",
     "clear_consumers",
     "compact",
     "compact_database",

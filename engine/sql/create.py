@@ -11,8 +11,9 @@ from pyspark.sql import types as T
 from engine.spark_types import fields_of_spark
 from engine.sql.context import SqlContext
 from engine.sql.create_grammar import PROVIDERS
-from engine.sql.handlers import run_ctas, run_query
+from engine.sql.dml import run_ctas
 from engine.sql.names import opened
+from engine.sql.query import run_query
 from engine.sql.results import DONE
 from engine.sql.statements import ComputedColumn, CreateTable, Like, Watermark
 from engine.sql.table_parts import (
@@ -66,7 +67,7 @@ def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[
     if create.query is None:
         return DONE
     try:
-        filled = run_ctas(context, create.query, replace(create, name=tuple(name.split("."))))
+        filled = run_ctas(context, create.query, name)
     except BaseException:
         context.catalog.drop_table(name, if_exists=True)
         raise
@@ -75,6 +76,11 @@ def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[
 
 def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
     """The new table is made and filled beside the old one and then takes its name; if that fails, the old one stays."""
+    if not context.catalog.can_rename_tables:
+        raise InvalidInputError(
+            f"tables on this storage cannot be replaced in one step: table={name} "
+            "fix=TRUNCATE TABLE and INSERT INTO, or DROP TABLE and CREATE TABLE"
+        )
     suffix = uuid.uuid4().hex[:8]
     beside = f"{name}__{suffix}"
     options = _options(context, name, create)

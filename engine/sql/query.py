@@ -22,6 +22,7 @@ from engine.sql.references import Reference, StatementText, find_references
 from engine.sql.splice import Edit, Spliced, quoted, with_names
 from engine.sql.statements import Statement
 from engine.sql.usage import row_conditions, used_columns
+from engine.system_tables import system_frame
 from engine.write_options import BATCH_WRITE_KEYS
 from filestore.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError
@@ -214,8 +215,6 @@ class _Frames:
         """The frame of a reference."""
         spark = self._context.spark
         if reference.system is not None:
-            from engine.system_tables import system_frame  # type: ignore[import-untyped,unused-ignore]
-
             options = {**reference.options, **version_options(self._context, self._text, reference)}
             frame: DataFrame = system_frame(spark, self._context, reference.name, reference.system, options)
             return frame

@@ -8,12 +8,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from engine.sql import create, describe, handlers, settings, show, tables
+from engine.sql import create, describe, settings, show, tables
 from engine.sql import statements as tree
+from engine.sql.call import run_call
 from engine.sql.context import SqlContext
+from engine.sql.dml import run_dml
+from engine.sql.explain import run_explain
 from engine.sql.names import is_sparks, is_sparks_text
 from engine.sql.parser import Call, Explain, SparkStatement, Statement, parse_statements
 from engine.sql.places import SqlSyntaxError
+from engine.sql.query import run_query
 from lsm.errors import InvalidInputError
 
 _CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
@@ -67,9 +71,9 @@ class SqlSession:
         if isinstance(what, exp.Expr):
             return self._run_rows(statement)
         if isinstance(what, Explain):
-            return SqlResult(table=handlers.run_explain(self.context, statement))
+            return SqlResult(table=run_explain(self.context, statement))
         if isinstance(what, Call):
-            return SqlResult(table=handlers.call(self.context, statement))
+            return SqlResult(table=run_call(self.context, statement))
         if isinstance(what, SparkStatement) or is_sparks(self.context, what):
             return self._run_in_spark(statement)
         if isinstance(what, tree.CreateTable):
@@ -78,8 +82,8 @@ class SqlSession:
 
     def _run_rows(self, statement: Statement) -> SqlResult:
         if isinstance(statement.tree, _CHANGES):
-            return SqlResult(table=handlers.run_dml(self.context, statement))
-        return SqlResult(frame=handlers.run_query(self.context, statement))
+            return SqlResult(table=run_dml(self.context, statement))
+        return SqlResult(frame=run_query(self.context, statement))
 
     def _run_in_spark(self, statement: Statement) -> SqlResult:
         return SqlResult(frame=self.context.spark.sql(statement.text))

@@ -10,7 +10,10 @@ from pyspark.sql import SparkSession
 
 from engine import Catalog, sink
 from engine.cli.app import run_command
+from engine.sql.context import SqlContext
+from engine.sql.session import SqlSession
 from engine.table import Table
+from lsm.errors import InvalidInputError
 from tests.stores.object_store import SECRET_KEY, ObjectStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -95,3 +98,22 @@ def test_an_unknown_option_of_a_reader_is_refused_with_catalog_options_near_it(
 ) -> None:
     with pytest.raises(Exception, match=r"unknown read option: s3\.secretkey"):
         spark.read.format("fluvial").options(**place).option("s3.secretkey", "x").load()
+
+
+def test_a_table_is_not_replaced_where_it_could_get_lost_on_the_way(
+    table: Table, place: Mapping[str, str], object_store: ObjectStore
+) -> None:
+    """An object store does not rename: the old table stays, and the statement says what to do instead."""
+    table.write(pa.table({"id": [1], "v": [1]}))
+
+    def no_spark() -> SparkSession:
+        raise AssertionError("nothing here needs Spark")
+
+    catalog = Catalog(place["warehouse"], options=object_store.options)
+    run = SqlSession(SqlContext(catalog=catalog, open_spark=no_spark, database="shop")).execute
+    with pytest.raises(InvalidInputError, match=r"cannot be replaced in one step: table=shop\.orders fix=TRUNCATE"):
+        run("CREATE OR REPLACE TABLE orders (other INT)")
+    with pytest.raises(InvalidInputError, match="cannot be renamed"):
+        run("ALTER TABLE orders RENAME TO moved")
+    assert catalog.list_tables("shop") == ["orders"]
+    assert table.read().to_arrow().num_rows == 1

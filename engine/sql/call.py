@@ -1,74 +1,38 @@
 """``CALL [[catalog.]sys.]procedure(...)``: what SQL says, as a procedure with its arguments."""
 
 import difflib
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
 
+from engine.procedures import PROCEDURES
 from engine.procedures.registry import TABLE, Procedure, bind
 from engine.sql.context import SqlContext
+from engine.sql.parser import Argument, Call
+from engine.sql.places import Source
+from engine.sql.statements import Statement
 from lsm.errors import InvalidInputError
 
 NAMESPACE: Final = "sys"
 
 
-class Argument(Protocol):
-    """An argument as it was parsed; ``start`` and ``stop`` are its place in the statement."""
-
-    name: str | None
-    value: exp.Expr
-    start: int
-    stop: int
-
-
-class Call(Protocol):
-    """A CALL as it was parsed; ``start`` and ``stop`` are the place of the procedure's name."""
-
-    procedure: tuple[str, ...]
-    arguments: Sequence[Argument]
-    start: int
-    stop: int
-
-
-class Source(Protocol):
-    """The text of a statement."""
-
-    def problem(self, problem: str, start: int, stop: int) -> InvalidInputError:
-        """An error that points at a part of the text."""
-
-
-class Statement(Protocol):
-    """A statement whose tree is a ``Call``."""
-
-    @property
-    def tree(self) -> Any:
-        """What was parsed."""
-
-    @property
-    def source(self) -> Any:
-        """Makes errors that point at parts of the statement."""
-
-
-def call_procedure(context: SqlContext, statement: Statement, procedures: Sequence[Procedure[Any]]) -> pa.Table:
+def run_call(context: SqlContext, statement: Statement) -> pa.Table:
     """Run the procedure that a CALL names.
 
     Args:
         context: whose catalog and database names are looked up in.
         statement: the CALL.
-        procedures: those there are.
 
     Raises:
         InvalidInputError: no such procedure or table, or wrong arguments; points at the place.
     """
-    tree: Call = statement.tree
-    source: Source = statement.source
-    by_name = {each.name: each for each in procedures}
-    procedure = by_name.get(tree.procedure[-1].lower())
+    tree, source = statement.tree, statement.source
+    assert isinstance(tree, Call)
+    procedure = PROCEDURES.get(tree.procedure[-1].lower())
     spaces = tuple(part.lower() for part in tree.procedure[:-1])
     if procedure is None or spaces not in ((), (NAMESPACE,), (context.catalog_name.lower(), NAMESPACE)):
-        near = difflib.get_close_matches(tree.procedure[-1].lower(), by_name, n=1)
+        near = difflib.get_close_matches(tree.procedure[-1].lower(), PROCEDURES, n=1)
         hint = f" did_you_mean={NAMESPACE}.{near[0]}" if near else ""
         raise source.problem(f"no such procedure{hint}", tree.start, tree.stop)
     positional = [_literal(source, each) for each in tree.arguments if each.name is None]
