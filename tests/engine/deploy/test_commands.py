@@ -21,6 +21,7 @@ from engine.cli.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, exit_
 from engine.deploy.job_config import parse_job
 from engine.deploy.json_schema import schema_text
 from engine.deploy.pipeline import PipelineResult
+from logstore.topics import LogTopics
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "conf" / "deploy"
@@ -182,8 +183,12 @@ def test_secrets_of_files_are_not_shown(fluvial: Fluvial, job: Path, tmp_path: P
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_from_an_empty_directory_to_a_running_deploy_in_less_than_ten_commands(tmp_path: Path, broker: Broker) -> None:
+def test_from_an_empty_directory_to_a_running_deploy_in_less_than_ten_commands(
+    tmp_path: Path, broker: Broker, topics: LogTopics
+) -> None:
     """After `python -m venv` and `pip install fluvial`; FL-191."""
+    for topic in ("order-changes", "shop.orders"):  # a broker of one's own has none
+        topics.delete_topic(topic)
     commands = [
         "fluvial broker start",
         "fluvial init demo",
@@ -214,6 +219,7 @@ def test_from_an_empty_directory_to_a_running_deploy_in_less_than_ten_commands(t
     assert {row["state"] for row in rows} == {"paid"}
     assert {row["customer"] for row in rows} == {"Ada", "Grace", "Edsger", "Barbara"}
     assert run_command(["init", str(tmp_path / "demo")]) == EXIT_INVALID
+    topics.delete_topic("shop.orders")
 
 
 def test_the_deploy_examples_say_what_the_exit_codes_and_signals_need() -> None:

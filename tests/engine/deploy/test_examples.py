@@ -1,6 +1,7 @@
 """The job files in conf/ do what they say."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,14 +57,16 @@ def test_files_become_a_table_and_that_another(spark: SparkSession, tmp_path: Pa
 @pytest.mark.broker
 @pytest.mark.spark
 def test_orders_are_taken_in_once_and_what_is_no_change_is_put_aside(
-    spark: SparkSession, kafka: KafkaProperties, topics: LogTopics, tmp_path: Path
+    spark: SparkSession, kafka: KafkaProperties, topics: LogTopics, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    topics.create_topic("orders", bucket_count=1)
-    topics.create_topic("orders-rejected", bucket_count=1)
+    orders, rejected = new_topic(), new_topic()
+    options = "pipelines.orders.source.options"
+    overrides = [f"{options}.subscribe={orders}", f"{options}.dead-letter.topic={rejected}"]
+    overrides.append(f"tables.shop.orders.options.log.kafka.topic={orders}-log")
     row = {"dt": "2026-11-20", "id": 1, "customer": " ada ", "amount": "1.50", "updated_at": 1_700_000_000_000}
     producer = kafka.producer(ErrorNotes(), transactional_id=None)
     for value in (json.dumps({"op": "c", "before": None, "after": row}), "garbage"):
-        producer.produce("orders", value.encode())
+        producer.produce(orders, value.encode())
     producer.flush(30)
     environment = {
         "WAREHOUSE": f"{tmp_path}/w",
@@ -71,9 +74,9 @@ def test_orders_are_taken_in_once_and_what_is_no_change_is_put_aside(
         "HEALTH_FILE": f"{tmp_path}/h/health.json",
         "KAFKA": kafka.by_name["bootstrap.servers"],
     }
-    job = load_job(str(CONF / "orders.yaml"), profile="once", environment=environment)
+    job = load_job(str(CONF / "orders.yaml"), profile="once", overrides=overrides, environment=environment)
     [result] = run_job(job, spark=spark)
     assert result.is_complete
     [found] = Catalog(job.warehouse).table("shop.orders").read().to_arrow().to_pylist()
     assert (found["customer"], str(found["amount"]), found["updated_at"].year) == ("ada", "1.50", 2023)
-    assert topics.end_offsets("orders-rejected", [0])[0] >= 1
+    assert topics.end_offsets(rejected, [0])[0] >= 1
