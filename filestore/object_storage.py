@@ -263,13 +263,19 @@ def under_lock(io: FileIO) -> FileIO:
     return replace(io, guarded=True) if isinstance(io, ObjectStorageIO) else io
 
 
+def check_library() -> None:
+    """Refuse object storage where its library is missing. Raises: InvalidInputError with the command to run."""
+    try:
+        import obstore  # noqa: F401
+    except ImportError as error:
+        raise InvalidInputError("object storage needs a library: fix=pip install 'fluvial[s3]'") from error
+
+
 @lru_cache(maxsize=64)
 def _store(settings: S3Settings) -> "S3Store":
     """The client of a bucket, one per process: it holds the connections."""
-    try:
-        from obstore.store import S3Store
-    except ImportError as error:
-        raise InvalidInputError("object storage needs a library: fix=pip install 'fluvial[s3]'") from error
+    from obstore.store import S3Store
+
     given = {
         "endpoint": _endpoint(settings),
         "region": settings.region,

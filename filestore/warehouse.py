@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from filestore.catalog_options import CatalogOptions, from_environment
 from filestore.effects import FileIO, LocalFileIO
-from filestore.object_storage import SCHEMES, ObjectStorageIO, S3Settings
+from filestore.object_storage import SCHEMES, ObjectStorageIO, S3Settings, check_library
 from lsm.errors import InvalidInputError
 
 
@@ -43,6 +43,7 @@ def open_warehouse(
     bucket = urlsplit(root).netloc
     if not bucket:
         return Warehouse(root=root, io=LocalFileIO())
+    check_library()
     settled = CatalogOptions.parse({**options.given, **from_environment(options.given, environment)})
     return Warehouse(root=root, io=ObjectStorageIO(settings=_s3(bucket, settled)))
 

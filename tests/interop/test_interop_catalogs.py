@@ -1,5 +1,6 @@
 """Databases and tables of Java Paimon, pypaimon and Fluvial: each sees at once what the others made."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from lsm.errors import InvalidInputError
 from tests.peers import PeerError, TableDefinition
 from tests.peers.java_peer import JavaPeer
 from tests.peers.pypaimon_peer import PyPaimonPeer
+from tests.stores.object_store import ACCESS_KEY, REGION, SECRET_KEY, ObjectStore
 
 pytestmark = pytest.mark.interop
 
@@ -46,6 +48,28 @@ def test_databases_and_tables_of_other_writers_are_there_at_once(
     java.drop_table("ours.t")
     assert ours.list_databases() == java.list_databases() == ["of_python", "ours"]
     assert ours.list_tables("ours") == []
+
+
+def test_a_table_in_an_object_store_is_one_for_pypaimon_and_for_us(
+    object_store: ObjectStore, new_bucket: Callable[[], str], pypaimon_peer: PyPaimonPeer
+) -> None:
+    """FL-17, FL-93: the same keys, the same files."""
+    warehouse = f"s3://{new_bucket()}/lake"
+    reached = {"fs.s3.endpoint": object_store.endpoint, "fs.s3.region": REGION}
+    reached |= {"fs.s3.accessKeyId": ACCESS_KEY, "fs.s3.accessKeySecret": SECRET_KEY}
+    ours = Catalog(warehouse, options=object_store.options)
+    ours.create_table("ours.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    more = {"id": 3, "v": "three"}
+    with pypaimon_peer.with_catalog(reached):
+        pypaimon_peer.create(warehouse, "of_python.t", DEFINITION)
+        for name in ("ours.t", "of_python.t"):
+            table = ours.table(name)
+            table.write(pa.Table.from_pylist(ROWS, schema=SCHEMA))
+            assert [dict(each) for each in pypaimon_peer.read(warehouse, name)] == ROWS
+            arrow = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+            pypaimon_peer.write(warehouse, name, pa.Table.from_pylist([more], schema=arrow))
+            assert table.read().to_arrow().to_pylist() == [*ROWS, more]
+    assert ours.list_databases() == ["of_python", "ours"]
 
 
 def test_a_jdbc_catalog_in_postgresql_is_one_for_java_and_for_us(

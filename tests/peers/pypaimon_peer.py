@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class PyPaimonPeer:
     def __init__(self) -> None:
         """Start the process: two seconds, so keep it for the session."""
         python = peer_python()
+        self._catalog: Mapping[str, str] = {}
         self._work = tempfile.TemporaryDirectory(prefix="pypaimon-peer-")
         self._log = (Path(self._work.name) / "log").open("w+b")
         self._process = subprocess.Popen(
@@ -50,7 +52,16 @@ class PyPaimonPeer:
         self._log.close()
         self._work.cleanup()
 
-    def create(self, warehouse: Path, table: str, definition: TableDefinition) -> None:
+    @contextmanager
+    def with_catalog(self, options: Mapping[str, str]) -> Iterator[None]:
+        """What is asked meanwhile is asked of catalogs with these options; a warehouse may be an address then."""
+        self._catalog = options
+        try:
+            yield
+        finally:
+            self._catalog = {}
+
+    def create(self, warehouse: Path | str, table: str, definition: TableDefinition) -> None:
         """Create the table, and its database when missing."""
         self._ask(
             "create",
@@ -64,7 +75,7 @@ class PyPaimonPeer:
 
     def read(
         self,
-        warehouse: Path,
+        warehouse: Path | str,
         table: str,
         *,
         snapshot_id: int | None = None,
@@ -87,7 +98,7 @@ class PyPaimonPeer:
         with pa.memory_map(str(target)) as source, pa.ipc.open_file(source) as reader:
             return normalise(reader.read_all())
 
-    def write(self, warehouse: Path, table: str, rows: pa.Table, *, kinds: Sequence[int] | None = None) -> None:
+    def write(self, warehouse: Path | str, table: str, rows: pa.Table, *, kinds: Sequence[int] | None = None) -> None:
         """Append rows and commit. Kinds other than INSERT are refused: only a `rowkind.field` could carry them."""
         if kinds is not None and any(kind != INSERT for kind in kinds):
             raise PeerRefusedError(
@@ -98,8 +109,9 @@ class PyPaimonPeer:
             sink.write_table(rows)
         self._ask("write", warehouse, table, source=str(source))
 
-    def _ask(self, command: str, warehouse: Path, table: str, **arguments: Any) -> None:
-        request = {"command": command, "warehouse": str(warehouse), "table": table, **arguments}
+    def _ask(self, command: str, warehouse: Path | str, table: str, **arguments: Any) -> None:
+        place = {"warehouse": str(warehouse), "catalog": dict(self._catalog), "table": table}
+        request = {"command": command, **place, **arguments}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -30,7 +30,7 @@ PREDICATES = {
 
 def create(request: dict[str, Any]) -> None:
     """Create a table from columns of (name, type as in the schema file)."""
-    catalog = CatalogFactory.create({"warehouse": request["warehouse"]})
+    catalog = open_catalog(request)
     fields = [
         DataField(number, name, DataTypeParser.parse_data_type(kind))
         for number, (name, kind) in enumerate(request["columns"])
@@ -80,9 +80,14 @@ def write(request: dict[str, Any]) -> None:
         committing.close()
 
 
+def open_catalog(request: dict[str, Any]) -> Any:
+    """The catalog of the warehouse."""
+    return CatalogFactory.create({"warehouse": request["warehouse"], **request["catalog"]})
+
+
 def open_table(request: dict[str, Any]) -> Any:
     """The table with its dynamic options."""
-    table = CatalogFactory.create({"warehouse": request["warehouse"]}).get_table(request["table"])
+    table = open_catalog(request).get_table(request["table"])
     return table.copy(request["options"]) if request.get("options") else table
 
 
