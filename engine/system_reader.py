@@ -7,9 +7,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from engine.catalog import Catalog
 from engine.option_check import unknown_option
-from engine.read_options import BATCH_KEYS, PLACE_KEYS, ROW_KEYS, STREAM_KEYS, ReadOptions
+from engine.read_options import BATCH_KEYS, PLACE_KEYS, ROW_KEYS, STREAM_KEYS, ReadOptions, is_place_key, named_catalog
 from engine.rows import ROW_KIND_COLUMN
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
@@ -119,14 +118,14 @@ def _opened(options: Mapping[str, str]) -> tuple[SystemRead, tuple[str, ...], st
     if not warehouse:
         raise InvalidInputError('the warehouse is missing: fix=.option("warehouse", "/data/warehouse")')
     name = parse_system_name(named["table"])
-    given = {key: value for key, value in named.items() if key not in (*PLACE_KEYS, *ROW_KEYS)}
+    given = {key: value for key, value in named.items() if not is_place_key(key) and key not in ROW_KEYS}
     if name.system == AUDIT_LOG:
         # a stream of it may be started with any of these; reading it as a batch refuses those of streams
         for key in given:
             if key not in (*BATCH_KEYS, *STREAM_KEYS):
                 raise unknown_option(key, (*BATCH_KEYS, *STREAM_KEYS), "read option")
         given = {key: value for key, value in given.items() if key in AUDIT_KEYS}
-    read = open_system(Catalog(warehouse), name, given)
+    read = open_system(named_catalog(warehouse, named), name, given)
     columns = tuple(each.strip() for each in named.get("columns", "").split(",") if each.strip())
     read.table_schema.fields_of(columns)
     return read, columns, named.get("filter")

@@ -25,6 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         needed = getattr(item, "fixturenames", ())
         server = next((name for name in _SERVERS if name in needed), None)
+        if server is None and item.get_closest_marker("spark") is not None:
+            server = "spark in processes of its own"
         if server is not None:
             item.add_marker(pytest.mark.xdist_group(server))
 

@@ -12,6 +12,7 @@ from engine.deploy.sources import check_source
 from engine.deploy.table_changes import job_fields
 from engine.option_check import unknown_option
 from engine.sink import SINK_KEYS
+from filestore.catalog_options import CatalogOptions
 from filestore.options import canonical_options
 from filestore.schema import new_schema
 from lsm.errors import InvalidInputError
@@ -44,8 +45,8 @@ def check_job(job: JobConfig, *, with_sql: bool = False) -> None:
 
 def table_options(job: JobConfig, name: str) -> dict[str, str]:
     """Options that a table of the job is made with."""
-    defaults = {key.removeprefix("table-default."): value for key, value in job.catalog_options.items()}
-    return {**canonical_options(defaults), **canonical_options(job.tables[name].options)}
+    defaults = CatalogOptions.parse(job.catalog_options).table_defaults
+    return {**defaults, **canonical_options(job.tables[name].options)}
 
 
 def _table_checks(job: JobConfig) -> Iterator[Check]:

@@ -15,6 +15,7 @@ from engine.kafka_options import KafkaSourceOptions, ValueFormat
 from engine.kafka_source import RAW, KafkaSource
 from engine.rows import ROW_KIND_COLUMN
 from engine.spark_types import spark_schema
+from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
@@ -49,6 +50,7 @@ def source_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str
         if brokers is not None:
             options.setdefault(_BROKERS, brokers)
     elif source.format == FLUVIAL:
+        options = {**CatalogOptions.parse(config.catalog_options).given, **options}
         options.setdefault(_WAREHOUSE, config.warehouse)
         options.setdefault(_CHANGELOG, "true")
     return options

@@ -54,6 +54,8 @@ def test_spark_writes_and_reads_a_table_in_an_object_store(
     table.compact(full=True)
     frame = table.dataframe(spark, columns=["v"], filter="id >= 40 AND id < 60")  # needs no merge, yet Spark's scan
     assert sorted(row.v for row in frame.collect()) == sorted(expected[number] for number in range(40, 60))
+    files = spark.read.format("fluvial").options(**{**place, "table": "shop.orders$files"}).load()
+    assert sum(row.record_count for row in files.collect()) == 100
     copied = tmp_path / "copied"
     stream = spark.readStream.format("fluvial").options(**place).option("read.changelog", True).load()
     query = (

@@ -20,6 +20,7 @@ def spec(source: dict[str, Any], limits: dict[str, str] | None = None, key: tupl
         {
             "name": "j",
             "warehouse": "/w",
+            "catalog": {"metastore": "jdbc", "uri": "sqlite:///names.db"},
             "log": BROKERS,
             "tables": {"db.t": {"columns": {"id": "BIGINT", "v": "INT"}, "primary_key": key}},
             "pipelines": [
@@ -83,6 +84,8 @@ def test_a_table_is_read_with_its_changes_from_the_jobs_warehouse() -> None:
     assert found.options == {
         "table": "db.s",
         "warehouse": "/w",
+        "metastore": "jdbc",  # and what else the job's catalog is opened with
+        "uri": "sqlite:///names.db",
         "read.changelog": "true",
         "read.stream.maxFilesPerTrigger": "3",
         "read.stream.maxBytesPerTrigger": str(2 << 20),
