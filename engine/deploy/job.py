@@ -8,6 +8,7 @@ from engine.catalog import Catalog
 from engine.deploy.checks import check_job
 from engine.deploy.health import health_of
 from engine.deploy.job_config import JobConfig
+from engine.deploy.metrics_output import metrics_of
 from engine.deploy.pipeline import OnProgress, PipelineResult, RunningPipeline
 from engine.deploy.sources import kafka_options
 from engine.deploy.supervision import Supervisor
@@ -58,7 +59,8 @@ def run_job(
     with health_of(config.health, config.name, supervisor) as health:
         spark = spark or session(config.name, config.spark.master, config.spark.conf)
         try:
-            return supervisor.run(spark, on_progress, health.look)
+            with metrics_of(config.metrics, spark, list(tables.values())):
+                return supervisor.run(spark, on_progress, health.look)
         finally:
             if own:
                 spark.stop()

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from engine.deploy.config_file import KeyPath, Node, merged
 from engine.deploy.config_layers import parse_layers, read_layers, with_overrides, with_profile
-from engine.deploy.operation_config import HealthConfig, LoggingConfig, OnFailureConfig, SparkConfig
+from engine.deploy.operation_config import HealthConfig, LoggingConfig, MetricsConfig, OnFailureConfig, SparkConfig
 from engine.deploy.pipeline_config import PipelineConfig
 from engine.deploy.references import References
 from engine.deploy.section import Options, Seconds, Section, TableName, dotted, explained, hint, problem
@@ -41,6 +41,7 @@ class JobConfig(Section):
     stop_timeout: Seconds = Field(default=30.0, alias="stop-timeout", ge=0)
     """On SIGTERM, how long running micro-batches may take to end; after that they are cancelled."""
     health: HealthConfig = HealthConfig()
+    metrics: MetricsConfig = MetricsConfig()
     logging: LoggingConfig = LoggingConfig()
     spark: SparkConfig = SparkConfig()
 

@@ -60,6 +60,17 @@ class HealthConfig(Section):
     """A micro-batch that takes longer means: not live; none = however long."""
 
 
+class MetricsConfig(Section):
+    """Where Prometheus finds what the job does: queries, batches, tables, logs and lag."""
+
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """HTTP port for GET /metrics."""
+    host: str = "127.0.0.1"
+    """Address that the port belongs to; 0.0.0.0 for scrapes from outside."""
+    file: str | None = None
+    """File for node_exporter's textfile collector, replaced every few seconds."""
+
+
 class LoggingConfig(Section):
     """Log messages of Fluvial, on standard error or in a file."""
 
