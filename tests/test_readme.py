@@ -1,4 +1,4 @@
-"""What the README shows is true: its example runs, the files and commands that it names exist."""
+"""What the README and the pages that it links to show is true: its example runs, files and commands exist."""
 
 import re
 import subprocess
@@ -9,6 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("engine/*/README.md")), ROOT / "filestore/README.md")
+)
 
 
 def test_the_first_example_runs_word_for_word(tmp_path: Path) -> None:
@@ -19,13 +23,13 @@ def test_the_first_example_runs_word_for_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(set(re.findall(r"`((?:engine|lsm|filestore|logstore|tests|conf)/[\w/.-]+)`", README)))
+    "path", sorted(set(re.findall(r"[`(]((?:engine|lsm|filestore|logstore|tests|conf)/[\w/.@-]+)[`)]", PAGES)))
 )
 def test_a_file_that_it_names_exists(path: str) -> None:
     assert (ROOT / path).exists()
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"^\$ fluvial (\w+)", README, re.MULTILINE))))
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"^\$ fluvial ([a-z][\w-]*)", PAGES, re.MULTILINE))))
 def test_a_command_that_it_shows_exists(command: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "engine.cli", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -33,7 +37,7 @@ def test_a_command_that_it_shows_exists(command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("job", ["conf/orders.yaml", "conf/flights.yaml"])
+@pytest.mark.parametrize("job", ["conf/orders.yaml", "conf/flights.yaml", "conf/events.yaml"])
 def test_the_job_files_are_valid(job: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "engine.cli", "validate", job], cwd=ROOT, capture_output=True, text=True, check=False
