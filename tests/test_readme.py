@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.cli.app import run_command
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = "\n".join(
@@ -30,16 +32,10 @@ def test_a_file_that_it_names_exists(path: str) -> None:
 
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"^\$ fluvial ([a-z][\w-]*)", PAGES, re.MULTILINE))))
-def test_a_command_that_it_shows_exists(command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "engine.cli", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_command_that_it_shows_exists(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command([command, "--help"]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("job", ["conf/orders.yaml", "conf/flights.yaml", "conf/events.yaml"])
-def test_the_job_files_are_valid(job: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "engine.cli", "validate", job], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_job_files_are_valid(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["validate", str(ROOT / job)]) == 0, capsys.readouterr().err

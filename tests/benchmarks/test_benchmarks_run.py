@@ -3,8 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "benchmarks").glob("bench_*.py"))
-AT_ONCE = 2
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.interop]  # pypaimon is the peer of one of them
-
-Outcome = subprocess.CompletedProcess[str]
-
-
-@pytest.fixture(scope="module")
-def outcome() -> Iterator[Callable[[str], Outcome]]:
-    """Runs all of them at once, as far as a small machine can; gives the outcome of one."""
-
-    def run(name: str) -> Outcome:
-        command = [sys.executable, "-m", f"benchmarks.{name}", "--tiny"]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        longest_first = sorted(NAMES, key=lambda name: "Spark" not in source_of(name))
-        running: dict[str, Future[Outcome]] = {name: pool.submit(run, name) for name in longest_first}
-        yield lambda name: running[name].result()
+pytestmark = [pytest.mark.broker, pytest.mark.interop]  # pypaimon is the peer of one of them
 
 
 def source_of(name: str) -> str:
@@ -46,9 +28,12 @@ def figures(line: Any) -> Iterator[float]:
         yield line
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_its_lines_say_what_was_measured_where_and_beside_what(name: str, outcome: Callable[[str], Outcome]) -> None:
-    done = outcome(name)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.spark if "Spark" in source_of(name) else ()) for name in NAMES]
+)
+def test_its_lines_say_what_was_measured_where_and_beside_what(name: str) -> None:
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--tiny"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines
