@@ -113,6 +113,8 @@ def metrics_file(
 ) -> Iterator[None]:
     """Keep a file up to date while the block runs, for node_exporter's textfile collector; it is replaced at once.
 
+    Its directory is made.
+
     Raises:
         InvalidInputError: the file cannot be written.
     """
@@ -123,6 +125,7 @@ def metrics_file(
             _replace(target, registry)
 
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         _replace(target, registry)
     except OSError as error:
         raise InvalidInputError(f"metrics cannot be written: file={path} reason={error.strerror}") from error

@@ -51,7 +51,7 @@ def function_named(name: str) -> Callable[[DataFrame], Any]:
 def _after(frame: DataFrame, step: TransformConfig, pipeline: str) -> DataFrame:
     if step.sql is not None:
         frame.createOrReplaceTempView(SOURCE_VIEW)
-        return frame.sparkSession.sql(step.sql)
+        return frame.sparkSession.sql(step.sql)  # the view stays: dropping it would uncache the frame
     result = function_named(step.python or "")(frame)
     if not isinstance(result, DataFrame):
         raise InvalidInputError(

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from engine.sql import create
 from engine.sql.context import SqlContext
 from engine.sql.session import SqlSession
-from engine.sql.statements import CreateTable, Statement
+from engine.sql.statements import Statement
 from lsm.errors import FluvialError, InvalidInputError
 
 Run = Callable[[str], list[tuple[Any, ...]]]
@@ -31,16 +31,16 @@ class Frame:
 
 
 @pytest.fixture
-def filled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[str, ...]]]:
+def filled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Stands in for Spark: queries have ``SCHEMA``; the queries and tables that were filled."""
-    found: list[tuple[str, tuple[str, ...]]] = []
+    found: list[tuple[str, str]] = []
 
     def run_query(context: SqlContext, statement: Statement) -> Frame:
         return Frame()
 
-    def run_ctas(context: SqlContext, statement: Statement, made: CreateTable) -> pa.Table:
-        assert context.catalog.table_exists(context.full_name(*made.name))
-        found.append((statement.text, made.name))
+    def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> pa.Table:
+        assert context.catalog.table_exists(table_name)
+        found.append((statement.text, table_name))
         return pa.table({})
 
     monkeypatch.setattr(create, "run_query", run_query)
@@ -56,7 +56,7 @@ def test_columns_come_from_the_query(run: Run, filled: list[Any]) -> None:
         ("at", "TIMESTAMP_LTZ(6)", None),
         ("tags", "ARRAY<INT>", None),
     ]
-    assert filled == [("SELECT 1 AS id", ("shop", "t"))]
+    assert filled == [("SELECT 1 AS id", "shop.t")]
 
 
 def test_listed_columns_keep_their_types(run: Run, filled: list[Any]) -> None:
@@ -71,7 +71,7 @@ def test_a_query_that_fails_leaves_nothing_and_the_old_table(
 ) -> None:
     run("CREATE TABLE old (a INT)")
 
-    def run_ctas(context: SqlContext, statement: Statement, made: CreateTable) -> NoReturn:
+    def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> NoReturn:
         raise FluvialError("Spark died")
 
     monkeypatch.setattr(create, "run_ctas", run_ctas)
@@ -85,7 +85,7 @@ def test_a_query_that_fails_leaves_nothing_and_the_old_table(
 def test_a_replaced_table_is_filled_before_the_old_one_goes(run: Run, filled: list[Any]) -> None:
     run("CREATE TABLE t (a INT)")
     run("CREATE OR REPLACE TABLE t AS SELECT * FROM t")
-    ((query, (database, beside)),) = filled
-    assert (query, database, beside.startswith("t__")) == ("SELECT * FROM t", "shop", True)
+    ((query, beside),) = filled
+    assert (query, beside.startswith("shop.t__")) == ("SELECT * FROM t", True)
     assert run("SHOW TABLES") == [("shop", "t", False)]
     assert run("SHOW COLUMNS IN t")[0] == ("id",)
