@@ -5,8 +5,10 @@ import pickle
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,15 @@ def test_every_pinned_version_is_exact() -> None:
         pins = [line for line in lines if line and not line.startswith("#")]
         assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", pin)] == []
         assert pins == sorted(pins, key=lambda pin: pin.partition("==")[0].lower())
+
+
+def test_what_pyspark_asks_for_when_arrow_meets_its_workers_is_installed_with_us() -> None:
+    """It declares pandas as an extra only, and refuses ``mapInArrow`` without it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ours = {re.split(r"[<>=\[]", each)[0] for each in project["dependencies"]}
+    theirs = {re.split(r"[<>=;\[ ]", each)[0] for each in requires("pyspark") or () if 'extra == "sql"' in each}
+    assert theirs
+    assert theirs <= ours
 
 
 def test_make_help_lists_every_target() -> None:
