@@ -33,6 +33,9 @@ from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 BATCH_ROWS: Final = 65_536
 APPEND_SOURCE: Final = 0
 COMPACT_SOURCE: Final = 1
+# Row groups of level 0 put into one of a file that was compacted: many runs are merged at once and want small ones,
+# scans want large ones.
+_COMPACTED_GROUPS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +159,8 @@ def _settings(options: TableOptions, level: int, *, changelog: bool) -> WriteSet
     compression = options.compression_per_level.get(level, options.compression)
     if changelog:
         compression = options.value("changelog-file.compression") or compression
-    return WriteSettings(compression=compression, zstd_level=options.zstd_level, row_group_rows=options.row_group_rows)
+    rows = options.row_group_rows * (1 if level == 0 else _COMPACTED_GROUPS)
+    return WriteSettings(compression=compression, zstd_level=options.zstd_level, row_group_rows=rows)
 
 
 class RollingWriter:
