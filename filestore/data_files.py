@@ -33,9 +33,6 @@ from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 BATCH_ROWS: Final = 65_536
 APPEND_SOURCE: Final = 0
 COMPACT_SOURCE: Final = 1
-# Row groups of level 0 put into one of a file that was compacted: many runs are merged at once and want small ones,
-# scans want large ones.
-_COMPACTED_GROUPS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +153,9 @@ def _writing(path: str) -> Iterator[None]:
 
 
 def _settings(options: TableOptions, level: int, *, changelog: bool) -> WriteSettings:
-    compression = options.compression_per_level.get(level, options.compression)
-    if changelog:
-        compression = options.value("changelog-file.compression") or compression
-    rows = options.row_group_rows * (1 if level == 0 else _COMPACTED_GROUPS)
+    usual = options.compression_per_level.get(level, options.compression)
+    compression = (options.value("changelog-file.compression") if changelog else None) or usual
+    rows = options.row_group_rows_at(level)
     return WriteSettings(compression=compression, zstd_level=options.zstd_level, row_group_rows=rows)
 
 

@@ -20,6 +20,7 @@ SESSION_PREFIX: Final = "table-storage."
 SCHEMA_VERSION: Final = 3
 # Small enough that a section of the merge holds few of them, large enough for the encodings.
 ROW_GROUP_ROWS: Final = 32_768
+_COMPACTED_GROUPS: Final = 8  # of level 0 in one of a compacted file: merges of many runs want small ones, scans large
 DYNAMIC_BUCKET: Final = -1
 POSTPONED_BUCKET: Final = -2
 
@@ -135,6 +136,10 @@ class TableOptions:
     def columns_with_options(self) -> Mapping[str, tuple[str, ...]]:
         """Columns that ``fields.*`` keys name, by key."""
         return {key: split[0] for key in self.raw if (split := _split_field_key(key)) is not None}
+
+    def row_group_rows_at(self, level: int) -> int:
+        """Rows of a row group in a new file of a level."""
+        return self.row_group_rows if level == 0 else self.row_group_rows * _COMPACTED_GROUPS
 
     def check_together(self, *, has_key: bool) -> None:
         """Refuse combinations that make no sense. Raises: InvalidInputError."""
