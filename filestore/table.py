@@ -90,6 +90,18 @@ class Table(TableStore):
             lock_factory=self.lock_factory,
         )
 
+    def on_branch(self, branch: str) -> "Table":
+        """The same table on another branch, with the newest schema of that branch. Raises: as ``open``."""
+        return self.open(
+            self.name,
+            self.paths.root,
+            branch=branch,
+            io=self.io,
+            clock=self.clock,
+            names=self.names,
+            lock_factory=self.lock_factory,
+        )
+
     def at_schema(self, schema_id: int) -> "Table":
         """The same table seen with another version of its schema; today's options stay in force."""
         if schema_id == self.schema.id:

@@ -74,17 +74,7 @@ class StatementReads:
     def _table(self, name: str) -> FileTable:
         name, _, branch = name.partition(f"${BRANCH_PREFIX}")
         store = self._context.catalog.table(name).store
-        if not branch:
-            return store
-        return FileTable.open(
-            store.name,
-            store.paths.root,
-            branch=branch,
-            io=store.io,
-            clock=store.clock,
-            names=store.names,
-            lock_factory=store.lock_factory,
-        )
+        return store.on_branch(branch) if branch else store
 
     def _options(self, text: StatementText, reference: Reference, ignores: Collection[str]) -> dict[str, str]:
         given = {key: value for key, value in canonical_options(reference.options).items() if key not in ignores}
