@@ -16,7 +16,7 @@ from engine.sql.reads import StatementReads
 from engine.sql.references import StatementText
 from engine.sql.splice import Edit
 from engine.sql.statements import Statement
-from engine.sql.target import WriteTarget, check_names, find_target
+from engine.sql.target import WriteTarget, check_bounded, check_names, find_target
 from engine.write_options import partition_value
 from filestore.datatypes import DataField
 from lsm.errors import InvalidInputError
@@ -66,10 +66,9 @@ class _Insert:
         is_by_name = bool(self._tree.args.get("by_name"))
         with self._bound(self._names(static, listed)) as bound:
             frame = bound.frame(self._query_text(bound))
-            if frame.isStreaming:
-                raise self._problem("a stream is not inserted: fix=write it by foreachBatch(sink(table))")
             names = list(frame.columns) if is_by_name else self._names(static, listed)
             try:
+                check_bounded(frame)
                 rows = _shaped(self._target, frame, names, static)
             except InvalidInputError as error:
                 raise self._problem(str(error)) from error

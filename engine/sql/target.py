@@ -109,6 +109,7 @@ class WriteTarget:
 
     def append(self, frame: DataFrame, *, read_snapshot_id: int | None = None) -> pa.Table:
         """Write rows with their kinds, count them, and say what came of it."""
+        check_bounded(frame)
         has_kinds = ROW_KIND_COLUMN in frame.columns
         kinds = F.col(ROW_KIND_COLUMN) if has_kinds else F.lit("+I")
         seen = Observation()
@@ -121,6 +122,7 @@ class WriteTarget:
 
     def overwrite(self, frame: DataFrame, partition: Mapping[str, object] | None) -> pa.Table:
         """Replace rows by those of a frame; how many there were is not known."""
+        check_bounded(frame)
         seen = Observation()
         counted = frame.observe(seen, F.count(F.lit(1)).alias("rows_inserted"))
         done = _through_spark(lambda: self.table.overwrite(counted, partition, self.options), self.table.name)
@@ -130,6 +132,12 @@ class WriteTarget:
         """Take all rows of a partition out; {} is the whole table."""
         nothing = self.schema.arrow_schema.empty_table()
         return result_row(self.table.overwrite(nothing, partition, self.options), rows_inserted=0)
+
+
+def check_bounded(frame: DataFrame) -> None:
+    """Refuse rows that never end. Raises: InvalidInputError."""
+    if frame.isStreaming:
+        raise InvalidInputError("a stream is not written by a statement: fix=write it by foreachBatch(sink(table))")
 
 
 def find_target(context: SqlContext, statement: Statement, node: exp.Expr) -> WriteTarget | None:

@@ -30,7 +30,7 @@ def write(table: Table, count: int, day: str = "2999-01-01") -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_old_snapshots_go_after_a_commit(tmp_path: Path, mode: str) -> None:
-    """FL-101 to FL-104; snapshot.num-retained.*, snapshot.expire.limit, snapshot.expire.execution-mode."""
+    """FL-101..FL-104; snapshot.num-retained.*, snapshot.expire.limit, snapshot.expire.execution-mode."""
     table = new_table(
         tmp_path, snapshot__num_retained__min="1", snapshot__num_retained__max="2", snapshot__expire__limit="3",
         snapshot__expire__execution_mode=mode,

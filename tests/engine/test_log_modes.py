@@ -147,7 +147,7 @@ def test_update_before_stays_in_the_log_in_mode_all_only(
     mode: str,
     in_log: list[tuple[RowKind, int, int]],
 ) -> None:
-    """FL-59 to FL-62, FL-130, FL-132: the log tells -U as a delete of the old row; the table is the same."""
+    """FL-59..FL-62, FL-130, FL-132: the log tells -U as a delete of the old row; the table is the same."""
     table = new_table(mode, log_changelog__mode=mode)
     kinds, ids, values = zip(*CHANGES, strict=True)
     stream(spark, table, tmp_path, pa.table({"id": ids, "v": values, "_row_kind": kinds}))

@@ -197,7 +197,7 @@ def race_of_processes(root: str, **parts: Any) -> None:
 def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
-    """FL-93 to FL-96: the lock of the catalog guards every commit of every process that got the table."""
+    """FL-93..FL-96: the lock of the catalog guards every commit of every process that got the table."""
     io = OverwritingFileIO()
     catalog = new_catalog(tmp_path, {**options, "lock.enabled": "true"}, io=io)
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "commit.lock": "jdbc"})

@@ -75,7 +75,7 @@ def test_a_table_in_an_object_store_is_one_for_pypaimon_and_for_us(
 def test_a_jdbc_catalog_in_postgresql_is_one_for_java_and_for_us(
     tmp_path: Path, java_peer: JavaPeer, postgres: str
 ) -> None:
-    """FL-93 to FL-97, FL-112: the same names, the same locations, one lock."""
+    """FL-93..FL-97, FL-112: the same names, the same locations, one lock."""
     url = sa.make_url(postgres)
     jdbc = f"jdbc:postgresql://{url.host}:{url.port}/{url.database}"
     shared = {"metastore": "jdbc", "catalog-key": "shared", "lock.enabled": "true", "jdbc.user": str(url.username)}

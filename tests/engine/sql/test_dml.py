@@ -130,6 +130,22 @@ def test_a_wrong_insert_is_refused_and_leaves_nothing(tables: Tables, text: str,
     assert table.store.snapshots.latest_id() == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO {t} SELECT value, 1, 'x' FROM ticks",
+        "INSERT OVERWRITE {t} SELECT value, 1, 'x' FROM ticks",
+        "MERGE INTO {t} USING ticks ON {t}.id = ticks.value WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_rows_of_a_stream_are_refused(tables: Tables, text: str) -> None:
+    """FL-27: what never ends goes through writeStream; an overwrite by it would never be done."""
+    table = tables.keyed()
+    tables.context.spark.readStream.format("rate").load().createOrReplaceTempView("ticks")
+    assert "fix=write it by foreachBatch(sink(table))" in tables.refused(text)
+    assert table.store.snapshots.latest_id() == 1
+
+
 def test_defaults_fill_what_is_left_out(tables: Tables) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.int32()), ("at", pa.date32())])
     fields = [DataField(id=0, name="id", type=_type("BIGINT"))]

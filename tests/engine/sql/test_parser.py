@@ -150,7 +150,7 @@ def test_types_in_the_spelling_of_spark_and_flink() -> None:
 
 
 def test_everything_that_create_table_may_say() -> None:
-    """FL-07 to FL-16."""
+    """FL-07..FL-16."""
     tree = tree_of(
         "CREATE TABLE IF NOT EXISTS fluvial.shop.t (id BIGINT NOT NULL COMMENT 'k', ts TIMESTAMP(3), n INT DEFAULT -1, "
         "total AS n * 2 COMMENT 'c', WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, "

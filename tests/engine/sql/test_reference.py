@@ -33,7 +33,7 @@ def blocks() -> Iterator[tuple[str, str]]:
 
 
 def test_every_statement_gives_what_the_page_says(spark: SparkSession, tmp_path: Path) -> None:
-    """FL-07 to FL-16, FL-19 to FL-23, FL-28 to FL-34, FL-83, FL-104."""
+    """FL-07..FL-16, FL-19..FL-23, FL-28..FL-34, FL-83, FL-104."""
     context = SqlContext(catalog=Catalog(str(tmp_path)), open_spark=spark.newSession)
     session = SqlSession(context)
     checked = 0

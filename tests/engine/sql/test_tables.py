@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def test_databases(run: Run, sql_session: SqlSession) -> None:
 
 
 def test_created_tables_are_there_with_all_their_parts(run: Run, sql_session: SqlSession) -> None:
-    """FL-01, FL-07 to FL-18, FL-110 to FL-113, FL-116: files and schema; no connector, no options needed."""
+    """FL-01, FL-07..FL-18, FL-110..FL-113, FL-116: files and schema; no connector, no options needed."""
     run(ORDERS)
     run(ORDERS.replace("TABLE orders", "TABLE IF NOT EXISTS fluvial.shop.orders"))
     schema = schema_of(sql_session, "shop.orders")
@@ -117,7 +117,7 @@ def test_what_is_wrong_leaves_nothing_behind(run: Run, sql_session: SqlSession, 
 
 
 def test_options_of_the_table_win_over_the_sessions_and_those_over_the_catalogs(tmp_path: Path) -> None:
-    """FL-53 to FL-68, FL-83, FL-115."""
+    """FL-53..FL-68, FL-83, FL-115."""
     catalog = Catalog(str(tmp_path), options={"bucket": "2", "file.format": "avro", "table-default.write-only": "true"})
     session = SqlSession(SqlContext(catalog=catalog, open_spark=lambda: pytest.fail("no Spark")))
     session.execute(
@@ -221,7 +221,7 @@ def test_compact_returns_when_it_is_done_and_leaves_other_partitions_alone(run: 
 
 
 def test_describe_shows_columns_and_how_the_table_is_kept(run: Run, sql_session: SqlSession) -> None:
-    """FL-35 to FL-45, FL-52."""
+    """FL-35..FL-45, FL-52."""
     run(ORDERS)
     assert run("DESCRIBE orders")[:5] == [
         ("dt", "STRING NOT NULL", None),
@@ -246,6 +246,8 @@ def test_describe_shows_columns_and_how_the_table_is_kept(run: Run, sql_session:
         ("change-tracking", "true", None),
         ("watermark", "2026-01-01 23:59:55.000", None),
     ]
+    run("ALTER TABLE orders SET ('change-tracking' = 'false')")
+    assert dict(row[:2] for row in run("DESCRIBE EXTENDED orders"))["change-tracking"] == "false"
 
 
 @pytest.mark.parametrize("statistics", ["truncate(16)", "none"])
@@ -261,13 +263,14 @@ def test_watermark_of_old_and_new_files(run: Run, sql_session: SqlSession, stati
 
 
 def test_describe_a_partition_and_a_table_without_any(run: Run, sql_session: SqlSession) -> None:
-    """FL-46 to FL-52."""
+    """FL-46..FL-52."""
     run(ORDERS)
     write(sql_session, "a", [1])
     root = sql_session.context.catalog.table("shop.orders").store.paths.root
     rows = {key: value for key, value, _ in run("DESCRIBE EXTENDED orders PARTITION (dt='a')")}
-    modified = rows.pop("last-modified")
-    assert datetime.fromisoformat(modified).tzinfo is None
+    (file,) = Path(root, "dt=a").glob("bucket-*/*.parquet")
+    made = datetime.fromtimestamp(file.stat().st_mtime, tz=UTC).astimezone().replace(tzinfo=None)
+    assert abs(datetime.fromisoformat(rows.pop("last-modified")) - made) < timedelta(seconds=60)
     assert rows == {
         "partition": "dt=a",
         "file.path": f"{root}/dt=a",
@@ -275,6 +278,8 @@ def test_describe_a_partition_and_a_table_without_any(run: Run, sql_session: Sql
         "change-tracking": "true",
         "num-files": "1",
     }
+    run("ALTER TABLE orders COMPACT")
+    assert dict(row[:2] for row in run("DESCRIBE orders PARTITION (dt='a')"))["compacted"] == "true"
     run("CREATE TABLE flat (a INT)")
     names = [row[0] for row in run("DESCRIBE EXTENDED flat")]
     assert names[names.index("name") :] == [
@@ -292,7 +297,7 @@ def test_properties_hide_secrets(run: Run) -> None:
 
 @pytest.mark.broker
 def test_a_table_with_a_log(broker: Broker, tmp_path: Path) -> None:
-    """FL-17, FL-19, FL-37 to FL-40, FL-84: topic and directory come and go with the table; renaming keeps the topic."""
+    """FL-17, FL-19, FL-37..FL-40, FL-84: topic and directory come and go with the table; renaming keeps the topic."""
     settings = {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
     topics = LogTopics(KafkaProperties.parse({"bootstrap.servers": broker.bootstrap_servers}))
     session = SqlSession(
