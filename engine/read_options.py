@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from engine.catalog import Catalog
 from engine.option_check import unknown_option
+from engine.read_request import ReadRequest
 from engine.row_changes import MetadataColumn
 from engine.rows import ROW_KIND_COLUMN
 from engine.spark_types import spark_schema
@@ -26,6 +27,9 @@ BATCH_KEYS: Final = (
     "scan.mode",
     "scan.snapshot-id",
     "scan.tag-name",
+    "scan.version",
+    "scan.savepoint-id",
+    "scan.watermark",
     "scan.timestamp",
     "log.scan.timestamp-mills",
     "scan.log.union",
@@ -61,6 +65,7 @@ STREAM_KEYS: Final = (
     "consumer.mode",
     "consumer.ignore-progress",
 )
+_TRAVELS: Final = frozenset(BATCH_KEYS[3:6])
 _FREE_PREFIX: Final = "log.kafka."
 _METADATA_TYPES: Final = {
     MetadataColumn.LOG_OFFSET: LongType(),
@@ -95,8 +100,10 @@ class ReadOptions:
             if not is_place_key(key) and key not in (*ROW_KEYS, *keys) and not key.startswith(_FREE_PREFIX):
                 raise unknown_option(key, (*PLACE_KEYS, *ROW_KEYS, *keys), "read option")
         given = {key: value for key, value in named.items() if not is_place_key(key) and key not in ROW_KEYS}
-        store = named_table(named).store
-        table = Table(store.with_options(given))
+        store = named_table(named).store.with_options(given)
+        if not _TRAVELS.isdisjoint(given):  # a state of the past has the columns of its time
+            store = store.read(version=ReadRequest.parse(store.options, given).version_in(store)).table
+        table = Table(store)
         for key in given:
             if not key.startswith(_FREE_PREFIX):
                 table.options.value(key)  # refuses a value that cannot be read, by name

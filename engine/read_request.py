@@ -13,9 +13,19 @@ import orjson
 from engine.commit_handle import CommitHandle
 from engine.scan_time import scan_time_ms
 from filestore.options import TableOptions
+from filestore.table_store import TableStore
+from filestore.versions import Version, parse_version
 from lsm.errors import InvalidInputError
 
-PLACES: Final = ("scan.snapshot-id", "scan.tag-name", "scan.timestamp", "log.scan.timestamp-mills")
+PLACES: Final = (
+    "scan.snapshot-id",
+    "scan.tag-name",
+    "scan.version",
+    "scan.savepoint-id",
+    "scan.watermark",
+    "scan.timestamp",
+    "log.scan.timestamp-mills",
+)
 """Options that choose a place in the table's history."""
 _STREAMS_ONLY: Final = ("log.scan.timestamp-mills",)
 _UNION: Final = "scan.log.union"
@@ -28,17 +38,18 @@ _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "latest-full": (),
     "latest": (),
     "from-timestamp": ("scan.timestamp", "log.scan.timestamp-mills"),
-    "from-snapshot": ("scan.snapshot-id", "scan.tag-name"),
-    "from-snapshot-full": ("scan.snapshot-id", "scan.tag-name"),
+    "from-snapshot": PLACES[:5],
+    "from-snapshot-full": PLACES[:5],
 }
+_FIXED: Final = PLACES[:5]  # these are snapshots, with nothing of the log behind them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """What a user asked for; of snapshot, tag, time and offsets at most one."""
+    """What a user asked for; of version, word, time and offsets at most one."""
 
-    snapshot_id: int | None = None
-    tag: str | None = None
+    version: Version | None = None
+    word: str | None = None  # for a version, to be understood with the table
     time_ms: int | None = None
     union: bool = False  # add the tail of the log
     log_offsets: Mapping[int, int] | None = None  # where the tail ends, next offsets by bucket
@@ -65,8 +76,8 @@ class ReadRequest:
             raise InvalidInputError(f"only one place of the table's history can be read: {told} fix=remove the others")
         handle = options.value("scan.at-least")
         return cls(
-            snapshot_id=places.get("scan.snapshot-id"),
-            tag=places.get("scan.tag-name"),
+            version=_version(places),
+            word=places.get("scan.version"),
             time_ms=scan_time_ms(places.get("scan.timestamp"), places.get("log.scan.timestamp-mills")),
             union=_union(options, given, places),
             log_offsets=None if offsets is None else _parsed_offsets(offsets),
@@ -74,6 +85,12 @@ class ReadRequest:
             at_least=None if handle is None else CommitHandle.parse(handle),
             at_least_timeout_s=options.value("scan.at-least.timeout") / 1000,
         )
+
+    def version_in(self, table: TableStore) -> Version | None:
+        """The version of the table that is asked for; None: the newest, or one that only the log knows."""
+        if self.word is not None:
+            return parse_version(table, self.word)
+        return self.version if self.time_ms is None else Version(time_ms=self.time_ms)
 
 
 def _places(options: TableOptions, given: Mapping[str, str]) -> dict[str, Any]:
@@ -103,7 +120,7 @@ def _union(options: TableOptions, given: Mapping[str, str], places: Mapping[str,
     union = bool(options.value(_UNION))
     if options.value(_OFFSETS) is not None and not union:
         raise InvalidInputError(f"an end of the log without the log: option={_OFFSETS} fix=set {_UNION}=true")
-    fixed = [key for key in ("scan.snapshot-id", "scan.tag-name") if key in places]
+    fixed = [key for key in _FIXED if key in places]
     if union and fixed:
         if _UNION in given:
             raise InvalidInputError(
@@ -124,6 +141,16 @@ def _staleness(options: TableOptions, given: Mapping[str, str], places: Mapping[
             "fix=remove one"
         )
     return None
+
+
+def _version(places: Mapping[str, Any]) -> Version | None:
+    found = Version(
+        snapshot_id=places.get("scan.snapshot-id"),
+        tag=places.get("scan.tag-name"),
+        savepoint_id=places.get("scan.savepoint-id"),
+        watermark=places.get("scan.watermark"),
+    )
+    return None if found == Version() else found
 
 
 def _parsed_offsets(text: str) -> dict[int, int]:

@@ -19,6 +19,7 @@ from engine.tail_ranges import TailLostError, missing_after_wait, tail_ranges
 from filestore.snapshots import CommitKind, Snapshot, carried_offsets
 from filestore.table import Table as FileTable
 from filestore.table_store import TableStore
+from filestore.versions import Version, find_version
 from logstore.offsets import LogOffsets, LogRange
 from lsm.errors import InvalidInputError, UnavailableError
 
@@ -84,9 +85,9 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
         return finder.at_offsets(request.log_offsets)
     if request.time_ms is not None:
         return finder.at_time(request.time_ms, union=request.union)
-    if request.snapshot_id is not None or request.tag is not None:
-        read = table.read(snapshot_id=request.snapshot_id, tag=request.tag)
-        return finder.files(read.table, read.snapshot, "a snapshot was asked for")
+    version = request.version_in(table)
+    if version is not None:
+        return finder.version(version)
     if request.union:
         return finder.newest_with_log("the log was asked for")
     if request.max_staleness_ms is not None:
@@ -134,6 +135,12 @@ class _Finder:
         )
         return ReadState(table=table, snapshot=snapshot, served=served)
 
+    def version(self, version: Version) -> ReadState:
+        """The snapshot of a version."""
+        found = find_version(self._table, version)
+        read = self._table.read_found(found)
+        return self.files(read.table, read.snapshot, found.how)
+
     def newest_with_log(self, reason: str) -> ReadState:
         """The newest snapshot, and the log behind it up to its end."""
         log, now_ms = self._usable_log(), self._table.clock.now_ms()
@@ -171,15 +178,17 @@ class _Finder:
     def at_time(self, time_ms: int, *, union: bool) -> ReadState:
         """The last snapshot of a time, with the log's records up to that time while they are kept."""
         if not union:
-            read = self._table.read(timestamp_ms=time_ms)
-            return self.files(read.table, read.snapshot, "the last snapshot of that time")
+            return self.version(Version(time_ms=time_ms))
         log = self._usable_log()
         topics = log.checked_topics()
         stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
         # the first record that is later ends the replay: what is before it is what the log held then
         later = topics.offsets_at(log.topic, range(log.bucket_count), time_ms + 1)
         ends = {bucket: min(offset, stable_ends[bucket]) for bucket, offset in later.items()}
-        read = self._table.read(timestamp_ms=time_ms)
+        found = find_version(self._table, Version(time_ms=time_ms))
+        read = self._table.read_found(found)
+        if not self._table.snapshots.exists(found.snapshot.id):  # it is a tag's: what came after it may be gone
+            return self.files(read.table, read.snapshot, found.how)
         try:
             start = self._start(read.snapshot)
             ranges = tail_ranges(topics, log.topic, start=start, ends=ends, stable_ends=stable_ends)

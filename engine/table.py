@@ -67,6 +67,7 @@ class Table:
         *,
         snapshot_id: int | None = None,
         tag: str | None = None,
+        version: str | None = None,
         timestamp: str | int | None = None,
         at_least: CommitHandle | str | None = None,
         options: Mapping[str, str] | None = None,
@@ -76,6 +77,7 @@ class Table:
         Args:
             snapshot_id: to read.
             tag: name of a tag.
+            version: any of these and more as one word, such as ``eod``, ``dev.eod``, ``snapshot.5``, ``savepoint.3``.
             timestamp: ISO text (in UTC when it names no zone) or epoch milliseconds.
             at_least: a commit to wait for.
             options: ``scan.*`` and ``read.*`` of this read, see README "Fresher than the files".
@@ -88,6 +90,7 @@ class Table:
         asked = {
             "scan.snapshot-id": snapshot_id,
             "scan.tag-name": tag,
+            "scan.version": version,
             "scan.timestamp": timestamp,
             "scan.at-least": at_least,
         }
@@ -102,6 +105,7 @@ class Table:
         filter: str | None = None,
         snapshot_id: int | None = None,
         tag: str | None = None,
+        version: str | None = None,
         timestamp: str | int | None = None,
         at_least: CommitHandle | str | None = None,
         options: Mapping[str, str] | None = None,
@@ -114,6 +118,7 @@ class Table:
             filter: SQL text; leaves out partitions, buckets and files before Spark sees them.
             snapshot_id: default the newest.
             tag: instead of a snapshot id.
+            version: see ``read``.
             timestamp: see ``read``.
             at_least: see ``read``.
             options: see ``read``.
@@ -121,7 +126,8 @@ class Table:
         Raises:
             InvalidInputError: unknown column, snapshot or tag; a filter that cannot be read.
         """
-        read = self.read(snapshot_id=snapshot_id, tag=tag, timestamp=timestamp, at_least=at_least, options=options)
+        places: dict[str, Any] = {"snapshot_id": snapshot_id, "tag": tag, "version": version, "timestamp": timestamp}
+        read = self.read(**places, at_least=at_least, options=options)
         log_served(read)
         return table_frame(
             spark,

@@ -19,6 +19,7 @@ from filestore.split_read import read_split
 from filestore.table_commit import CommitResult, PartitionTest, TableCommit, discard
 from filestore.table_store import TableStore
 from filestore.table_write import MaxSequenceNumbers, TableWrite
+from filestore.versions import FoundVersion, Version, find_version, parse_version
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from lsm.keys import internal_value
 
@@ -121,28 +122,42 @@ class Table(TableStore):
         return TableCommit(self, commit_user, history_start=history_start)
 
     def read(
-        self, *, snapshot_id: int | None = None, tag: str | None = None, timestamp_ms: int | None = None
+        self,
+        *,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        version: Version | str | None = None,
     ) -> "TableRead":
         """Read the newest snapshot, or travel to an older one; then its own schema is in force.
 
         Args:
             snapshot_id: to read.
             tag: name of a tag.
-            timestamp_ms: epoch milliseconds; the last snapshot that was committed then or before.
+            timestamp_ms: epoch milliseconds; the last snapshot that was committed then or before, else the closest tag.
+            version: any of these and more, also of another branch; as text see ``filestore.versions``.
 
         Raises:
             InvalidInputError: there is no such snapshot or tag, or several are asked for.
         """
-        asked = [each for each in (snapshot_id, tag, timestamp_ms) if each is not None]
+        asked = [each for each in (snapshot_id, tag, timestamp_ms, version) if each is not None]
         if len(asked) > 1:
             raise InvalidInputError(
-                f"only one of snapshot_id, tag and timestamp_ms can be read: "
-                f"snapshot_id={snapshot_id} tag={tag} timestamp_ms={timestamp_ms}"
+                f"only one of snapshot_id, tag, timestamp_ms and version can be read: "
+                f"snapshot_id={snapshot_id} tag={tag} timestamp_ms={timestamp_ms} version={version}"
             )
         if not asked:
             return TableRead(self, self.snapshots.latest())
-        snapshot = self._travel(snapshot_id, tag, timestamp_ms)
-        return TableRead(self.at_schema(snapshot.schema_id), snapshot)
+        if version is None:
+            version = Version(snapshot_id=snapshot_id, tag=tag, time_ms=timestamp_ms)
+        return self.read_found(
+            find_version(self, parse_version(self, version) if isinstance(version, str) else version)
+        )
+
+    def read_found(self, found: FoundVersion) -> "TableRead":
+        """Read a state that was found; its branch may be another one."""
+        there = self if found.branch == self.paths.branch else self.on_branch(found.branch)
+        return TableRead(there.at_schema(found.snapshot.schema_id), found.snapshot)
 
     def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> CommitResult:
         """Write rows and commit them, as one batch.
@@ -239,22 +254,6 @@ class Table(TableStore):
                     discard(self, messages)
                 raise
         raise AssertionError("the last attempt returns or raises")
-
-    def _travel(self, snapshot_id: int | None, tag: str | None, timestamp_ms: int | None) -> Snapshot:
-        if tag is not None:
-            return self.snapshots.tag(tag)
-        if timestamp_ms is not None:
-            found = self.snapshots.as_of(timestamp_ms)
-            wanted = f"timestamp_ms={timestamp_ms}"
-        else:
-            found = self.snapshots.find(snapshot_id or 0)
-            wanted = f"snapshot_id={snapshot_id}"
-        if found is None:
-            raise InvalidInputError(
-                f"no such snapshot: table={self.name} {wanted} "
-                f"earliest={self.snapshots.earliest_id()} latest={self.snapshots.latest_id()}"
-            )
-        return found
 
     def _partition_spec(self, partition: Mapping[str, object]) -> Mapping[str, object]:
         unknown = [name for name in partition if name not in self.schema.partition_keys]

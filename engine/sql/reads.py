@@ -134,11 +134,10 @@ def version_options(context: SqlContext, text: StatementText, reference: Referen
         return {"scan.timestamp": str(_time_ms(context, text, reference))}
     if not isinstance(wanted, exp.Literal):
         raise InvalidInputError(
-            f"a version is a number of a snapshot or a name of a tag: version={wanted.sql(dialect='spark')}"
+            f"a version is a number of a snapshot, or a word for one in quotes: version={wanted.sql(dialect='spark')}"
         )
     name = str(wanted.this)
-    is_snapshot = name.isascii() and name.isdecimal()  # tags cannot have such names
-    return {"scan.snapshot-id" if is_snapshot else "scan.tag-name": name}
+    return {"scan.version": name}
 
 
 def _time_ms(context: SqlContext, text: StatementText, reference: Reference) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.option_check import unknown_option
+from engine.read_request import PLACES
 from engine.system_tables.catalog_tables import Tables, catalog_rows, catalog_schema
 from engine.system_tables.names import AUDIT_LOG, ROW_TABLES, SystemName, parse_system_name
 from engine.system_tables.row_tables import ROW_KIND, open_row_table, row_schema, snapshot_of
@@ -23,7 +24,7 @@ from filestore.table import Table as FileTable
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
-SNAPSHOT_KEYS: Final = ("scan.mode", "scan.snapshot-id", "scan.tag-name", "scan.timestamp")
+SNAPSHOT_KEYS: Final = ("scan.mode", *PLACES[:6])
 """Options that choose the snapshot whose files are shown."""
 AUDIT_KEYS: Final = (
     *SNAPSHOT_KEYS,

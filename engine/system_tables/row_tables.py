@@ -96,8 +96,7 @@ def snapshot_of(store: FileTable, given: Mapping[str, str]) -> tuple[FileTable, 
     Raises:
         InvalidInputError: there is no such snapshot, or the options contradict each other.
     """
-    wanted = ReadRequest.parse(store.with_options(given).options, given)
-    read = store.read(snapshot_id=wanted.snapshot_id, tag=wanted.tag, timestamp_ms=wanted.time_ms)
+    read = store.read(version=ReadRequest.parse(store.with_options(given).options, given).version_in(store))
     return read.table, read.snapshot
 
 

@@ -13,7 +13,9 @@ from engine.broker import Broker
 from engine.commit_handle import CommitHandle
 from engine.read_state import Source
 from engine.scan_time import scan_time_ms, time_text
+from filestore.expiry import Retention, expire_snapshots
 from filestore.table_commit import CommitResult
+from filestore.tags import create_tag
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 from tests.support.logs import ends_with_markers
 from tests.support.tails import (
@@ -237,6 +239,31 @@ def test_modes_of_a_place(tmp_path: Path) -> None:
     assert read("from-snapshot-full", scan_snapshot__id="1") == 1
     assert read("from-timestamp", scan_timestamp__millis=str(moment)) == 1
     assert read("from-timestamp", scan_timestamp=time_text(moment)) == 1
+
+
+def test_every_way_to_name_a_state_says_what_it_found(tmp_path: Path) -> None:
+    """TAG-09, TAG-11, TAG-12: also that the snapshots of a time are gone, and which tag is read instead."""
+    table = plain_table(tmp_path)
+    times = {}
+    for key in (1, 2, 3, 4):
+        table.write(rows(key))
+        times[key] = now_ms()
+    create_tag(table.store, "eod", snapshot_id=2)
+
+    def found(**options: str) -> tuple[list[int], str]:
+        read = table.read(options={key.replace("_", ".", 1).replace("_", "-"): text for key, text in options.items()})
+        return sorted(by_key(read.to_arrow())), read.served.reason
+
+    assert found(scan_tag_name="eod") == ([1, 2], "the tag eod was asked for")
+    assert found(scan_snapshot_id="3") == ([1, 2, 3], "a snapshot was asked for")
+    assert found(scan_version="eod") == ([1, 2], "the tag eod was asked for")
+    assert sorted(by_key(table.read(version="snapshot.1").to_arrow())) == [1]
+    at = {"scan_timestamp": str(times[3])}
+    assert found(**at) == ([1, 2, 3], "the last snapshot of that time")
+    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=10**15, limit=9)))
+    reason = "the snapshots of that time have expired, this is the closest tag before it: eod"
+    assert found(**at) == ([1, 2], reason)
+    assert f"reason='{reason}'" in table.read(timestamp=times[3]).describe()
 
 
 @pytest.mark.parametrize(

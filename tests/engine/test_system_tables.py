@@ -103,7 +103,7 @@ def test_older_snapshots_can_be_seen(spark: SparkSession, catalog: Catalog) -> N
     assert [
         each["dt"] for each in catalog.system_table("db.t$ro", {"scan.snapshot-id": "2"}).to_arrow().to_pylist()
     ] == []
-    with pytest.raises(InvalidInputError, match=r"no such snapshot: .* snapshot_id=9"):
+    with pytest.raises(InvalidInputError, match=r"no such snapshot: .* version=snapshot.9"):
         catalog.system_table("db.t$files", {"scan.snapshot-id": "9"}).to_arrow()
 
 

@@ -144,10 +144,10 @@ def test_a_read_stays_at_its_snapshot_while_the_table_goes_on() -> None:
 @pytest.mark.parametrize(
     ("travel", "text"),
     [
-        ({"snapshot_id": 9}, "snapshot_id=9 earliest=1 latest=1"),
+        ({"snapshot_id": 9}, "version=snapshot.9 earliest=1 latest=1"),
         ({"snapshot_id": 0}, "no such snapshot"),
         ({"tag": "none"}, "no such tag: tag=none"),
-        ({"timestamp_ms": 5}, "timestamp_ms=5"),
+        ({"timestamp_ms": 5}, "version=timestamp.5"),
         ({"snapshot_id": 1, "tag": "x"}, "only one of"),
     ],
 )

@@ -175,6 +175,11 @@ def test_a_branch_is_read(warehouse: Warehouse, history: Table) -> None:
         ("h VERSION AS OF '1'", 1),
         ("h FOR VERSION AS OF 'two'", 2),
         ("h FOR SYSTEM_VERSION AS OF 2 AS x", 2),
+        ("h VERSION AS OF 'snapshot.1'", 1),
+        ("h VERSION AS OF 'two'", 2),
+        ("h VERSION AS OF 'main.two'", 2),
+        ("h VERSION AS OF 'latest'", 3),
+        ("h WITH ('scan.version' = 'snapshot.2')", 2),
         ("h /*+ OPTIONS('scan.snapshot-id'='1') */", 1),
         ("h WITH ('scan.tag-name' = 'two') x", 2),
         ("h TIMESTAMP AS OF current_timestamp()", 3),
@@ -184,7 +189,7 @@ def test_a_branch_is_read(warehouse: Warehouse, history: Table) -> None:
     ],
 )
 def test_a_table_is_read_as_it_was(warehouse: Warehouse, history: Table, reference: str, number: int) -> None:
-    """FL-25: by number, by tag and by time, in any of the ways that users write them."""
+    """FL-25, TAG-06, TAG-07, TAG-11, TAG-12, TAG-63: by number, tag and time, in any way that users write them."""
     time_ms = history.store.snapshots.read(2).time_ms
     time = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     assert warehouse.rows(f"SELECT n FROM {reference.format(time=time)}") == [("n",), (number,)]
@@ -213,7 +218,7 @@ def test_session_settings_choose_the_version_unless_the_query_does(warehouse: Wa
         ("SELECT * FROM t JOIN missing ON 1 = 1", ("missing", "column=22")),
         ("SELECT * FROM fluvial.db.pp", ("did_you_mean", "pp")),
         ("SELECT id FROM t WHERE", ("syntax error",)),
-        ("SELECT * FROM t VERSION AS OF 99", ("snapshot_id=99", "column=15", "near='t VERSION AS OF 99'")),
+        ("SELECT * FROM t VERSION AS OF 99", ("version=snapshot.99", "column=15", "near='t VERSION AS OF 99'")),
         ("SELECT * FROM t /*+ OPTIONS('scan.snapshot-ids'='1') */", ("did_you_mean=scan.snapshot-id",)),
         ("SELECT * FROM t VERSION AS OF 1 WITH ('scan.tag-name'='a')", ("given twice", "scan.tag-name")),
         ("SELECT id + s FROM t", ("id + s", "column=8")),

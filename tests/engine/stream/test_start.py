@@ -171,6 +171,23 @@ def test_a_snapshot_is_where_it_begins(table: Table) -> None:
     assert ids(query(table, scan_mode="from-snapshot", scan_snapshot__id="1").available()) == [1, 2, 3]
 
 
+def test_a_stream_begins_at_a_tag_only_while_what_came_after_it_is_kept(new_table: NewTable) -> None:
+    """TAG-10, TAG-66: a stream does not travel: it reads the tag's rows and follows; a tag alone has no changes."""
+    table = new_table(log=False)
+    for key in (1, 2, 3):
+        table.write(rows([key]))
+        if key == 1:
+            tag(table, "t", 1)
+    assert ids(query(table, scan_tag__name="t").available()) == [1, 2, 3]
+    expire(table, 1)
+    assert ids(query(table, scan_tag__name="t").available()) == [1, 2, 3]
+    expire(table, 2)
+    with pytest.raises(CorruptDataError, match=r"a snapshot that the stream needs is gone: .*wanted_snapshot=2"):
+        query(table, scan_tag__name="t").available()
+    with pytest.raises(InvalidInputError, match=r"unknown read option: .*scan.version"):
+        query(table, scan_version="t")
+
+
 def test_the_changes_of_the_oldest_snapshot_that_is_left(table: Table) -> None:
     """FL-99: they are read from its files, for the one before it is gone."""
     expire(table, 1)
