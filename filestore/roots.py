@@ -56,6 +56,7 @@ def on_branch(table: TableStore, branch: str) -> TableStore:
         clock=table.clock,
         names=table.names,
         lock_factory=table.lock_factory,
+        main_branch=table.main_branch,
     )
 
 

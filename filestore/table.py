@@ -6,11 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from filestore.branch_state import is_hidden
 from filestore.catalog_lock import CatalogLockFactory
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
 from filestore.compactor import compact_table
 from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
 from filestore.live_files import LiveFiles
+from filestore.main_branch import main_branch
 from filestore.paths import MAIN_BRANCH, TablePaths
 from filestore.scan import Filter, Plan, TableScan
 from filestore.schema import SchemaStore, TableSchema, check_readable
@@ -46,7 +48,7 @@ class Table(TableStore):
         Args:
             name: for messages, ``db.table``.
             root: directory of the table.
-            branch: whose schemas, snapshots and tags count.
+            branch: whose schemas, snapshots and tags count; ``main`` is the main one, whatever its name.
             options: in force for this object only, on top of the table's own.
             io: file system; None is the local one.
             clock: None is the machine's.
@@ -57,19 +59,22 @@ class Table(TableStore):
             InvalidInputError: there is no table, or it is one that would be read wrongly; says why.
         """
         io = io or LocalFileIO()
-        schema = SchemaStore(io, TablePaths(root, branch)).latest()
-        if schema is None:
-            raise InvalidInputError(_no_table(io, name, root, branch))
+        main = main_branch(io, root)
+        paths = TablePaths(root, main if branch == MAIN_BRANCH else branch)
+        schema = SchemaStore(io, paths).latest()
+        if schema is None or (paths.branch != main and is_hidden(io, paths)):
+            raise InvalidInputError(_no_table(io, name, paths, main))
         check_readable(schema)
         return cls._of(
             schema,
             options or {},
             name=name,
-            paths=TablePaths(root, branch),
+            paths=paths,
             io=io,
             clock=clock or SystemClock(),
             names=names or RandomNames(),
             lock_factory=lock_factory,
+            main_branch=main,
         )
 
     @classmethod
@@ -89,6 +94,7 @@ class Table(TableStore):
             clock=self.clock,
             names=self.names,
             lock_factory=self.lock_factory,
+            main_branch=self.main_branch,
         )
 
     def on_branch(self, branch: str) -> "Table":
@@ -324,9 +330,10 @@ class TableRead:
         return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
 
 
-def _no_table(io: FileIO, name: str, root: str, branch: str) -> str:
-    if branch != MAIN_BRANCH and SchemaStore(io, TablePaths(root)).ids():
-        return f"no such branch: table={name} branch={branch} path={root}"
+def _no_table(io: FileIO, name: str, paths: TablePaths, main: str) -> str:
+    root = paths.root
+    if paths.branch != main and SchemaStore(io, paths.with_branch(main)).ids():
+        return f"no such branch: table={name} branch={paths.branch} path={root}"
     if io.is_directory(root):
         return (
             f"directory is not a table, it has no schema: table={name} path={root} fix='look at the name or the path'"

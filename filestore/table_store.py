@@ -16,7 +16,7 @@ from filestore.log_names import other_names
 from filestore.manifests import DataFileMeta, ManifestStore
 from filestore.object_storage import is_object_path, under_lock
 from filestore.options import TableOptions
-from filestore.paths import TablePaths
+from filestore.paths import MAIN_BRANCH, TablePaths
 from filestore.schema import SchemaStore, TableSchema
 from filestore.snapshots import SnapshotStore
 from lsm.keys import KeyTuple, comparable
@@ -35,6 +35,7 @@ class TableStore:
     clock: Clock
     names: NameSource
     lock_factory: CatalogLockFactory | None = None  # the catalog's lock: where files cannot be created exclusively
+    main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> Mapping[str, Any]:

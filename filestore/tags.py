@@ -6,7 +6,7 @@ TagTimeExpire); TAG-04, TAG-13, TAG-14, TAG-21 to TAG-25, TAG-30 to TAG-34, TAG-
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -14,7 +14,6 @@ from typing import Any, Final
 import orjson
 
 from filestore.file_references import FileReferences, FileSize, MetadataFiles, data_files, metadata_files
-from filestore.paths import MAIN_BRANCH
 from filestore.roots import Root, RootKind, all_roots, branch_names, on_branch, roots_to_ask
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
@@ -85,6 +84,24 @@ def create_tag(table: TableStore, name: str, *, snapshot_id: int | None = None, 
     return tag
 
 
+def hold_snapshot(table: TableStore, name: str, snapshot_id: int) -> Tag:
+    """Give a snapshot a name that no retention takes away; one that it has already is fine. See ``create_tag``."""
+    there = _find(table, name)
+    if there is None:
+        tag, _ = _new_tag(table, name, snapshot_id, None)
+        tag, path = replace(tag, created_ms=None, retained_ms=None), table.paths.tag(name)
+        if table.io.create_exclusive(path, table.io.read_bytes(table.paths.snapshot(snapshot_id))):
+            _check_still_there(table, tag, undo=lambda: table.io.delete(path))
+            return tag
+        there = read_tag(table, name)
+    if there.snapshot.id != snapshot_id:
+        raise InvalidInputError(
+            f"tag exists already: table={table.name} tag={name} snapshot={there.snapshot.id} wanted={snapshot_id} "
+            "fix=delete that tag first"
+        )
+    return there
+
+
 def replace_tag(
     table: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None
 ) -> DeletedTag:
@@ -94,6 +111,7 @@ def replace_tag(
         The old tag.
     """
     old, path = read_tag(table, name), table.paths.tag(name)
+    _check_no_branch(table, old)
     old_body = table.io.read_bytes(path)
     tag, body = _new_tag(table, name, snapshot_id, retained_ms)
     table.io.replace(path, body)
@@ -111,6 +129,7 @@ def rename_tag(table: TableStore, name: str, target: str) -> Tag:
     """
     check_tag_name(target)
     old = read_tag(table, name)
+    _check_no_branch(table, old)
     if not table.io.create_exclusive(table.paths.tag(target), table.io.read_bytes(table.paths.tag(name))):
         raise InvalidInputError(f"tag exists already: table={table.name} tag={target} fix=choose another name")
     table.io.delete(table.paths.tag(name))
@@ -128,15 +147,17 @@ def delete_tag(table: TableStore, name: str, *, dry_run: bool = False) -> Delete
     """
     tag = read_tag(table, name)
     _check_no_branch(table, tag)
-    unused = _unused(table, tag)
+    roots = all_roots(table)
+    unused = _unused(table, tag, roots)
     if not dry_run:
         table.io.delete(table.paths.tag(name))
+        unused = _without_newer(table, unused, {*all_roots(table)} - {*roots})
         _delete_files(table, unused)
     return unused
 
 
 def expired_tags(table: TableStore, *, older_than_ms: int | None = None) -> list[Tag]:
-    """The tags whose retention is over, by name.
+    """The tags whose retention is over, by name; not those that a branch was made from.
 
     Args:
         table: whose.
@@ -153,7 +174,8 @@ def expired_tags(table: TableStore, *, older_than_ms: int | None = None) -> list
             except FileNotFoundError:
                 continue
         is_over = tag.retained_ms is not None and created_ms + tag.retained_ms < now_ms
-        if is_over or (older_than_ms is not None and created_ms - zone_ms < older_than_ms):
+        is_over = is_over or (older_than_ms is not None and created_ms - zone_ms < older_than_ms)
+        if is_over and _branch_of(table, tag) is None:
             found.append(tag)
     return found
 
@@ -214,15 +236,24 @@ def _check_still_there(table: TableStore, tag: Tag, *, undo: Callable[[], None])
 
 
 def _check_no_branch(table: TableStore, tag: Tag) -> None:
-    if table.paths.branch != MAIN_BRANCH:
-        return
-    for branch in branch_names(table)[1:]:
-        theirs = on_branch(table, branch).snapshots.find_tag(tag.name)
-        if theirs is not None and theirs.id == tag.snapshot.id:
-            raise InvalidInputError(
-                f"a branch was made from this tag, and expiry by other engines looks at the tag only: "
-                f"table={table.name} tag={tag.name} branch={branch} fix=delete the branch first"
-            )
+    branch = _branch_of(table, tag)
+    if branch is not None:
+        raise InvalidInputError(
+            f"a branch was made from this tag, and expiry by other engines looks at the tag only: "
+            f"table={table.name} tag={tag.name} branch={branch} fix=delete the branch first"
+        )
+
+
+def _branch_of(table: TableStore, tag: Tag) -> str | None:
+    """A branch that was made from a tag of main; such a branch begins with a copy of it."""
+    if table.paths.branch != table.main_branch:
+        return None
+    for branch in branch_names(table):
+        if branch != table.main_branch:
+            theirs = on_branch(table, branch).snapshots.find_tag(tag.name)
+            if theirs is not None and theirs.id == tag.snapshot.id:
+                return branch
+    return None
 
 
 def _delete_files(table: TableStore, unused: DeletedTag) -> None:
@@ -230,10 +261,20 @@ def _delete_files(table: TableStore, unused: DeletedTag) -> None:
         table.io.delete(path)
 
 
-def _unused(table: TableStore, tag: Tag) -> DeletedTag:
+def _without_newer(table: TableStore, unused: DeletedTag, newer: Collection[Root]) -> DeletedTag:
+    """What roots that came meanwhile do not use: a branch may just have been made from the tag."""
+    references = FileReferences(table)
+    data = references.data(newer) if unused.data else set()
+    metadata = references.metadata(newer) if unused.metadata else set()
+    kept = tuple(each for each in unused.data if each.path not in data)
+    return replace(unused, data=kept, metadata=unused.metadata - metadata)
+
+
+def _unused(table: TableStore, tag: Tag, every_root: Sequence[Root] | None = None) -> DeletedTag:
     """What only this tag uses."""
     path = table.paths.tag(tag.name)
-    roots = [root for root in all_roots(table) if not _is(root, tag, table.paths.branch)]
+    known = all_roots(table) if every_root is None else every_root
+    roots = [root for root in known if not _is(root, tag, table.paths.branch)]
     asked = roots_to_ask(roots, branch=table.paths.branch, snapshot_id=tag.snapshot.id, is_last=False)
     if any(root.branch == table.paths.branch and root.snapshot_id == tag.snapshot.id for root in asked):
         return DeletedTag(tag=tag)  # the snapshot itself, or another tag of it

@@ -1,0 +1,171 @@
+"""What a branch's directory says about the branch: where it began, and which operation is at work on it.
+
+Two small files beside the directories of the layout, which other readers do not look at. ``ORIGIN`` never changes; a
+branch of another engine has none. ``OPERATION`` is created exclusively, so that one operation at a time works on a
+branch. It stays when its process dies: whoever runs the same operation again completes it. While a branch is being
+made, deleted or renamed, it is not there.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from filestore.effects import FileIO
+from filestore.paths import MAIN_BRANCH, TablePaths
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+
+ORIGIN_FILE: Final = "ORIGIN"
+OPERATION_FILE: Final = "OPERATION"
+
+
+class Operation(StrEnum):
+    """What is done to a branch as a whole."""
+
+    CREATE = "create"
+    DELETE = "delete"
+    RENAME = "rename"
+    MERGE = "merge"
+    FAST_FORWARD = "fast-forward"
+    REPLACE_MAIN = "replace-main"
+
+
+_HIDING: Final = frozenset({Operation.CREATE, Operation.DELETE, Operation.RENAME})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a branch began."""
+
+    tag: str | None = None  # of main; None: made empty
+    snapshot_id: int | None = None
+    owns_tag: bool = False  # the tag was made for the branch, and goes with it
+    schema_id: int  # the newest schema version that was copied from main
+    first_schema_id: int  # the branch's schema when it was made: one more when options were given
+    options: Mapping[str, str] = field(default_factory=dict)  # those of that one more
+    created_ms: int  # epoch
+
+
+def read_origin(io: FileIO, paths: TablePaths) -> Origin | None:
+    """Where the branch of these paths began; None: another engine made it. Raises: CorruptDataError."""
+    path = f"{paths.branch_root}/{ORIGIN_FILE}"
+    body = _read(io, path)
+    if body is None:
+        return None
+    try:
+        return Origin(
+            tag=body["tag"],
+            snapshot_id=body["snapshotId"],
+            owns_tag=bool(body["ownsTag"]),
+            schema_id=int(body["schemaId"]),
+            first_schema_id=int(body["firstSchemaId"]),
+            options=dict(body["options"]),
+            created_ms=int(body["createdMs"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"origin of a branch cannot be decoded: file={path} error={error!r}") from error
+
+
+def write_origin(io: FileIO, paths: TablePaths, origin: Origin) -> None:
+    """Note where a branch began."""
+    body = {
+        "tag": origin.tag,
+        "snapshotId": origin.snapshot_id,
+        "ownsTag": origin.owns_tag,
+        "schemaId": origin.schema_id,
+        "firstSchemaId": origin.first_schema_id,
+        "options": dict(origin.options),
+        "createdMs": origin.created_ms,
+    }
+    io.replace(f"{paths.branch_root}/{ORIGIN_FILE}", orjson.dumps(body, option=orjson.OPT_INDENT_2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """An operation on a branch, and what it was asked for."""
+
+    operation: Operation
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.operation.value, *(f"{name}={value}" for name, value in self.arguments.items())])
+
+
+def read_work(io: FileIO, paths: TablePaths) -> Work | None:
+    """The operation that is at work on a branch, or was when its process died. Raises: CorruptDataError."""
+    path = f"{paths.branch_root}/{OPERATION_FILE}"
+    body = _read(io, path)
+    if body is None:
+        return None
+    try:
+        return Work(operation=Operation(body["operation"]), arguments=dict(body["arguments"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"operation on a branch cannot be decoded: file={path} error={error!r}") from error
+
+
+def is_hidden(io: FileIO, paths: TablePaths) -> bool:
+    """Whether the branch of these paths is just being made, deleted or renamed. Raises: CorruptDataError."""
+    if paths.branch == MAIN_BRANCH:
+        return False
+    work = read_work(io, paths)
+    return work is not None and work.operation in _HIDING
+
+
+def begin_work(io: FileIO, paths: TablePaths, work: Work) -> bool:
+    """Be the only operation on a branch.
+
+    Returns:
+        True: newly begun. False: the same operation was begun before, and is to be completed.
+
+    Raises:
+        ConflictError: another operation is at work on the branch, or died at it; names it.
+    """
+    path = f"{paths.branch_root}/{OPERATION_FILE}"
+    body = {"operation": work.operation.value, "arguments": dict(work.arguments)}
+    if io.create_exclusive(path, orjson.dumps(body)):
+        return True
+    there = read_work(io, paths)
+    if there is None or there == work:
+        return there is None and begin_work(io, paths, work)
+    raise ConflictError(
+        f"another operation is at work on the branch: branch={paths.branch} operation={there} wanted={work} "
+        "fix=wait for it; when it died, run it again first"
+    )
+
+
+def end_work(io: FileIO, paths: TablePaths) -> None:
+    """Let others at the branch; the operation is complete."""
+    io.delete(f"{paths.branch_root}/{OPERATION_FILE}")
+
+
+@contextmanager
+def working(io: FileIO, paths: TablePaths, work: Work) -> Iterator[None]:
+    """Be the only operation on a branch until the block ends.
+
+    A refusal ends the operation too: InvalidInputError and ConflictError leave nothing half done. After any other error
+    it has to be run again.
+    """
+    begin_work(io, paths, work)
+    try:
+        yield
+    except (InvalidInputError, ConflictError):
+        end_work(io, paths)
+        raise
+    end_work(io, paths)
+
+
+def _read(io: FileIO, path: str) -> dict[str, Any] | None:
+    try:
+        text = io.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    try:
+        body = orjson.loads(text)
+    except ValueError as error:
+        raise CorruptDataError(f"file of a branch cannot be decoded: file={path} error={error}") from error
+    if not isinstance(body, dict):
+        raise CorruptDataError(f"file of a branch cannot be decoded: file={path}")
+    return body

@@ -1,0 +1,270 @@
+"""Branches: making, listing, renaming and deleting them, with every fault on the way."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from filestore.branches import Branch, create_branch, list_branches, read_branch
+from filestore.datatypes import data_type_of
+from filestore.expiry import Retention, expire_snapshots
+from filestore.schema_change import AddColumn
+from filestore.table import Table
+from filestore.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
+from lsm.errors import ConflictError, FluvialError, InvalidInputError
+from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
+from tests.support.roots import files_there, used_files
+from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, reopened, rows
+
+ALL = [(1, 10), (2, 20), (3, 30), (4, 40)]
+
+
+def content(table: Table, **travel: object) -> list[tuple[int, int]]:
+    found = table.read(**travel).to_arrow(["id", "v"]).to_pylist()  # type: ignore[arg-type]
+    return sorted((row["id"], row["v"]) for row in found)
+
+
+def filled(io: MemoryFileIO | None = None, **options: str) -> Table:
+    """Four snapshots of one row each; tag ``t1`` is the second."""
+    table = key_table(io or MemoryFileIO(), **options)
+    for pair in ALL:
+        table.write(rows(pair))
+    create_tag(table, "t1", snapshot_id=2)
+    return table
+
+
+def only_newest(table: Table) -> None:
+    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
+
+
+def under(table: Table, directory: str) -> list[str]:
+    start = f"{table.paths.root}/{directory}/"
+    return sorted(path.removeprefix(start) for path in table.io.files if path.startswith(start))  # type: ignore[attr-defined]
+
+
+def test_a_branch_from_a_tag_copies_the_tag_its_snapshot_and_its_schemas() -> None:
+    """BR-07, BR-17, BR-19, BR-20, BR-22, BR-23, BR-34: no row is copied, and main stays where it was."""
+    catalog = memory_catalog()
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    for number in range(1, 13):
+        if number in (4, 9):
+            change = AddColumn(path=(f"c{number}",), type=data_type_of(pa.int64(), nullable=True))
+            catalog.alter_table("db.t", [change])
+            table = catalog.table("db.t")
+        table.write(pa.table({name: [number] for name in table.schema.column_names}))
+    before = dict(table.io.files)  # type: ignore[attr-defined]
+    for branch, tag, snapshot_id, schema_id in (("b1", "tag-1", 4, 1), ("b2", "tag-7", 7, 1), ("b3", "tag-11", 11, 2)):
+        create_tag(table, tag, snapshot_id=snapshot_id)
+        assert create_branch(table, branch, tag=tag) == Branch(name=branch, tag=tag, snapshot_id=snapshot_id)
+        schemas = [f"schema/schema-{each}" for each in range(schema_id + 1)]
+        assert under(table, f"branch/branch-{branch}") == [
+            "ORIGIN", *schemas, f"snapshot/snapshot-{snapshot_id}", f"tag/tag-{tag}"
+        ]  # fmt: skip
+        assert content(table.on_branch(branch)) == [(each, each) for each in range(1, snapshot_id + 1)]
+        assert table.on_branch(branch).schema == table.schema_of(schema_id)
+    after = table.io.files  # type: ignore[attr-defined]
+    assert {path: after[path] for path in before} == before
+    assert [path for path in after.keys() - before if "bucket-" in path or "/manifest/" in path] == []
+    assert [each.name for each in list_branches(table)] == ["b1", "b2", "b3"]
+
+
+def test_a_branch_reads_writes_tags_and_alters_by_itself() -> None:
+    """BR-09 to BR-11, BR-13, BR-24: main sees nothing of it, and the branch nothing of main."""
+    table = filled()
+    create_branch(table, "dev", tag="t1")
+    branch = table.on_branch("dev")
+    branch.write(rows((1, 11), (7, 70)))
+    create_tag(branch, "mine")
+    table.write(rows((5, 50)))
+    assert content(branch) == [(1, 11), (2, 20), (7, 70)]
+    assert content(branch, tag="t1") == content(branch, snapshot_id=2) == ALL[:2]
+    assert content(branch, tag="mine") == content(branch)
+    assert content(table) == [*ALL, (5, 50)]
+    assert table.snapshots.tag_names() == ["t1"]
+
+
+def test_an_empty_branch_has_the_schemas_only() -> None:
+    """BR-07: as Paimon's createBranch(name) makes it."""
+    table = filled()
+    assert create_branch(table, "empty") == Branch(name="empty", tag=None, snapshot_id=None)
+    assert under(table, "branch/branch-empty") == ["ORIGIN", "schema/schema-0"]
+    table.on_branch("empty").write(rows((9, 90)))
+    assert content(table.on_branch("empty")) == [(9, 90)]
+
+
+def test_a_branch_from_a_snapshot_gets_a_tag_of_its_own() -> None:
+    """Trap 14: other engines' expiry of main spares what a tag of main keeps, and nothing else."""
+    table = filled(**{"tag.default-time-retained": "1 d"})
+    assert create_branch(table, "dev", snapshot_id=3) == Branch(name="dev", tag="branch-dev", snapshot_id=3)
+    assert table.snapshots.tag("branch-dev").id == 3
+    only_newest(table)
+    assert content(table.on_branch("dev")) == ALL[:3]
+
+
+def test_a_branch_of_a_table_with_a_log_has_none_unless_told() -> None:
+    """BR-22; idea 12: offsets of main's log mean nothing in the branch."""
+    table = key_table(bucket="1")
+    schema = replace(table.schema, options={**table.schema.options, "log.kafka.bootstrap.servers": "nowhere:1"})
+    table.io.replace(table.paths.schema(0), schema.to_json().encode())
+    table.write(rows(*ALL))
+    snapshot = replace(table.snapshots.read(1), log_offsets={0: 4})
+    table.io.replace(table.paths.snapshot(1), snapshot.to_json().encode())
+    table = reopened(table, table.io)
+    assert table.has_log
+    create_tag(table, "t1", retained_ms=86_400_000)
+    create_branch(table, "dev", tag="t1")
+    branch = table.on_branch("dev")
+    assert not branch.has_log
+    assert branch.schema.id == 1
+    assert branch.schema.fields == table.schema.fields
+    assert branch.snapshots.read(1) == replace(snapshot, log_offsets={})
+    assert b"tagCreateTime" not in table.io.read_bytes(branch.paths.snapshot(1))
+    create_branch(table, "own", tag="t1", options={"log.system": "kafka", "log.kafka.topic": "db.t.own"})
+    assert table.on_branch("own").has_log
+    assert table.on_branch("own").options.value("log.kafka.topic") == "db.t.own"
+    assert table.on_branch("own").snapshots.read(1).log_offsets == {}
+    with pytest.raises(InvalidInputError, match="unknown option"):
+        create_branch(table, "x", tag="t1", options={"nonsense": "1"})
+
+
+@pytest.mark.parametrize("name", ["", " ", "a.b", "a/b", "main", "12", " x", "a\nb"])
+def test_a_name_that_no_branch_can_have(name: str) -> None:
+    """BR-41."""
+    table = filled()
+    before = dict(table.io.files)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidInputError, match="branch"):
+        create_branch(table, name, tag="t1")
+    assert table.io.files == before  # type: ignore[attr-defined]
+
+
+def test_what_cannot_be_made_is_refused_and_leaves_nothing() -> None:
+    """BR-05, BR-06: only from a tag or a snapshot of main."""
+    table = filled()
+    create_branch(table, "dev", tag="t1")
+    before = dict(table.io.files)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidInputError, match="exists already"):
+        create_branch(table, "dev", snapshot_id=3)
+    assert create_branch(table, "dev", snapshot_id=3, ignore_if_exists=True) == read_branch(table, "dev")
+    with pytest.raises(InvalidInputError, match="no such tag"):
+        create_branch(table, "x", tag="nope")
+    with pytest.raises(InvalidInputError, match="no such snapshot"):
+        create_branch(table, "x", snapshot_id=77)
+    with pytest.raises(InvalidInputError, match="a tag or a snapshot"):
+        create_branch(table, "x", tag="t1", snapshot_id=2)
+    with pytest.raises(InvalidInputError, match="made from main"):
+        create_branch(table.on_branch("dev"), "x", tag="t1")
+    with pytest.raises(InvalidInputError, match="no such branch"):
+        read_branch(table, "x")
+    assert table.io.files == before  # type: ignore[attr-defined]
+
+
+def test_the_tag_of_a_branch_stays() -> None:
+    """BR-06: it is what protects the branch from other engines."""
+    table = filled()
+    create_branch(table, "dev", tag="t1")
+    for change in (
+        lambda: delete_tag(table, "t1"), lambda: rename_tag(table, "t1", "t2"),
+        lambda: replace_tag(table, "t1", snapshot_id=3),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match="delete the branch first"):
+            change()
+    assert expired_tags(table, older_than_ms=2**60) == []
+
+
+@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("arguments", [{"tag": "t1"}, {"snapshot_id": 3}, {}])
+def test_a_branch_that_could_not_be_made_is_made_by_the_next_call(arguments: dict[str, object], when: When) -> None:
+    """BR-07: nobody sees half a branch, whatever fails; the same call completes it."""
+    clean = filled()
+    io = FaultyFileIO(clean.io)
+    make(reopened(clean, io), arguments)
+    wanted = (read_branch(clean, "dev"), content(clean.on_branch("dev")))
+    for fail_at in range(1, io.calls + 1):
+        disk = filled()
+        faulty = FaultyFileIO(disk.io, fail_at=fail_at, when=when)
+        try:
+            make(reopened(disk, faulty), arguments)
+        except FluvialError:
+            if list_branches(disk):
+                assert (read_branch(disk, "dev"), content(disk.on_branch("dev"))) == wanted
+            else:
+                with pytest.raises(InvalidInputError, match="no such branch"):
+                    disk.on_branch("dev")
+            only_newest(disk)  # an expiry in between takes nothing from it
+            if "snapshot_id" not in arguments or disk.snapshots.tag_names() != ["t1"]:
+                make(disk, {**arguments, "ignore_if_exists": True})
+            else:
+                continue  # the snapshot was not protected yet
+        assert (read_branch(disk, "dev"), content(disk.on_branch("dev"))) == wanted
+        assert used_files(disk) <= files_there(disk)
+
+
+def make(table: Table, arguments: dict[str, object]) -> None:
+    create_branch(table, "dev", **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("operation", ["create_exclusive", "replace", "list_names", "delete"])
+@pytest.mark.parametrize("rival", ["expiry", "delete_tag"])
+def test_what_a_branch_needs_cannot_go_while_it_is_made(rival: str, operation: str) -> None:
+    """BR-49: either the branch is whole, or it was refused; never a branch with missing files."""
+    table = filled()
+    only_newest(table)
+
+    def act() -> None:
+        if rival == "expiry":
+            only_newest(table)
+        else:
+            delete_tag(table, "t1")
+
+    with paused_before(table.io, operation, _quietly(act)) as io:
+        try:
+            create_branch(reopened(table, io), "dev", tag="t1")
+        except (ConflictError, InvalidInputError):
+            assert list_branches(table) == []
+        else:
+            assert content(table.on_branch("dev")) == ALL[:2]
+
+
+@pytest.mark.parametrize("nth", range(1, 9))
+def test_a_branch_made_while_its_tag_is_deleted(nth: int) -> None:
+    """BR-49: the other way round: the maker comes at each step of the deletion."""
+    table = filled()
+    only_newest(table)
+    made: list[Branch] = []
+
+    def act() -> None:
+        made.append(create_branch(table, "dev", tag="t1"))
+
+    io = _Nth(table.io, nth, _quietly(act))
+    _quietly(lambda: delete_tag(reopened(table, io), "t1"))()  # type: ignore[arg-type]
+    if made:
+        assert content(table.on_branch("dev")) == ALL[:2]
+
+
+def _quietly(action: Callable[[], object]) -> Callable[[], None]:
+    def run() -> None:
+        with suppress(ConflictError, InvalidInputError):
+            action()
+
+    return run
+
+
+class _Nth:
+    """Runs an action before the n-th operation that changes something or lists."""
+
+    def __init__(self, inner: MemoryFileIO, nth: int, action: Callable[[], None]) -> None:
+        self.inner, self.left, self.action = inner, nth, action
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        operation = getattr(self.inner, name)
+
+        def call(*arguments: object) -> object:
+            if name in ("delete", "list_names"):
+                self.left -= 1
+                if self.left == 0:
+                    self.action()
+            return operation(*arguments)
+
+        return call
