@@ -14,6 +14,7 @@ import pyarrow as pa
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from engine.catalog import Catalog
+from engine.cli.compaction_watch import WATCHED, take_watch_options, watch, watch_options
 from engine.cli.output import console, grid, json_option, notes, print_json
 from engine.cli.place import Place, with_place
 from engine.procedures import PROCEDURES
@@ -62,11 +63,16 @@ def _command(procedure: Procedure[Any]) -> click.Command:
     name = procedure.name.replace("_", "-")
 
     def run(place: Place, as_json: bool, **given: Any) -> int:
-        target: Table | Catalog = place.catalog
+        watched = take_watch_options(given) if procedure.name in WATCHED else None
+        catalog = place.catalog
+        target: Table | Catalog = catalog
         if procedure.is_of_table:
             asked = (given.pop("database"), given.pop("table"), given.pop("table_name"))
-            target = place.catalog.table(table_name(*asked))
+            target = catalog.table(table_name(*asked))
         arguments = bind(procedure, (), {key: value for key, value in given.items() if value is not None})
+        if watched is not None:
+            watch(target, catalog, arguments, watched, as_json=as_json)
+            return 0
         with _progress(name, shown=procedure.tells_progress) as progress:
             result = procedure.run(target, arguments, progress)
         _print(procedure, target, result, dry_run=bool(arguments.get(DRY_RUN)), as_json=as_json)
@@ -74,7 +80,8 @@ def _command(procedure: Procedure[Any]) -> click.Command:
 
     run.__name__, run.__doc__ = procedure.name, procedure.description
     command: Callable[..., Any] = json_option(run)
-    for option in reversed([*_shorthands(name), *(_option(each) for each in procedure.parameters)]):
+    options = [*_shorthands(name), *(_option(each) for each in procedure.parameters)]
+    for option in reversed([*options, *(watch_options() if procedure.name in WATCHED else ())]):
         command = option(command)
     if procedure.is_of_table:
         command = click.option("--table", metavar="T", help="The table; or --table D.T.")(command)

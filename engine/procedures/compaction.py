@@ -68,7 +68,9 @@ def compact(
         ConflictError: others kept changing the same files: run it again.
     """
     store = table.store
-    keep = _chosen(store, partitions, where, partition_idle_time, buckets)
+    keep = chosen_buckets(
+        store, partitions=partitions, where=where, partition_idle_time=partition_idle_time, buckets=buckets
+    )
     outcome = compact_buckets(store, full=compact_strategy == "full", keep=keep, progress=progress)
     snapshot = outcome.committed.snapshot if outcome.committed is not None else None
     return rows_table(
@@ -110,18 +112,12 @@ def compact_database(
     Returns:
         One row for each table; ``error`` says why it was not compacted.
     """
-    wanted, tables = (
-        pattern("including_databases", including_databases),
-        pattern("including_tables", including_tables),
+    names = matching_tables(
+        catalog,
+        including_databases=including_databases,
+        including_tables=including_tables,
+        excluding_tables=excluding_tables,
     )
-    unwanted = None if excluding_tables is None else pattern("excluding_tables", excluding_tables)
-    names = [
-        name
-        for database in catalog.list_databases()
-        if wanted.fullmatch(database)
-        for name in (f"{database}.{table}" for table in catalog.list_tables(database))
-        if tables.fullmatch(name) and not (unwanted is not None and unwanted.fullmatch(name))
-    ]
     rows = []
     for done, name in enumerate(names):
         progress(done, len(names))
@@ -143,16 +139,42 @@ def compact_database(
     return rows_table(_TABLES, rows)
 
 
-def _chosen(
-    store: TableStore, partitions: str | None, where: str | None, idle: Duration | None, buckets: str | None
+def matching_tables(
+    catalog: Catalog,
+    *,
+    including_databases: str = ".*",
+    including_tables: str = ".*",
+    excluding_tables: str | None = None,
+) -> list[str]:
+    """Whole names of the tables that the expressions of ``compact_database`` choose; sorted."""
+    wanted = pattern("including_databases", including_databases)
+    tables = pattern("including_tables", including_tables)
+    unwanted = None if excluding_tables is None else pattern("excluding_tables", excluding_tables)
+    return [
+        name
+        for database in catalog.list_databases()
+        if wanted.fullmatch(database)
+        for name in (f"{database}.{table}" for table in catalog.list_tables(database))
+        if tables.fullmatch(name) and not (unwanted is not None and unwanted.fullmatch(name))
+    ]
+
+
+def chosen_buckets(
+    store: TableStore,
+    *,
+    partitions: str | None = None,
+    where: str | None = None,
+    partition_idle_time: Duration | None = None,
+    buckets: str | None = None,
 ) -> Callable[[BucketKey], bool]:
+    """Whether a bucket is among those that the arguments of ``compact`` choose, of the table as it is now."""
     predicate = partition_predicate(store, partitions=partitions, where=where)
     spans = None if buckets is None else _spans(buckets)
     chosen = None
-    if predicate is not None or idle is not None:
+    if predicate is not None or partition_idle_time is not None:
         states = list_partitions(store, store.snapshots.latest())
-        if idle is not None:
-            before_ms = store.clock.local_ms() - duration_ms("partition_idle_time", idle)
+        if partition_idle_time is not None:
+            before_ms = store.clock.local_ms() - duration_ms("partition_idle_time", partition_idle_time)
             states = [state for state in states if state.last_update_ms < before_ms]
         chosen = select_partitions(store, [state.partition for state in states], predicate)
 
