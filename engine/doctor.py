@@ -141,7 +141,9 @@ def _read_amplification(seen: Examined) -> Finding:
     if runs <= trigger and not seen.write_only:
         severity = Severity.NOTE
     if seen.write_only:
-        fix = "writers do not compact (write-only=true): run fluvial compact --watch beside them, or set write-only=false"
+        fix = (
+            "writers do not compact (write-only=true): run fluvial compact --watch beside them, or set write-only=false"
+        )
     else:
         fix = (
             "run fluvial compact; if it comes back, give writers more time between batches, or more buckets. "
