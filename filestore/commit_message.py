@@ -11,6 +11,8 @@ from filestore.manifests import DataFileMeta
 
 BATCH_IDENTIFIER: Final = 2**63 - 1
 """Commit identifier of a batch write. Source: Paimon ``BatchWriteBuilder.COMMIT_IDENTIFIER``."""
+PURPOSE_KEY: Final = "fluvial.purpose"
+"""Property of a snapshot: why it was made, when it changed no file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,8 +180,9 @@ def _added_data(table: TableStore, _root: Root, snapshot: Snapshot) -> set[str]:
 
 
 def _metadata(table: TableStore, root: Root, snapshot: Snapshot) -> set[str]:
-    is_partial, with_changelog = root.kind is RootKind.CHANGELOG, root.kind is not RootKind.TAG
-    return set(metadata_files(table, snapshot, is_partial=is_partial, with_changelog=with_changelog).all)
+    is_partial = root.kind is RootKind.CHANGELOG
+    with_changelog = root.kind in (RootKind.SNAPSHOT, RootKind.CHANGELOG)
+    return {*metadata_files(table, snapshot, is_partial=is_partial, with_changelog=with_changelog).all, *root.files}
 
 
 def _added(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
@@ -229,5 +230,7 @@ def _is_there(table: TableStore, root: Root) -> bool:
             return not is_claimed and table.snapshots.exists(root.snapshot_id)
         case RootKind.TAG:
             return table.io.exists(table.paths.tag(root.name))
+        case RootKind.SAVEPOINT:
+            return table.io.exists(table.paths.savepoint(int(root.name)))
         case RootKind.CHANGELOG:
             return table.io.exists(table.paths.changelog(root.snapshot_id))

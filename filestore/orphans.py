@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from filestore.file_references import FileReferences
 from filestore.paths import escape_path
 from filestore.roots import all_roots, branch_names, on_branch
+from filestore.savepoints import CHECKPOINT_PREFIX
 from filestore.table_store import TableStore
 
 _BUCKET = "bucket-"
@@ -87,9 +88,13 @@ def _candidates(table: TableStore, private_directories: Collection[str]) -> Iter
         there = on_branch(table, branch).paths
         for directory in (
             there.snapshot_dir, there.schema_dir, there.tag_dir, there.changelog_dir, there.consumer_dir,
+            there.savepoint_dir,
         ):  # fmt: skip
             # what has a name in these directories is named by nothing else; only half-written files are orphans
             yield from (path for path in _files(table, directory) if _is_half_written(path))
+        for name in table.io.list_names(there.savepoint_dir):
+            if name.startswith(CHECKPOINT_PREFIX):  # its files are named by the savepoint
+                yield from _tree(table, f"{there.savepoint_dir}/{name}")
     for directory in private_directories:
         yield from _tree(table, directory)
     inner = table.options.data_file_directory

@@ -23,6 +23,7 @@ TAG_PREFIX: Final = "tag-"
 CHANGELOG_PREFIX: Final = "changelog-"
 BRANCH_PREFIX: Final = "branch-"
 CONSUMER_PREFIX: Final = "consumer-"
+SAVEPOINT_PREFIX: Final = "savepoint-"
 
 _DEFAULT_OPTIONS: Final = TableOptions.parse({})
 
@@ -82,6 +83,11 @@ class TablePaths:
         return f"{self.branch_root}/tag"
 
     @property
+    def savepoint_dir(self) -> str:
+        """Directory of savepoints, and of what they keep beside the table's files."""
+        return f"{self.branch_root}/savepoint"
+
+    @property
     def consumer_dir(self) -> str:
         """Directory of the places of named readers."""
         return f"{self.branch_root}/consumer"
@@ -126,6 +132,10 @@ class TablePaths:
     def tag(self, name: str) -> str:
         """Path of a tag."""
         return f"{self.tag_dir}/{TAG_PREFIX}{name}"
+
+    def savepoint(self, savepoint_id: int) -> str:
+        """Path of a savepoint."""
+        return f"{self.savepoint_dir}/{SAVEPOINT_PREFIX}{savepoint_id}"
 
     def consumer(self, name: str) -> str:
         """Path of the place of a named reader."""

@@ -1,14 +1,15 @@
 """Roots: everything from which somebody may still read a table, on every branch.
 
-A root is a snapshot, a tag, or a changelog that another engine keeps longer than its snapshot. What no root refers to
-is not part of the table. Source: design.md section 5; paimon-format.md sections 1, 7.4 and 9.
+A root is a snapshot, a tag, a savepoint, or a changelog that another engine keeps longer than its snapshot. What no
+root refers to is not part of the table. Source: design.md section 5; paimon-format.md sections 1, 7.4 and 9.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from filestore.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
+from filestore.savepoints import list_savepoints
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
 
@@ -18,6 +19,7 @@ class RootKind(Enum):
 
     SNAPSHOT = "snapshot"
     TAG = "tag"
+    SAVEPOINT = "savepoint"
     CHANGELOG = "changelog"  # what one commit changed, without the rest of its snapshot
 
 
@@ -30,6 +32,7 @@ class Root:
     name: str  # of a tag; else the number
     snapshot_id: int
     snapshot: Snapshot | None = field(default=None, compare=False)  # None: in the snapshot directory, not read yet
+    files: frozenset[str] = field(default=frozenset(), compare=False)  # of a savepoint: paths of its own beside these
 
     def __str__(self) -> str:
         where = "" if self.branch == MAIN_BRANCH else f"{self.branch}."
@@ -78,6 +81,17 @@ def tag_roots(table: TableStore) -> list[Root]:
     return sorted(roots, key=lambda root: root.snapshot_id)
 
 
+def savepoint_roots(table: TableStore) -> list[Root]:
+    """The savepoints of the table's own branch. Raises: CorruptDataError for one that cannot be read."""
+    return [
+        replace(
+            _root(RootKind.SAVEPOINT, table, str(each.id), each.snapshot),
+            files=frozenset(each.own_paths(table.paths)),
+        )
+        for each in list_savepoints(table)
+    ]
+
+
 def changelog_roots(table: TableStore) -> list[Root]:
     """The changelogs of the table's own branch that outlived their snapshots."""
     return [_root(RootKind.CHANGELOG, table, str(each.id), each) for each in _changelogs(table)]
@@ -85,11 +99,11 @@ def changelog_roots(table: TableStore) -> list[Root]:
 
 def roots_beside(table: TableStore) -> list[Root]:
     """All roots but the snapshots of the table's own branch: what an expiry of these has to spare."""
-    roots = [*tag_roots(table), *changelog_roots(table)]
+    roots = _lasting_roots(table)
     for branch in branch_names(table):
         if branch != table.paths.branch:
             other = on_branch(table, branch)
-            roots += [*snapshot_roots(other), *tag_roots(other), *changelog_roots(other)]
+            roots += [*snapshot_roots(other), *_lasting_roots(other)]
     return roots
 
 
@@ -120,6 +134,10 @@ def roots_to_ask(roots: Sequence[Root], *, branch: str, snapshot_id: int, is_las
     near = [older] if is_last else [older, newer]
     others = [root for root in roots if root.branch != branch or root.kind is RootKind.CHANGELOG]
     return [*(root for root in near if root is not None), *others]
+
+
+def _lasting_roots(table: TableStore) -> list[Root]:
+    return [*tag_roots(table), *savepoint_roots(table), *changelog_roots(table)]
 
 
 def _by_id(root: Root) -> int:

@@ -235,7 +235,8 @@ class TableCommit:
             self._refuse_index(latest)
             reason = self._find_conflict(replaced, delta, request.kind)
         elif request.kind is CommitKind.COMPACT:
-            self._refuse_index(latest)
+            if delta:
+                self._refuse_index(latest)
             base, done = self._compaction_base(latest, base_id, delta)
             if done is not None:
                 return done

@@ -6,17 +6,21 @@ TagTimeExpire); TAG-04, TAG-13, TAG-14, TAG-21 to TAG-25, TAG-30 to TAG-34, TAG-
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import orjson
 
-from filestore.file_references import FileReferences, FileSize, MetadataFiles, data_files, metadata_files
-from filestore.roots import Root, RootKind, all_roots, branch_names, on_branch, roots_to_ask
+from filestore.file_references import FileSize
+from filestore.paths import SAVEPOINT_PREFIX
+from filestore.roots import Root, RootKind, branch_names, on_branch
+from filestore.savepoints import is_savepoint_tag
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
+from filestore.unused_files import delete_files, take_away, unused_files
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 logger = logging.getLogger("fluvial.tags")
@@ -73,6 +77,7 @@ def create_tag(table: TableStore, name: str, *, snapshot_id: int | None = None, 
         ConflictError: the snapshot expired at this moment; there is no tag.
     """
     check_tag_name(name)
+    _check_not_reserved(name)
     tag, body = _new_tag(table, name, snapshot_id, retained_ms)
     path = table.paths.tag(name)
     if not table.io.create_exclusive(path, body):
@@ -111,14 +116,15 @@ def replace_tag(
         The old tag.
     """
     old, path = read_tag(table, name), table.paths.tag(name)
-    _check_no_branch(table, old)
+    check_not_of_savepoint(table, name)
+    check_no_branch(table, old.name, old.snapshot)
     old_body = table.io.read_bytes(path)
     tag, body = _new_tag(table, name, snapshot_id, retained_ms)
     table.io.replace(path, body)
     _check_still_there(table, tag, undo=lambda: table.io.replace(path, old_body))
-    unused = _unused(table, old)
-    _delete_files(table, unused)
-    return unused
+    unused = unused_files(table, old.snapshot, goes=_root_of(table, old), source=path)
+    delete_files(table, unused)
+    return DeletedTag(tag=old, data=unused.data, metadata=unused.metadata)
 
 
 def rename_tag(table: TableStore, name: str, target: str) -> Tag:
@@ -128,8 +134,10 @@ def rename_tag(table: TableStore, name: str, target: str) -> Tag:
         InvalidInputError: there is no such tag, or the other name cannot be one or is taken.
     """
     check_tag_name(target)
+    _check_not_reserved(target)
     old = read_tag(table, name)
-    _check_no_branch(table, old)
+    check_not_of_savepoint(table, name)
+    check_no_branch(table, old.name, old.snapshot)
     if not table.io.create_exclusive(table.paths.tag(target), table.io.read_bytes(table.paths.tag(name))):
         raise InvalidInputError(f"tag exists already: table={table.name} tag={target} fix=choose another name")
     table.io.delete(table.paths.tag(name))
@@ -142,22 +150,26 @@ def delete_tag(table: TableStore, name: str, *, dry_run: bool = False) -> Delete
     The tag goes first: when this is interrupted, what is left over is found by the search for orphans.
 
     Raises:
-        InvalidInputError: there is no such tag, or a branch was made from it.
+        InvalidInputError: there is no such tag, a branch was made from it, or it belongs to a savepoint.
         CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
     """
     tag = read_tag(table, name)
-    _check_no_branch(table, tag)
-    roots = all_roots(table)
-    unused = _unused(table, tag, roots)
-    if not dry_run:
-        table.io.delete(table.paths.tag(name))
-        unused = _without_newer(table, unused, {*all_roots(table)} - {*roots})
-        _delete_files(table, unused)
-    return unused
+    check_not_of_savepoint(table, name)
+    check_no_branch(table, tag.name, tag.snapshot)
+    path = table.paths.tag(name)
+    unused = take_away(
+        table,
+        tag.snapshot,
+        goes=_root_of(table, tag),
+        source=path,
+        remove=lambda: table.io.delete(path),
+        dry_run=dry_run,
+    )
+    return DeletedTag(tag=tag, data=unused.data, metadata=unused.metadata)
 
 
 def expired_tags(table: TableStore, *, older_than_ms: int | None = None) -> list[Tag]:
-    """The tags whose retention is over, by name; not those that a branch was made from.
+    """The tags whose retention is over, by name; not those that a branch was made from, or a savepoint's.
 
     Args:
         table: whose.
@@ -175,7 +187,7 @@ def expired_tags(table: TableStore, *, older_than_ms: int | None = None) -> list
                 continue
         is_over = tag.retained_ms is not None and created_ms + tag.retained_ms < now_ms
         is_over = is_over or (older_than_ms is not None and created_ms - zone_ms < older_than_ms)
-        if is_over and _branch_of(table, tag) is None:
+        if is_over and _branch_of(table, tag.name, tag.snapshot) is None and not is_savepoint_tag(table, tag.name):
             found.append(tag)
     return found
 
@@ -188,6 +200,30 @@ def check_tag_name(name: str) -> None:
         )
     if not name.strip() or name != name.strip() or name.startswith(".") or "/" in name or not name.isprintable():
         raise InvalidInputError(f"not a name of a tag: tag={name!r} fix=use a name that a file can have")
+
+
+def check_not_of_savepoint(table: TableStore, name: str) -> None:
+    """Refuse to touch the tag by which other engines know of a savepoint. Raises: InvalidInputError."""
+    if is_savepoint_tag(table, name):
+        raise InvalidInputError(
+            f"the tag belongs to a savepoint, which other engines know by it only: table={table.name} tag={name} "
+            "fix=delete the savepoint"
+        )
+
+
+def check_no_branch(table: TableStore, name: str, snapshot: Snapshot) -> None:
+    """Refuse to touch a tag from which a branch was made. Raises: InvalidInputError."""
+    branch = _branch_of(table, name, snapshot)
+    if branch is not None:
+        raise InvalidInputError(
+            f"a branch was made from this tag, and expiry by other engines looks at the tag only: "
+            f"table={table.name} tag={name} branch={branch} fix=delete the branch first"
+        )
+
+
+def is_tag_root(root: Root, branch: str, name: str, snapshot: Snapshot) -> bool:
+    """Whether a root is this tag; one that was replaced has the name, but not the snapshot."""
+    return root.kind is RootKind.TAG and (root.branch, root.name) == (branch, name) and root.snapshot == snapshot
 
 
 def _find(table: TableStore, name: str) -> Tag | None:
@@ -235,67 +271,27 @@ def _check_still_there(table: TableStore, tag: Tag, *, undo: Callable[[], None])
     )
 
 
-def _check_no_branch(table: TableStore, tag: Tag) -> None:
-    branch = _branch_of(table, tag)
-    if branch is not None:
-        raise InvalidInputError(
-            f"a branch was made from this tag, and expiry by other engines looks at the tag only: "
-            f"table={table.name} tag={tag.name} branch={branch} fix=delete the branch first"
-        )
-
-
-def _branch_of(table: TableStore, tag: Tag) -> str | None:
+def _branch_of(table: TableStore, name: str, snapshot: Snapshot) -> str | None:
     """A branch that was made from a tag of main; such a branch begins with a copy of it."""
     if table.paths.branch != table.main_branch:
         return None
     for branch in branch_names(table):
         if branch != table.main_branch:
-            theirs = on_branch(table, branch).snapshots.find_tag(tag.name)
-            if theirs is not None and theirs.id == tag.snapshot.id:
+            theirs = on_branch(table, branch).snapshots.find_tag(name)
+            if theirs is not None and theirs.id == snapshot.id:
                 return branch
     return None
 
 
-def _delete_files(table: TableStore, unused: DeletedTag) -> None:
-    for path in (*(each.path for each in unused.data), *sorted(unused.metadata)):
-        table.io.delete(path)
+def _check_not_reserved(name: str) -> None:
+    if re.fullmatch(rf"{SAVEPOINT_PREFIX}\d+", name):
+        raise InvalidInputError(
+            f"the name is that of a savepoint's tag: tag={name} fix=choose another name, or create a savepoint"
+        )
 
 
-def _without_newer(table: TableStore, unused: DeletedTag, newer: Collection[Root]) -> DeletedTag:
-    """What roots that came meanwhile do not use: a branch may just have been made from the tag."""
-    references = FileReferences(table)
-    data = references.data(newer) if unused.data else set()
-    metadata = references.metadata(newer) if unused.metadata else set()
-    kept = tuple(each for each in unused.data if each.path not in data)
-    return replace(unused, data=kept, metadata=unused.metadata - metadata)
-
-
-def _unused(table: TableStore, tag: Tag, every_root: Sequence[Root] | None = None) -> DeletedTag:
-    """What only this tag uses."""
-    path = table.paths.tag(tag.name)
-    known = all_roots(table) if every_root is None else every_root
-    roots = [root for root in known if not _is(root, tag, table.paths.branch)]
-    asked = roots_to_ask(roots, branch=table.paths.branch, snapshot_id=tag.snapshot.id, is_last=False)
-    if any(root.branch == table.paths.branch and root.snapshot_id == tag.snapshot.id for root in asked):
-        return DeletedTag(tag=tag)  # the snapshot itself, or another tag of it
-    try:
-        candidates: Sequence[FileSize] = data_files(table, tag.snapshot)
-        metadata: MetadataFiles = metadata_files(table, tag.snapshot, with_changelog=False)
-    except FileNotFoundError as error:
-        logger.warning("a tag refers to files that are missing: tag=%s missing=%s", path, error.filename or error)
-        return DeletedTag(tag=tag)
-    references = FileReferences(table, partitions={file.partition for file in candidates})
-    used = references.data(asked)
-    return DeletedTag(
-        tag=tag,
-        data=tuple(each for each in candidates if each.path not in used),
-        metadata=metadata.all - references.metadata(asked),
-    )
-
-
-def _is(root: Root, tag: Tag, branch: str) -> bool:
-    is_same_name = root.kind is RootKind.TAG and (root.branch, root.name) == (branch, tag.name)
-    return is_same_name and root.snapshot == tag.snapshot  # a tag that was replaced has the name, but not the snapshot
+def _root_of(table: TableStore, tag: Tag) -> Callable[[Root], bool]:
+    return lambda root: is_tag_root(root, table.paths.branch, tag.name, tag.snapshot)
 
 
 def _parts(created_ms: int) -> list[int]:

@@ -10,6 +10,7 @@ from filestore.file_references import metadata_files
 from filestore.live_files import LiveFiles
 from filestore.manifests import EntryKind
 from filestore.roots import all_roots, branch_names, on_branch
+from filestore.savepoints import list_savepoints
 from filestore.snapshot_files import delta_entries
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
@@ -34,6 +35,7 @@ def verify_files(table: TableStore, *, progress: Callable[[int, int], None]) -> 
     """
     for branch in branch_names(table):
         there = on_branch(table, branch)
+        yield from _savepoints(there)
         if there.snapshots.ids():
             yield from _hints(there, branch)
             yield from _gaps(there, branch)
@@ -74,6 +76,17 @@ def _consumers(table: TableStore) -> Iterator[Finding]:
         if next_snapshot < earliest:
             problem = f"wants={next_snapshot} earliest={earliest} fix=reset it"
             yield Finding(check="consumer", subject=name, problem=problem)
+
+
+def _savepoints(table: TableStore) -> Iterator[Finding]:
+    for savepoint in list_savepoints(table):
+        tag = table.snapshots.find_tag(savepoint.tag_name)
+        if tag is None or tag.id != savepoint.saved_snapshot_id:
+            problem = "other engines do not know that its files stay fix=create a savepoint, which renews the tags"
+            yield Finding(check="savepoint", subject=f"tag {savepoint.tag_name}", problem=problem)
+        missing = [path for path in savepoint.own_paths(table.paths) if not table.io.exists(path)]
+        if missing:
+            yield Finding(check="savepoint", subject=f"savepoint {savepoint.id}", problem=f"missing={missing[0]}")
 
 
 def _snapshot(

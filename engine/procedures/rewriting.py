@@ -8,6 +8,7 @@ import pyarrow as pa
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import Moment, moment_ms
 from engine.table import Table
+from filestore.commit_message import PURPOSE_KEY
 from filestore.partitions import path_of
 from filestore.rewriting import forget_files, lost_files, restore
 from filestore.rewriting import rescale as rescale_files
@@ -15,8 +16,6 @@ from filestore.snapshot_files import manifests_of
 from filestore.snapshots import Snapshot
 from lsm.errors import ConflictError, InvalidInputError
 
-PURPOSE_KEY: Final = "fluvial.purpose"
-"""Property of a snapshot: why it was made, when it changed no file."""
 _FULL_MERGE: Final = {"manifest.full-compaction-threshold-size": "0 b"}
 
 _MANIFESTS: Final = pa.schema(

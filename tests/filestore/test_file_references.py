@@ -13,8 +13,12 @@ import pytest
 from filestore.expiry import Retention, expire_snapshots
 from filestore.file_references import FileReferences
 from filestore.live_files import LiveFiles
+from filestore.manifests import live_entries
 from filestore.partitions import drop_partitions
 from filestore.roots import Root, RootKind, all_roots, roots_to_ask
+from filestore.savepoints import list_savepoints
+from filestore.saving import create_savepoint, delete_savepoint
+from filestore.snapshot_files import live_files
 from filestore.table import Table
 from filestore.tags import create_tag, delete_tag, rename_tag, replace_tag
 from tests.support.faults import MemoryFileIO
@@ -23,7 +27,10 @@ from tests.support.tables import memory_catalog
 
 SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
 BRANCHES = ("main", "main", "dev", "fix")
-SEEN = ("expired", "expired beside tags", "expired beside branches", "freed by a tag")
+SEEN = (
+    "expired", "expired beside tags", "expired beside branches", "freed by a tag",
+    "expired beside savepoints", "freed by a savepoint",
+)  # fmt: skip
 Content = frozenset[tuple[str, int, int]]
 
 
@@ -84,6 +91,7 @@ class VersionedTable:
         )
         self.states: dict[tuple[str, int], Content] = {}
         self.tags: dict[tuple[str, str], Content] = {}
+        self.savepoints: dict[tuple[str, int], Content] = {}
         self.turn = 0
         self.seen = dict.fromkeys(SEEN, 0)
 
@@ -92,7 +100,8 @@ class VersionedTable:
         table = branches[self.rng.choice([each for each in BRANCHES if each in branches])]
         actions: Mapping[Callable[[Table], None], int] = {
             self.write: 10, self.compact: 5, self.drop_partition: 1, self.tag: 3, self.delete_tag: 2,
-            self.rename_tag: 1, self.make_branch: 1, self.consume: 1, self.expire: 3,
+            self.rename_tag: 1, self.make_branch: 1, self.consume: 1, self.expire: 6,
+            self.save: 2, self.delete_savepoint: 4,
         }  # fmt: skip
         self.rng.choices(list(actions), weights=list(actions.values()))[0](table)
         latest = table.snapshots.latest_id()
@@ -128,6 +137,27 @@ class VersionedTable:
         if name is not None:
             self.seen["freed by a tag"] += len(delete_tag(table, name).data)
             del self.tags[table.paths.branch, name]
+            self.check()
+
+    def save(self, table: Table) -> None:
+        if table.snapshots.latest_id() is None:
+            return
+        before, branch = content(table), table.paths.branch
+        kept = {each.id: each for each in list_savepoints(table)}
+        savepoint = create_savepoint(table, compact=self.rng.random() < 0.8)
+        assert savepoint.id > max((number for where, number in self.savepoints if where == branch), default=0)
+        assert kept.items() <= {each.id: each for each in list_savepoints(table)}.items()
+        for snapshot_id in table.snapshots.ids():
+            self.states.setdefault((branch, snapshot_id), before)  # rows are as before
+        self.savepoints[branch, savepoint.id] = self.tags[branch, savepoint.tag_name] = before
+
+    def delete_savepoint(self, table: Table) -> None:
+        names = [each for each in list_savepoints(table) if not self.has_branch(table, each.tag_name)]
+        is_old = bool(names) and names[0].saved_snapshot_id < (table.snapshots.earliest_id() or 0)
+        if names and (is_old or self.rng.random() < 0.1):
+            chosen, branch = names[0], table.paths.branch
+            self.seen["freed by a savepoint"] += len(delete_savepoint(table, chosen.id).metadata)
+            del self.savepoints[branch, chosen.id], self.tags[branch, chosen.tag_name]
             self.check()
 
     def rename_tag(self, table: Table) -> None:
@@ -170,12 +200,17 @@ class VersionedTable:
         if gone:
             self.seen["expired"] += 1
             self.seen["expired beside tags"] += len(table.snapshots.tag_names()) > 0
+            self.seen["expired beside savepoints"] += len(list_savepoints(table)) > 0
             self.seen["expired beside branches"] += len(branches_of(self.table)) > 1
         self.check()
 
     def some_tag(self, table: Table) -> str | None:
-        """One from which no branch was made."""
-        names = [name for name in table.snapshots.tag_names() if not self.has_branch(table, name)]
+        """One from which no branch was made, and that is not a savepoint's."""
+        names = [
+            name
+            for name in table.snapshots.tag_names()
+            if not self.has_branch(table, name) and not name.startswith("savepoint-")
+        ]
         return self.rng.choice(names) if names else None
 
     def has_branch(self, table: Table, name: str) -> bool:
@@ -191,6 +226,16 @@ class VersionedTable:
                 assert content(table, snapshot_id=snapshot_id) == self.states[branch, snapshot_id]
             found = {name: content(table, tag=name) for name in table.snapshots.tag_names()}
             assert found == {name: kept for (where, name), kept in self.tags.items() if where == branch}
+            saved = {each.id: content(table, tag=each.tag_name) for each in list_savepoints(table)}
+            assert saved == {number: kept for (where, number), kept in self.savepoints.items() if where == branch}
+            for each in list_savepoints(table):
+                full = [
+                    entry for m in each.data_manifests(table.manifests) for entry in table.manifests.read_manifest(m)
+                ]
+                names = {(entry.partition, entry.bucket, entry.file.file_name) for entry in live_entries(full)}
+                assert names == {
+                    (entry.partition, entry.bucket, entry.file.file_name) for entry in live_files(table, each.snapshot)
+                }
         used = used_files(self.table)
         assert used == files_there(self.table)
         references, roots = FileReferences(self.table), all_roots(self.table)

@@ -1,8 +1,9 @@
-"""What a table refers to, found the long way: every snapshot, tag and changelog of every branch, read whole."""
+"""What a table refers to, found the long way: every root of every branch, read whole."""
 
 from collections.abc import Iterator
 
 from filestore.manifests import EntryKind, ManifestEntry, live_entries
+from filestore.savepoints import list_savepoints
 from filestore.snapshots import Snapshot
 from filestore.table import Table
 
@@ -26,6 +27,8 @@ def roots_of(table: Table) -> Iterator[tuple[Table, Snapshot, bool]]:
             yield branch, branch.snapshots.read(snapshot_id), True
         for name in branch.snapshots.tag_names():
             yield branch, branch.snapshots.tag(name), False
+        for savepoint in list_savepoints(branch):
+            yield branch, savepoint.snapshot, False
 
 
 def used_by(table: Table, snapshot: Snapshot, *, with_changelog: bool) -> set[str]:
