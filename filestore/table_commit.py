@@ -37,6 +37,7 @@ class _Request:
     kind: CommitKind
     committable: Committable
     replaces: PartitionTest | None = None  # OVERWRITE: the partitions whose files go
+    recounts: bool = False  # how many rows the newest snapshot says it has is not true any more
 
 
 @dataclass(slots=True)
@@ -107,14 +108,15 @@ class TableCommit:
         """
         return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable, replaces=replaces))
 
-    def merge_manifests(self, properties: Mapping[str, str]) -> CommitResult:
+    def merge_manifests(self, properties: Mapping[str, str], *, recounts: bool = False) -> CommitResult:
         """Publish a snapshot of the same files, so that its manifests are merged if that is due.
 
         Args:
             properties: of the snapshot, at least one: what it was made for.
+            recounts: count the rows of its files; else it has as many as the one before.
         """
         committable = Committable(identifier=BATCH_IDENTIFIER, properties=properties)
-        return self._run(_Request(kind=CommitKind.COMPACT, committable=committable))
+        return self._run(_Request(kind=CommitKind.COMPACT, committable=committable, recounts=recounts))
 
     def filter_committed(self, identifiers: Iterable[int]) -> list[int]:
         """The identifiers that still have to be committed, in the given order."""
@@ -182,7 +184,7 @@ class TableCommit:
             return CommitResult(snapshot=done, already_committed=True)
         candidate = write_snapshot(
             table,
-            latest,
+            replace(latest, total_record_count=None) if request.recounts and latest is not None else latest,
             kind=request.kind,
             commit_user=self._commit_user,
             committable=committable,

@@ -7,15 +7,17 @@ from engine.procedures.compaction import compact, compact_database
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.copying import copy
 from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
+from engine.procedures.purging import purge_files
 from engine.procedures.registry import Procedure
 from engine.procedures.repair import remove_orphan_files, repair_earliest_snapshot, verify
 from engine.procedures.rewriting import (
     compact_manifest,
     remove_unexisting_files,
+    remove_unexisting_manifests,
     rescale,
     rollback_to_as_latest,
 )
-from engine.procedures.snapshots import expire_snapshots
+from engine.procedures.snapshots import expire_changelogs, expire_snapshots
 from engine.procedures.tags import (
     create_tag,
     create_tag_from_timestamp,
@@ -32,6 +34,8 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     expire_partitions,
     mark_partition_done,
     expire_snapshots,
+    expire_changelogs,
+    purge_files,
     create_tag,
     create_tag_from_timestamp,
     delete_tag,
@@ -44,6 +48,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     verify,
     repair_earliest_snapshot,
     remove_unexisting_files,
+    remove_unexisting_manifests,
     compact_manifest,
     rollback_to_as_latest,
     rescale,
@@ -65,12 +70,15 @@ __all__ = [
     "create_tag_from_timestamp",
     "delete_tag",
     "drop_partition",
+    "expire_changelogs",
     "expire_partitions",
     "expire_snapshots",
     "expire_tags",
     "mark_partition_done",
+    "purge_files",
     "remove_orphan_files",
     "remove_unexisting_files",
+    "remove_unexisting_manifests",
     "rename_tag",
     "repair_earliest_snapshot",
     "replace_tag",

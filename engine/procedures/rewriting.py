@@ -9,6 +9,7 @@ from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import Moment, moment_ms
 from engine.table import Table
 from filestore.commit_message import PURPOSE_KEY
+from filestore.lost_manifests import forget_manifests, lost_manifests
 from filestore.partitions import path_of
 from filestore.rewriting import forget_files, lost_files, restore
 from filestore.rewriting import rescale as rescale_files
@@ -31,6 +32,14 @@ _LOST: Final = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
         pa.field("rows_in_file", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),  # null: nothing was done, it was only looked
+    ]
+)
+_LOST_MANIFESTS: Final = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("files_added", pa.int64()),  # null: of a list, nobody knows
+        pa.field("files_taken_away", pa.int64()),
         pa.field("snapshot_id", pa.int64()),  # null: nothing was done, it was only looked
     ]
 )
@@ -111,6 +120,41 @@ def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
                 "snapshot_id": None if snapshot is None else snapshot.id,
             }
             for each in lost.files
+        ],
+    )
+
+
+@procedure(_LOST_MANIFESTS)
+def remove_unexisting_manifests(table: Table, dry_run: bool = False) -> pa.Table:
+    """Take manifests that are lost out of a table, so that the rest can be read.
+
+    What they added is gone from the table; what they took away may be in it again.
+
+    Args:
+        table: whose manifests.
+        dry_run: only show what is lost.
+
+    Returns:
+        One row for each manifest, or list of manifests.
+
+    Raises:
+        ConflictError: the commit lost too many races: run it again.
+    """
+    latest = table.latest_snapshot()
+    lost = [] if latest is None else lost_manifests(table.store, latest)
+    done = None
+    if lost and not dry_run:
+        done = forget_manifests(table.store, {PURPOSE_KEY: "remove_unexisting_manifests"}).snapshot
+    return rows_table(
+        _LOST_MANIFESTS,
+        [
+            {
+                "path": each.path,
+                "files_added": each.added_count,
+                "files_taken_away": each.deleted_count,
+                "snapshot_id": None if done is None else done.id,
+            }
+            for each in lost
         ],
     )
 

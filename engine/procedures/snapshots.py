@@ -9,6 +9,7 @@ import pyarrow as pa
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import Moment, moment_ms, time_text
 from engine.table import Table
+from filestore.changelog_expiry import expire_changelogs as expire_old_changelogs
 from filestore.expiry import ExpiryStep, Retention
 from filestore.expiry import expire_snapshots as expire
 from filestore.table_store import TableStore
@@ -23,6 +24,14 @@ _EXPIRED: Final = pa.schema(
         pa.field("changelog_files", pa.int64(), nullable=False),
         pa.field("metadata_files", pa.int64(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),  # of data and changelog files
+    ]
+)
+_CHANGELOGS: Final = pa.schema(
+    [
+        pa.field("changelog_id", pa.int64(), nullable=False),  # that of its snapshot
+        pa.field("commit_time", pa.string(), nullable=False),
+        pa.field("data_files", pa.int64(), nullable=False),
+        pa.field("metadata_files", pa.int64(), nullable=False),
     ]
 )
 
@@ -79,6 +88,55 @@ def expire_snapshots(
         )
         progress(len(rows), max_deletes)
     return rows_table(_EXPIRED, rows)
+
+
+@procedure(_CHANGELOGS)
+def expire_changelogs(
+    table: Table,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    older_than: Moment | None = None,
+    max_deletes: int | None = None,
+    dry_run: bool = False,
+) -> pa.Table:
+    """Delete old changelogs that Paimon for Java kept longer than their snapshots; ours go with their snapshot.
+
+    Args:
+        table: whose changelogs.
+        retain_max: keep at most so many, snapshots included. Default: changelog.num-retained.max of the table.
+        retain_min: keep at least so many, snapshots included. Default: changelog.num-retained.min of the table.
+        older_than: delete what was committed before this time, as "2024-01-31 12:30:00" in UTC. Default:
+            changelog.time-retained ago.
+        max_deletes: delete at most so many. Default: all that are due.
+        dry_run: only show what would go.
+
+    Returns:
+        One row for each changelog that went, oldest first.
+
+    Raises:
+        CorruptDataError: a tag or branch refers to missing files, so what may go is not known.
+    """
+    known = Retention.of(table.options)
+    least = known.min_count if retain_min is None else retain_min
+    retention = Retention(
+        min_count=least,
+        max_count=max(known.max_count, least) if retain_max is None else retain_max,
+        age_ms=known.age_ms,
+        limit=_MANY if max_deletes is None else max_deletes,
+    )
+    before_ms = None if older_than is None else moment_ms("older_than", older_than)
+    return rows_table(
+        _CHANGELOGS,
+        [
+            {
+                "changelog_id": each.changelog_id,
+                "commit_time": time_text(each.time_ms),
+                "data_files": len(each.data_files),
+                "metadata_files": len(each.metadata_files),
+            }
+            for each in expire_old_changelogs(table.store, retention, before_ms=before_ms, dry_run=dry_run)
+        ],
+    )
 
 
 def _steps(
