@@ -37,8 +37,11 @@ def test_a_table_is_emptied_for_good(
     files = data_files(table)
     would_go = call("purge_files", dry_run=True)
     assert [(each["what"], each["name"]) for each in would_go] == [
-        ("rows", "shop.orders"), ("consumer", "job"), ("tag", "eod"), ("snapshot", "1"), ("snapshot", "2"), ("snapshot", "3"),
-    ]  # fmt: skip
+        ("rows", "shop.orders"),
+        ("consumer", "job"),
+        ("tag", "eod"),
+        *(("snapshot", name) for name in "123"),
+    ]
     assert (data_files(table), table.store.snapshots.ids()) == (files, [1, 2, 3])
     done = call("purge_files")
     assert [(each["what"], each["name"]) for each in done] == [(each["what"], each["name"]) for each in would_go]
