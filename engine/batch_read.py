@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from engine.branch_choice import on_named_branch
 from engine.log_tail import TailSplit, read_tail_split
 from engine.option_check import unknown_option
 from engine.read_request import ReadRequest
@@ -143,7 +144,7 @@ def open_read(table: FileTable, given: Mapping[str, str]) -> BatchRead:
         CorruptDataError: records of the log that are needed are lost.
     """
     given = canonical_options(given)
-    read = table.with_options(given)
+    read = on_named_branch(table, given).with_options(given)
     for key in given:
         if not key.startswith("log.kafka."):
             read.options.value(key)  # refuses a value that cannot be read, by name

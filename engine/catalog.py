@@ -12,6 +12,7 @@ from engine.system_tables import SystemRead, is_system_name, open_system
 from engine.system_tables.read import no_rows_error
 from engine.table import Table
 from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from filestore.branch_names import split_branch
 from filestore.catalog import Catalog as FileCatalog
 from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
@@ -87,18 +88,27 @@ class Catalog:
         return self._files.list_tables(database)
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is a table ``database.table``. Raises: InvalidInputError for a name that no table can have."""
-        return self._files.table_exists(name)
-
-    def table(self, name: str) -> Table:
-        """Open ``database.table``.
+        """Whether there is a table ``database.table``, or a branch of one, ``database.table$branch_b``.
 
         Raises:
-            InvalidInputError: there is no such table; names similar ones.
+            InvalidInputError: a name that no table can have.
+        """
+        return self._files.table_exists(name)
+
+    def table(self, name: str, *, branch: str | None = None) -> Table:
+        """Open a table.
+
+        Args:
+            name: ``database.table``, or ``database.table$branch_b`` for one of its branches.
+            branch: the same said beside the name. None: what the name says, else main.
+
+        Raises:
+            InvalidInputError: there is no such table or branch, names those that there are; or name and ``branch`` do
+                not agree.
         """
         if is_system_name(name):
             raise no_rows_error(name)
-        return Table(self._files.table(name))
+        return Table(self._files.table(name, branch=branch))
 
     def system_table(self, name: str, options: Mapping[str, str] | None = None) -> SystemRead:
         """What a table is made of, as rows: ``database.table$files``, or ``sys.tables`` for the whole catalog.
@@ -181,7 +191,7 @@ class Catalog:
         to write new columns. Streams that read say so and are started again.
 
         Args:
-            name: ``database.table``.
+            name: ``database.table``, or ``database.table$branch_b``: then the branch's schema alone changes.
             changes: see ``filestore.schema_change``; applied in order.
 
         Raises:
@@ -211,8 +221,9 @@ class Catalog:
         Writers and readers that are open know the old name: they fail, and are opened again.
 
         Raises:
-            InvalidInputError: no such table, the new name is taken or cannot be one.
+            InvalidInputError: no such table, the new name is taken or cannot be one; a branch is named.
         """
+        _check_whole(name, "CALL sys.rename_branch")
         log = self._log_of(name)
         if log is not None and TOPIC_KEY not in self.table(name).schema.options:
             raise InvalidInputError(
@@ -231,6 +242,7 @@ class Catalog:
         """
         if if_exists and not self._files.table_exists(name):
             return
+        _check_whole(name, "CALL sys.delete_branch")
         log = self._log_of(name)
         topics = None if log is None else log.reached_topics()
         self._files.drop_table(name)
@@ -255,3 +267,10 @@ class Catalog:
                 ignore_if_exists=if_not_exists,
             )
         )
+
+
+def _check_whole(name: str, fix: str) -> None:
+    """Refuse a branch where a table is meant. Raises: InvalidInputError."""
+    _, branch = split_branch(name)
+    if branch is not None:
+        raise InvalidInputError(f"a branch is not a table of its own: table={name} branch={branch} fix='{fix}'")

@@ -10,6 +10,7 @@ from typing import Final
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from engine.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.catalog import Catalog
 from engine.option_check import unknown_option
 from engine.read_request import ReadRequest
@@ -24,6 +25,7 @@ from lsm.errors import InvalidInputError
 PLACE_KEYS: Final = ("warehouse", "table", "path")
 ROW_KEYS: Final = ("columns", "filter")
 BATCH_KEYS: Final = (
+    *READ_BRANCH_KEYS,
     "scan.mode",
     "scan.snapshot-id",
     "scan.tag-name",
@@ -42,6 +44,7 @@ BATCH_KEYS: Final = (
     "read.metadata-columns",
 )
 STREAM_KEYS: Final = (
+    *READ_BRANCH_KEYS,
     "log.scan",
     "log.scan.timestamp-mills",
     "log.scan.normalize",
@@ -142,17 +145,18 @@ def is_place_key(key: str) -> bool:
 
 
 def named_table(options: Mapping[str, str]) -> Table:
-    """Open the table that the options ``warehouse`` and ``table`` name, in the catalog that the others describe.
+    """Open the table that ``warehouse``, ``table`` and ``branch`` name, in the catalog that the others describe.
 
     Raises:
-        InvalidInputError: an option is missing, or there is no such table.
+        InvalidInputError: an option is missing, two branches are named, or there is no such table or branch.
     """
     name, warehouse = options.get("table"), options.get("warehouse")
     if not name or not warehouse:
         raise InvalidInputError(
             'a table is named by two options: fix=.option("warehouse", "/data/warehouse").option("table", "db.t")'
         )
-    return named_catalog(warehouse, options).table(name)
+    base, branch = branch_named(name, options)
+    return named_catalog(warehouse, options).table(base, branch=branch)
 
 
 def named_catalog(warehouse: str, options: Mapping[str, str]) -> Catalog:

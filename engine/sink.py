@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from engine.background_compaction import BackgroundCompaction, CompactionFailures
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
+from engine.branch_choice import BRANCH_KEY, on_named_branch
 from engine.commit_handle import CommitHandle
 from engine.housekeeping import Housekeeping
 from engine.option_check import unknown_option
@@ -32,7 +33,7 @@ logger = logging.getLogger("fluvial.sink")
 COMMIT_USER_KEY: Final = "write.stream.commit-user"
 _QUERY_ID: Final = "sql.streaming.queryId"
 _TEMPORARY: Final = "temporary-"  # how Spark begins the name of a checkpoint that it makes up
-SINK_KEYS: Final = (COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only")
+SINK_KEYS: Final = (BRANCH_KEY, COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only")
 NO_CHECKPOINT: Final = (
     "the query has no checkpoint location, so a restart would write everything again: "
     'fix=set .option("checkpointLocation", …)'
@@ -47,7 +48,8 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
 
     Args:
         table: from ``Catalog.table``.
-        options: of this writer alone: ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true:
+        options: of this writer alone: ``branch`` (unless the table was opened on one),
+            ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true:
             somebody else compacts and expires),
             ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``.
         observe: told each step; called in tasks too, so it must be picklable.
@@ -60,7 +62,7 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
     for key in given:
         if key not in SINK_KEYS and not key.startswith("log.kafka."):
             raise unknown_option(key, SINK_KEYS, "sink option")
-    return StreamSink(table.store, given, observe)
+    return StreamSink(on_named_branch(table.store, given), given, observe)
 
 
 class StreamSink:

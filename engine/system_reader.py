@@ -1,12 +1,14 @@
 """System tables through ``format("fluvial")``: batch reads of all, and streams of ``audit_log``."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from engine.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.option_check import unknown_option
 from engine.read_options import BATCH_KEYS, PLACE_KEYS, ROW_KEYS, STREAM_KEYS, ReadOptions, is_place_key, named_catalog
 from engine.rows import ROW_KIND_COLUMN
@@ -17,6 +19,7 @@ from engine.stream.reader import HybridStreamReader
 from engine.system_tables.names import AUDIT_LOG, ROW_TABLES, is_system_name, parse_system_name
 from engine.system_tables.read import AUDIT_KEYS, SystemRead, open_system
 from engine.system_tables.row_tables import CHANGELOG_KEY, ROW_KIND, RowTable, open_row_table
+from filestore.branch_names import on_branch_name
 from filestore.options import canonical_options
 from filestore.paths import MAIN_BRANCH
 from lsm.errors import InvalidInputError
@@ -85,15 +88,16 @@ class AuditLogStreamReader(HybridStreamReader):
         """Open the table that ``t$audit_log`` is of."""
         named = _named(options)
         name = parse_system_name(named["table"])
-        if name.system != AUDIT_LOG or name.branch != MAIN_BRANCH:
+        if name.system != AUDIT_LOG:
             raise InvalidInputError(
-                f"only audit_log of the main branch can be streamed: table={name} fix='use spark.read, not readStream'"
+                f"only audit_log can be streamed: table={name} fix='use spark.read, not readStream'"
             )
         if named.get(CHANGELOG_KEY, "true").lower() != "true":
             raise InvalidInputError(
                 f"audit_log always has row kinds: {CHANGELOG_KEY}={named[CHANGELOG_KEY]} fix=remove it"
             )
-        inner = {**named, "table": str(name.table), CHANGELOG_KEY: "true"}
+        table = on_branch_name(str(name.table), name.branch)
+        inner = {**named, "table": table, CHANGELOG_KEY: "true"}
         self._names = {ROW_KIND_COLUMN: ROW_KIND}
         back = {ROW_KIND: ROW_KIND_COLUMN}
         fields = StructType()
@@ -118,6 +122,11 @@ def _opened(options: Mapping[str, str]) -> tuple[SystemRead, tuple[str, ...], st
     if not warehouse:
         raise InvalidInputError('the warehouse is missing: fix=.option("warehouse", "/data/warehouse")')
     name = parse_system_name(named["table"])
+    if name.table is not None:
+        on_branch = None if name.branch == MAIN_BRANCH else name.branch
+        _, branch = branch_named(on_branch_name(name.table, on_branch or MAIN_BRANCH), named)
+        name = replace(name, branch=branch or MAIN_BRANCH)
+    named = {key: value for key, value in named.items() if key not in READ_BRANCH_KEYS}
     given = {key: value for key, value in named.items() if not is_place_key(key) and key not in ROW_KEYS}
     if name.system == AUDIT_LOG:
         # a stream of it may be started with any of these; reading it as a batch refuses those of streams

@@ -11,13 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from engine.batch_part import BatchSpec, write_part
 from engine.batch_read import BatchRead, log_served, open_read
 from engine.batch_writer import BatchWriter
+from engine.branch_choice import on_named_branch
 from engine.commit_handle import CommitHandle, wait_until_visible
 from engine.frames import table_frame
 from engine.overwrite import overwrite
 from engine.sink import run_parts
 from engine.table_log import TableLog, tracks_changes
+from filestore.branch_names import split_branch
 from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.options import TableOptions
+from filestore.paths import MAIN_BRANCH
 from filestore.snapshots import Snapshot
 from filestore.table import Table as FileTable
 from filestore.table_commit import CommitResult
@@ -36,8 +39,13 @@ class Table:
 
     @property
     def name(self) -> str:
-        """``database.table``."""
+        """``database.table``, or ``database.table$branch_b`` on a branch."""
         return self.store.name
+
+    @property
+    def branch(self) -> str:
+        """The branch that it was opened on."""
+        return split_branch(self.name)[1] or MAIN_BRANCH
 
     @property
     def schema(self) -> TableSchema:
@@ -160,7 +168,7 @@ class Table:
             rows: the table's columns by name; nullable ones may be missing. A column ``_row_kind`` gives each row's
                 kind.
             kinds: (n,) ``+I -U +U -D`` texts instead of that column.
-            options: ``change-tracking=false`` leaves the log out.
+            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to.
 
         Raises:
             InvalidInputError: a row that the table cannot hold; nothing is visible.
@@ -180,7 +188,7 @@ class Table:
 
         Args:
             frame: the table's columns by name; a column ``_row_kind`` gives each row's kind.
-            options: ``change-tracking=false`` leaves the log out.
+            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to.
             read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest
                 when they are written. A table without a log also refuses them when another writer meanwhile wrote
                 the same buckets; in one with a log the later row of a key wins.
@@ -220,17 +228,19 @@ class Table:
                 return run_parts(rows, spec)
             return write_part(spec, [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches())
 
-        tracks = tracks_changes(self.store, options)
-        return overwrite(self.store, run, partition=partition, tracks_changes=tracks)
+        store = on_named_branch(self.store, options or {})
+        tracks = tracks_changes(store, options)
+        return overwrite(store, run, partition=partition, tracks_changes=tracks)
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""
         return self.store.compact(full=full)
 
     def _batch_writer(self, options: Mapping[str, str] | None) -> BatchWriter:
+        store = on_named_branch(self.store, options or {})
         return BatchWriter(
-            self.store,
-            TableLog.of(self.store, options),
+            store,
+            TableLog.of(store, options),
             commit_user=str(uuid.uuid4()),
-            tracks_changes=tracks_changes(self.store, options),
+            tracks_changes=tracks_changes(store, options),
         )

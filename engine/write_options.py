@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from engine.branch_choice import BRANCH_KEY
 from engine.option_check import unknown_option
 from engine.read_options import PLACE_KEYS, is_place_key, named_table
 from engine.sink import SINK_KEYS
@@ -17,7 +18,9 @@ from lsm.errors import InvalidInputError
 
 PARTITION_KEY: Final = "partition"
 DYNAMIC_KEY: Final = "dynamic-partition-overwrite"
-BATCH_WRITE_KEYS: Final = (PARTITION_KEY, DYNAMIC_KEY, "change-tracking", ORPHANS_KEY)
+WRITE_ONLY_KEYS: Final = (PARTITION_KEY, DYNAMIC_KEY, "change-tracking", ORPHANS_KEY)
+"""Options of a batch write that no read has."""
+BATCH_WRITE_KEYS: Final = (BRANCH_KEY, *WRITE_ONLY_KEYS)
 STREAM_WRITE_KEYS: Final = SINK_KEYS
 _SPARKS_KEYS: Final = ("checkpointLocation", "queryName")  # what Spark passes on of its own options
 _FREE_PREFIX: Final = "log.kafka."

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 
+from filestore.branch_log import is_log_option, off_main_log, write_branch_log
 from filestore.branch_state import (
     OPERATION_FILE,
     Operation,
@@ -29,6 +30,7 @@ from filestore.options import canonical_options, check_option
 from filestore.paths import MAIN_BRANCH, TablePaths
 from filestore.roots import branch_names, on_branch
 from filestore.schema import SchemaStore
+from filestore.snapshots import Snapshot
 from filestore.table import Table
 from filestore.table_schema import TableSchema
 from filestore.tags import delete_tag, hold_snapshot, read_tag
@@ -36,7 +38,6 @@ from lsm.errors import ConflictError, InvalidInputError
 
 OWN_TAG_PREFIX: Final = "branch-"
 """Of the name of the tag that is made for a branch which begins at a plain snapshot; the branch's name follows."""
-_NO_LOG: Final[Mapping[str, str]] = {"log.system": "none"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ def create_branch(
     tag: str | None = None,
     snapshot_id: int | None = None,
     options: Mapping[str, str] | None = None,
+    log: Mapping[str, str] | None = None,
     ignore_if_exists: bool = False,
 ) -> Branch:
     """Make a branch of main; when this dies, run it again.
@@ -64,7 +66,9 @@ def create_branch(
         name: without ``.`` and ``/``, not a number and not ``main``.
         tag: of main, to begin at.
         snapshot_id: of main, to begin at; a tag ``branch-<name>`` is made for it. None of both: the branch is empty.
-        options: of the branch, where they differ from main's. A branch has no log unless they say so.
+        options: of the branch, where they differ from main's.
+        log: the options that say where the branch's own log is, of an empty topic; None: it has no log, see
+            ``branch_log``.
         ignore_if_exists: return the branch that is there, wherever it began.
 
     Raises:
@@ -85,14 +89,14 @@ def create_branch(
         raise InvalidInputError(
             f"branch exists already: table={table.name} branch={name} fix=choose another name, or delete it first"
         )
-    arguments = {"tag": tag, "snapshot": snapshot_id, "options": dict(options or {})}
+    arguments = {"tag": tag, "snapshot": snapshot_id, "options": dict(options or {}), "has_log": log is not None}
     work = Work(operation=Operation.CREATE, arguments=arguments)
     _check_no_leftovers(table, there.paths, work)
     if not begin_work(table.io, there.paths, work):
         _remove_files(table, there.paths)
     try:
         origin = _origin(table, name, tag, snapshot_id, options or {})
-        _fill(table, there.paths, origin)
+        _fill(table, there.paths, origin, log)
     except (InvalidInputError, ConflictError):
         _remove_files(table, there.paths)
         if snapshot_id is not None and table.snapshots.find_tag(_own_tag(name)) is not None:
@@ -162,18 +166,20 @@ def _changed_options(schema: TableSchema, options: Mapping[str, str]) -> Mapping
     given = canonical_options(options)
     for key, text in given.items():
         check_option(key, text)
-    if schema.table_options.log_system != "none":
-        given = {**_NO_LOG, **given}
+        if is_log_option(key):
+            raise InvalidInputError(f"a branch has a log of its own or none: option={key}={text} fix=remove it")
     return {key: text for key, text in given.items() if schema.options.get(key) != text}
 
 
-def _fill(table: Table, there: TablePaths, origin: Origin) -> None:
+def _fill(table: Table, there: TablePaths, origin: Origin, log: Mapping[str, str] | None) -> None:
     """Everything that a branch consists of: files that protect others first, what makes it readable last."""
     io, ours = table.io, table.paths
     write_origin(io, there, origin)
+    if log is not None:
+        write_branch_log(io, there, log)
     if origin.tag is not None and origin.snapshot_id is not None:
         with suppress(FileNotFoundError):
-            body = _without_log(io.read_bytes(ours.tag(origin.tag)))
+            body = _off_log(io.read_bytes(ours.tag(origin.tag)), None if log is None else table.options.bucket)
             io.replace(there.tag(origin.tag), body)
             io.replace(there.snapshot(origin.snapshot_id), _without_retention(body))
         _check_tag_still_there(table, origin)
@@ -190,9 +196,17 @@ def _fill(table: Table, there: TablePaths, origin: Origin) -> None:
         io.replace(there.schema(first.id), first.to_json().encode())
 
 
-def _without_log(body: bytes) -> bytes:
-    """A snapshot's file without the offsets of main's log, byte for byte otherwise."""
-    return _without(body, "logOffsets")
+def _off_log(body: bytes, bucket_count: int | None) -> bytes:
+    """A snapshot's file without main's log; the rest stays as it is.
+
+    Args:
+        body: of a snapshot or tag of main.
+        bucket_count: of the branch's own log; None: it has none.
+    """
+    if bucket_count is None:
+        return _without(body, "logOffsets")
+    known = orjson.loads(off_main_log(Snapshot.from_json(body), bucket_count=bucket_count).to_json())
+    return orjson.dumps({**orjson.loads(body), **known}, option=orjson.OPT_INDENT_2)
 
 
 def _without_retention(body: bytes) -> bytes:

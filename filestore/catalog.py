@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from filestore.branch_names import agreed_branch, split_branch
 from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_lock
 from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
@@ -162,17 +163,18 @@ class Catalog:
             raise InvalidInputError(f"table exists already: table={name} path={root}")
         return self.table(name)
 
-    def table(self, name: str, *, branch: str = MAIN_BRANCH, options: Mapping[str, str] | None = None) -> Table:
+    def table(self, name: str, *, branch: str | None = None, options: Mapping[str, str] | None = None) -> Table:
         """Open a table.
 
         Args:
-            name: ``db.table``.
-            branch: whose schemas, snapshots and tags count.
+            name: ``db.table``, or ``db.table$branch_b`` for one of its branches.
+            branch: the same said beside the name; None: what the name says, else main.
             options: in force for this object only.
 
         Raises:
-            InvalidInputError: no such database or table, or a directory that is none; says which.
+            InvalidInputError: no such database, table or branch, or a directory that is none; says which.
         """
+        name, branch = agreed_branch(name, branch)
         root = self.table_path(name)
         database, table = name.split(".")
         self._has_database(database, ignore_if_missing=False)
@@ -183,7 +185,7 @@ class Catalog:
         return Table.open(
             name,
             root,
-            branch=branch,
+            branch=branch or MAIN_BRANCH,
             options=options,
             io=self._io,
             clock=self._clock,
@@ -192,9 +194,10 @@ class Catalog:
         )
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table."""
-        root = self.table_path(name)
-        return self._tables.has_table(*name.split(".")) and bool(SchemaStore(self._io, TablePaths(root)).ids())
+        """Whether there is such a table, or such a branch of one."""
+        name, branch = split_branch(name)
+        paths = TablePaths(self.table_path(name), branch or MAIN_BRANCH)
+        return self._tables.has_table(*name.split(".")) and bool(SchemaStore(self._io, paths).ids())
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted. Raises: InvalidInputError when there is no such database."""
@@ -227,16 +230,16 @@ class Catalog:
         self._tables.remove_table(database, table)
         self._io.delete_tree(root)
 
-    def alter_table(self, name: str, changes: Sequence[SchemaChange], *, branch: str = MAIN_BRANCH) -> TableSchema:
+    def alter_table(self, name: str, changes: Sequence[SchemaChange], *, branch: str | None = None) -> TableSchema:
         """Publish the next version of a table's schema. Files stay as they are; readers map them.
 
         Writers that are open go on with the version that they know; what they write stays readable. Open them again to
         write new columns.
 
         Args:
-            name: ``db.table``.
+            name: ``db.table``, or ``db.table$branch_b``: then the schema of that branch changes, and no other.
             changes: applied in order, all or none.
-            branch: whose schema changes.
+            branch: the same said beside the name.
 
         Returns:
             the schema in force: the old one when nothing changed.
@@ -247,15 +250,16 @@ class Catalog:
         """
         for _ in range(_ALTER_ATTEMPTS):
             table = self.table(name, branch=branch)
+            stored = table.schemas.read(table.schema.id)  # without what is in force on a branch only
             versions = [table.schema_of(schema_id) for schema_id in table.schemas.ids() if schema_id < table.schema.id]
             after = apply_changes(
-                table.schema,
+                stored,
                 changes,
                 has_rows=table.snapshots.latest_id() is not None,
                 history=versions,
                 time_ms=self._clock.now_ms(),
             )
-            if after is table.schema:
+            if after is stored:
                 return after
             merge_function(after, after.table_options)
             try:

@@ -16,6 +16,7 @@ _NOT_IN_SCHEMA: Final = {
     "path": "a table's directory is where its name says",
     "file.path": "a table's directory is where its name says",
     "branch": "it is a reader's or a writer's",
+    "scan.branch": "it is a reader's",
 }
 
 

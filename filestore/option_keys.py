@@ -62,8 +62,8 @@ _SHAPE: Final = _declare(
     ("auto-create", boolean, False, "Make the storage on first use."),
     ("change-tracking", boolean, True, "Emit changes to the log and to changelog files."),
     ("change-tracking.untracked-partitions", text, None, "Partitions without change tracking, a JSON list."),
-    ("branch", text, "main", "Branch to read and write."),
-    ("scan.branch", text, None, "Branch to read."),
+    ("branch", text, "main", "Branch to read and write, of this reader or writer."),
+    ("scan.branch", text, None, "Branch to read, of this reader."),
 )
 _MERGE: Final = _declare(
     (

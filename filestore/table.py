@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from filestore.branch_log import branch_options
+from filestore.branch_names import on_branch_name
 from filestore.branch_state import is_hidden
 from filestore.catalog_lock import CatalogLockFactory
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
@@ -13,7 +15,7 @@ from filestore.compactor import compact_table
 from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
 from filestore.live_files import LiveFiles
 from filestore.main_branch import main_branch
-from filestore.paths import MAIN_BRANCH, TablePaths
+from filestore.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.scan import Filter, Plan, TableScan
 from filestore.schema import SchemaStore, TableSchema, check_readable
 from filestore.snapshots import Snapshot
@@ -46,9 +48,10 @@ class Table(TableStore):
         """Open the table in a directory.
 
         Args:
-            name: for messages, ``db.table``.
+            name: for messages, ``db.table``; on a branch it becomes ``db.table$branch_b``.
             root: directory of the table.
-            branch: whose schemas, snapshots and tags count; ``main`` is the main one, whatever its name.
+            branch: whose schemas, snapshots and tags count, and whose log, see ``branch_log``; ``main`` is the
+                main one, whatever its name.
             options: in force for this object only, on top of the table's own.
             io: file system; None is the local one.
             clock: None is the machine's.
@@ -66,9 +69,9 @@ class Table(TableStore):
             raise InvalidInputError(_no_table(io, name, paths, main))
         check_readable(schema)
         return cls._of(
-            schema,
+            replace(schema, options=branch_options(io, paths, schema.options)),
             options or {},
-            name=name,
+            name=on_branch_name(name, branch),
             paths=paths,
             io=io,
             clock=clock or SystemClock(),
@@ -333,7 +336,9 @@ class TableRead:
 def _no_table(io: FileIO, name: str, paths: TablePaths, main: str) -> str:
     root = paths.root
     if paths.branch != main and SchemaStore(io, paths.with_branch(main)).ids():
-        return f"no such branch: table={name} branch={paths.branch} path={root}"
+        names = (each for each in io.list_names(paths.branch_dir) if each.startswith(BRANCH_PREFIX))
+        branches = list(dict.fromkeys([main, *(each.removeprefix(BRANCH_PREFIX) for each in names)]))
+        return f"no such branch: table={name} branch={paths.branch} branches={branches} path={root}"
     if io.is_directory(root):
         return (
             f"directory is not a table, it has no schema: table={name} path={root} fix='look at the name or the path'"

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from filestore.binary_row import decode_row
+from filestore.branch_names import split_branch
 from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
 from filestore.consumers import ConsumerStore
 from filestore.datatypes import DataType, arrow_field
@@ -27,7 +28,7 @@ from lsm.levels import SortedFile
 class TableStore:
     """An opened table for everything that writes, commits, plans and compacts; it can be pickled."""
 
-    name: str  # "db.table", for messages
+    name: str  # "db.table" or "db.table$branch_b", for messages
     paths: TablePaths
     schema: TableSchema
     options: TableOptions
@@ -71,7 +72,7 @@ class TableStore:
         return table_lock(
             self.options.value("commit.lock"),
             given=self.lock_factory,
-            table=self.name,
+            table=split_branch(self.name)[0],  # one lock for all branches: main may become another one
             root=self.paths.root,
             clock=self.clock,
         )

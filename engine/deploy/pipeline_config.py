@@ -6,8 +6,12 @@ from typing import Any, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from engine.branch_choice import BRANCH_KEY
 from engine.deploy.section import Options, Section, SizeBytes, TableName, hint, problem
 from engine.deploy.table_config import ColumnConfig
+from filestore.branch_names import agreed_branch, on_branch_name
+from filestore.paths import MAIN_BRANCH
+from lsm.errors import InvalidInputError
 
 AVAILABLE_NOW: Final = "available-now"
 PROCESSING_TIME: Final = "processing-time"
@@ -96,7 +100,9 @@ class TargetConfig(Section):
     """A table that a pipeline fills. Plain text is its name."""
 
     table: TableName
-    """database.table"""
+    """database.table, or database.table$branch_name"""
+    branch: str | None = Field(default=None, min_length=1)
+    """Branch of the table to fill; none = main."""
     transform: Transforms = ()
     """Steps for this table alone, after those of the pipeline; they see one micro-batch at a time."""
     options: Options = Field(default_factory=dict)
@@ -197,4 +203,15 @@ class PipelineConfig(Section):
     def outputs(self) -> tuple[TargetConfig, ...]:
         """The tables to fill, with all options that hold for each."""
         given = self.targets or (TargetConfig(table=self.target or ""),)
-        return tuple(each.model_copy(update={"options": {**self.options, **each.options}}) for each in given)
+        return tuple(_on_branch(each, {**self.options, **each.options}) for each in given)
+
+
+def _on_branch(target: TargetConfig, options: Mapping[str, str]) -> TargetConfig:
+    """A target whose branch stands in its table's name alone, with all its other options."""
+    try:
+        table, branch = agreed_branch(target.table, target.branch, options.get(BRANCH_KEY))
+    except InvalidInputError as error:
+        raise problem(str(error), key="targets") from None
+    others = {key: value for key, value in options.items() if key != BRANCH_KEY}
+    name = on_branch_name(table, branch or MAIN_BRANCH)
+    return target.model_copy(update={"table": name, "branch": None, "options": others})

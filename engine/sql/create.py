@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from engine.branch_choice import of_session
 from engine.spark_types import fields_of_spark
 from engine.sql.context import SqlContext
 from engine.sql.create_grammar import PROVIDERS
@@ -27,6 +28,7 @@ from engine.sql.table_parts import (
 from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, default_topic
 from filestore.datatypes import DataField
 from filestore.options import canonical_options
+from filestore.paths import MAIN_BRANCH
 from filestore.schema_change import parse_default
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -109,7 +111,7 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
         raise InvalidInputError(
             f"computed columns stand among the columns: option={reserved[0]} fix=name AS expression"
         )
-    options = {**canonical_options(context.settings), **given}
+    options = {**of_session(canonical_options(context.settings), named=MAIN_BRANCH, reads=False), **given}
     for key in _PLACES:
         _check_place(context, name, key, options.pop(key, None))
     options |= computed_options(create.computed, [field.name for field in create.fields])

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
+from engine.branch_choice import BRANCH_KEY
 from engine.rows import ROW_KIND_COLUMN
 from engine.spark_types import spark_type
 from engine.sql.assignment import default_sql, default_value, stored
@@ -19,6 +20,7 @@ from engine.sql.statements import Statement
 from engine.sql.target import WriteTarget, check_bounded, check_names, find_target
 from engine.write_options import partition_value
 from filestore.datatypes import DataField
+from filestore.paths import MAIN_BRANCH
 from lsm.errors import InvalidInputError
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "(", "MAP", "REDUCE"})
@@ -40,7 +42,7 @@ def run_insert(context: SqlContext, statement: Statement) -> pa.Table | None:
 
 def insert_query(context: SqlContext, statement: Statement, name: str) -> pa.Table:
     """Add the rows of a query to a table whose columns were made after the query's."""
-    target = WriteTarget.of(context, name, {})
+    target = WriteTarget.of(context, name, {BRANCH_KEY: MAIN_BRANCH})  # it has no other yet
     with BoundText(context, statement, StatementReads(context)) as bound:
         frame = bound.frame()
         rows = _shaped(target, frame, list(target.schema.column_names), {})

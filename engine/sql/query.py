@@ -23,7 +23,7 @@ from engine.sql.splice import Edit, Spliced, quoted, with_names
 from engine.sql.statements import Statement
 from engine.sql.usage import row_conditions, used_columns
 from engine.system_tables import system_frame
-from engine.write_options import BATCH_WRITE_KEYS
+from engine.write_options import WRITE_ONLY_KEYS
 from filestore.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -203,7 +203,7 @@ class _Frames:
         prunes = prunes and not _names_are_patterns(context.spark)
         self._used = used_columns(text, tree, references) if prunes else {}
         self._reads = {
-            each.start: reads.open_reference(text, each, ignores=BATCH_WRITE_KEYS if each.start == target else ())
+            each.start: reads.open_reference(text, each, ignores=WRITE_ONLY_KEYS if each.start == target else ())
             for each in references
             if each.system is None
         }

@@ -7,13 +7,14 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from engine.batch_read import BatchPlan, BatchRead, log_served, open_read
+from engine.branch_choice import SCAN_BRANCH_KEY, branch_named, of_session
 from engine.frames import table_frame
 from engine.option_check import unknown_option
 from engine.read_options import BATCH_KEYS
 from engine.read_request import PLACES
 from engine.sql.context import SqlContext
 from engine.sql.frame_cache import frame_key
-from engine.sql.references import BRANCH_PREFIX, Reference, StatementText
+from engine.sql.references import Reference, StatementText
 from engine.sql.usage import Condition
 from filestore.options import canonical_options
 from filestore.predicates import and_all
@@ -61,7 +62,7 @@ class StatementReads:
         Args:
             text: of the statement.
             reference: where the table is read.
-            ignores: options that are not about reading.
+            ignores: options that are not about reading: the table is the one that the statement writes.
 
         Raises:
             InvalidInputError: points at the reference.
@@ -72,9 +73,7 @@ class StatementReads:
             raise text.statement.source.problem(str(error), reference.start, reference.stop) from error
 
     def _table(self, name: str) -> FileTable:
-        name, _, branch = name.partition(f"${BRANCH_PREFIX}")
-        store = self._context.catalog.table(name).store
-        return store.on_branch(branch) if branch else store
+        return self._context.catalog.table(name).store
 
     def _options(self, text: StatementText, reference: Reference, ignores: Collection[str]) -> dict[str, str]:
         given = {key: value for key, value in canonical_options(reference.options).items() if key not in ignores}
@@ -88,8 +87,10 @@ class StatementReads:
         given |= version
         session = {key: value for key, value in canonical_options(self._context.settings).items() if key in BATCH_KEYS}
         if not {*PLACES, "scan.log.offsets", "scan.mode"}.isdisjoint(given):
-            session = {key: value for key, value in session.items() if not key.startswith(("scan.", "log.scan."))}
-        return {**session, **given}
+            states = [key for key in session if key.startswith(("scan.", "log.scan.")) and key != SCAN_BRANCH_KEY]
+            session = {key: value for key, value in session.items() if key not in states}
+        _, named = branch_named(reference.name, given)
+        return {**of_session(session, named=named, reads=not ignores), **given}
 
 
 def plan_read(

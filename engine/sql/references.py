@@ -11,10 +11,9 @@ from engine.sql.context import SqlContext
 from engine.sql.dialect import table_options, table_span, tokens_of
 from engine.sql.places import Source, did_you_mean
 from engine.sql.statements import Statement
+from filestore.branch_names import BRANCH_WORD, MARK
 from lsm.errors import InvalidInputError
 
-BRANCH_PREFIX: Final = "branch_"
-"""Behind a $ it makes a name of a branch: ``db.t$branch_b``."""
 SYSTEM_DATABASE: Final = "sys"
 """Its tables are about the whole catalog."""
 
@@ -123,10 +122,10 @@ def find_references(
 
 def _parts_of(name: str) -> tuple[str, str | None]:
     """The table, with its branch, and the system table that is meant."""
-    base, *marked = name.split("$")
-    if marked and marked[0].startswith(BRANCH_PREFIX) and base != SYSTEM_DATABASE:
-        base = f"{base}${marked.pop(0)}"
-    return base, "$".join(marked) or None
+    base, *marked = name.split(MARK)
+    if marked and marked[0].startswith(BRANCH_WORD) and base != SYSTEM_DATABASE:
+        base = f"{base}{MARK}{marked.pop(0)}"
+    return base, MARK.join(marked) or None
 
 
 def our_name(context: SqlContext, node: exp.Table) -> str | None:

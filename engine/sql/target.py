@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from sqlglot import exp
 
+from engine.branch_choice import BRANCH_KEY, branch_named, of_session
 from engine.option_check import unknown_option
 from engine.rows import ROW_KIND_COLUMN
 from engine.spark_errors import fluvial_error
@@ -17,6 +18,7 @@ from engine.sql.context import SqlContext
 from engine.sql.dialect import table_options
 from engine.sql.references import our_name
 from engine.sql.statements import Statement
+from engine.system_tables import is_system_name
 from engine.table import Table
 from engine.write_options import BATCH_WRITE_KEYS, DYNAMIC_KEY, PARTITION_KEY
 from filestore.datatypes import DataField
@@ -55,7 +57,7 @@ class WriteTarget:
 
         Args:
             context: the session; its settings are in force unless the statement gives others.
-            name: ``database.table``.
+            name: ``database.table`` or ``database.table$branch_b``.
             given: options of the statement.
 
         Raises:
@@ -66,8 +68,9 @@ class WriteTarget:
             if key not in _OPTION_KEYS and not key.startswith(_FREE_PREFIX):
                 raise unknown_option(key, _OPTION_KEYS, "write option")
         session = {key: value for key, value in canonical_options(context.settings).items() if key in _OPTION_KEYS}
-        options = {**session, **named}
-        table = context.catalog.table(name)
+        _, branch = branch_named(name, named)
+        options = {**of_session(session, named=branch, reads=False), **named}
+        table = context.catalog.table(name, branch=options.pop(BRANCH_KEY, None))
         if DYNAMIC_KEY in options:
             table = Table(table.store.with_options({DYNAMIC_KEY: options.pop(DYNAMIC_KEY)}))
         check_writable(table.schema)
@@ -154,7 +157,7 @@ def find_target(context: SqlContext, statement: Statement, node: exp.Expr) -> Wr
         name = our_name(context, table)
         if name is None:
             return None
-        problem = "tables with a $ in their name are read only" if "$" in name else ""
+        problem = f"a system table is only read: name={name}" if is_system_name(name) else ""
         problem = "only the present can be written: fix=remove the version" if table.args.get("version") else problem
         target = None if problem else WriteTarget.of(context, name, table_options(table))
     except InvalidInputError as error:

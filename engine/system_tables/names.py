@@ -4,6 +4,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Final
 
+from filestore.branch_names import BRANCH_WORD, MARK, on_branch_name
 from filestore.paths import MAIN_BRANCH
 from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
@@ -15,9 +16,6 @@ ROW_TABLES: Final = (AUDIT_LOG, READ_OPTIMIZED)
 SYSTEM_DATABASE: Final = "sys"
 """Its tables speak of all tables of a catalog."""
 CATALOG_TABLES: Final = ("tables", "partitions", "all_table_options", "catalog_options")
-
-_MARK: Final = "$"
-_BRANCH: Final = "branch_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +29,7 @@ class SystemName:
     def __str__(self) -> str:
         if self.table is None:
             return f"{SYSTEM_DATABASE}.{self.system}"
-        branch = "" if self.branch == MAIN_BRANCH else f"{_MARK}{_BRANCH}{self.branch}"
-        return f"{self.table}{branch}{_MARK}{self.system}"
+        return f"{on_branch_name(self.table, self.branch)}{MARK}{self.system}"
 
 
 def is_system_name(name: str) -> bool:
@@ -40,8 +37,8 @@ def is_system_name(name: str) -> bool:
     database, _, table = name.partition(".")
     if database == SYSTEM_DATABASE and table in CATALOG_TABLES:
         return True
-    marked = name.split(_MARK)[1:]
-    return bool(marked) and not (len(marked) == 1 and marked[0].startswith(_BRANCH))
+    marked = name.split(MARK)[1:]
+    return bool(marked) and not (len(marked) == 1 and marked[0].startswith(BRANCH_WORD))
 
 
 def parse_system_name(name: str) -> SystemName:
@@ -51,12 +48,12 @@ def parse_system_name(name: str) -> SystemName:
         InvalidInputError: there is no such system table; names the nearest and all there are.
     """
     database, _, table = name.partition(".")
-    if database == SYSTEM_DATABASE and _MARK not in name:
+    if database == SYSTEM_DATABASE and MARK not in name:
         return SystemName(table=None, system=_known(table, CATALOG_TABLES, name))
-    base, *marked = name.split(_MARK)
+    base, *marked = name.split(MARK)
     branch = MAIN_BRANCH
-    if len(marked) > 1 and marked[0].startswith(_BRANCH):
-        branch = marked.pop(0).removeprefix(_BRANCH)
+    if len(marked) > 1 and marked[0].startswith(BRANCH_WORD):
+        branch = marked.pop(0).removeprefix(BRANCH_WORD)
     if len(marked) != 1:
         raise InvalidInputError(
             f"not the name of a system table: name={name} fix='write db.table$name or db.table$branch_b$name'"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -12,10 +12,9 @@ from engine.read_request import PLACES
 from engine.system_tables.catalog_tables import Tables, catalog_rows, catalog_schema
 from engine.system_tables.names import AUDIT_LOG, ROW_TABLES, SystemName, parse_system_name
 from engine.system_tables.row_tables import ROW_KIND, open_row_table, row_schema, snapshot_of
-from engine.table import Table
+from filestore.branch_names import on_branch_name
 from filestore.datatypes import arrow_schema
 from filestore.options import canonical_options
-from filestore.paths import MAIN_BRANCH
 from filestore.predicates import Predicate, columns_of, parse_filter
 from filestore.schema import new_schema
 from filestore.system_tables import SYSTEM_TABLES
@@ -50,7 +49,8 @@ class SystemRead:
     def store(self) -> FileTable:
         """The table that is spoken of, of the branch that is meant."""
         assert self.name.table is not None, "tables of the catalog speak of all tables"
-        return on_branch(self.catalog.table(self.name.table), self.name.branch)
+        store: FileTable = self.catalog.table(on_branch_name(self.name.table, self.name.branch)).store
+        return store
 
     @cached_property
     def table_schema(self) -> TableSchema:
@@ -142,22 +142,6 @@ def system_arrow(
 ) -> pa.Table:
     """All rows of ``<table_name>$<system_name>``; see ``open_system``."""
     return open_system(catalog, f"{table_name}${system_name}", options).to_arrow()
-
-
-def on_branch(table: Table, branch: str) -> FileTable:
-    """The files of a table as a branch sees them. Raises: InvalidInputError when there is no such branch."""
-    store: Any = table.store
-    if branch in (MAIN_BRANCH, store.paths.branch):
-        return table.store
-    return FileTable.open(
-        store.name,
-        store.paths.root,
-        branch=branch,
-        io=store.io,
-        clock=store.clock,
-        names=store.names,
-        lock_factory=store.lock_factory,
-    )
 
 
 def no_rows_error(name: str) -> InvalidInputError:

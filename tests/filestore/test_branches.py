@@ -103,8 +103,8 @@ def test_a_branch_from_a_snapshot_gets_a_tag_of_its_own() -> None:
     assert content(table.on_branch("dev")) == ALL[:3]
 
 
-def test_a_branch_of_a_table_with_a_log_has_none_unless_told() -> None:
-    """BR-22; idea 12: offsets of main's log mean nothing in the branch."""
+def test_a_branch_of_a_table_with_a_log_has_none_or_its_own() -> None:
+    """BR-22; idea 12: offsets of main's log mean nothing in the branch, and its schemas know nothing of a topic."""
     table = key_table(bucket="1")
     schema = replace(table.schema, options={**table.schema.options, "log.kafka.bootstrap.servers": "nowhere:1"})
     table.io.replace(table.paths.schema(0), schema.to_json().encode())
@@ -117,14 +117,18 @@ def test_a_branch_of_a_table_with_a_log_has_none_unless_told() -> None:
     create_branch(table, "dev", tag="t1")
     branch = table.on_branch("dev")
     assert not branch.has_log
-    assert branch.schema.id == 1
-    assert branch.schema.fields == table.schema.fields
+    assert branch.schemas.latest() == schema
     assert branch.snapshots.read(1) == replace(snapshot, log_offsets={})
     assert b"tagCreateTime" not in table.io.read_bytes(branch.paths.snapshot(1))
-    create_branch(table, "own", tag="t1", options={"log.system": "kafka", "log.kafka.topic": "db.t.own"})
-    assert table.on_branch("own").has_log
-    assert table.on_branch("own").options.value("log.kafka.topic") == "db.t.own"
-    assert table.on_branch("own").snapshots.read(1).log_offsets == {}
+    create_branch(table, "own", tag="t1", log={"log.kafka.topic": "db.t.own"})
+    own = table.on_branch("own")
+    assert own.has_log
+    assert own.options.value("log.kafka.topic") == "db.t.own"
+    assert own.snapshots.read(1).log_offsets == own.snapshots.tag("t1").log_offsets == {0: 0}
+    assert own.schemas.latest() == schema
+    assert b"tagCreateTime" in table.io.read_bytes(own.paths.tag("t1"))
+    with pytest.raises(InvalidInputError, match=r"a log of its own or none: option=log.system=none"):
+        create_branch(table, "x", tag="t1", options={"log.system": "none"})
     with pytest.raises(InvalidInputError, match="unknown option"):
         create_branch(table, "x", tag="t1", options={"nonsense": "1"})
 
