@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
-from numpy.typing import NDArray
 
 from logstore.arrow_bytes import IndexArray, decimals_of_bytes, narrowed_decimals
 from logstore.base64_text import base64_values
@@ -31,12 +30,12 @@ from logstore.json_reading import (
     parsed,
     value_of,
 )
+from logstore.tiny_decimals import holds_tiny_decimals
 from lsm.errors import InvalidInputError
 
 _FEW_RECORDS: Final = 64  # below this, reading them one by one costs less than another call of the reader
 _MAX_LINES_BYTES: Final = 1 << 30
 _BLOCK_BYTES: Final = 1 << 20  # parsed by one thread
-_LARGE_EXPONENT: Final = re.compile(rb'-(?:[0-9]{3,}|[4-9][0-9])["\s,}\]]')
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowCapacityError, UnscannableError, InvalidInputError)
 
 
@@ -108,7 +107,7 @@ def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
         raise UnscannableError("such maps are read one by one")
     texts = _bracketed(texts.cast(pa.string()))  # the cast checks that the bytes are UTF-8
     lines = _lines(texts)
-    if _holds_tiny_decimals(lines, reading):
+    if _has_decimals(reading) and holds_tiny_decimals(lines):
         raise UnscannableError("Arrow's reader misreads decimals with such exponents")
     numeric_columns = _columns_with_numbers(lines, reading)
     wire = _wire_type(reading, numeric_columns)
@@ -191,29 +190,8 @@ def _columns_with_numbers(lines: pa.Buffer, reading: Reading) -> frozenset[str]:
     return frozenset(name for name, match in first_bytes.items() if match is not None and match[1] in b"-0123456789")
 
 
-def _holds_tiny_decimals(lines: pa.Buffer, reading: Reading) -> bool:
-    """Whether decimals like 2e-324 may be there: for these, Arrow's reader leaves its table of powers of ten."""
-    if not any(pa.types.is_decimal(leaf.type) for _, leaf in _leaves("", reading)):
-        return False
-    text = lines.to_pybytes()
-    if b"e-" not in text and b"E-" not in text:
-        return False
-    data = np.frombuffer(lines, np.uint8)
-    dashes = _positions(data, ord("-"))
-    dashes = dashes[(data[dashes - 1] | 0x20 == ord("e")) & (dashes + 3 < data.size)]
-    digits = data[dashes[:, None] + np.arange(1, 4)]
-    is_digit = (digits >= ord("0")) & (digits <= ord("9"))
-    is_large = is_digit[:, 0] & is_digit[:, 1] & ((digits[:, 0] >= ord("4")) | is_digit[:, 2])
-    return any(_LARGE_EXPONENT.match(memoryview(lines), position) for position in dashes[is_large].tolist())
-
-
-def _positions(data: NDArray[np.uint8], byte: int) -> IndexArray:
-    """Where a rare byte is: eight at a time are looked at, which is several times as fast as each of them."""
-    found = np.zeros(-(-len(data) // 8) * 8, np.bool_)
-    np.equal(data, byte, out=found[: len(data)])
-    words = np.flatnonzero(found.view(np.uint64))
-    inside, bytes_of_word = np.nonzero(found.reshape(-1, 8)[words])
-    return words[inside] * 8 + bytes_of_word
+def _has_decimals(reading: Reading) -> bool:
+    return any(pa.types.is_decimal(leaf.type) for _, leaf in _leaves("", reading))
 
 
 def _may_be_number(data_type: pa.DataType) -> bool:
