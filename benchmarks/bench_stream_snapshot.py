@@ -1,9 +1,9 @@
 """The snapshot phase of a stream beside a batch read of the same rows, both through ``format("fluvial")``.
 
 The first micro-batch of ``readStream`` delivers the whole table into ``foreachBatch``, where it is aggregated; the
-peer is ``spark.read`` of the same columns, ``_row_kind`` among them, with the same aggregate. Query start and checkpoint
-are not counted. Budget: 1.2 times the peer. The line also has the cost beside a batch read without ``_row_kind``: Spark
-turns every column of a Python source into rows, whether the query looks at it or not.
+peer is ``spark.read`` of the same columns, ``_row_kind`` among them, with the same aggregate. Query start and
+checkpoint are not counted. Budget: 1.2 times the peer. The line also has the cost beside a batch read without
+``_row_kind``: Spark turns every column of a Python source into rows, whether the query looks at it or not.
 
 usage: python -m benchmarks.bench_stream_snapshot [--quick | --tiny]
 """
