@@ -12,6 +12,7 @@ from engine.system_tables import SystemRead, is_system_name, open_system
 from engine.system_tables.read import no_rows_error
 from engine.table import Table
 from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from engine.versions.branches import logs_of
 from filestore.branch_names import split_branch
 from filestore.catalog import Catalog as FileCatalog
 from filestore.catalog_options import CatalogOptions
@@ -234,7 +235,7 @@ class Catalog:
         return self.table(new_name)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """Delete a table's files and its topic.
+        """Delete a table's files and its topics: main's, and those of its branches.
 
         Raises:
             InvalidInputError: there is none and ``if_exists`` is false.
@@ -243,11 +244,10 @@ class Catalog:
         if if_exists and not self._files.table_exists(name):
             return
         _check_whole(name, "CALL sys.delete_branch")
-        log = self._log_of(name)
-        topics = None if log is None else log.reached_topics()
+        logs = [(log.reached_topics(), log.topic) for log in logs_of(self.table(name).store)]
         self._files.drop_table(name)
-        if log is not None and topics is not None:
-            topics.delete_topic(log.topic)
+        for topics, topic in logs:
+            topics.delete_topic(topic)
 
     def _log_of(self, name: str) -> TableLog | None:
         return TableLog.of(

@@ -1,0 +1,106 @@
+"""Branches with their logs: a branch gets a topic of its own when it is made, and loses it when it is deleted.
+
+What a branch consists of beside its log is ``filestore.branches``; how its log is found is ``filestore.branch_log``.
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from filestore import branches
+from filestore.branch_log import read_branch_log
+from filestore.branches import Branch
+from filestore.options import canonical_options
+from filestore.roots import branch_names, on_branch
+from filestore.table import Table as FileTable
+from lsm.errors import ConflictError, InvalidInputError
+
+_EVEN_UNTRACKED: Final = {"change-tracking": "true"}  # there is a log, whether writers use it or not
+
+
+def create_branch(
+    table: FileTable,
+    name: str,
+    *,
+    tag: str | None = None,
+    snapshot_id: int | None = None,
+    options: Mapping[str, str] | None = None,
+    log: bool = False,
+    ignore_if_exists: bool = False,
+) -> Branch:
+    """Make a branch of main, with a log of its own if that is asked for.
+
+    Args:
+        table: opened on its main branch.
+        name: without ``.`` and ``/``, not a number and not ``main``.
+        tag: of main, to begin at.
+        snapshot_id: of main, to begin at. None of both: the branch is empty.
+        options: of the branch, where they differ from main's. With a log ``log.kafka.topic`` names its topic, by
+            default ``<main's topic>.<name>``; a topic that is there must be empty.
+        log: whether changes on the branch also go to a topic of its own.
+        ignore_if_exists: return the branch that is there, wherever it began.
+
+    Raises:
+        InvalidInputError: a name that is taken or cannot be one, no such tag or snapshot; a log for a branch of a
+            table without one, or a topic that is in use. Nothing was made.
+        ConflictError: see ``filestore.branches.create_branch``.
+        UnavailableError: the brokers do not answer. Nothing was made.
+    """
+    others = canonical_options(options or {})
+    wanted_topic = others.pop(TOPIC_KEY, None)
+    if not log:
+        if wanted_topic is not None:
+            raise InvalidInputError(f"a topic for a branch without a log: {TOPIC_KEY}={wanted_topic} fix=log=true")
+        return branches.create_branch(
+            table, name, tag=tag, snapshot_id=snapshot_id, options=others, ignore_if_exists=ignore_if_exists
+        )
+    branches.check_branch_name(name)
+    if any(each.name == name for each in branches.list_branches(table)):
+        if ignore_if_exists:
+            return branches.read_branch(table, name)
+        raise InvalidInputError(
+            f"branch exists already: table={table.name} branch={name} fix=choose another name, or delete it first"
+        )
+    ours = TableLog.of(table, _EVEN_UNTRACKED)
+    if ours is None:
+        raise InvalidInputError(
+            f"a branch can have a log if its table has one: table={table.name} branch={name} log=true fix=leave it out"
+        )
+    topic_name = wanted_topic or default_topic(f"{ours.topic}.{name}")
+    if any(each.topic == topic_name for each in logs_of(table, but=name)):
+        raise InvalidInputError(f"the topic is that of another branch: table={table.name} topic={topic_name}")
+    topics = ours.reached_topics()
+    topic = topics.create_topic(
+        topic_name,
+        bucket_count=ours.bucket_count,
+        replication=table.options.log_replication,
+        retention_ms=table.options.log_retention_ms,
+    )
+    place = {
+        "log.system": "kafka",
+        TOPIC_KEY: topic.name,
+        TOPIC_ID_KEY: topic.topic_id,
+        TABLE_ID_KEY: str(uuid.uuid4()),
+    }
+    try:
+        return branches.create_branch(table, name, tag=tag, snapshot_id=snapshot_id, options=others, log=place)
+    except (InvalidInputError, ConflictError):
+        topics.delete_topic(topic_name)
+        raise
+
+
+def logs_of(table: FileTable, *, but: str | None = None) -> list[TableLog]:
+    """The logs of a table: main's, and those of its branches, also of ones that are just being made or deleted.
+
+    Args:
+        table: on its main branch.
+        but: a branch that is left out.
+    """
+    found = [TableLog.of(table, _EVEN_UNTRACKED)]
+    for name in branch_names(table):
+        place = None if name == but else read_branch_log(table.io, table.paths.with_branch(name))
+        if place is not None:
+            schema = on_branch(table, name).schemas.latest() or table.schema
+            found.append(TableLog.of(table.with_options({**schema.options, **place}), _EVEN_UNTRACKED))
+    return list({log.topic: log for log in found if log is not None}.values())

@@ -1,0 +1,141 @@
+"""The log of a branch is its own: streams of main and of a branch never see each other's rows."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine import Catalog, Table
+from engine.broker import Broker
+from engine.versions.branches import create_branch, logs_of
+from filestore.branches import read_branch
+from logstore.topics import LogTopics
+from lsm.errors import InvalidInputError, UnavailableError
+from tests.engine.stream.test_law import KEYS, apply, operations
+from tests.engine.stream.test_law import SCHEMA as LAW_SCHEMA
+from tests.support.streams import Query, content, fold, ids, rows
+
+pytestmark = pytest.mark.broker
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+_numbers = iter(range(10**9))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog(str(tmp_path))
+
+
+@pytest.fixture
+def main(catalog: Catalog, broker: Broker) -> Table:
+    """Rows 1 to 3 in two buckets and a log, tagged ``eod``; then row 4."""
+    options = {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
+    made = catalog.create_table(f"db.main{next(_numbers)}", SCHEMA, primary_key=["id"], options=options)
+    made.write(rows([1, 2]))
+    made.write(rows([3]))
+    made.write(rows([4]))
+    return made
+
+
+def test_a_branch_gets_a_topic_that_begins_empty_and_goes_with_the_table(
+    catalog: Catalog, main: Table, topics: LogTopics
+) -> None:
+    """BR-12, BR-14, BR-24, idea 12: its first commit goes on from the beginning of its topic, not from main's place."""
+    assert main.log is not None
+    create_branch(main.store, "b", snapshot_id=2, log=True)
+    branch = catalog.table(f"{main.name}$branch_b")
+    assert branch.log is not None
+    assert branch.log.topic == f"{main.log.topic}.b"
+    assert branch.log.table_id != main.log.table_id
+    before = main.log_end_offsets()
+    query = Query(catalog.warehouse, branch.name)
+    assert ids(query.available()) == [1, 2, 3]
+    branch.write(rows([7]))
+    first = branch.latest_snapshot()
+    assert first is not None
+    assert sorted(first.log_offsets.values()) == [0, 1]  # main's are further on
+    assert query.position["phase"] == "log"
+    assert ids(query.available()) == [7]
+    assert branch.read(options={"scan.log.union": "true"}).to_arrow().num_rows == 4
+    assert main.log_end_offsets() == before
+    assert ids(Query(catalog.warehouse, branch.name, scan_snapshot__id="2").available()) == [1, 2, 3, 7]
+    create_branch(main.store, "plain", snapshot_id=2)
+    plain = catalog.table(f"{main.name}$branch_plain")
+    query = Query(catalog.warehouse, plain.name)
+    plain.write(rows([8]))
+    assert plain.log is None
+    assert ids(query.available()) == [1, 2, 3, 8]
+    names = [each.topic for each in logs_of(main.store)]
+    assert names == [main.log.topic, branch.log.topic]
+    catalog.drop_table(main.name)
+    assert [topics.find_topic(each) for each in names] == [None, None]
+
+
+def test_a_log_for_a_branch_is_refused_where_it_cannot_be(
+    catalog: Catalog, main: Table, topics: LogTopics, new_topic: Any
+) -> None:
+    """Idea 12: and nothing is left behind."""
+    assert main.log is not None
+    used = new_topic(2)
+    create_branch(main.store, "b", snapshot_id=2, log=True, options={"log.kafka.topic": used})
+    for name, options, words in (
+        ("c", {"log.kafka.topic": main.log.topic}, "the topic is that of another branch"),
+        ("c", {"log.kafka.topic": used}, "the topic is that of another branch"),
+        ("c", {"nonsense": "1"}, "unknown option"),
+        ("b", {}, "branch exists already"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            create_branch(main.store, name, snapshot_id=2, log=True, options=options)
+    assert topics.find_topic(f"{main.log.topic}.c") is None
+    assert create_branch(main.store, "b", log=True, ignore_if_exists=True) == read_branch(main.store, "b")
+    with pytest.raises(InvalidInputError, match=r"a topic for a branch without a log: .* fix=log=true"):
+        create_branch(main.store, "c", snapshot_id=2, options={"log.kafka.topic": "x"})
+    bare = catalog.create_table("db.bare", SCHEMA, primary_key=["id"])
+    with pytest.raises(InvalidInputError, match="a branch can have a log if its table has one"):
+        create_branch(bare.store, "b", log=True)
+    away = Table(main.store.with_options({"log.kafka.bootstrap.servers": "127.0.0.1:1"}))
+    with pytest.raises(UnavailableError):
+        create_branch(away.store, "c", snapshot_id=2, log=True)
+    with pytest.raises(InvalidInputError, match="no such branch"):
+        main.store.on_branch("c")
+
+
+law = settings(
+    max_examples=int(os.environ.get("FLUVIAL_LAW_HISTORIES") or 12),
+    deadline=None,
+    derandomize="FLUVIAL_LAW_HISTORIES" not in os.environ,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+sides = st.lists(st.sampled_from(["main", "branch", "both"]), min_size=9, max_size=9)
+
+
+@law
+@given(operations, operations, sides, st.booleans())
+def test_streams_of_main_and_of_a_branch_each_give_their_own_table(
+    broker: Broker, first: list[tuple[str, Any]], then: list[tuple[str, Any]], who: list[str], has_log: bool
+) -> None:
+    """BR-12, BR-24, BR-28, idea 12: whatever is written on which side, with a log of the branch's own and without."""
+    with tempfile.TemporaryDirectory() as root:
+        catalog, name = Catalog(root), f"law.b{next(_numbers)}_{Path(root).name}"
+        options = {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
+        main = catalog.create_table(name, LAW_SCHEMA, primary_key=KEYS, partition_by=["dt"], options=options)
+        for step in first:
+            apply(main, step)
+        create_branch(main.store, "b", snapshot_id=main.store.snapshots.latest_id(), log=has_log)
+        tables = {"main": main, "branch": catalog.table(f"{name}$branch_b")}
+        queries = {side: Query(root, table.name) for side, table in tables.items()}
+        followed: dict[str, list[dict[str, Any]]] = {side: query.available() for side, query in queries.items()}
+        for step, side in zip(then, who, strict=False):
+            for each in tables if side == "both" else (side,):
+                apply(tables[each], step)
+        for side, table in tables.items():
+            followed[side] += queries[side].available()
+            assert fold(followed[side], KEYS) == content(table, KEYS)
+            assert fold(Query(root, table.name).available(), KEYS) == content(table, KEYS)
+        catalog.drop_table(name)
