@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from filestore.effects import FileIO
+from filestore.main_branch import main_branch
 from filestore.paths import MAIN_BRANCH, TablePaths
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
@@ -114,6 +115,19 @@ def is_hidden(io: FileIO, paths: TablePaths) -> bool:
     return work is not None and work.operation in _HIDING
 
 
+def is_gone(io: FileIO, paths: TablePaths, *, schema_id: int) -> bool:
+    """Whether what is committed to the branch of these paths is lost: deleted, renamed, or no longer main.
+
+    Args:
+        io: file system.
+        paths: of a branch that somebody opened a while ago.
+        schema_id: of a schema version that it had.
+    """
+    if paths.branch == MAIN_BRANCH:
+        return main_branch(io, paths.root) != MAIN_BRANCH
+    return is_hidden(io, paths) or not io.exists(paths.schema(schema_id))
+
+
 def begin_work(io: FileIO, paths: TablePaths, work: Work) -> bool:
     """Be the only operation on a branch.
 
@@ -124,8 +138,7 @@ def begin_work(io: FileIO, paths: TablePaths, work: Work) -> bool:
         ConflictError: another operation is at work on the branch, or died at it; names it.
     """
     path = f"{paths.branch_root}/{OPERATION_FILE}"
-    body = {"operation": work.operation.value, "arguments": dict(work.arguments)}
-    if io.create_exclusive(path, orjson.dumps(body)):
+    if io.create_exclusive(path, _body(work)):
         return True
     there = read_work(io, paths)
     if there is None or there == work:
@@ -134,6 +147,11 @@ def begin_work(io: FileIO, paths: TablePaths, work: Work) -> bool:
         f"another operation is at work on the branch: branch={paths.branch} operation={there} wanted={work} "
         "fix=wait for it; when it died, run it again first"
     )
+
+
+def replace_work(io: FileIO, paths: TablePaths, work: Work) -> None:
+    """Be the only operation on a branch, instead of one that died."""
+    io.replace(f"{paths.branch_root}/{OPERATION_FILE}", _body(work))
 
 
 def end_work(io: FileIO, paths: TablePaths) -> None:
@@ -155,6 +173,10 @@ def working(io: FileIO, paths: TablePaths, work: Work) -> Iterator[None]:
         end_work(io, paths)
         raise
     end_work(io, paths)
+
+
+def _body(work: Work) -> bytes:
+    return orjson.dumps({"operation": work.operation.value, "arguments": dict(work.arguments)})
 
 
 def _read(io: FileIO, path: str) -> dict[str, Any] | None:

@@ -6,14 +6,19 @@ the branch, and one is made for a branch that begins at a plain snapshot. A bran
 it is. Source: paimon-format.md section 9 (Paimon BranchManager); BR-05 to BR-08, BR-17 to BR-25, BR-33 to BR-35, BR-41.
 """
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
 
-import orjson
-
-from filestore.branch_log import is_log_option, off_main_log, write_branch_log
+from filestore.branch_files import (
+    branch_entries,
+    clear_branch,
+    copy_branch,
+    delete_unused,
+    files_only_of,
+    size_of,
+)
+from filestore.branch_making import fill_branch, new_origin, own_tag
 from filestore.branch_state import (
     OPERATION_FILE,
     Operation,
@@ -24,20 +29,16 @@ from filestore.branch_state import (
     is_hidden,
     read_origin,
     read_work,
+    replace_work,
     write_origin,
 )
-from filestore.options import canonical_options, check_option
+from filestore.effects import FileIO
 from filestore.paths import MAIN_BRANCH, TablePaths
-from filestore.roots import branch_names, on_branch
+from filestore.roots import Root, RootKind, all_roots, branch_names, on_branch
 from filestore.schema import SchemaStore
-from filestore.snapshots import Snapshot
-from filestore.table import Table
-from filestore.table_schema import TableSchema
-from filestore.tags import delete_tag, hold_snapshot, read_tag
+from filestore.table_store import TableStore
+from filestore.tags import delete_tag
 from lsm.errors import ConflictError, InvalidInputError
-
-OWN_TAG_PREFIX: Final = "branch-"
-"""Of the name of the tag that is made for a branch which begins at a plain snapshot; the branch's name follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,18 @@ class Branch:
     snapshot_id: int | None  # None: made empty
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedBranch:
+    """A branch that went, and the files that only it used."""
+
+    branch: Branch
+    data: frozenset[str]  # paths of data and changelog files
+    metadata: frozenset[str]
+    size_bytes: int  # of data
+
+
 def create_branch(
-    table: Table,
+    table: TableStore,
     name: str,
     *,
     tag: str | None = None,
@@ -93,33 +104,117 @@ def create_branch(
     work = Work(operation=Operation.CREATE, arguments=arguments)
     _check_no_leftovers(table, there.paths, work)
     if not begin_work(table.io, there.paths, work):
-        _remove_files(table, there.paths)
+        clear_branch(table.io, there.paths)
     try:
-        origin = _origin(table, name, tag, snapshot_id, options or {})
-        _fill(table, there.paths, origin, log)
+        origin = new_origin(table, name, tag, snapshot_id, options or {})
+        fill_branch(table, there.paths, origin, log)
     except (InvalidInputError, ConflictError):
-        _remove_files(table, there.paths)
-        if snapshot_id is not None and table.snapshots.find_tag(_own_tag(name)) is not None:
-            delete_tag(table, _own_tag(name))
+        clear_branch(table.io, there.paths)
+        if snapshot_id is not None and table.snapshots.find_tag(own_tag(name)) is not None:
+            delete_tag(table, own_tag(name))
         end_work(table.io, there.paths)
         raise
     end_work(table.io, there.paths)
     return Branch(name=name, tag=origin.tag, snapshot_id=origin.snapshot_id)
 
 
-def list_branches(table: Table) -> list[Branch]:
+def list_branches(table: TableStore) -> list[Branch]:
     """All branches but main, by name. Raises: CorruptDataError for one that cannot be read."""
     names = (name for name in branch_names(table) if name != table.main_branch and _exists(table, name))
     return [_branch(table, name) for name in sorted(names)]
 
 
-def read_branch(table: Table, name: str) -> Branch:
+def read_branch(table: TableStore, name: str) -> Branch:
     """One branch. Raises: InvalidInputError naming the branches there are."""
     if name == table.main_branch or not _exists(table, name):
         raise InvalidInputError(
             f"no such branch: table={table.name} branch={name} branches={[each.name for each in list_branches(table)]}"
         )
     return _branch(table, name)
+
+
+def delete_branch(table: TableStore, name: str, *, dry_run: bool = False) -> DeletedBranch:
+    """Remove a branch, and the files that nothing else uses; when this dies, run it again.
+
+    For everybody but another engine it is gone with the first step. A branch that could not be made is removed too.
+
+    Raises:
+        InvalidInputError: there is no such branch, or it is main.
+        ConflictError: another operation is at work on it.
+        CorruptDataError: another root refers to files that are missing, so what it uses is not known; no file is gone.
+    """
+    there = on_branch(table, name).paths
+    if name in (MAIN_BRANCH, table.main_branch):
+        raise InvalidInputError(f"the main branch cannot be deleted: table={table.name} branch={name}")
+    if not branch_entries(table.io, there):
+        read_branch(table, name)
+    branch = _branch(table, name)
+    if not dry_run:
+        _claim_to_delete(table, there)
+    unused = files_only_of(table, _roots_of(table, name))
+    deleted = DeletedBranch(
+        branch=branch, data=unused.data, metadata=unused.metadata.all, size_bytes=size_of(table.io, unused)
+    )
+    if not dry_run:
+        origin = read_origin(table.io, there)
+        if origin is not None and origin.owns_tag and origin.tag is not None:
+            table.io.delete(table.paths.with_branch(table.main_branch).tag(origin.tag))
+        delete_unused(table.io, unused)
+        clear_branch(table.io, there)
+        end_work(table.io, there)
+        table.io.delete_tree(there.branch_root)
+    return deleted
+
+
+def rename_branch(table: TableStore, name: str, target: str) -> Branch:
+    """Give a branch another name; for a moment it has none. Its readers and writers have to open it again.
+
+    When this dies, run it again: until then there is neither branch.
+
+    Raises:
+        InvalidInputError: there is no such branch, it is main, or the other name cannot be one or is taken.
+        ConflictError: another operation is at work on one of them.
+    """
+    check_branch_name(target)
+    io, old, new = table.io, on_branch(table, name).paths, on_branch(table, target).paths
+    leaving = Work(operation=Operation.RENAME, arguments={"target": target})
+    coming = Work(operation=Operation.RENAME, arguments={"source": name})
+    if branch_entries(io, old) == [OPERATION_FILE] and read_work(io, old) == leaving:
+        end_work(io, old)  # it died with its very last step
+        return read_branch(table, target)
+    if read_work(io, old) != leaving:  # else it was begun before
+        read_branch(table, name)
+        _claim_name(table, new, coming)
+        with _ending_if_refused(io, new):
+            begin_work(io, old, leaving)
+    origin = origin_of(table, name)
+    write_origin(io, old, origin)  # another engine's branch has none
+    if read_work(io, new) == coming:
+        clear_branch(io, new)
+        copy_branch(io, old, new)
+        _rename_own_tag(table, new, origin, target)
+        end_work(io, new)
+    elif _identity(read_origin(io, new)) != _identity(origin):
+        raise ConflictError(f"the renamed branch is not there any more: table={table.name} branch={target} was={name}")
+    clear_branch(io, old)
+    end_work(io, old)
+    io.delete_tree(old.branch_root)
+    return read_branch(table, target)
+
+
+def origin_of(table: TableStore, name: str) -> Origin:
+    """Where a branch began. One of another engine begins with a copy of its tag."""
+    there = on_branch(table, name)
+    known = read_origin(table.io, there.paths)
+    if known is not None:
+        return known
+    main = table.paths.with_branch(table.main_branch)
+    tags = [(snapshot.id, tag) for tag in there.snapshots.tag_names() if (snapshot := there.snapshots.find_tag(tag))]
+    first, tag = min(tags, default=(None, None))
+    shared = [each for each in there.schemas.ids() if _is_same_file(table, main.schema(each), there.paths.schema(each))]
+    newest = max(shared, default=0)
+    made_ms = table.io.modified_ms(there.paths.schema(newest)) if shared else 0
+    return Origin(tag=tag, snapshot_id=first, schema_id=newest, first_schema_id=newest, created_ms=made_ms)
 
 
 def check_branch_name(name: str) -> None:
@@ -138,101 +233,9 @@ def check_branch_name(name: str) -> None:
 # ---- making one
 
 
-def _origin(table: Table, name: str, tag: str | None, snapshot_id: int | None, options: Mapping[str, str]) -> Origin:
-    """Where a branch begins. A plain snapshot gets a tag first."""
-    owns_tag = snapshot_id is not None
-    if snapshot_id is not None:
-        tag = _own_tag(name)
-        hold_snapshot(table, tag, snapshot_id)
-    snapshot = None if tag is None else read_tag(table, tag).snapshot
-    schema = table.schema_of(table.schemas.ids()[-1] if snapshot is None else snapshot.schema_id)
-    changed = _changed_options(schema, options)
-    return Origin(
-        tag=tag,
-        snapshot_id=None if snapshot is None else snapshot.id,
-        owns_tag=owns_tag,
-        schema_id=schema.id,
-        first_schema_id=schema.id + bool(changed),
-        options=changed,
-        created_ms=table.clock.now_ms(),
-    )
-
-
-def _own_tag(name: str) -> str:
-    return f"{OWN_TAG_PREFIX}{name}"
-
-
-def _changed_options(schema: TableSchema, options: Mapping[str, str]) -> Mapping[str, str]:
-    given = canonical_options(options)
-    for key, text in given.items():
-        check_option(key, text)
-        if is_log_option(key):
-            raise InvalidInputError(f"a branch has a log of its own or none: option={key}={text} fix=remove it")
-    return {key: text for key, text in given.items() if schema.options.get(key) != text}
-
-
-def _fill(table: Table, there: TablePaths, origin: Origin, log: Mapping[str, str] | None) -> None:
-    """Everything that a branch consists of: files that protect others first, what makes it readable last."""
-    io, ours = table.io, table.paths
-    write_origin(io, there, origin)
-    if log is not None:
-        write_branch_log(io, there, log)
-    if origin.tag is not None and origin.snapshot_id is not None:
-        with suppress(FileNotFoundError):
-            body = _off_log(io.read_bytes(ours.tag(origin.tag)), None if log is None else table.options.bucket)
-            io.replace(there.tag(origin.tag), body)
-            io.replace(there.snapshot(origin.snapshot_id), _without_retention(body))
-        _check_tag_still_there(table, origin)
-    for schema_id in (each for each in table.schemas.ids() if each <= origin.schema_id):
-        io.replace(there.schema(schema_id), io.read_bytes(ours.schema(schema_id)))
-    if origin.first_schema_id > origin.schema_id:
-        schema = table.schema_of(origin.schema_id)
-        first = replace(
-            schema,
-            id=origin.first_schema_id,
-            options={**schema.options, **origin.options},
-            time_ms=origin.created_ms,
-        )
-        io.replace(there.schema(first.id), first.to_json().encode())
-
-
-def _off_log(body: bytes, bucket_count: int | None) -> bytes:
-    """A snapshot's file without main's log; the rest stays as it is.
-
-    Args:
-        body: of a snapshot or tag of main.
-        bucket_count: of the branch's own log; None: it has none.
-    """
-    if bucket_count is None:
-        return _without(body, "logOffsets")
-    known = orjson.loads(off_main_log(Snapshot.from_json(body), bucket_count=bucket_count).to_json())
-    return orjson.dumps({**orjson.loads(body), **known}, option=orjson.OPT_INDENT_2)
-
-
-def _without_retention(body: bytes) -> bytes:
-    return _without(body, "tagCreateTime", "tagTimeRetained")
-
-
-def _without(body: bytes, *keys: str) -> bytes:
-    known: dict[str, Any] = orjson.loads(body)
-    if not any(key in known for key in keys):
-        return body
-    return orjson.dumps({key: each for key, each in known.items() if key not in keys}, option=orjson.OPT_INDENT_2)
-
-
-def _check_tag_still_there(table: Table, origin: Origin) -> None:
-    """Whether the branch had its copy of the tag before the tag, and what only it used, was deleted."""
-    kept = table.snapshots.find_tag(origin.tag or "")
-    if kept is None or kept.id != origin.snapshot_id:
-        raise ConflictError(
-            f"the tag was deleted while a branch was made from it: table={table.name} tag={origin.tag} "
-            f"snapshot={origin.snapshot_id} fix=begin at another one"
-        )
-
-
-def _check_no_leftovers(table: Table, there: TablePaths, work: Work) -> None:
+def _check_no_leftovers(table: TableStore, there: TablePaths, work: Work) -> None:
     """A directory of this name is empty, or was left by the same call."""
-    found = [each for each in table.io.list_names(there.branch_root) if not each.startswith(".")]
+    found = branch_entries(table.io, there)
     if found and read_work(table.io, there) != work:
         raise ConflictError(
             f"directory of a branch that is not there: table={table.name} branch={there.branch} found={found[:5]} "
@@ -240,32 +243,89 @@ def _check_no_leftovers(table: Table, there: TablePaths, work: Work) -> None:
         )
 
 
-def _remove_files(table: Table, there: TablePaths) -> None:
-    """The branch's own directory, but what says that an operation is at work."""
-    for name in table.io.list_names(there.branch_root):
-        if name != OPERATION_FILE:
-            table.io.delete_tree(f"{there.branch_root}/{name}")
+# ---- removing and renaming one
+
+
+def _claim_to_delete(table: TableStore, there: TablePaths) -> None:
+    """Hide the branch. One that was being made belongs to whoever deletes it."""
+    work = Work(operation=Operation.DELETE)
+    known = read_work(table.io, there)
+    if known is not None and known.operation is Operation.CREATE:
+        replace_work(table.io, there, work)
+    else:
+        begin_work(table.io, there, work)
+
+
+def _roots_of(table: TableStore, name: str) -> set[Root]:
+    """What goes with a branch: its own roots, and the tag of main that was made for it."""
+    origin = read_origin(table.io, table.paths.with_branch(name))
+    own_tag = origin.tag if origin is not None and origin.owns_tag else None
+    return {
+        root
+        for root in all_roots(table)
+        if root.branch == name
+        or (root.branch == table.main_branch and root.kind is RootKind.TAG and root.name == own_tag)
+    }
+
+
+def _claim_name(table: TableStore, there: TablePaths, work: Work) -> None:
+    """Make a free name ours. Raises: InvalidInputError when it is taken."""
+    begin_work(table.io, there, work)
+    if SchemaStore(table.io, there).ids():
+        end_work(table.io, there)
+        raise InvalidInputError(
+            f"branch exists already: table={table.name} branch={there.branch} fix=choose another name"
+        )
+
+
+@contextmanager
+def _ending_if_refused(io: FileIO, there: TablePaths) -> Iterator[None]:
+    """Another operation is at work on the branch: then this one has not begun."""
+    try:
+        yield
+    except ConflictError:
+        end_work(io, there)
+        raise
+
+
+def _rename_own_tag(table: TableStore, there: TablePaths, origin: Origin, name: str) -> None:
+    """The tag of main that was made for a branch has the branch's name in its own."""
+    renamed = origin
+    if origin.owns_tag and origin.tag is not None:
+        renamed = replace(origin, tag=own_tag(name))
+        for paths in (table.paths.with_branch(table.main_branch), there):
+            with suppress(FileNotFoundError):
+                table.io.replace(paths.tag(own_tag(name)), table.io.read_bytes(paths.tag(origin.tag)))
+                table.io.delete(paths.tag(origin.tag))
+    write_origin(table.io, there, renamed)
+
+
+def _identity(origin: Origin | None) -> Origin | None:
+    """What stays of an origin when its branch is renamed."""
+    return None if origin is None else replace(origin, tag=None)
+
+
+def _is_same_file(table: TableStore, one: str, other: str) -> bool:
+    try:
+        return table.io.read_bytes(one) == table.io.read_bytes(other)
+    except FileNotFoundError:
+        return False
 
 
 # ---- looking
 
 
-def _exists(table: Table, name: str) -> bool:
+def _exists(table: TableStore, name: str) -> bool:
     paths = table.paths.with_branch(name)
     return bool(SchemaStore(table.io, paths).ids()) and not is_hidden(table.io, paths)
 
 
-def _branch(table: Table, name: str) -> Branch:
-    there = on_branch(table, name)
-    origin = read_origin(table.io, there.paths)
-    if origin is not None:
-        return Branch(name=name, tag=origin.tag, snapshot_id=origin.snapshot_id)
-    tags = [(snapshot.id, tag) for tag in there.snapshots.tag_names() if (snapshot := there.snapshots.find_tag(tag))]
-    first, tag = min(tags, default=(None, None))  # another engine's: it begins with the tag that it was made from
-    return Branch(name=name, tag=tag, snapshot_id=first)
+def _branch(table: TableStore, name: str) -> Branch:
+    origin = origin_of(table, name)
+    return Branch(name=name, tag=origin.tag, snapshot_id=origin.snapshot_id)
 
 
-def _check_on_main(table: Table) -> None:
+def _check_on_main(table: TableStore) -> None:
     if table.paths.branch != table.main_branch:
         raise InvalidInputError(
             f"branches are made from main: table={table.name} opened_on={table.paths.branch} fix=open the table on main"

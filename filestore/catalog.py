@@ -16,6 +16,7 @@ from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_l
 from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
 from filestore.effects import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
+from filestore.main_branch import MAIN_BRANCH_FILE, main_branch
 from filestore.merge_engines import merge_function
 from filestore.metastore import open_metastore
 from filestore.object_storage import is_object_path, under_lock
@@ -140,7 +141,7 @@ class Catalog:
         check_commit_lock(first.table_options.value("commit.lock"), given=given, in_object_store=in_object_store)
         lock = TableLock(factory=given, table=name) if given is not None and in_object_store else None
         store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
-        if not store.ids():
+        if not self._has_schema(root):
             leftovers = self._io.list_names(root)
             if [each for each in leftovers if each != "schema"]:
                 raise InvalidInputError(
@@ -196,15 +197,17 @@ class Catalog:
     def table_exists(self, name: str) -> bool:
         """Whether there is such a table, or such a branch of one."""
         name, branch = split_branch(name)
-        paths = TablePaths(self.table_path(name), branch or MAIN_BRANCH)
-        return self._tables.has_table(*name.split(".")) and bool(SchemaStore(self._io, paths).ids())
+        root = self.table_path(name)
+        if not self._tables.has_table(*name.split(".")):
+            return False
+        return self._has_schema(root) if branch is None else bool(SchemaStore(self._io, TablePaths(root, branch)).ids())
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted. Raises: InvalidInputError when there is no such database."""
         self._has_database(database, ignore_if_missing=False)
         path = self._database_path(database)
         names = self._tables.tables(database)
-        return [name for name in names if SchemaStore(self._io, TablePaths(f"{path}/{name}")).ids()]
+        return [name for name in names if self._has_schema(f"{path}/{name}")]
 
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Remove a table and all its files.
@@ -217,7 +220,7 @@ class Catalog:
         root = self.table_path(name)
         database, table = name.split(".")
         paths = TablePaths(root)
-        has_schema = bool(SchemaStore(self._io, paths).ids())
+        has_schema = self._has_schema(root)
         # What an interrupted drop left has no schema, and perhaps no name any more.
         if not self._io.is_directory(root) or (has_schema and not self._tables.has_table(database, table)):
             self._tables.remove_table(database, table)
@@ -227,6 +230,7 @@ class Catalog:
         if not has_schema and not _is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
         self._io.delete_tree(paths.schema_dir)
+        self._io.delete(f"{root}/{MAIN_BRANCH_FILE}")
         self._tables.remove_table(database, table)
         self._io.delete_tree(root)
 
@@ -314,6 +318,14 @@ class Catalog:
         _check_name("database", name)
         return self._tables.database_path(name)
 
+    def _has_schema(self, root: str) -> bool:
+        """Whether a directory is a table: whether its main branch has a schema."""
+        paths = TablePaths(root)
+        if SchemaStore(self._io, paths).ids():
+            return True
+        main = main_branch(self._io, root)
+        return main != MAIN_BRANCH and bool(SchemaStore(self._io, paths.with_branch(main)).ids())
+
     def _has_database(self, name: str, *, ignore_if_missing: bool) -> bool:
         if self.database_exists(name):
             return True
@@ -333,4 +345,4 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:
-    return bool(names) and bool({*names} & {"snapshot", "manifest", "schema"})
+    return bool(names) and bool({*names} & {"snapshot", "manifest", "schema", "branch"})

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from filestore.branch_state import is_gone
 from filestore.commit_history import CommitHistory
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.conflicts import bucket_count_conflict, find_conflict, sequence_conflict
@@ -168,7 +169,7 @@ class TableCommit:
         latest = table.snapshots.latest()
         published = self._settle(progress, latest)
         if published is not None:
-            return self._finish(published)
+            return self._finish(published, progress)
         if progress.unknown is None:
             self._delete(progress.scratch)  # the attempt before lost for sure
         progress.scratch.clear()
@@ -199,7 +200,7 @@ class TableCommit:
         except OutcomeUnknownError:
             progress.unknown = candidate
             return None  # the next attempt looks; when nothing is there it takes the same id again
-        return self._finish(candidate) if won else None
+        return self._finish(candidate, progress) if won else None
 
     def _settle(self, progress: _Progress, latest: Snapshot | None) -> Snapshot | None:
         """Return the attempt of unknown outcome if it is visible; forget it when its id belongs to another snapshot."""
@@ -212,7 +213,17 @@ class TableCommit:
         progress.unknown = None
         return None
 
-    def _finish(self, snapshot: Snapshot) -> CommitResult:
+    def _finish(self, snapshot: Snapshot, progress: _Progress) -> CommitResult:
+        table = self._table
+        if is_gone(table.io, table.paths, schema_id=snapshot.schema_id):
+            progress.unknown = snapshot  # whoever renames the branch may have copied it before it goes here
+            found = table.snapshots.find(snapshot.id)
+            if found is not None and _is_same(found, snapshot):
+                table.io.delete(table.paths.snapshot(snapshot.id))
+            raise OutcomeUnknownError(
+                f"the branch was deleted, renamed or replaced as main meanwhile: table={table.name} "
+                f"branch={table.paths.branch}"
+            )
         self._table.snapshots.write_latest_hint(snapshot.id)
         if snapshot.id == FIRST_SNAPSHOT_ID:
             self._table.snapshots.write_earliest_hint(snapshot.id)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from filestore.paths import BRANCH_PREFIX, MAIN_BRANCH
+from filestore.branches import list_branches
 from filestore.snapshots import Snapshot, SnapshotStore
 from filestore.system_tables.history import table_of
 from filestore.system_tables.json_columns import json_text
@@ -68,34 +68,26 @@ _BRANCHES: Final = pa.schema(
         pa.field("name", pa.string(), nullable=False),
         pa.field("tag_name", pa.string()),
         pa.field("tagged_snapshot_id", pa.int64()),
+        pa.field("branch_name", pa.string(), nullable=False),
         pa.field("create_time", INSTANT),
         pa.field("latest_snapshot_id", pa.int64()),
     ]
 )
 
 
-def branch_names(store: TableStore) -> list[str]:
-    """Names of all branches but main, sorted."""
-    names = store.io.list_names(store.paths.with_branch(MAIN_BRANCH).branch_dir)
-    return [name.removeprefix(BRANCH_PREFIX) for name in names if name.startswith(BRANCH_PREFIX)]
-
-
 def _branches(store: TableStore, _: Snapshot | None) -> pa.Table:
     rows = []
-    for name in branch_names(store):
-        paths = store.paths.with_branch(name)
-        snapshots = SnapshotStore(store.io, paths)
-        # a branch begins with copies of the tag that it was made from and of the schemas up to then
-        tags = [(snapshots.tag(tag), tag) for tag in snapshots.tag_names()]
-        first, tag = min(tags, key=lambda each: each[0].id, default=(None, None))
+    for branch in list_branches(store):
+        paths = store.paths.with_branch(branch.name)
         schemas = store.io.list_names(paths.schema_dir)
         rows.append(
             {
-                "name": name,
-                "tag_name": tag,
-                "tagged_snapshot_id": None if first is None else first.id,
+                "name": branch.name,
+                "tag_name": branch.tag,
+                "tagged_snapshot_id": branch.snapshot_id,
+                "branch_name": branch.name,  # as Paimon's table has it
                 "create_time": store.io.modified_ms(f"{paths.schema_dir}/{schemas[0]}") if schemas else None,
-                "latest_snapshot_id": snapshots.latest_id(),
+                "latest_snapshot_id": SnapshotStore(store.io, paths).latest_id(),
             }
         )
     return table_of(rows, _BRANCHES)

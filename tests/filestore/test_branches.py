@@ -1,5 +1,6 @@
 """Branches: making, listing, renaming and deleting them, with every fault on the way."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -7,13 +8,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from filestore.branches import Branch, create_branch, list_branches, read_branch
+from filestore.branches import Branch, create_branch, delete_branch, list_branches, read_branch, rename_branch
 from filestore.datatypes import data_type_of
 from filestore.expiry import Retention, expire_snapshots
 from filestore.schema_change import AddColumn
 from filestore.table import Table
 from filestore.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
-from lsm.errors import ConflictError, FluvialError, InvalidInputError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
 from tests.support.roots import files_there, used_files
 from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, reopened, rows
@@ -247,6 +248,140 @@ def test_a_branch_made_while_its_tag_is_deleted(nth: int) -> None:
         assert content(table.on_branch("dev")) == ALL[:2]
 
 
+# ---- deleting and renaming
+
+
+def grown(io: MemoryFileIO | None = None) -> Table:
+    """Branch ``dev`` of snapshot 3 with commits, a compaction and a tag of its own; main went on."""
+    table = filled(io)
+    create_branch(table, "dev", snapshot_id=3)
+    branch = table.on_branch("dev")
+    branch.write(rows((1, 11), (8, 80)))
+    create_tag(branch, "mine")
+    branch.compact(full=True)
+    table.write(rows((5, 50)))
+    only_newest(table)
+    return table
+
+
+def test_a_deleted_branch_takes_its_files_with_it_and_no_others() -> None:
+    """BR-08, BR-25, BR-35; Trap 5: Paimon leaks them."""
+    table = filled()
+    before = dict(table.io.files)  # type: ignore[attr-defined]
+    create_branch(table, "dev", tag="t1")
+    branch = table.on_branch("dev")
+    branch.write(rows((1, 11)))
+    branch.compact(full=True)
+    planned = delete_branch(table, "dev", dry_run=True)
+    assert content(branch) == [(1, 11), (2, 20)]
+    deleted = delete_branch(table, "dev")
+    assert deleted == planned
+    assert deleted.branch == Branch(name="dev", tag="t1", snapshot_id=2)
+    assert deleted.size_bytes > 0
+    assert len(deleted.data) == 2
+    assert table.io.files == before  # type: ignore[attr-defined]
+    assert [delete_tag(table, "t1").tag.name] == ["t1"]
+
+
+def test_a_deleted_branch_frees_what_main_had_left_to_it() -> None:
+    """BR-49: and the tag that was made for it goes too."""
+    table = grown()
+    delete_branch(table, "dev")
+    assert table.snapshots.tag_names() == ["t1"]
+    assert content(table, tag="t1") == ALL[:2]
+    assert used_files(table) == files_there(table)
+
+
+def test_what_cannot_be_deleted_or_renamed_is_refused() -> None:
+    """BR-05."""
+    table = grown()
+    create_branch(table, "other", tag="t1")
+    before = dict(table.io.files)  # type: ignore[attr-defined]
+    for change in (
+        lambda: delete_branch(table, "main"), lambda: delete_branch(table, "nope"),
+        lambda: rename_branch(table, "main", "x"), lambda: rename_branch(table, "nope", "x"),
+        lambda: rename_branch(table, "dev", "other"), lambda: rename_branch(table, "dev", "a.b"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            change()
+    assert table.io.files == before  # type: ignore[attr-defined]
+
+
+def test_a_renamed_branch_is_the_same_by_another_name() -> None:
+    """BR-08: its tags, snapshots and the tag that protects it come along; main is as it was."""
+    table = grown()
+    before = content(table.on_branch("dev"))
+    ids = table.on_branch("dev").snapshots.ids()
+    assert rename_branch(table, "dev", "fix") == Branch(name="fix", tag="branch-fix", snapshot_id=3)
+    assert [each.name for each in list_branches(table)] == ["fix"]
+    branch = table.on_branch("fix")
+    assert (content(branch), branch.snapshots.ids()) == (before, ids)
+    assert branch.snapshots.tag_names() == ["branch-fix", "mine"]
+    assert table.snapshots.tag_names() == ["branch-fix", "t1"]
+    create_branch(table, "dev", snapshot_id=5)
+    delete_branch(table, "fix")
+    delete_branch(table, "dev")
+    assert used_files(table) == files_there(table)
+
+
+@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("action", ["delete", "rename"])
+def test_an_interrupted_change_of_a_branch_is_completed_by_the_next_call(action: str, when: When) -> None:
+    """BR-08, BR-49: at every moment main and its tags are whole; the branch is there or not, never in between."""
+
+    def run(table: Table) -> None:
+        if action == "delete":
+            delete_branch(table, "dev")
+        else:
+            rename_branch(table, "dev", "fix")
+
+    clean = grown()
+    io = FaultyFileIO(clean.io)
+    run(reopened(clean, io))
+    wanted = [(each, content(clean.on_branch(each.name))) for each in list_branches(clean)]
+    for fail_at in range(1, io.calls + 1):
+        disk = grown()
+        whole = content(disk.on_branch("dev"))
+        with suppress(FluvialError):
+            run(reopened(disk, FaultyFileIO(disk.io, fail_at=fail_at, when=when)))
+        assert content(disk) == [*ALL, (5, 50)]
+        assert content(disk, tag="t1") == ALL[:2]
+        for each in list_branches(disk):
+            assert content(disk.on_branch(each.name)) == whole
+        only_newest(disk)
+        with suppress(InvalidInputError):  # it was done, and only the answer got lost
+            run(disk)
+        assert [(each, content(disk.on_branch(each.name))) for each in list_branches(disk)] == wanted
+        assert used_files(disk) == files_there(disk), fail_at
+
+
+@pytest.mark.parametrize("change", ["delete", "rename"])
+@pytest.mark.parametrize("nth", range(1, 25))
+def test_a_writer_whose_branch_went_is_told(change: str, nth: int) -> None:
+    """BR-14, BR-28: no commit is acknowledged that nobody sees, and none comes back as a trap."""
+    table = filled()
+    create_branch(table, "dev", tag="t1")
+
+    def act() -> None:
+        if change == "delete":
+            delete_branch(table, "dev")
+        else:
+            rename_branch(table, "dev", "fix")
+
+    writer = replace(table.on_branch("dev"), io=_Nth(table.io, nth, act, of=None))
+    failure: FluvialError | None = None
+    try:
+        writer.write(rows((1, 11)))
+    except FluvialError as error:
+        failure = error
+    if failure is not None:
+        assert isinstance(failure, OutcomeUnknownError) or re.search("gone|missing", str(failure)), failure
+        assert under(table, "branch/branch-dev") == []
+    elif change == "rename":
+        assert content(table.on_branch("fix")) == [(1, 11), (2, 20)]
+    assert content(table) == ALL
+
+
 def _quietly(action: Callable[[], object]) -> Callable[[], None]:
     def run() -> None:
         with suppress(ConflictError, InvalidInputError):
@@ -256,16 +391,22 @@ def _quietly(action: Callable[[], object]) -> Callable[[], None]:
 
 
 class _Nth:
-    """Runs an action before the n-th operation that changes something or lists."""
+    """Runs an action before the n-th operation of some kinds; None: of all."""
 
-    def __init__(self, inner: MemoryFileIO, nth: int, action: Callable[[], None]) -> None:
-        self.inner, self.left, self.action = inner, nth, action
+    def __init__(
+        self,
+        inner: MemoryFileIO,
+        nth: int,
+        action: Callable[[], None],
+        of: tuple[str, ...] | None = ("delete", "list_names"),
+    ) -> None:
+        self.inner, self.left, self.action, self.of = inner, nth, action, of
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         operation = getattr(self.inner, name)
 
         def call(*arguments: object) -> object:
-            if name in ("delete", "list_names"):
+            if self.of is None or name in self.of:
                 self.left -= 1
                 if self.left == 0:
                     self.action()
