@@ -157,6 +157,7 @@ def replace_work(io: FileIO, paths: TablePaths, work: Work) -> None:
 def end_work(io: FileIO, paths: TablePaths) -> None:
     """Let others at the branch; the operation is complete."""
     io.delete(f"{paths.branch_root}/{OPERATION_FILE}")
+    io.delete_empty_directory(paths.branch_root)
 
 
 @contextmanager

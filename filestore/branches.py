@@ -162,7 +162,6 @@ def delete_branch(table: TableStore, name: str, *, dry_run: bool = False) -> Del
         delete_unused(table.io, unused)
         clear_branch(table.io, there)
         end_work(table.io, there)
-        table.io.delete_tree(there.branch_root)
     return deleted
 
 
@@ -198,7 +197,6 @@ def rename_branch(table: TableStore, name: str, target: str) -> Branch:
         raise ConflictError(f"the renamed branch is not there any more: table={table.name} branch={target} was={name}")
     clear_branch(io, old)
     end_work(io, old)
-    io.delete_tree(old.branch_root)
     return read_branch(table, target)
 
 

@@ -133,7 +133,7 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
             total = old.total_buckets(key) or table.options.bucket
             messages.append(CommitMessage(partition=key.partition, bucket=key.bucket, total_buckets=total))
             for file in old.files(key):
-                copied = _copied(table, key, file)
+                copied = copied_file(table, key, file)
                 messages[-1] = replace(messages[-1], new_files=(*messages[-1].new_files, copied))
     except BaseException:
         discard(table, messages)
@@ -189,7 +189,7 @@ def _names(live: LiveFiles, key: BucketKey) -> set[tuple[str, int]]:
     return {(file.file_name, file.level) for file in live.files(key)}
 
 
-def _copied(table: TableStore, key: BucketKey, file: DataFileMeta) -> DataFileMeta:
+def copied_file(table: TableStore, key: BucketKey, file: DataFileMeta) -> DataFileMeta:
     """The same file under a new name, without what belongs to it: indexes can be missing."""
     source = table.file_path(key.partition, key.bucket, file)
     suffix = file.file_name.rpartition(".")[2]

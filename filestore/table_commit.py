@@ -39,6 +39,7 @@ class _Request:
     committable: Committable
     replaces: PartitionTest | None = None  # OVERWRITE: the partitions whose files go
     recounts: bool = False  # how many rows the newest snapshot says it has is not true any more
+    only_after: int | None = None  # the snapshot that must be the newest; 0: none
 
 
 @dataclass(slots=True)
@@ -109,6 +110,21 @@ class TableCommit:
         """
         return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable, replaces=replaces))
 
+    def replace_files(self, committable: Committable, *, only_after: int) -> CommitResult:
+        """Take files out and put others in, as rows that changed, of exactly one state.
+
+        Args:
+            committable: ``compact_before`` goes, ``compact_after`` comes.
+            only_after: id of the snapshot that this was decided on; 0: there was none.
+
+        Raises:
+            ConflictError: somebody else committed since: decide anew. Nothing is visible.
+            OutcomeUnknownError: it may be visible: keep every file and look at the newest snapshots.
+        """
+        is_append = not any(each.compact_before for each in committable.messages) and not self._table.has_key
+        kind = CommitKind.APPEND if is_append else CommitKind.OVERWRITE
+        return self._run(_Request(kind=kind, committable=committable, only_after=only_after))
+
     def merge_manifests(self, properties: Mapping[str, str], *, recounts: bool = False) -> CommitResult:
         """Publish a snapshot of the same files, so that its manifests are merged if that is due.
 
@@ -176,6 +192,7 @@ class TableCommit:
         done = None if request.kind is CommitKind.COMPACT else self._history.find(latest, committable.identifier)
         if done is not None:
             return CommitResult(snapshot=done, already_committed=True)
+        self._check_nothing_came(request, latest)
         replaced = live_files(table, latest, keep_partition=request.replaces) if request.replaces else []
         delta = entries_of(committable.messages, replaced)
         if changes_nothing(committable, delta):
@@ -215,8 +232,9 @@ class TableCommit:
 
     def _finish(self, snapshot: Snapshot, progress: _Progress) -> CommitResult:
         table = self._table
+        progress.unknown = snapshot  # it is there, so its files stay, whatever comes now
         if is_gone(table.io, table.paths, schema_id=snapshot.schema_id):
-            progress.unknown = snapshot  # whoever renames the branch may have copied it before it goes here
+            # whoever renames the branch may have copied the snapshot; it only goes here
             found = table.snapshots.find(snapshot.id)
             if found is not None and _is_same(found, snapshot):
                 table.io.delete(table.paths.snapshot(snapshot.id))
@@ -240,7 +258,7 @@ class TableCommit:
 
         Raises: ConflictError when the delta cannot follow.
         """
-        if latest is None:
+        if latest is None or request.only_after is not None:
             return None
         base_id = request.committable.base_snapshot_id
         reason: str | None
@@ -262,6 +280,14 @@ class TableCommit:
                 f"{reason}: table={self._table.name} user={self._commit_user} snapshot={latest.id} base={base_id}"
             )
         return None
+
+    def _check_nothing_came(self, request: _Request, latest: Snapshot | None) -> None:
+        newest = 0 if latest is None else latest.id
+        if request.only_after not in (None, newest):
+            raise ConflictError(
+                f"somebody committed meanwhile: table={self._table.name} decided_on={request.only_after} "
+                f"newest={newest}"
+            )
 
     def _others(self, latest: Snapshot, base_id: int | None, delta: Sequence[ManifestEntry]) -> list[ManifestEntry]:
         """What others may have numbered: the changes since the base; without one, all files of our partitions."""

@@ -36,6 +36,11 @@ def filled(io: MemoryFileIO | None = None, **options: str) -> Table:
     return table
 
 
+def copied(table: Table) -> Table:
+    """The same table on another disk."""
+    return reopened(table, MemoryFileIO(table.io.files))  # type: ignore[attr-defined]
+
+
 def only_newest(table: Table) -> None:
     list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
 
@@ -178,16 +183,17 @@ def test_the_tag_of_a_branch_stays() -> None:
     assert expired_tags(table, older_than_ms=2**60) == []
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize("arguments", [{"tag": "t1"}, {"snapshot_id": 3}, {}])
 def test_a_branch_that_could_not_be_made_is_made_by_the_next_call(arguments: dict[str, object], when: When) -> None:
     """BR-07: nobody sees half a branch, whatever fails; the same call completes it."""
-    clean = filled()
+    start = filled()
+    clean = copied(start)
     io = FaultyFileIO(clean.io)
     make(reopened(clean, io), arguments)
     wanted = (read_branch(clean, "dev"), content(clean.on_branch("dev")))
     for fail_at in range(1, io.calls + 1):
-        disk = filled()
+        disk = copied(start)
         faulty = FaultyFileIO(disk.io, fail_at=fail_at, when=when)
         try:
             make(reopened(disk, faulty), arguments)
@@ -324,7 +330,7 @@ def test_a_renamed_branch_is_the_same_by_another_name() -> None:
     assert used_files(table) == files_there(table)
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize("action", ["delete", "rename"])
 def test_an_interrupted_change_of_a_branch_is_completed_by_the_next_call(action: str, when: When) -> None:
     """BR-08, BR-49: at every moment main and its tags are whole; the branch is there or not, never in between."""
@@ -335,12 +341,13 @@ def test_an_interrupted_change_of_a_branch_is_completed_by_the_next_call(action:
         else:
             rename_branch(table, "dev", "fix")
 
-    clean = grown()
+    start = grown()
+    clean = copied(start)
     io = FaultyFileIO(clean.io)
     run(reopened(clean, io))
     wanted = [(each, content(clean.on_branch(each.name))) for each in list_branches(clean)]
     for fail_at in range(1, io.calls + 1):
-        disk = grown()
+        disk = copied(start)
         whole = content(disk.on_branch("dev"))
         with suppress(FluvialError):
             run(reopened(disk, FaultyFileIO(disk.io, fail_at=fail_at, when=when)))
