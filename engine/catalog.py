@@ -17,6 +17,7 @@ from filestore.branch_names import split_branch
 from filestore.catalog import Catalog as FileCatalog
 from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
+from filestore.effects import FileIO
 from filestore.options import TableOptions, canonical_options
 from filestore.schema import new_schema
 from filestore.schema_change import RemoveOption, SchemaChange, SetOption
@@ -62,6 +63,11 @@ class Catalog:
     def warehouse(self) -> str:
         """Directory of the warehouse, or its address in an object store."""
         return self._files.warehouse
+
+    @property
+    def file_io(self) -> FileIO:
+        """What reads and writes files where the warehouse is."""
+        return self._files.file_io
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Make a database. Raises: InvalidInputError when there is one and ``if_not_exists`` is false."""

@@ -66,6 +66,11 @@ class Catalog:
         self._tables = metastore.names
         self._lock_factory = lock_factory or metastore.lock_factory
 
+    @property
+    def file_io(self) -> FileIO:
+        """Where the warehouse is."""
+        return self._io
+
     def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
         """Make a database. Raises: InvalidInputError when it exists or the name cannot be one."""
         _check_name("database", name)

@@ -12,11 +12,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError, UnavailableError
 
 
 class FileIO(Protocol):
@@ -86,6 +86,31 @@ class MovesDirectories(Protocol):
 
     def move_directory(self, source: str, target: str) -> None:
         """Give a directory another path. Raises: ConflictError when the target is there, FileNotFoundError."""
+
+
+_CHUNK_BYTES: Final = 8 << 20
+_NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
+
+
+@runtime_checkable
+class LinksFiles(Protocol):
+    """A file system in which a file can have two names. Object stores cannot."""
+
+    def link_file(self, source: str, target: str) -> bool:
+        """Give a file a second name; False where that cannot be, as on another disk. Parents are made."""
+
+
+def copy_file(io: "FileIO", source: str, target: str) -> None:
+    """Copy a file to a free name; when it fails nothing is left there."""
+    try:
+        with io.open_input(source) as reader, io.open_output(target) as writer:
+            while chunk := reader.read(_CHUNK_BYTES):
+                writer.write(chunk)
+        io.sync(target)
+    except BaseException:
+        with suppress(FluvialError, OSError):
+            io.delete(target)
+        raise
 
 
 class Clock(Protocol):
@@ -171,6 +196,19 @@ class LocalFileIO:
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
+
+    def link_file(self, source: str, target: str) -> bool:
+        """A hard link; False on another disk, or where there are none."""
+        with _unavailable("link", target):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            try:
+                os.link(source, target)
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    return False
+                raise
+            _sync_directory(os.path.dirname(target))
+        return True
 
     def replace(self, path: str, body: bytes) -> None:
         """Atomically overwrite a small file."""

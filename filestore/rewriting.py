@@ -4,14 +4,13 @@ Each is one commit over files that were written before, and gives way to whoever
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow as pa
 
 from filestore.change_tracking import Changes
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
+from filestore.effects import copy_file
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta
 from filestore.scan import TableScan
@@ -21,8 +20,6 @@ from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
 from filestore.table_write import TableWrite
 from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
-
-_CHUNK_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,15 +192,7 @@ def copied_file(table: TableStore, key: BucketKey, file: DataFileMeta) -> DataFi
     suffix = file.file_name.rpartition(".")[2]
     name = f"{table.options.data_file_prefix}{table.names.uuid()}-0.{suffix}"
     target = f"{table.bucket_dir(key.partition, key.bucket)}/{name}"
-    try:
-        with table.io.open_input(source) as reader, table.io.open_output(target) as writer:
-            while chunk := reader.read(_CHUNK_BYTES):
-                writer.write(chunk)
-        table.io.sync(target)
-    except BaseException:
-        with suppress(FluvialError, OSError):
-            table.io.delete(target)
-        raise
+    copy_file(table.io, source, target)
     return replace(file, file_name=name, extra_files=(), external_path=None)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from engine.procedures.compaction import compact, compact_database
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.copying import copy
+from engine.procedures.migration import migrate_table
 from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.purging import purge_files
 from engine.procedures.registry import Procedure
@@ -53,6 +54,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rollback_to_as_latest,
     rescale,
     copy,
+    migrate_table,
 )
 PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _ALL}
 """By name, in the order in which they are shown."""
@@ -75,6 +77,7 @@ __all__ = [
     "expire_snapshots",
     "expire_tags",
     "mark_partition_done",
+    "migrate_table",
     "purge_files",
     "remove_orphan_files",
     "remove_unexisting_files",
