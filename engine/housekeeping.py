@@ -33,6 +33,7 @@ class Housekeeping:
         self._every_ms = every_ms
         self._due_ms = 0
         self._partitions_due_ms = 0
+        self._tags_due_ms = 0
         is_async = table.options.value("snapshot.expire.execution-mode") == "async"
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-expiry") if is_async else None
         self._running: Future[None] | None = None
@@ -58,10 +59,9 @@ class Housekeeping:
             if now_ms >= self._partitions_due_ms:
                 self._partitions_due_ms = now_ms + self._table.options.value("partition.expiration-check-interval")
                 self._expire_partitions()
-            if self._table.options.value("tag.time-expire-enabled"):
-                for tag in expired_tags(self._table):
-                    delete_tag(self._table, tag.name)
-                    logger.info("tag expired: table=%s tag=%s", self._table.name, tag.name)
+            if now_ms >= self._tags_due_ms:
+                self._tags_due_ms = now_ms + self._every_ms
+                self._expire_tags()
             self._expire_snapshots()
         except Exception:
             logger.warning("expiry failed, it will be tried again: table=%s", self._table.name, exc_info=True)
@@ -77,6 +77,12 @@ class Housekeeping:
                 self._table.name, steps[0].snapshot.id, steps[-1].snapshot.id,
                 sum(len(step.data) + len(step.changelog) for step in steps), sum(step.size_bytes for step in steps),
             )  # fmt: skip
+
+    def _expire_tags(self) -> None:
+        if self._table.options.value("tag.time-expire-enabled"):
+            for tag in expired_tags(self._table):
+                delete_tag(self._table, tag.name)
+                logger.info("tag expired: table=%s tag=%s", self._table.name, tag.name)
 
     def _expire_partitions(self) -> None:
         over = partitions_to_expire(self._table)

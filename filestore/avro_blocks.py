@@ -7,6 +7,7 @@ Source: Avro 1.11 specification, "Object Container Files".
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final
 
@@ -86,10 +87,16 @@ def read_blocks(source: Any, reading_schema: Callable[[Any], Any]) -> tuple[Any,
     header: Any = fastavro.schemaless_reader(source, _HEADER, None)
     if header["magic"] != _MAGIC:
         raise ValueError("not an avro container")
-    schema = orjson.loads(header["meta"]["avro.schema"])
+    schema, array = _parsed(header["meta"]["avro.schema"], reading_schema)
     unpack = _UNPACKERS[header["meta"].get("avro.codec", b"null").decode()]
-    array = fastavro.parse_schema({"type": "array", "items": reading_schema(schema)})
     return schema, _blocks(source, array, unpack, header["sync"])
+
+
+@lru_cache(64)  # the files of a table have a few schemas, and parsing one costs more than reading a small file
+def _parsed(text: bytes, reading_schema: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """The schema of a file, and of an array of its rows as they are read; nobody may change them."""
+    schema = orjson.loads(text)
+    return schema, fastavro.parse_schema({"type": "array", "items": reading_schema(schema)})
 
 
 def _blocks(source: Any, array: Any, unpack: Callable[[bytes], bytes], sync: bytes) -> Iterator[list[dict[str, Any]]]:

@@ -9,7 +9,7 @@ late, whoever tagged one before is seen here. Source: paimon-format.md section 7
 SnapshotDeletion); FL-101 to FL-104; TAG-54 to TAG-57.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from filestore.expired_commits import ExpiredCommits
@@ -22,7 +22,7 @@ from filestore.file_references import (
     removed_files,
 )
 from filestore.options import TableOptions
-from filestore.roots import Root, roots_beside, roots_to_ask
+from filestore.roots import RootsToAsk, roots_beside
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -125,14 +125,14 @@ def expire_snapshots(
         return
     if not dry_run:
         table.snapshots.claim_up_to(span.stop)
-    roots = roots_beside(table)
-    steps = [step for each in span if (step := _candidates(table, each)) is not None]
+    roots = RootsToAsk(roots_beside(table), branch=table.paths.branch)
+    steps = list(_candidates(table, span))
     if not dry_run:
         following = table.snapshots.find(span.stop)
         ExpiredCommits(table.io, table.paths).note((step.snapshot for step in steps), following=following)
     references = FileReferences(table, partitions={file.partition for step in steps for file in step.data})
     for step in steps:
-        spared = _spared(step, roots, references, branch=table.paths.branch)
+        spared = _spared(step, roots, references)
         if not dry_run:
             _delete(table, spared)
         yield spared
@@ -174,21 +174,41 @@ def _offsets_at(table: TableStore, latest: Snapshot) -> int | None:
     return None if snapshot is None else snapshot.id
 
 
-def _candidates(table: TableStore, snapshot_id: int) -> ExpiryStep | None:
-    """What only this snapshot and those before it use; None: another process has deleted it."""
-    snapshot = table.snapshots.find(snapshot_id)
-    if snapshot is None:
-        return None
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A snapshot and its metadata, which are looked at twice: as what follows, and as what goes."""
+
+    snapshot: Snapshot
+    metadata: MetadataFiles
+    removed: tuple[FileSize, ...] = ()  # the data files that its commit took away; of the first one not asked for
+
+
+def _candidates(table: TableStore, span: range) -> Iterator[ExpiryStep]:
+    """What each snapshot and those before it alone use; those that another process has deleted are left out."""
+    known: _Known | None = None
+    for snapshot_id in span:
+        if known is None or known.snapshot.id != snapshot_id:
+            snapshot = table.snapshots.find(snapshot_id)
+            if snapshot is None:
+                continue
+            known = _Known(snapshot, metadata_files(table, snapshot, is_partial=True))
+        following = _following(table, snapshot_id)
+        if following is not None:
+            own, kept = known.metadata, following.metadata.all
+            yield ExpiryStep(
+                snapshot=known.snapshot,
+                data=following.removed,
+                changelog=tuple(changelog_files(table, known.snapshot)),
+                metadata=MetadataFiles(leaves=own.leaves - kept, lists=own.lists - kept),
+            )
+        known = following
+
+
+def _following(table: TableStore, snapshot_id: int) -> _Known | None:
+    """The snapshot after one that goes, whole; None: another process has deleted that one."""
     try:
         following = table.snapshots.read(snapshot_id + 1)
-        kept = metadata_files(table, following).all
-        own = metadata_files(table, snapshot, is_partial=True)
-        return ExpiryStep(
-            snapshot=snapshot,
-            data=tuple(removed_files(table, following)),
-            changelog=tuple(changelog_files(table, snapshot)),
-            metadata=MetadataFiles(leaves=own.leaves - kept, lists=own.lists - kept),
-        )
+        return _Known(following, metadata_files(table, following), tuple(removed_files(table, following)))
     except FileNotFoundError as error:
         # the next snapshot can only be incomplete when another process is at it, and is done with this one
         if not table.snapshots.exists(snapshot_id):
@@ -199,8 +219,8 @@ def _candidates(table: TableStore, snapshot_id: int) -> ExpiryStep | None:
         ) from error
 
 
-def _spared(step: ExpiryStep, roots: Sequence[Root], references: FileReferences, *, branch: str) -> ExpiryStep:
-    asked = roots_to_ask(roots, branch=branch, snapshot_id=step.snapshot.id, is_last=True)
+def _spared(step: ExpiryStep, roots: RootsToAsk, references: FileReferences) -> ExpiryStep:
+    asked = roots.about(step.snapshot.id, is_last=True)
     data = references.data(asked) if step.data or step.changelog else set()
     metadata = references.metadata(asked)
     return replace(

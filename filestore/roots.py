@@ -4,6 +4,7 @@ A root is a snapshot, a tag, a savepoint, or a changelog that another engine kee
 root refers to is not part of the table. Source: design.md section 5; paimon-format.md sections 1, 7.4 and 9.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -112,28 +113,35 @@ def all_roots(table: TableStore) -> list[Root]:
     return [*snapshot_roots(table), *roots_beside(table)]
 
 
-def roots_to_ask(roots: Sequence[Root], *, branch: str, snapshot_id: int, is_last: bool) -> list[Root]:
+class RootsToAsk:
     """The roots that decide whether a file may go: if none of these uses it, none at all does.
 
     A file is in a branch from the commit that adds it to the one that takes it away, without a gap, because a name is
     never used again. So of the roots of that branch, only the nearest on each side of a snapshot that has the file can
     have it too. Other branches took over what they found when they were made: all of theirs are asked.
-
-    Args:
-        roots: what is left.
-        branch: that has had the file.
-        snapshot_id: of a snapshot of that branch, gone or going, that has the file.
-        is_last: the next snapshot does not have the file any more.
-
-    Returns:
-        In no order.
     """
-    own = [root for root in roots if root.branch == branch and root.kind is not RootKind.CHANGELOG]
-    older = max((root for root in own if root.snapshot_id <= snapshot_id), key=_by_id, default=None)
-    newer = min((root for root in own if root.snapshot_id > snapshot_id), key=_by_id, default=None)
-    near = [older] if is_last else [older, newer]
-    others = [root for root in roots if root.branch != branch or root.kind is RootKind.CHANGELOG]
-    return [*(root for root in near if root is not None), *others]
+
+    def __init__(self, roots: Sequence[Root], *, branch: str) -> None:
+        """Sort them once.
+
+        Args:
+            roots: what is left.
+            branch: that has had the files.
+        """
+        is_own = [root.branch == branch and root.kind is not RootKind.CHANGELOG for root in roots]
+        self._own = sorted((root for root, own in zip(roots, is_own, strict=True) if own), key=_by_id)
+        self._others = [root for root, own in zip(roots, is_own, strict=True) if not own]
+
+    def about(self, snapshot_id: int, *, is_last: bool) -> list[Root]:
+        """The roots to ask, in no order.
+
+        Args:
+            snapshot_id: of a snapshot of that branch, gone or going, that has the file.
+            is_last: the next snapshot does not have the file any more.
+        """
+        newer = bisect_right(self._own, snapshot_id, key=_by_id)
+        near = self._own[max(newer - 1, 0) : newer if is_last else newer + 1]
+        return [*near, *self._others]
 
 
 def _lasting_roots(table: TableStore) -> list[Root]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.file_references import FileReferences, FileSize, data_files, metadata_files
-from filestore.roots import Root, all_roots, roots_to_ask
+from filestore.roots import Root, RootsToAsk, all_roots
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
 
@@ -41,12 +41,8 @@ def unused_files(
         CorruptDataError: another root refers to files that are missing, so what it uses is not known.
     """
     known = all_roots(table) if roots is None else roots
-    asked = roots_to_ask(
-        [root for root in known if not goes(root)],
-        branch=table.paths.branch,
-        snapshot_id=snapshot.id,
-        is_last=False,
-    )
+    left = [root for root in known if not goes(root)]
+    asked = RootsToAsk(left, branch=table.paths.branch).about(snapshot.id, is_last=False)
     if any(root.branch == table.paths.branch and root.snapshot_id == snapshot.id for root in asked):
         return UnusedFiles()  # the snapshot itself, or another root of it
     try:

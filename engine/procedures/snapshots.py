@@ -15,6 +15,8 @@ from filestore.expiry import expire_snapshots as expire
 from filestore.table_store import TableStore
 
 _MANY: Final = 2**62
+_AT_ONCE: Final = 1000
+"""Snapshots for which tags and branches are read once."""
 
 _EXPIRED: Final = pa.schema(
     [
@@ -71,7 +73,7 @@ def expire_snapshots(
         min_count=least,
         max_count=max(known.max_count, least) if retain_max is None else retain_max,
         age_ms=known.age_ms,
-        limit=_MANY if dry_run else known.limit,
+        limit=_MANY if dry_run else max(known.limit, _AT_ONCE),
     )
     before_ms = None if older_than is None else moment_ms("older_than", older_than)
     rows: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ from filestore.file_references import FileReferences
 from filestore.live_files import LiveFiles
 from filestore.manifests import live_entries
 from filestore.partitions import drop_partitions
-from filestore.roots import Root, RootKind, all_roots, roots_to_ask
+from filestore.roots import Root, RootKind, RootsToAsk, all_roots
 from filestore.savepoints import list_savepoints
 from filestore.saving import create_savepoint, delete_savepoint
 from filestore.snapshot_files import live_files
@@ -43,9 +43,8 @@ def root(kind: RootKind, snapshot_id: int, branch: str = "main") -> Root:
 
 def asked(tags: list[int], *, snapshot_id: int, is_last: bool, chain: tuple[int, ...] = ()) -> list[int]:
     roots = [root(RootKind.TAG, each) for each in tags] + [root(RootKind.SNAPSHOT, each) for each in chain]
-    return sorted(
-        each.snapshot_id for each in roots_to_ask(roots, branch="main", snapshot_id=snapshot_id, is_last=is_last)
-    )
+    found = RootsToAsk(roots, branch="main").about(snapshot_id, is_last=is_last)
+    return sorted(each.snapshot_id for each in found)
 
 
 def test_a_file_that_came_and_went_between_two_tags_is_nobodys() -> None:
@@ -72,7 +71,7 @@ def test_other_branches_and_changelogs_are_always_asked() -> None:
     others = [
         root(RootKind.SNAPSHOT, 3, "dev"), root(RootKind.TAG, 900, "dev"), root(RootKind.CHANGELOG, 2),
     ]  # fmt: skip
-    found = roots_to_ask([*others, root(RootKind.SNAPSHOT, 7)], branch="main", snapshot_id=5, is_last=True)
+    found = RootsToAsk([*others, root(RootKind.SNAPSHOT, 7)], branch="main").about(5, is_last=True)
     assert found == others
 
 
