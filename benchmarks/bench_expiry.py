@@ -120,7 +120,10 @@ def new_file(table: Table, number: int, *, level: int) -> DataFileMeta:
 
 
 def timed(root: str, original: Table, run: Callable[[Table], None], tag_every: int) -> tuple[float, int]:
-    """Milliseconds of processor time of an expiry down to one snapshot, and the files that it deleted; on a copy by hard links."""
+    """Milliseconds of processor time of an expiry down to one snapshot, and the files that it deleted.
+
+    It works on a copy by hard links.
+    """
     path = f"{root}/copy"
     shutil.copytree(original.paths.root, path, copy_function=os.link)
     table = Table.open("bench.copy", path)

@@ -46,10 +46,25 @@ class ExpiredCommits:
             following: the first that stays: a writer's own snapshot needs no note.
         """
         kept = None if following is None or not _counts(following) else following.commit_user
-        identifiers = {each.commit_user: each.commit_identifier for each in expiring if _counts(each)}
-        for commit_user, identifier in identifiers.items():
-            if commit_user != kept and identifier > (self.newest(commit_user) or -1):
-                self._io.replace(self._path(commit_user), json.dumps({"identifier": identifier}).encode())
+        newest = {each.commit_user: each for each in expiring if _counts(each)}
+        for commit_user, snapshot in newest.items():
+            if commit_user != kept and snapshot.commit_identifier > (self.newest(commit_user) or -1):
+                body = {"identifier": snapshot.commit_identifier, "snapshot": snapshot.id}
+                self._io.replace(self._path(commit_user), json.dumps(body).encode())
+
+    def after(self, snapshot_id: int) -> list[str]:
+        """Paths of the notes that may speak of a commit after a snapshot: old ones do not say which it was."""
+        found = []
+        for name in self._io.list_names(self._directory):
+            path = f"{self._directory}/{name}"
+            if json.loads(self._io.read_bytes(path)).get("snapshot", snapshot_id + 1) > snapshot_id:
+                found.append(path)
+        return found
+
+    def forget_after(self, snapshot_id: int) -> None:
+        """Take back the notes of commits after a snapshot, which the table does not have any more."""
+        for path in self.after(snapshot_id):
+            self._io.delete(path)
 
     def _path(self, commit_user: str) -> str:
         return f"{self._directory}/{quote(commit_user, safe='')}"

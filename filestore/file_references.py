@@ -88,6 +88,14 @@ def removed_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
     return [each for entry in removed for each in _sizes(table, entry) if each.path not in kept]
 
 
+def added_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+    """The data files that a commit brought, not those that it moved to another level. Raises: FileNotFoundError."""
+    entries = delta_entries(table, snapshot)
+    known = {path for entry in entries if entry.kind is EntryKind.DELETE for path in _paths(table, entry)}
+    added = (entry for entry in entries if entry.kind is EntryKind.ADD)
+    return [each for entry in added for each in _sizes(table, entry) if each.path not in known]
+
+
 def changelog_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
     """The changelog files of a commit, as far as their manifests are there."""
     return [each for entry in _changelog(table, snapshot) for each in _sizes(table, entry)]

@@ -187,7 +187,11 @@ def expired_tags(table: TableStore, *, older_than_ms: int | None = None) -> list
                 continue
         is_over = tag.retained_ms is not None and created_ms + tag.retained_ms < now_ms
         is_over = is_over or (older_than_ms is not None and created_ms - zone_ms < older_than_ms)
-        if is_over and _branch_of(table, tag.name, tag.snapshot) is None and not is_savepoint_tag(table, tag.name):
+        if (
+            is_over
+            and branch_made_from(table, tag.name, tag.snapshot) is None
+            and not is_savepoint_tag(table, tag.name)
+        ):
             found.append(tag)
     return found
 
@@ -213,7 +217,7 @@ def check_not_of_savepoint(table: TableStore, name: str) -> None:
 
 def check_no_branch(table: TableStore, name: str, snapshot: Snapshot) -> None:
     """Refuse to touch a tag from which a branch was made. Raises: InvalidInputError."""
-    branch = _branch_of(table, name, snapshot)
+    branch = branch_made_from(table, name, snapshot)
     if branch is not None:
         raise InvalidInputError(
             f"a branch was made from this tag, and expiry by other engines looks at the tag only: "
@@ -271,7 +275,7 @@ def _check_still_there(table: TableStore, tag: Tag, *, undo: Callable[[], None])
     )
 
 
-def _branch_of(table: TableStore, name: str, snapshot: Snapshot) -> str | None:
+def branch_made_from(table: TableStore, name: str, snapshot: Snapshot) -> str | None:
     """A branch that was made from a tag of main; such a branch begins with a copy of it."""
     if table.paths.branch != table.main_branch:
         return None

@@ -14,6 +14,7 @@ from typing import Final
 from filestore.literals import LiteralMismatchError, parse_moment
 from filestore.paths import MAIN_BRANCH
 from filestore.roots import branch_names, on_branch
+from filestore.savepoints import read_savepoint
 from filestore.snapshots import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -127,7 +128,7 @@ def _find(table: TableStore, version: Version) -> tuple[Snapshot, str]:
     if version.tag is not None:
         return table.snapshots.tag(version.tag), f"the tag {version.tag} was asked for"
     if version.savepoint_id is not None:
-        raise InvalidInputError(f"no such savepoint: table={table.name} savepoint={version.savepoint_id}")
+        return read_savepoint(table, version.savepoint_id).snapshot, "a savepoint was asked for"
     if version.time_ms is not None:
         found = as_of(table, version.time_ms)
     elif version.watermark is not None:
@@ -184,6 +185,13 @@ def at_watermark(table: TableStore, watermark: int) -> tuple[Snapshot, str] | No
             if found is None or snapshot.id < found.id:
                 return snapshot, f"earlier snapshots have expired, this is the first tag with that watermark: {name}"
     return None if found is None else (found, "the first snapshot with that watermark")
+
+
+def before_watermark(table: TableStore, watermark: int) -> Snapshot | None:
+    """The last snapshot that has no later watermark than this; None: all of them have. See ``at_watermark``."""
+    ids = table.snapshots.ids()
+    end = bisect_left(ids, watermark + 1, key=lambda each: _watermark_ms(table, each))
+    return table.snapshots.find(ids[end - 1]) if end else None
 
 
 def _watermark_ms(table: TableStore, snapshot_id: int) -> int:

@@ -18,6 +18,7 @@ from engine.procedures.rewriting import (
     rescale,
     rollback_to_as_latest,
 )
+from engine.procedures.rollback import rollback, rollback_to_timestamp, rollback_to_watermark
 from engine.procedures.snapshots import expire_changelogs, expire_snapshots
 from engine.procedures.tags import (
     create_tag,
@@ -52,6 +53,9 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     remove_unexisting_manifests,
     compact_manifest,
     rollback_to_as_latest,
+    rollback,
+    rollback_to_timestamp,
+    rollback_to_watermark,
     rescale,
     copy,
     migrate_table,
@@ -87,6 +91,9 @@ __all__ = [
     "replace_tag",
     "rescale",
     "reset_consumer",
+    "rollback",
     "rollback_to_as_latest",
+    "rollback_to_timestamp",
+    "rollback_to_watermark",
     "verify",
 ]

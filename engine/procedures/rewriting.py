@@ -15,6 +15,7 @@ from filestore.rewriting import forget_files, lost_files, restore
 from filestore.rewriting import rescale as rescale_files
 from filestore.snapshot_files import manifests_of
 from filestore.snapshots import Snapshot
+from filestore.versions import Version, find_version
 from lsm.errors import ConflictError, InvalidInputError
 
 _FULL_MERGE: Final = {"manifest.full-compaction-threshold-size": "0 b"}
@@ -262,15 +263,5 @@ def _state(table: Table, snapshot: int | None, tag: str | None, timestamp: Momen
         raise InvalidInputError(
             f"name one state: table={table.name} snapshot={snapshot} tag={tag} timestamp={timestamp}"
         )
-    snapshots = table.store.snapshots
-    if tag is not None:
-        return snapshots.tag(tag)
-    found = snapshots.find(snapshot) if snapshot is not None else None
-    if timestamp is not None:
-        found = snapshots.as_of(moment_ms("timestamp", timestamp))
-    if found is None:
-        raise InvalidInputError(
-            f"no such snapshot: table={table.name} snapshot={snapshot} timestamp={timestamp} "
-            f"earliest={snapshots.earliest_id()} latest={snapshots.latest_id()}"
-        )
-    return found
+    time_ms = None if timestamp is None else moment_ms("timestamp", timestamp)
+    return find_version(table.store, Version(snapshot_id=snapshot, tag=tag, time_ms=time_ms)).snapshot

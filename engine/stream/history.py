@@ -1,7 +1,7 @@
 """The snapshots of a table as a stream needs them, read once and kept: a snapshot never changes."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -44,13 +44,31 @@ class TableHistory:
         self._skips_overwrites = not options.value(overwrite_key)
         self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
         self._offsets: dict[int, LogOffsets] = {}
-        self._snapshot_plan: Callable[[int], tuple[DataSplit, ...]] = lru_cache(_KEPT_PLANS)(self._plan_snapshot)
-        self._change_plan: Callable[[int, int], tuple[ChangeSplit, ...]] = lru_cache(_KEPT_PLANS)(self._plan_changes)
+        self._snapshot_plan = lru_cache(_KEPT_PLANS)(self._plan_snapshot)
+        self._change_plan = lru_cache(_KEPT_PLANS)(self._plan_changes)
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot; None before the first commit."""
         latest_id = self._store.snapshots.latest_id()
         return None if latest_id is None else self._find(latest_id) or self._store.snapshots.latest()
+
+    def forget_what_was_taken_back(self) -> None:
+        """Forget everything when the table was rolled back since, because numbers mean other snapshots then."""
+        newest_id = max(self._snapshots, default=0)
+        if newest_id == 0:
+            return
+        still = self._store.snapshots.find(newest_id)
+        has_expired = still is None and (self._store.snapshots.latest_id() or 0) > newest_id
+        if not has_expired and (still is None or _commit_of(still) != _commit_of(self._snapshots[newest_id])):
+            self._snapshots.clear()
+            self._offsets.clear()
+            self._snapshot_plan.cache_clear()
+            self._change_plan.cache_clear()
+
+    def commit_of(self, snapshot_id: int) -> str | None:
+        """A word for the commit that made a snapshot; None when it is gone, or for 0, which is none."""
+        snapshot = self._find(snapshot_id) if snapshot_id else None
+        return None if snapshot is None else _commit_of(snapshot)
 
     @property
     def reads_by_difference(self) -> bool:
@@ -197,3 +215,7 @@ class TableHistory:
         """A snapshot that a tag keeps, whether or not it expired."""
         snapshots = self._store.snapshots
         return next((each for each in map(snapshots.tag, snapshots.tag_names()) if each.id == snapshot_id), None)
+
+
+def _commit_of(snapshot: Snapshot) -> str:
+    return snapshot.delta_manifest_list  # the name is new with every commit of any engine

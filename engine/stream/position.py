@@ -43,6 +43,7 @@ class Position:
     done: int = 0  # splits delivered of the snapshot or of the changes
     of: int = 0  # splits in all
     is_jump: bool = False  # nothing is delivered between the position before and this one
+    commit: str | None = None  # which commit made the snapshot: after a rollback its number is used again
     begin: "Position | None" = field(default=None)  # where the query began, in the end of its first batch only
 
     @classmethod
@@ -57,6 +58,11 @@ class Position:
             schema_id=schema_id,
             topic_id=topic_id,
         )
+
+    @property
+    def newest_id(self) -> int:
+        """The newest snapshot that it speaks of; 0: none."""
+        return self.snapshot_id if self.next_id is None else self.next_id
 
     @property
     def place(self) -> "Position":
@@ -101,6 +107,8 @@ class Position:
             body["next"] = self.next_id
         if self.is_jump:
             body["jump"] = True
+        if self.commit is not None:
+            body["commit"] = self.commit
         if self.begin is not None:
             body["begin"] = self.begin.to_json()
         return body
@@ -127,6 +135,7 @@ class Position:
                 done=int(body.get("done", 0)),
                 of=int(body.get("of", 0)),
                 is_jump=bool(body.get("jump", False)),
+                commit=body.get("commit"),
                 begin=None if body.get("begin") is None else cls.from_json(body["begin"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -75,6 +75,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = last.begin if start == UNSTARTED else Position.from_json(start)
         if first is None:
             raise CorruptDataError(f"end of the first batch does not say where the stream began: end={end}")
+        self._watch.check_history(last)
         history = self._watch.history
         base_of = history.base_of if self._options.normalizes else None
         return [_Part(pieces) for pieces in partitions_of(steps(first.place, last, history), history, base_of)]

@@ -75,6 +75,7 @@ class TableWatch:
             CorruptDataError: something needed is lost, and the options do not say how to go on.
             InvalidInputError: the table's schema changed.
         """
+        self.check_history(here)
         target = self._stop or self._now()
         self._check_table(here, target)
         goal = end_of_log(target, self.history)
@@ -89,7 +90,17 @@ class TableWatch:
         self.lag = lag_of(
             end, target, self.history, record_bytes=limits.record_bytes, now_ms=self._store.clock.now_ms()
         )
-        return end
+        return end if end == here else replace(end, commit=self.history.commit_of(end.newest_id))
+
+    def check_history(self, here: Position) -> None:
+        """Refuse a table that was rolled back behind the stream, even when it has as many snapshots again.
+
+        Raises: CorruptDataError.
+        """
+        self.history.forget_what_was_taken_back()
+        known = None if here.commit is None else self.history.commit_of(here.newest_id)
+        if known is not None and known != here.commit:
+            raise _went_back(self._store.name, here, "another commit has its number")
 
     def keep_place(self, here: Position) -> None:
         """Note for the table what this stream still needs, if it has a ``consumer-id``."""
@@ -194,11 +205,7 @@ class TableWatch:
                 f"topic_id={topic_id} checkpoint_topic_id={here.topic_id} fix=start with a new checkpoint"
             )
         if here.snapshot_id > target.snapshot_id and not self.is_bounded:
-            raise CorruptDataError(
-                f"the table went back behind the stream: table={self._store.name} latest_snapshot={target.snapshot_id} "
-                f"delivered_snapshot={here.snapshot_id} cause=a rollback, or the table was made again "
-                "fix=start with a new checkpoint"
-            )
+            raise _went_back(self._store.name, here, f"latest_snapshot={target.snapshot_id}")
         self._check_schema()
 
     def _check_schema(self) -> None:
@@ -214,3 +221,10 @@ class TableWatch:
                 f"stream_schema={self._store.schema.id} fix=restart the query, it goes on with the new columns"
             )
         self._schema_id = newest.id
+
+
+def _went_back(table: str, here: Position, told: str) -> CorruptDataError:
+    return CorruptDataError(
+        f"the table went back behind the stream: table={table} {told} delivered_snapshot={here.newest_id} "
+        "cause=a rollback, or the table was made again fix=start with a new checkpoint"
+    )

@@ -85,7 +85,7 @@ def test_one_state_must_be_named(new_table: Callable[..., Table]) -> None:
     for wrong in ({}, {"snapshot": 1, "tag": "x"}):
         with pytest.raises(InvalidInputError, match="name one state"):
             rollback_to_as_latest(table, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match=r"no such snapshot: .*snapshot=9 .*latest=2"):
+    with pytest.raises(InvalidInputError, match=r"no such snapshot: .*version=snapshot.9 .*latest=2"):
         rollback_to_as_latest(table, snapshot=9)
     assert rollback_to_as_latest(table, timestamp=latest(table).time_ms).num_rows == 0
 

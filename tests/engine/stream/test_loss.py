@@ -9,6 +9,7 @@ import pytest
 from engine import Catalog, Table
 from engine.batch_part import write_part
 from engine.batch_writer import BatchWriter
+from engine.procedures import rollback
 from engine.stream import log as stream_log
 from engine.table_log import TableLog
 from logstore.topics import LogTopics
@@ -251,6 +252,30 @@ def test_a_table_with_another_log_or_another_past_stops_every_stream(new_table: 
     stream.start()
     with pytest.raises(CorruptDataError, match=r"another log than when the stream stopped: .*fix=start with a new"):
         stream.available()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("commits", [0, 1, 2, 4])
+def test_a_stream_notices_a_rollback_however_many_snapshots_there_are_again(
+    new_table: NewTable, commits: int, restarts: bool
+) -> None:
+    """FL-72, FL-30: numbers are used again after a rollback: a stream that was further never skips, it fails."""
+    table = new_table(log=False)
+    for number in (1, 2, 3):
+        table.write(rows([number]))
+    stream = query(table)
+    stream.available()
+    early = query(table, scan_mode="from-snapshot", scan_snapshot__id="1", read_stream_maxFilesPerTrigger="1")
+    assert ids(early.batch()) == [1]
+    rollback(table, snapshot=1)
+    for number in range(commits):
+        table.write(rows([10 + number]))
+    if restarts:
+        stream.start()
+        early.start()
+    with pytest.raises(CorruptDataError, match=r"went back behind the stream: .*delivered_snapshot=3 cause=a rollback"):
+        stream.available()
+    assert ids(early.available()) == [10 + number for number in range(commits)]
 
 
 def test_the_option_has_two_names(table: Table) -> None:
