@@ -60,7 +60,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "a trigger that takes everything in one batch is not supported: fix=use trigger(availableNow=True)"
             )
         if start == UNSTARTED:
-            begin = self._watch.begin()
+            begin = self._watch.with_commit(self._watch.begin())
             return replace(self._watch.next(begin), begin=begin).to_json()
         here = Position.from_json(start).place
         end = self._watch.next(here)

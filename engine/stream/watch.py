@@ -75,7 +75,7 @@ class TableWatch:
             CorruptDataError: something needed is lost, and the options do not say how to go on.
             InvalidInputError: the table's schema changed.
         """
-        self.check_history(here)
+        self.history.forget_what_was_taken_back()
         target = self._stop or self._now()
         self._check_table(here, target)
         goal = end_of_log(target, self.history)
@@ -90,7 +90,11 @@ class TableWatch:
         self.lag = lag_of(
             end, target, self.history, record_bytes=limits.record_bytes, now_ms=self._store.clock.now_ms()
         )
-        return end if end == here else replace(end, commit=self.history.commit_of(end.newest_id))
+        return end if end == here else self.with_commit(end)
+
+    def with_commit(self, here: Position) -> Position:
+        """The position with the commit of its snapshot, so that a rollback is noticed."""
+        return replace(here, commit=self.history.commit_of(here.newest_id))
 
     def check_history(self, here: Position) -> None:
         """Refuse a table that was rolled back behind the stream, even when it has as many snapshots again.
@@ -98,6 +102,9 @@ class TableWatch:
         Raises: CorruptDataError.
         """
         self.history.forget_what_was_taken_back()
+        self._check_commit(here)
+
+    def _check_commit(self, here: Position) -> None:
         known = None if here.commit is None else self.history.commit_of(here.newest_id)
         if known is not None and known != here.commit:
             raise _went_back(self._store.name, here, "another commit has its number")
@@ -204,6 +211,7 @@ class TableWatch:
                 f"the table has another log than when the stream stopped: table={self._store.name} "
                 f"topic_id={topic_id} checkpoint_topic_id={here.topic_id} fix=start with a new checkpoint"
             )
+        self._check_commit(here)
         if here.snapshot_id > target.snapshot_id and not self.is_bounded:
             raise _went_back(self._store.name, here, f"latest_snapshot={target.snapshot_id}")
         self._check_schema()
