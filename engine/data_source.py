@@ -13,7 +13,7 @@ from engine.snapshot_reader import SnapshotReader
 from engine.staged_writer import StagedBatchWriter, StagedStreamWriter
 from engine.stream.options import StreamOptions
 from engine.stream.reader import HybridStreamReader
-from engine.system_reader import AuditLogStreamReader, SystemReader, names_system_table, system_schema
+from engine.system_reader import ChangeStreamReader, SystemReader, names_system_table, system_schema
 from engine.write_options import BATCH_WRITE_KEYS, STREAM_WRITE_KEYS, WriteOptions
 
 FORMAT: Final = "fluvial"
@@ -42,7 +42,7 @@ class FluvialDataSource(DataSource):
     def streamReader(self, schema: StructType) -> HybridStreamReader:
         """Reader of a snapshot and then of what follows."""
         if names_system_table(self.options):
-            return AuditLogStreamReader(self.options, schema)
+            return ChangeStreamReader(self.options, schema)
         return HybridStreamReader(StreamOptions.of(ReadOptions.parse(self.options, STREAM_KEYS), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> StagedBatchWriter:

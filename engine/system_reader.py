@@ -1,4 +1,4 @@
-"""System tables through ``format("fluvial")``: batch reads of all, and streams of ``audit_log``."""
+"""System tables through ``format("fluvial")``: batch reads of all, and streams of ``audit_log`` and ``binlog``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from engine.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.option_check import unknown_option
@@ -16,7 +16,8 @@ from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from engine.stream.options import StreamOptions
 from engine.stream.reader import HybridStreamReader
-from engine.system_tables.names import AUDIT_LOG, ROW_TABLES, is_system_name, parse_system_name
+from engine.system_tables.binlog import packed
+from engine.system_tables.names import BINLOG, CHANGE_TABLES, ROW_TABLES, is_system_name, parse_system_name
 from engine.system_tables.read import AUDIT_KEYS, SystemRead, open_system
 from engine.system_tables.row_tables import CHANGELOG_KEY, ROW_KIND, RowTable, open_row_table
 from filestore.branch_names import on_branch_name
@@ -81,34 +82,38 @@ class SystemReader(DataSourceReader):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
 
-class AuditLogStreamReader(HybridStreamReader):
-    """A stream of a table with the kind of every row, under Paimon's name for that column."""
+class ChangeStreamReader(HybridStreamReader):
+    """A stream of a table with the kind of every row, under Paimon's name for that column; of the binlog in arrays."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        """Open the table that ``t$audit_log`` is of."""
+        """Open the table that ``t$audit_log`` or ``t$binlog`` is of."""
         named = _named(options)
         name = parse_system_name(named["table"])
-        if name.system != AUDIT_LOG:
+        if name.system not in CHANGE_TABLES:
             raise InvalidInputError(
-                f"only audit_log can be streamed: table={name} fix='use spark.read, not readStream'"
+                f"only audit_log and binlog can be streamed: table={name} fix='use spark.read, not readStream'"
             )
         if named.get(CHANGELOG_KEY, "true").lower() != "true":
             raise InvalidInputError(
-                f"audit_log always has row kinds: {CHANGELOG_KEY}={named[CHANGELOG_KEY]} fix=remove it"
+                f"{name.system} always has row kinds: {CHANGELOG_KEY}={named[CHANGELOG_KEY]} fix=remove it"
             )
         table = on_branch_name(str(name.table), name.branch)
         inner = {**named, "table": table, CHANGELOG_KEY: "true"}
-        self._names = {ROW_KIND_COLUMN: ROW_KIND}
-        back = {ROW_KIND: ROW_KIND_COLUMN}
-        fields = StructType()
+        self._is_packed = name.system == BINLOG
+        self._wanted = schema.fieldNames()
+        fields = StructType().add(ROW_KIND_COLUMN, StringType(), nullable=False)
         for field in schema:
-            fields = fields.add(back.get(field.name, field.name), field.dataType, field.nullable)
+            if field.name != ROW_KIND:
+                inner_type = field.dataType.elementType if self._is_packed else field.dataType
+                fields = fields.add(field.name, inner_type, self._is_packed or field.nullable)
         super().__init__(StreamOptions.of(ReadOptions.parse(inner, STREAM_KEYS), fields))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
-        for rows in super().read(partition):
-            yield rows.rename_columns([self._names.get(name, name) for name in rows.schema.names])
+        found = super().read(partition)
+        for rows in packed(found, ROW_KIND_COLUMN) if self._is_packed else found:
+            names = [ROW_KIND if name == ROW_KIND_COLUMN else name for name in rows.schema.names]
+            yield rows.rename_columns(names).select(self._wanted)
 
 
 def _named(options: Mapping[str, str]) -> dict[str, str]:
@@ -128,7 +133,7 @@ def _opened(options: Mapping[str, str]) -> tuple[SystemRead, tuple[str, ...], st
         name = replace(name, branch=branch or MAIN_BRANCH)
     named = {key: value for key, value in named.items() if key not in READ_BRANCH_KEYS}
     given = {key: value for key, value in named.items() if not is_place_key(key) and key not in ROW_KEYS}
-    if name.system == AUDIT_LOG:
+    if name.system in CHANGE_TABLES:
         # a stream of it may be started with any of these; reading it as a batch refuses those of streams
         for key in given:
             if key not in (*BATCH_KEYS, *STREAM_KEYS):

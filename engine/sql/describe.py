@@ -13,6 +13,7 @@ from engine.sql.results import texts_table
 from engine.sql.statements import DescribeDatabase, DescribeTable
 from engine.sql.table_parts import TableParts
 from engine.sql.watermark import latest_watermark
+from engine.system_tables.names import is_system_name
 from engine.table import Table
 from engine.table_log import TableLog
 from filestore.column_paths import field_at
@@ -30,6 +31,9 @@ Row = tuple[str, str | None, str | None]
 
 def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
     """Columns; with EXTENDED also how the table is kept; with PARTITION how one partition is."""
+    name = context.full_name(*statement.name)
+    if is_system_name(name):
+        return _describe_system(context, name, statement)
     table = opened(context, statement.name)
     if statement.column:
         return texts_table(("info_name", "info_value"), _column_facts(field_at(table.schema, statement.column)))
@@ -70,6 +74,19 @@ def describe_database(context: SqlContext, statement: DescribeDatabase) -> pa.Ta
     if statement.extended:
         rows.append(("Tables", str(len(context.catalog.list_tables(name)))))
     return texts_table(("info_name", "info_value"), rows)
+
+
+def _describe_system(context: SqlContext, name: str, statement: DescribeTable) -> pa.Table:
+    if statement.partition is not None:
+        raise InvalidInputError(f"a system table has no partitions: table={name}")
+    read = context.catalog.system_table(name)
+    if statement.column:
+        return texts_table(("info_name", "info_value"), _column_facts(field_at(read.table_schema, statement.column)))
+    rows: list[Row] = [(field.name, type_text(field.type), field.description) for field in read.table_schema.fields]
+    if statement.extended:
+        rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+        rows.append(("name", f"{context.catalog_name}.{read.name}", None))
+    return texts_table(_COLUMNS, rows)
 
 
 def _column_rows(table: Table) -> Iterable[Row]:

@@ -19,6 +19,7 @@ from engine.sql.statements import (
     ShowTables,
 )
 from engine.sql.table_parts import TableParts, quoted
+from engine.system_tables.names import is_system_name
 from filestore.partitions import list_partitions, path_of
 from filestore.secrets import without_secrets
 from lsm.errors import InvalidInputError
@@ -67,6 +68,9 @@ def show_properties(context: SqlContext, statement: ShowProperties) -> pa.Table:
 
 def show_columns(context: SqlContext, statement: ShowColumns) -> pa.Table:
     """The columns, computed ones last."""
+    name = context.full_name(*statement.name)
+    if is_system_name(name):
+        return texts_table(("col_name",), [(each,) for each in context.catalog.system_table(name).schema.names])
     schema = opened(context, statement.name).schema
     computed = [each.name for each in TableParts.of(schema.options).computed]
     return texts_table(("col_name",), [(name,) for name in (*schema.column_names, *computed)])

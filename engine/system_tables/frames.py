@@ -12,7 +12,7 @@ from engine.rows import ROW_KIND_COLUMN
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from engine.system_tables.catalog_tables import Tables
-from engine.system_tables.names import AUDIT_LOG, ROW_TABLES, SYSTEM_DATABASE
+from engine.system_tables.names import CHANGE_TABLES, ROW_TABLES, SYSTEM_DATABASE
 from engine.system_tables.read import SystemRead, open_system
 from engine.system_tables.row_tables import ROW_KIND, open_row_table
 
@@ -51,11 +51,13 @@ def frame_of(spark: SparkSession, read: SystemRead) -> DataFrame:
             return spark.createDataFrame([], schema)
         return spark.createDataFrame(pa.Table.from_batches(batches), schema)
     opened = open_row_table(read.store, read.name.system, read.given, None)
-    is_audit = read.name.system == AUDIT_LOG
-    constants = {ROW_KIND_COLUMN: pa.scalar("+I")} if is_audit else {}
+    has_kinds = read.name.system in CHANGE_TABLES
+    constants = {ROW_KIND_COLUMN: pa.scalar("+I")} if has_kinds else {}
     frame = table_frame(spark, opened.table, opened.plan, constants=constants)
-    if not is_audit:
+    if not has_kinds:
         return frame
-    return frame.select(
-        F.col(ROW_KIND_COLUMN).alias(ROW_KIND), *(each for each in frame.columns if each != ROW_KIND_COLUMN)
-    )
+    columns = [F.col(f"`{each.replace('`', '``')}`") for each in frame.columns if each != ROW_KIND_COLUMN]
+    names = [each for each in frame.columns if each != ROW_KIND_COLUMN]
+    if opened.is_packed:
+        columns = [F.array(column).alias(name) for column, name in zip(columns, names, strict=True)]
+    return frame.select(F.col(ROW_KIND_COLUMN).alias(ROW_KIND), *columns)

@@ -10,9 +10,12 @@ from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
 
 AUDIT_LOG: Final = "audit_log"
+BINLOG: Final = "binlog"
 READ_OPTIMIZED: Final = "ro"
-ROW_TABLES: Final = (AUDIT_LOG, READ_OPTIMIZED)
+ROW_TABLES: Final = (AUDIT_LOG, BINLOG, READ_OPTIMIZED)
 """System tables that hold the table's own rows."""
+CHANGE_TABLES: Final = (AUDIT_LOG, BINLOG)
+"""Those that have the kind of each row, and can be streamed."""
 SYSTEM_DATABASE: Final = "sys"
 """Its tables speak of all tables of a catalog."""
 CATALOG_TABLES: Final = ("tables", "partitions", "all_table_options", "catalog_options")

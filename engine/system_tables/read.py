@@ -1,7 +1,7 @@
 """Reading a system table of any kind: one object for Arrow, Spark and the command line."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from engine.option_check import unknown_option
 from engine.read_request import PLACES
+from engine.system_tables.binlog import arrays_of_one
 from engine.system_tables.catalog_tables import Tables, catalog_rows, catalog_schema
-from engine.system_tables.names import AUDIT_LOG, ROW_TABLES, SystemName, parse_system_name
+from engine.system_tables.names import AUDIT_LOG, BINLOG, CHANGE_TABLES, ROW_TABLES, SystemName, parse_system_name
 from engine.system_tables.row_tables import ROW_KIND, open_row_table, row_schema, snapshot_of
 from filestore.branch_names import on_branch_name
 from filestore.datatypes import arrow_schema
@@ -83,7 +84,7 @@ class SystemRead:
         """The rows that match; see ``to_arrow``."""
         names = [field.name for field in self.table_schema.fields] if columns is None else list(columns)
         target = arrow_schema(self.table_schema.fields_of(names))
-        predicate = None if filter is None else parse_filter(filter, self.table_schema)
+        predicate = None if filter is None else parse_filter(filter, self._tested_schema)
         if self.name.system in ROW_TABLES and self.name.table is not None:
             for rows in self._rows(names, predicate, filter):
                 yield rows.cast(target)
@@ -98,16 +99,24 @@ class SystemRead:
 
     def _rows(self, names: list[str], predicate: Predicate | None, text: str | None) -> Iterator[pa.RecordBatch]:
         """Rows of the table itself; a filter on their kind is applied here, any other one prunes files."""
-        on_kind = predicate is not None and ROW_KIND in columns_of(predicate) and self.name.system == AUDIT_LOG
+        on_kind = predicate is not None and ROW_KIND in columns_of(predicate) and self.name.system in CHANGE_TABLES
         opened = open_row_table(self.store, self.name.system, self.given, None if on_kind else text)
-        wanted = opened.schema.names if on_kind else names
+        wanted, is_packed = opened.schema.names if on_kind else names, opened.is_packed
+        opened = replace(opened, is_packed=is_packed and not on_kind)
         for piece in opened.plan.splits:
             for rows in opened.batches(piece, wanted):
                 if on_kind and predicate is not None:
                     kept = matching(pa.Table.from_batches([rows]), predicate).select(names)
-                    yield from kept.to_batches()
+                    yield from (arrays_of_one(each, ROW_KIND) if is_packed else each for each in kept.to_batches())
                 else:
                     yield rows
+
+    @property
+    def _tested_schema(self) -> TableSchema:
+        """The columns that a filter is about: of the binlog the values, not the arrays."""
+        if self.name.table is None or self.name.system != BINLOG:
+            return self.table_schema
+        return row_schema(snapshot_of(self.store, self._places)[0].schema, AUDIT_LOG)
 
     @property
     def _places(self) -> Mapping[str, str]:
@@ -127,7 +136,7 @@ def open_system(catalog: Tables, name: str | SystemName, options: Mapping[str, s
     """
     parsed = parse_system_name(name) if isinstance(name, str) else name
     given = canonical_options(options or {})
-    known = AUDIT_KEYS if parsed.system == AUDIT_LOG else SNAPSHOT_KEYS
+    known = AUDIT_KEYS if parsed.system in CHANGE_TABLES else SNAPSHOT_KEYS
     for key in given:
         if key not in known:
             raise unknown_option(key, known, f"option of {parsed}")

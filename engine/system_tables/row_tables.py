@@ -1,4 +1,4 @@
-"""System tables with a table's own rows: with their kinds (``audit_log``), or those that need no merging (``ro``)."""
+"""System tables with a table's own rows: with their kinds (``audit_log``, ``binlog``), or without merging (``ro``)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ import pyarrow as pa
 from engine.batch_read import BatchPlan, open_read, read_piece
 from engine.read_request import ReadRequest
 from engine.rows import ROW_KIND_COLUMN
-from engine.system_tables.names import READ_OPTIMIZED
-from filestore.datatypes import DataField, data_type_of
+from engine.system_tables.binlog import arrays_of_one, binlog_fields
+from engine.system_tables.names import BINLOG, READ_OPTIMIZED
+from filestore.datatypes import DataField, arrow_schema, data_type_of
 from filestore.predicates import Predicate
 from filestore.scan import TableScan
 from filestore.snapshots import Snapshot
@@ -30,6 +31,7 @@ class RowTable:
     plan: BatchPlan
     constants: Mapping[str, pa.Scalar]  # columns in front of the table's
     schema: pa.Schema
+    is_packed: bool = False  # each column is an array of its values
 
     def batches(self, piece: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of a piece of the plan.
@@ -41,15 +43,16 @@ class RowTable:
         inner = [ROW_KIND_COLUMN if name == ROW_KIND and name in self.constants else name for name in names]
         constants = {ROW_KIND_COLUMN: self.constants[ROW_KIND]} if self.constants else {}
         for rows in read_piece(self.table, piece, names=inner, filter=self.plan.filter, constants=constants):
-            yield rows.rename_columns(list(names))
+            named = rows.rename_columns(list(names))
+            yield arrays_of_one(named, ROW_KIND) if self.is_packed else named
 
 
 def open_row_table(store: FileTable, system: str, given: Mapping[str, str], filter: str | Predicate | None) -> RowTable:
-    """Plan ``audit_log`` or ``ro``.
+    """Plan ``audit_log``, ``binlog`` or ``ro``.
 
     Args:
         store: the table, of the branch that is meant.
-        system: which of the two.
+        system: which of them.
         given: options of this read, as those of a batch read.
         filter: on the table's columns.
 
@@ -64,21 +67,21 @@ def open_row_table(store: FileTable, system: str, given: Mapping[str, str], filt
             plan = BatchPlan(snapshot=snapshot, splits=found.splits, filter=found.filter)
         return RowTable(table=table, plan=plan, constants={}, schema=table.schema.arrow_schema)
     read = open_read(store, {**given, CHANGELOG_KEY: "true"})
-    kind = pa.field(ROW_KIND, pa.string(), nullable=False)
     return RowTable(
         table=read.table,
         plan=read.plan(filter=filter),
         constants={ROW_KIND: pa.scalar("+I")},
-        schema=pa.schema([kind, *read.table.schema.arrow_schema]),
+        schema=arrow_schema(row_schema(read.table.schema, system).fields),
+        is_packed=system == BINLOG,
     )
 
 
 def row_schema(schema: TableSchema, system: str) -> TableSchema:
-    """The columns of ``audit_log`` or ``ro`` of a table with this schema."""
+    """The columns of ``audit_log``, ``binlog`` or ``ro`` of a table with this schema."""
     if system == READ_OPTIMIZED:
         return schema
     kind = DataField(id=schema.highest_field_id + 1, name=ROW_KIND, type=data_type_of(pa.string(), nullable=False))
-    fields = (kind, *schema.fields)
+    fields = (kind, *(binlog_fields(schema.fields) if system == BINLOG else schema.fields))
     return TableSchema(
         id=schema.id,
         fields=fields,

@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,6 +16,7 @@ from engine import Catalog, Table
 from engine.cli.app import EXIT_INVALID, run_command
 from engine.data_source import FluvialDataSource
 from engine.system_tables import system_arrow, system_frame
+from engine.system_tables.binlog import packed
 from engine.system_tables.names import ROW_TABLES, SystemName, parse_system_name
 from filestore.catalog import Catalog as FileCatalog
 from filestore.system_tables import SYSTEM_TABLES
@@ -124,9 +127,65 @@ def test_a_stream_of_audit_log_is_the_changelog(catalog: Catalog) -> None:
     assert audit.available() == [renamed(row) for row in changes.available()]
 
 
-def test_only_audit_log_can_be_streamed(catalog: Catalog) -> None:
+@pytest.mark.spark
+def test_the_binlog_has_arrays(spark: SparkSession, catalog: Catalog) -> None:
+    binlog = catalog.system_table("db.t$binlog")
+    assert binlog.schema.names == ["rowkind", *COLUMNS.names]
+    rows = binlog.to_arrow().to_pylist()
+    state = catalog.system_table("db.t$audit_log").to_arrow().to_pylist()
+    assert rows == [{key: value if key == "rowkind" else [value] for key, value in row.items()} for row in state]
+    assert binlog.to_arrow(["v"], "id = 3").to_pylist() == [{"v": ["C"]}]
+    assert binlog.to_arrow(["id"], "rowkind = '+I' AND id = 3").to_pylist() == [{"id": [3]}]
+    for frame in (system_frame(spark, catalog, "db.t", "binlog"), by_format(spark, catalog, "db.t$binlog")):
+        assert sorted(plain(frame), key=repr) == sorted(rows, key=repr)
+    chosen = by_format(spark, catalog, "db.t$binlog", columns="v,rowkind", filter="id = 3")
+    assert plain(chosen) == [{"v": ["C"], "rowkind": "+I"}]
+
+
+def test_a_stream_of_the_binlog_has_what_was_and_what_is_in_one_row(tmp_path: Path) -> None:
+    """As the stream of the audit log has it, with each pair of -U and +U in one row."""
+    made = Catalog(str(tmp_path))
+    columns = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
+    table = made.create_table("db.b", columns, primary_key=["id"], options={"bucket": "1"})
+    table.write(pa.table({"id": [1, 2], "tags": [["a"], None]}, schema=columns))
+    queries = [Query(made.warehouse, f"db.b${name}", with_kinds=False) for name in ("binlog", "audit_log")]
+    assert [query.available() for query in queries] == [
+        [{"rowkind": "+I", "id": [1], "tags": [["a"]]}, {"rowkind": "+I", "id": [2], "tags": [None]}],
+        [{"rowkind": "+I", "id": 1, "tags": ["a"]}, {"rowkind": "+I", "id": 2, "tags": None}],
+    ]
+    table.overwrite(pa.table({"id": [1, 3], "tags": [["b"], []]}, schema=columns))
+    packed_rows, plain_rows = (query.available() for query in queries)
+    assert [row["rowkind"] for row in plain_rows] == ["-U", "+U", "-D", "+I"]
+    assert packed_rows == [
+        {"rowkind": "+U", "id": [1, 1], "tags": [["a"], ["b"]]},
+        {"rowkind": "-D", "id": [2], "tags": [None]},
+        {"rowkind": "+I", "id": [3], "tags": [[]]},
+    ]
+
+
+@given(st.lists(st.lists(st.sampled_from(["+I", "-U", "+U", "-D"]), max_size=5), max_size=5))
+def test_pairs_are_packed_wherever_batches_end(kinds: list[list[str]]) -> None:
+    numbered = [list(enumerate(batch, start=100 * index)) for index, batch in enumerate(kinds)]
+    flat = [pair for batch in numbered for pair in batch]
+    expected: list[tuple[str, list[int]]] = []
+    for number, kind in flat:
+        if kind == "+U" and expected and expected[-1][0] == "-U" and len(expected[-1][1]) == 1:
+            expected[-1] = ("+U", [expected[-1][1][0], number])
+        else:
+            expected.append((kind, [number]))
+    batches = (
+        pa.record_batch(
+            {"kind": pa.array([k for _, k in each], pa.string()), "n": pa.array([n for n, _ in each], pa.int64())}
+        )
+        for each in numbered
+    )
+    found = [(row["kind"], row["n"]) for batch in packed(batches, "kind") for row in batch.to_pylist()]
+    assert found == expected
+
+
+def test_only_changes_can_be_streamed(catalog: Catalog) -> None:
     source = FluvialDataSource({"warehouse": catalog.warehouse, "table": "db.t$files"})
-    with pytest.raises(InvalidInputError, match="only audit_log"):
+    with pytest.raises(InvalidInputError, match="only audit_log and binlog"):
         source.streamReader(source.schema())
 
 
@@ -158,7 +217,7 @@ def test_names_say_what_is_meant(name: str, expected: SystemName) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("db.t$fils", ["no such system table", "did_you_mean=files", "known=aggregation_fields, audit_log"]),
+        ("db.t$fils", ["no such system table", "did_you_mean=files", "known=aggregation_fields, audit_log, binlog"]),
         ("db.t$zzzz", ["no such system table", "known="]),
         ("db.t$files$buckets", ["not the name of a system table"]),
         ("db.missing$files", ["no such table"]),
@@ -223,4 +282,4 @@ def test_the_command_reads_system_tables(catalog: Catalog, capsys: pytest.Captur
     assert "table_name" in capsys.readouterr().out
     assert run_command(["read", "db.t$filez", "--warehouse", catalog.warehouse]) == EXIT_INVALID
     assert "did_you_mean=files" in capsys.readouterr().err
-    assert ROW_TABLES == ("audit_log", "ro")
+    assert ROW_TABLES == ("audit_log", "binlog", "ro")

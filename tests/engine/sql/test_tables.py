@@ -288,6 +288,18 @@ def test_describe_a_partition_and_a_table_without_any(run: Run, sql_session: Sql
     ]  # fmt: skip
 
 
+def test_system_tables_are_described_as_tables_are(run: Run) -> None:
+    run(ORDERS)
+    assert ("tag_name", "STRING NOT NULL", None) in run("DESCRIBE orders$tags")
+    assert run("DESCRIBE EXTENDED shop.orders$tags")[-1] == ("name", "fluvial.shop.orders$tags", None)
+    assert dict(run("DESCRIBE orders$binlog amount"))["data_type"] == "ARRAY<DECIMAL(10, 2)>"
+    assert run("SHOW COLUMNS IN orders$audit_log") == [(each,) for each in ("rowkind", "dt", "id", "amount", "ts")]
+    assert ("table_name",) in run("SHOW COLUMNS IN sys.tables")
+    for text in ("DESCRIBE orders$tags PARTITION (dt='a')", "DESCRIBE orders$tag", "SHOW COLUMNS IN orders$tag"):
+        with pytest.raises(InvalidInputError, match=r"no partitions|did_you_mean=tags"):
+            run(text)
+
+
 def test_properties_hide_secrets(run: Run) -> None:
     run("CREATE TABLE t (a INT) WITH ('bucket'='1', 'file-index.bloom-filter.secret'='x')")
     assert ("file-index.bloom-filter.secret", "******") in run("SHOW TBLPROPERTIES t")
