@@ -1,5 +1,6 @@
 """Databases and tables by SQL, without Spark."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -327,6 +328,10 @@ def test_a_table_with_a_log(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="while the table has a log"):
         session.execute("ALTER TABLE ddl_log SET ('bucket'='4')")
     session.execute("ALTER TABLE ddl_log SET ('log.retention'='1 h'); ALTER TABLE ddl_log RENAME TO moved")
+    for _ in range(100):  # brokers answer before they have read the change
+        if topics.own_config("default.ddl_log")["retention.ms"] == "3600000":
+            break
+        time.sleep(0.1)
     assert topics.own_config("default.ddl_log")["retention.ms"] == "3600000"
     moved = session.context.catalog.table("default.moved")
     moved.write(pa.table({"id": [1], "a": [1]}))
