@@ -1,0 +1,185 @@
+"""The files of a streaming query's checkpoint that say where it stood behind one micro-batch.
+
+Spark finds its place by the newest number in ``offsets`` and in ``commits``, the state of its operators by the version
+that follows the batch. So a checkpoint as of a batch is that checkpoint without what came later. The files are those of
+Spark 3.5 to 4.3: ``metadata``, ``offsets/N``, ``commits/N``, ``sources/K/...``, ``state/OPERATOR/PARTITION/VERSION.*``.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
+
+METADATA: Final = "metadata"
+_HEADER_LINES: Final = 2  # of an offsets file: its version, and the batch's
+_NONE: Final = "-"  # a source that has no offset yet
+_STATE: Final = re.compile(r"(\d+)(_[^.]*)?\.(delta|snapshot|zip|changelog)")
+_LOG: Final = re.compile(r"(\d+)(\.compact)?")
+_MS: Final = 1000
+_LOOK_EVERY_MS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFiles:
+    """A checkpoint as of a batch."""
+
+    query_id: str
+    batch_id: int
+    location: str
+    files: Mapping[str, Path | bytes]  # relative path -> where the body is, or the body
+    sources: tuple[Any, ...]  # end of the batch in each source; None for one without
+
+
+def checkpoint_root(location: str) -> Path:
+    """Its directory on this machine. Raises: InvalidInputError when it is elsewhere."""
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
+        raise InvalidInputError(
+            f"only a checkpoint on this machine can be saved: checkpoint={location} fix=put it into a local directory"
+        )
+    return Path(unquote(parts.path) if parts.scheme else location)
+
+
+def query_id_of(location: str) -> str:
+    """The id that a query keeps in its checkpoint. Raises: InvalidInputError when it is no checkpoint."""
+    path = checkpoint_root(location) / METADATA
+    try:
+        return str(json.loads(path.read_text())["id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidInputError(
+            f"no checkpoint of a streaming query: checkpoint={location} reason={error} fix=look at the path"
+        ) from error
+
+
+def files_as_of(
+    location: str, batch_id: int, *, sleep: Callable[[float], None], wait_ms: int = 10_000
+) -> CheckpointFiles:
+    """The files that a query needs to go on behind a batch.
+
+    Args:
+        location: ``checkpointLocation``, on this machine; its query may be running.
+        batch_id: that the table has.
+        sleep: waits so many seconds.
+        wait_ms: how long to wait until Spark has noted a batch with state, which it does after the table has it.
+
+    Raises:
+        InvalidInputError: no checkpoint, or one whose state names its own directory.
+        UnavailableError: the batch has state and is not noted as done.
+        CorruptDataError: the checkpoint does not go back so far.
+    """
+    root, query_id = checkpoint_root(location), query_id_of(location)
+    offsets = _offsets(root, location, batch_id)
+    if (root / "state").is_dir():
+        _wait_for(root / "commits" / str(batch_id), sleep, wait_ms)
+    names = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and not _is_hidden(path)}
+    chosen: dict[str, Path | bytes] = {
+        name: root / name for name in needed_files(names, batch_id=batch_id, sources=offsets.sources)
+    }
+    done = f"commits/{batch_id}"
+    if done not in chosen:
+        chosen[done] = _commit_of(names, offsets, location, batch_id)
+    _check_movable(root, chosen, location)
+    return CheckpointFiles(
+        query_id=query_id, batch_id=batch_id, location=location, files=chosen, sources=offsets.sources
+    )
+
+
+def needed_files(names: Iterable[str], *, batch_id: int, sources: tuple[Any, ...]) -> list[str]:
+    """Which files of a checkpoint say where the query stood behind a batch; ``metadata`` is not one of them.
+
+    Args:
+        names: relative paths of all its files.
+        batch_id: the batch.
+        sources: end of the batch in each source.
+    """
+    known = set(names)
+    found = []
+    for name in sorted(known):
+        top, *rest = name.split("/")
+        if top in ("offsets", "commits") and len(rest) == 1:
+            is_needed = rest[0] in (str(batch_id), str(batch_id - 1))
+        elif top == "sources" and len(rest) >= 2:
+            is_needed = _is_source_file_needed(rest[0], "/".join(rest[1:]), known, sources)
+        elif top == "state":
+            version = _STATE.fullmatch(rest[-1])
+            is_needed = version is None or int(version[1]) <= batch_id + 1
+        else:
+            is_needed = False
+        if is_needed:
+            found.append(name)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offsets:
+    facts: Mapping[str, Any]
+    sources: tuple[Any, ...]
+
+
+def _offsets(root: Path, location: str, batch_id: int) -> _Offsets:
+    for each in (batch_id - 1, batch_id):
+        if each >= 0 and not (root / "offsets" / str(each)).exists():
+            raise CorruptDataError(
+                f"the checkpoint does not have the batch any more, or not yet: checkpoint={location} batch_id={each} "
+                "fix=raise spark.sql.streaming.minBatchesToRetain, or save more often"
+            )
+    path = root / "offsets" / str(batch_id)
+    try:
+        lines = path.read_text().splitlines()
+        sources = tuple(None if line == _NONE else json.loads(line) for line in lines[_HEADER_LINES:])
+        return _Offsets(facts=json.loads(lines[1]), sources=sources)
+    except (OSError, ValueError, IndexError) as error:
+        raise CorruptDataError(f"offsets of a batch cannot be read: file={path} reason={error!r}") from error
+
+
+def _wait_for(path: Path, sleep: Callable[[float], None], wait_ms: int) -> None:
+    for _ in range(0, wait_ms, _LOOK_EVERY_MS):
+        if path.exists():
+            return
+        sleep(_LOOK_EVERY_MS / _MS)
+
+
+def _is_source_file_needed(source: str, name: str, known: set[str], sources: tuple[Any, ...]) -> bool:
+    """Of a source's own log, what it had up to the batch; all of what is no log."""
+    number = _LOG.fullmatch(name)
+    end = sources[int(source)] if source.isdigit() and int(source) < len(sources) else None
+    if number is None or not isinstance(end, Mapping) or not isinstance(end.get("logOffset"), int):
+        return True
+    last = int(end["logOffset"])
+    if int(number[1]) <= last:
+        return True
+    # entries are deleted some time after a later file has taken them over
+    has_all = all(f"sources/{source}/{each}" in known for each in range(last + 1)) or any(
+        f"sources/{source}/{each}.compact" in known for each in range(last + 1)
+    )
+    return number[2] is not None and not has_all
+
+
+def _commit_of(names: set[str], offsets: _Offsets, location: str, batch_id: int) -> bytes:
+    """What Spark would have noted for a batch that is in the table."""
+    if any(name.startswith("state/") for name in names):
+        raise UnavailableError(
+            f"the query has not noted the batch, and its state may be incomplete: checkpoint={location} "
+            f"batch_id={batch_id} fix=let the query run on, then try again"
+        )
+    body = {"nextBatchWatermarkMs": offsets.facts.get("batchWatermarkMs", 0)}
+    return b"v1\n" + json.dumps(body, separators=(",", ":")).encode()
+
+
+def _check_movable(root: Path, chosen: Mapping[str, Path | bytes], location: str) -> None:
+    """Refuse state that names its own directory, as transformWithState does: it would go on with the old files."""
+    for name, body in chosen.items():
+        if "/_metadata/" in name and isinstance(body, Path) and str(root).encode() in body.read_bytes():
+            raise InvalidInputError(
+                f"the query's state names its own directory, so it cannot be used in another: checkpoint={location} "
+                f"file={name} fix=save the table without this checkpoint"
+            )
+
+
+def _is_hidden(path: Path) -> bool:
+    return path.name.startswith(".")
