@@ -1,4 +1,4 @@
-"""What a stream does about the age of its table: snapshots, tags and partitions that are over go, after commits.
+"""What a stream does about the age of its table: what is over goes after commits, savepoints are made before batches.
 
 It is looked for now and then, not with each commit, and the cost grows with what goes. Nothing of it may stop the
 stream: what fails is logged, and tried again. ``snapshot.expire.execution-mode=async`` does it beside the next batch.
@@ -8,11 +8,16 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
+from engine.versions.saved_checkpoints import CheckpointPlace, keep_checkpoint
 from filestore.expiry import Retention, expire_snapshots
 from filestore.partition_expiry import partitions_to_expire
 from filestore.partitions import drop_partitions
+from filestore.savepoints import SavedCheckpoint, find_savepoint, latest_savepoint_id
+from filestore.saving import create_savepoint, is_savepoint_due
+from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
 from filestore.tags import delete_tag, expired_tags
+from lsm.errors import FluvialError
 
 logger = logging.getLogger("fluvial.housekeeping")
 
@@ -22,21 +27,51 @@ _EVERY_MS: Final = 10_000
 class Housekeeping:
     """The expiry of one table for one writer. Not for use by several threads."""
 
-    def __init__(self, table: TableStore, *, every_ms: int = _EVERY_MS) -> None:
+    def __init__(
+        self, table: TableStore, *, checkpoint: CheckpointPlace | None = None, every_ms: int = _EVERY_MS
+    ) -> None:
         """Nothing happens yet.
 
         Args:
             table: whose; of a table that may keep everything, nothing goes.
+            checkpoint: of the query that writes the table, to be kept with savepoints.
             every_ms: time between two looks.
         """
         self._table = table
+        self._checkpoint = checkpoint
         self._every_ms = every_ms
+        self._saved_ms: int | None = None
+        self._save_due_ms = 0
         self._due_ms = 0
         self._partitions_due_ms = 0
         self._tags_due_ms = 0
         is_async = table.options.value("snapshot.expire.execution-mode") == "async"
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-expiry") if is_async else None
         self._running: Future[None] | None = None
+
+    def before_batch(self) -> None:
+        """Make a periodic savepoint if it is time. Never raises.
+
+        Now the checkpoint has everything about the batch before; after that one's commit it did not yet.
+        """
+        now_ms = self._table.clock.now_ms()
+        if now_ms < self._save_due_ms or not self._is_savepoint_due(now_ms, self._saved_ms):
+            return
+        self._save_due_ms = now_ms + self._every_ms  # when it fails
+        try:
+            newest = latest_savepoint_id(self._table)
+            saved = None if newest is None else find_savepoint(self._table, newest)
+            self._saved_ms = None if saved is None else saved.save_time_ms
+            if self._table.snapshots.latest_id() is None or not self._is_savepoint_due(now_ms, self._saved_ms):
+                return
+            saved = create_savepoint(self._table, keep_checkpoints=self._keep)
+            self._saved_ms = saved.save_time_ms
+            logger.info(
+                "savepoint created: table=%s savepoint=%d snapshot=%d checkpoints=%d",
+                self._table.name, saved.id, saved.saved_snapshot_id, len(saved.checkpoints),
+            )  # fmt: skip
+        except Exception:
+            logger.warning("no savepoint, it will be tried again: table=%s", self._table.name, exc_info=True)
 
     def after_commit(self) -> None:
         """Let go what is over, if it is time to look. Never raises."""
@@ -53,6 +88,25 @@ class Housekeeping:
         """Wait for what is running."""
         if self._pool is not None:
             self._pool.shutdown()
+
+    def _is_savepoint_due(self, now_ms: int, last_ms: int | None) -> bool:
+        options = self._table.options
+        return is_savepoint_due(
+            now_ms=now_ms,
+            last_ms=last_ms,
+            interval_ms=options.value("savepoint.create-interval"),
+            time_of_day_ms=options.value("savepoint.create-time"),
+        )
+
+    def _keep(self, snapshot: Snapshot) -> list[SavedCheckpoint]:
+        """The checkpoint as of a snapshot; a savepoint without it is better than none."""
+        if self._checkpoint is None:
+            return []
+        try:
+            return [keep_checkpoint(self._table, snapshot, self._checkpoint, wait_ms=0)]
+        except (FluvialError, OSError) as error:
+            logger.warning("savepoint without a checkpoint: table=%s reason=%s", self._table.name, error)
+            return []
 
     def _run(self, now_ms: int) -> None:
         try:

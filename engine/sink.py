@@ -24,6 +24,7 @@ from engine.spark_compaction import SparkUnits
 from engine.spark_types import aligned
 from engine.steps import Observer, ignore
 from engine.table_log import ORPHANS_KEY, TableLog, tracks_changes
+from engine.versions.saved_checkpoints import CheckpointPlace
 from filestore.schema import check_writable
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -85,6 +86,8 @@ class StreamSink:
         if self._writer is None:
             self._start(frame)
         assert self._writer is not None
+        if self._housekeeping is not None:
+            self._housekeeping.before_batch()
         if self._compaction is not None:
             self._compaction.before_batch(self._writer.live)
         committed = self._writer.write(batch_id, lambda spec: run_parts(frame, spec))
@@ -123,7 +126,9 @@ class StreamSink:
         if compacts(self._store, self._options):
             self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))
         if not is_write_only(self._store, self._options):
-            self._housekeeping = Housekeeping(self._store)
+            location = checkpoint_of(frame)
+            place = None if location is None else CheckpointPlace(location=location, commit_user=user)
+            self._housekeeping = Housekeeping(self._store, checkpoint=place)
 
 
 def compacts(store: TableStore, options: Mapping[str, str]) -> bool:
@@ -183,14 +188,20 @@ def _query_id(frame: DataFrame) -> str:
             "not called by a streaming query: fix=use writeStream.foreachBatch(sink(table)), Table.append for a batch, "
             f"or set {COMMIT_USER_KEY} to a name that stays the same over restarts"
         )
-    if _has_temporary_checkpoint(frame, query_id):
+    if is_temporary(checkpoint_of(frame)):
         raise InvalidInputError(NO_CHECKPOINT)
     return str(query_id)
 
 
-def _has_temporary_checkpoint(frame: DataFrame, query_id: str) -> bool:
-    """Whether Spark made up the checkpoint location: such a directory is deleted when the query stops."""
+def checkpoint_of(frame: DataFrame) -> str | None:
+    """The checkpoint location of the streaming query whose micro-batch a frame is; None when it is of none."""
+    context = frame.sparkSession.sparkContext
+    query_id = context.getLocalProperty(_QUERY_ID)
     # The frame belongs to a clone of the session, which does not list the query; the state that sessions share does.
     running = frame.sparkSession._jsparkSession.sharedState().activeStreamingQueries().values()
-    roots = [query.resolvedCheckpointRoot() for query in running if query.id().toString() == query_id]
-    return any(root.rstrip("/").rsplit("/", 1)[-1].startswith(_TEMPORARY) for root in roots)
+    return next((str(each.resolvedCheckpointRoot()) for each in running if each.id().toString() == query_id), None)
+
+
+def is_temporary(checkpoint: str | None) -> bool:
+    """Whether Spark made up the checkpoint location: such a directory is deleted when the query stops."""
+    return checkpoint is not None and checkpoint.rstrip("/").rsplit("/", 1)[-1].startswith(_TEMPORARY)

@@ -23,6 +23,7 @@ from engine.sink import compacts, is_write_only
 from engine.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
 from engine.steps import Observer, ignore
 from engine.table_log import TableLog, tracks_changes
+from engine.versions.saved_checkpoints import CheckpointPlace
 from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.compactor import run_task
 from filestore.table import Table as FileTable
@@ -43,6 +44,7 @@ class StagedCommits:
         commit_user: str,
         compacts: bool,
         expires: bool = False,
+        checkpoint: str | None = None,
         observe: Observer = ignore,
     ) -> None:
         """Nothing happens yet.
@@ -52,7 +54,8 @@ class StagedCommits:
             options: of this writer, as those of ``sink``.
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
             compacts: whether a batch compacts before it adds to too many sorted runs.
-            expires: whether old snapshots go after a batch.
+            expires: whether old snapshots go after a batch, and periodic savepoints are made before one.
+            checkpoint: location of the query's, to be kept with savepoints.
             observe: told each step.
         """
         self._writer = BatchWriter(
@@ -65,7 +68,8 @@ class StagedCommits:
         self._compaction: BackgroundCompaction | None = None
         if compacts:
             self._compaction = BackgroundCompaction(store, lambda tasks: [run_task(store, task) for task in tasks])
-        self._housekeeping = Housekeeping(store) if expires else None
+        place = None if checkpoint is None else CheckpointPlace(location=checkpoint, commit_user=commit_user)
+        self._housekeeping = Housekeeping(store, checkpoint=place) if expires else None
 
     def commit(self, batch_id: int, files: Sequence[StagedFile]) -> CommitResult:
         """Make staged rows visible in files and log, unless the batch is committed already.
@@ -74,6 +78,8 @@ class StagedCommits:
             InvalidInputError: a row that the table cannot hold; nothing is visible.
             FluvialError: see ``BatchWriter.write``.
         """
+        if self._housekeeping is not None:
+            self._housekeeping.before_batch()
         if self._compaction is not None:
             self._compaction.before_batch(self._writer.live)
         result = self._writer.write(batch_id, lambda spec: _write_staged(spec, files))
@@ -101,6 +107,7 @@ def commit_stream_batch(
     commit_user: str,
     run_id: str,
     batch_id: int,
+    checkpoint: str | None = None,
     observe: Observer = ignore,
 ) -> CommitResult:
     """Commit one micro-batch exactly once, then delete what its attempts and those of earlier batches staged.
@@ -114,6 +121,7 @@ def commit_stream_batch(
         commit_user: stable over restarts of the query.
         run_id: of this start of the query: the next one looks at the log's end again.
         batch_id: as Spark counts.
+        checkpoint: location of the query's.
         observe: told each step.
 
     Raises:
@@ -127,6 +135,7 @@ def commit_stream_batch(
         commit_user=commit_user,
         compacts=compacts(store, options),
         expires=not is_write_only(store, options),
+        checkpoint=checkpoint,
         observe=observe,
     )
     result = commits.commit(batch_id, files)  # when it fails, the next batch of this run recovers from the log first

@@ -129,6 +129,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
                 commit_user=tasks[0].commit_user,
                 run_id=tasks[0].run_id,
                 batch_id=batchId,
+                checkpoint=self._options.checkpoint,
                 observe=self._observe,
             )
 

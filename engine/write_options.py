@@ -33,6 +33,7 @@ class WriteOptions:
     store: FileTable
     given: Mapping[str, str]  # as those of ``sink``
     partition: Mapping[str, object] | None = None  # to overwrite
+    checkpoint: str | None = None  # of a streaming query: its location, if that is given here
     has_checkpoint: bool = False  # of a streaming query: a place of its own, or a name under the session's place
 
     @classmethod
@@ -62,6 +63,7 @@ class WriteOptions:
             store=store,
             given={key: value for key, value in named.items() if key not in used_here and not is_place_key(key)},
             partition=None if text is None else partition_values(store, text),
+            checkpoint=named.get(_SPARKS_KEYS[0]),
             has_checkpoint=any(key in named for key in _SPARKS_KEYS),
         )
 

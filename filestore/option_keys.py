@@ -1,8 +1,7 @@
 """Every option that a table may hold: key, meaning of its text, default, one line of documentation.
 
 A default of None means "not set"; where it depends on other options, ``TableOptions`` says how.
-Source: Paimon CoreOptions; ``log.*`` is FLIP-188's and Flink Table Store's, ``compaction.style`` and its three options
-are the leveled compaction of FLIP-188, the rest is ours.
+Source: Paimon CoreOptions; ``log.*``, ``compaction.style`` and its three options: FLIP-188; the rest is ours.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from filestore.option_values import (
     some_bytes,
     stats_mode,
     text,
+    time_of_day_ms,
 )
 
 MIB: Final = 1024 * 1024
@@ -245,7 +245,7 @@ _VERSIONS: Final = _declare(
     ("tag.batch.customized-name", text, None, "Name of batch tags."),
     ("tag.create-success-file", boolean, False, "Leave a success file for every tag."),
     ("savepoint.create-interval", duration_ms, None, "Time between periodic savepoints."),
-    ("savepoint.create-time", text, None, "Time of day of periodic savepoints."),
+    ("savepoint.create-time", time_of_day_ms, None, "Time of day (UTC) of periodic savepoints, hh:mm."),
     ("sink.savepoint.auto-tag", boolean, False, "Tag every savepoint of the engine."),
     ("scan.fallback-branch", text, None, "Branch for partitions that are missing."),
     ("scan.primary-branch", text, None, "Branch whose partitions come first."),

@@ -56,6 +56,15 @@ def boolean(value: str) -> bool:
     return word == "true"
 
 
+def time_of_day_ms(value: str) -> int:
+    """Milliseconds since midnight of ``hh:mm``."""
+    hours, mark, minutes = value.strip().partition(":")
+    is_time = mark and hours.isascii() and hours.isdigit() and minutes.isascii() and minutes.isdigit()
+    if not is_time or len(minutes) != 2 or int(hours) > 23 or int(minutes) > 59:
+        raise ValueError("expected='hh:mm, as 03:30'")
+    return (int(hours) * 60 + int(minutes)) * 60_000
+
+
 def integer(least: int = -(2**63), greatest: int = 2**63 - 1) -> Callable[[str], int]:
     """A whole number within bounds."""
 

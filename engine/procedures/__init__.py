@@ -19,6 +19,12 @@ from engine.procedures.rewriting import (
     rollback_to_as_latest,
 )
 from engine.procedures.rollback import rollback, rollback_to_timestamp, rollback_to_watermark
+from engine.procedures.savepoints import (
+    create_savepoint,
+    delete_savepoint,
+    restore_checkpoint,
+    rollback_to_savepoint,
+)
 from engine.procedures.snapshots import expire_changelogs, expire_snapshots
 from engine.procedures.tags import (
     create_tag,
@@ -44,6 +50,10 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rename_tag,
     replace_tag,
     expire_tags,
+    create_savepoint,
+    delete_savepoint,
+    rollback_to_savepoint,
+    restore_checkpoint,
     reset_consumer,
     clear_consumers,
     remove_orphan_files,
@@ -72,8 +82,10 @@ __all__ = [
     "compact_database",
     "compact_manifest",
     "copy",
+    "create_savepoint",
     "create_tag",
     "create_tag_from_timestamp",
+    "delete_savepoint",
     "delete_tag",
     "drop_partition",
     "expire_changelogs",
@@ -91,8 +103,10 @@ __all__ = [
     "replace_tag",
     "rescale",
     "reset_consumer",
+    "restore_checkpoint",
     "rollback",
     "rollback_to_as_latest",
+    "rollback_to_savepoint",
     "rollback_to_timestamp",
     "rollback_to_watermark",
     "verify",

@@ -44,7 +44,7 @@ _LOST_MANIFESTS: Final = pa.schema(
         pa.field("snapshot_id", pa.int64()),  # null: nothing was done, it was only looked
     ]
 )
-_RESTORED: Final = pa.schema(
+RESTORED: Final = pa.schema(
     [
         pa.field("partition", pa.string(), nullable=False),
         pa.field("previous_snapshot_id", pa.int64(), nullable=False),
@@ -160,7 +160,7 @@ def remove_unexisting_manifests(table: Table, dry_run: bool = False) -> pa.Table
     )
 
 
-@procedure(_RESTORED)
+@procedure(RESTORED)
 def rollback_to_as_latest(
     table: Table, snapshot: int | None = None, tag: str | None = None, timestamp: Moment | None = None
 ) -> pa.Table:
@@ -181,29 +181,7 @@ def rollback_to_as_latest(
         InvalidInputError: not exactly one state is named, there is none like it, or columns or buckets changed since.
         ConflictError: the commit lost too many races: run it again.
     """
-    wanted = _state(table, snapshot, tag, timestamp)
-    latest = table.latest_snapshot()
-    assert latest is not None
-    if wanted.schema_id != table.schema.id:
-        raise InvalidInputError(
-            f"columns or options changed since: table={table.name} snapshot={wanted.id} schema={wanted.schema_id} "
-            f"newest_schema={table.schema.id} fix=read the older state and overwrite the table with its rows"
-        )
-    done, partitions = restore(table.store, wanted)
-    assert done.snapshot is not None
-    current = done.snapshot.id
-    return rows_table(
-        _RESTORED,
-        [
-            {
-                "partition": path_of(table.store, partition),
-                "previous_snapshot_id": latest.id,
-                "restored_snapshot_id": wanted.id,
-                "current_snapshot_id": current,
-            }
-            for partition in partitions
-        ],
-    )
+    return restored(table, _state(table, snapshot, tag, timestamp))
 
 
 @procedure(_RESCALED)
@@ -255,6 +233,32 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
         "schema_id": schema.id,
     }
     return rows_table(_RESCALED, [row])
+
+
+def restored(table: Table, wanted: Snapshot) -> pa.Table:
+    """The result of ``rollback_to_as_latest``, once it has made the rows of a snapshot those of the newest."""
+    latest = table.latest_snapshot()
+    assert latest is not None
+    if wanted.schema_id != table.schema.id:
+        raise InvalidInputError(
+            f"columns or options changed since: table={table.name} snapshot={wanted.id} schema={wanted.schema_id} "
+            f"newest_schema={table.schema.id} fix=read the older state and overwrite the table with its rows"
+        )
+    done, partitions = restore(table.store, wanted)
+    assert done.snapshot is not None
+    current = done.snapshot.id
+    return rows_table(
+        RESTORED,
+        [
+            {
+                "partition": path_of(table.store, partition),
+                "previous_snapshot_id": latest.id,
+                "restored_snapshot_id": wanted.id,
+                "current_snapshot_id": current,
+            }
+            for partition in partitions
+        ],
+    )
 
 
 def _state(table: Table, snapshot: int | None, tag: str | None, timestamp: Moment | None) -> Snapshot:

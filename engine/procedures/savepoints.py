@@ -5,7 +5,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.rewriting import rollback_to_as_latest
+from engine.procedures.rewriting import RESTORED, restored
 from engine.procedures.values import names_of, time_text
 from engine.table import Table
 from engine.versions import saved_checkpoints
@@ -97,7 +97,7 @@ def delete_savepoint(table: Table, savepoint: int, dry_run: bool = False) -> pa.
     return rows_table(_DELETED, [row])
 
 
-@procedure(rollback_to_as_latest.result, aliases=_ID)
+@procedure(RESTORED, aliases=_ID)
 def rollback_to_savepoint(table: Table, savepoint: int) -> pa.Table:
     """Make the rows of a savepoint those of the newest snapshot, by a new commit; nothing of the history is lost.
 
@@ -115,7 +115,7 @@ def rollback_to_savepoint(table: Table, savepoint: int) -> pa.Table:
         InvalidInputError: there is no such savepoint, or columns or buckets changed since.
         ConflictError: the commit lost too many races: run it again.
     """
-    return rollback_to_as_latest.function(table, state=read_savepoint(table.store, savepoint).snapshot)
+    return restored(table, read_savepoint(table.store, savepoint).snapshot)
 
 
 @procedure(_CHECKPOINT, aliases=_ID)

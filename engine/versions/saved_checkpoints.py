@@ -45,8 +45,16 @@ class CheckpointPlace:
         return cls(location=location, commit_user=user)
 
 
-def keep_checkpoint(table: TableStore, snapshot: Snapshot, place: CheckpointPlace) -> SavedCheckpoint:
+def keep_checkpoint(
+    table: TableStore, snapshot: Snapshot, place: CheckpointPlace, *, wait_ms: int = 10_000
+) -> SavedCheckpoint:
     """Copy a checkpoint, as of the batch that a snapshot contains, beside the savepoints of a table.
+
+    Args:
+        table: that its query writes.
+        snapshot: of the table.
+        place: of the checkpoint.
+        wait_ms: how long to wait for Spark to note a batch with state.
 
     Raises:
         InvalidInputError: the query has not written this table, or its checkpoint cannot be kept.
@@ -60,7 +68,7 @@ def keep_checkpoint(table: TableStore, snapshot: Snapshot, place: CheckpointPlac
             f"commit_user={place.commit_user} checkpoint={place.location} "
             "fix=name the checkpoint of a query that writes it, as USER=DIRECTORY if it sets write.stream.commit-user"
         )
-    found = files_as_of(place.location, batch_id, sleep=table.clock.sleep)
+    found = files_as_of(place.location, batch_id, sleep=table.clock.sleep, wait_ms=wait_ms)
     directory = f"{CHECKPOINT_PREFIX}{table.names.uuid()}"
     for name, body in found.files.items():
         target = f"{table.paths.savepoint_dir}/{directory}/{name}"

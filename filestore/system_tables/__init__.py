@@ -10,7 +10,7 @@ from filestore.system_tables.definition import AGGREGATION_FIELDS, OPTIONS, SCHE
 from filestore.system_tables.files import FILE_KEY_RANGES, FILES
 from filestore.system_tables.history import COMMITS, COMPACTIONS, LOG_OFFSETS, SNAPSHOTS, STATISTICS
 from filestore.system_tables.layout import BUCKETS, MANIFESTS, PARTITIONS
-from filestore.system_tables.references import BRANCHES, CONSUMERS, TAGS
+from filestore.system_tables.references import BRANCHES, CONSUMERS, SAVEPOINTS, TAGS
 from filestore.system_tables.system_table import SystemTable
 
 __all__ = ["SYSTEM_TABLES", "SystemTable"]
@@ -26,6 +26,7 @@ SYSTEM_TABLES: Final[Mapping[str, SystemTable]] = {
         PARTITIONS,
         BUCKETS,
         TAGS,
+        SAVEPOINTS,
         BRANCHES,
         CONSUMERS,
         STATISTICS,

@@ -7,6 +7,7 @@ import orjson
 import pyarrow as pa
 
 from filestore.branches import list_branches
+from filestore.savepoints import list_savepoints
 from filestore.snapshots import Snapshot, SnapshotStore
 from filestore.system_tables.history import table_of
 from filestore.system_tables.json_columns import json_text
@@ -61,6 +62,51 @@ def _retention(body: dict[str, Any]) -> dict[str, Any]:
     if seconds is not None:
         found["time_retained"] = str(dt.timedelta(seconds=float(seconds)))
     return found
+
+
+_SAVEPOINTS: Final = pa.schema(
+    [
+        pa.field("savepoint_id", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("save_time", pa.int64(), nullable=False),
+        pa.field("record_count", pa.int64(), nullable=False),
+        pa.field("saved_snapshot_id", pa.int64(), nullable=False),
+        pa.field("full_manifest_list", pa.string(), nullable=False),
+        pa.field("tag_name", pa.string()),
+        pa.field("checkpoints", pa.string()),
+    ]
+)
+
+
+def _savepoints(store: TableStore, _: Snapshot | None) -> pa.Table:
+    tags = set(store.snapshots.tag_names())
+    rows = [
+        {
+            "savepoint_id": each.id,
+            "schema_id": each.schema_id,
+            "save_time": each.save_time_ms,
+            "record_count": each.record_count,
+            "saved_snapshot_id": each.saved_snapshot_id,
+            "full_manifest_list": each.full_manifest_list,
+            "tag_name": each.tag_name if each.tag_name in tags else None,
+            "checkpoints": json_text(
+                [
+                    {
+                        "query_id": kept.query_id,
+                        "commit_user": kept.commit_user,
+                        "batch_id": kept.batch_id,
+                        "location": kept.location,
+                        "sources": list(kept.sources),
+                    }
+                    for kept in each.checkpoints
+                ]
+            )
+            if each.checkpoints
+            else None,
+        }
+        for each in list_savepoints(store)
+    ]
+    return table_of(rows, _SAVEPOINTS)
 
 
 _BRANCHES: Final = pa.schema(
@@ -126,6 +172,9 @@ def _consumers(store: TableStore, _: Snapshot | None) -> pa.Table:
 
 
 TAGS: Final = SystemTable(name="tags", doc="The tags and the snapshots they keep.", schema=_TAGS, rows=_tags)
+SAVEPOINTS: Final = SystemTable(
+    name="savepoints", doc="The savepoints and what they keep.", schema=_SAVEPOINTS, rows=_savepoints
+)
 BRANCHES: Final = SystemTable(
     name="branches", doc="The branches and the tags they began at.", schema=_BRANCHES, rows=_branches
 )
