@@ -57,7 +57,6 @@ class Housekeeping:
         now_ms = self._table.clock.now_ms()
         if now_ms < self._save_due_ms or not self._is_savepoint_due(now_ms, self._saved_ms):
             return
-        self._save_due_ms = now_ms + self._every_ms  # when it fails
         try:
             newest = latest_savepoint_id(self._table)
             saved = None if newest is None else find_savepoint(self._table, newest)
@@ -71,6 +70,7 @@ class Housekeeping:
                 self._table.name, saved.id, saved.saved_snapshot_id, len(saved.checkpoints),
             )  # fmt: skip
         except Exception:
+            self._save_due_ms = now_ms + self._every_ms
             logger.warning("no savepoint, it will be tried again: table=%s", self._table.name, exc_info=True)
 
     def after_commit(self) -> None:

@@ -21,6 +21,10 @@ from filestore.table_store import TableStore
 from filestore.table_write import TableWrite
 from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
 
+RESTORED_KEY: Final = "fluvial.restored"
+"""Property of a snapshot: the list of changes of the snapshot whose rows it brought back."""
+_CHUNK_BYTES: Final = 8 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFile:
@@ -96,7 +100,8 @@ def rescale(
 def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:
     """Make the rows of an older snapshot those of the newest, by a new commit: history and streams go on.
 
-    Files of partitions that differ are copied under new names, because a name that was deleted must not come back.
+    Files of partitions that differ are copied under new names, because a name that was deleted must not come back. The
+    commit notes what it restored: as long as it is the newest, doing it again does nothing.
 
     Returns:
         The commit, and the partitions that it replaced.
@@ -111,6 +116,8 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
             raise InvalidInputError(
                 f"cannot restore a table with deletion vectors or an index: table={table.name} snapshot={snapshot.id}"
             )
+    if latest is not None and is_restored(latest, wanted):
+        return CommitResult(snapshot=latest, already_committed=True), []
     old, now = LiveFiles(table, wanted), LiveFiles(table, latest)
     partitions = sorted(
         {key.partition for key in {*old.buckets(), *now.buckets()} if _names(old, key) != _names(now, key)}
@@ -136,11 +143,21 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
         discard(table, messages)
         raise
     changes = Changes.FILES if table.options.change_tracking else Changes.NONE
-    committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, changes=changes)
+    committable = Committable(
+        identifier=BATCH_IDENTIFIER,
+        messages=messages,
+        properties={RESTORED_KEY: wanted.delta_manifest_list},
+        changes=changes,
+    )
     commit = TableCommit(table, table.names.uuid(), history_start=latest.id)
     replaced = frozenset(partitions)
     done = _published(table, messages, lambda: commit.overwrite(committable, replaces=replaced.__contains__))
     return done, partitions
+
+
+def is_restored(latest: Snapshot, wanted: Snapshot) -> bool:
+    """Whether a snapshot was made to bring back the rows of another one."""
+    return latest.properties.get(RESTORED_KEY) == wanted.delta_manifest_list
 
 
 def lost_files(table: TableStore) -> LostFiles:
