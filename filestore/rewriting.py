@@ -5,6 +5,7 @@ Each is one commit over files that were written before, and gives way to whoever
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -23,7 +24,6 @@ from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
 
 RESTORED_KEY: Final = "fluvial.restored"
 """Property of a snapshot: the list of changes of the snapshot whose rows it brought back."""
-_CHUNK_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

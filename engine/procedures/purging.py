@@ -11,6 +11,8 @@ from filestore.changelog_expiry import expire_changelogs
 from filestore.expiry import Retention, expire_snapshots
 from filestore.file_references import data_files
 from filestore.roots import branch_names
+from filestore.savepoints import list_savepoints
+from filestore.saving import delete_savepoint
 from filestore.snapshots import Snapshot
 from filestore.tags import delete_tag
 from lsm.errors import InvalidInputError
@@ -84,7 +86,11 @@ def _holders(table: Table, *, dry_run: bool) -> Iterator[Row]:
         if not dry_run:
             store.consumers.delete(consumer)
         yield _row("consumer", consumer, 0, 0)
-    for tag in sorted(store.snapshots.tag_names()):
+    own = {each.tag_name for each in list_savepoints(store)}  # they go with their savepoints
+    for savepoint in list_savepoints(store):
+        freed = delete_savepoint(store, savepoint.id, dry_run=dry_run)
+        yield _row("savepoint", str(savepoint.id), len(freed.data), sum(file.size_bytes for file in freed.data))
+    for tag in sorted({*store.snapshots.tag_names()} - own):
         gone = delete_tag(store, tag, dry_run=dry_run)
         yield _row("tag", tag, len(gone.data), sum(file.size_bytes for file in gone.data))
     for changelog in expire_changelogs(store, _NEWEST_ONLY, dry_run=dry_run):
