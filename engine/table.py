@@ -17,6 +17,7 @@ from engine.frames import table_frame
 from engine.overwrite import overwrite
 from engine.sink import run_parts
 from engine.table_log import TableLog, tracks_changes
+from engine.versions.audit import AuditBranch
 from filestore.branch_names import split_branch
 from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.options import TableOptions
@@ -235,6 +236,37 @@ class Table:
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""
         return self.store.compact(full=full)
+
+    def audit_branch(
+        self,
+        name: str | None = None,
+        *,
+        tag: str | None = None,
+        snapshot_id: int | None = None,
+        log: bool = False,
+        replace: bool = False,
+        keep: bool | None = None,
+    ) -> "AuditBranch[Table]":
+        """A branch to write to, check and publish, for the length of a ``with`` block.
+
+        ``with orders.audit_branch("fix") as fix: fix.append(frame); fix.publish(expect=["amount >= 0"])``. It can do
+        what a table can; what is not published is gone behind the block.
+
+        Args:
+            name: of the branch; None: one that nobody uses.
+            tag: to begin at.
+            snapshot_id: to begin at. None of both: the newest.
+            log: whether the branch has a log of its own, see ``versions.branches``.
+            replace: delete a branch of this name first: what an earlier run left.
+            keep: whether the branch stays behind the block. None: when a publication was tried and failed, so that it
+                can be looked at.
+
+        Raises:
+            InvalidInputError: when the block begins: the name is taken, or no such tag or snapshot.
+        """
+        return AuditBranch(
+            self.store, Table, name=name, tag=tag, snapshot_id=snapshot_id, log=log, replace=replace, keep=keep
+        )
 
     def _batch_writer(self, options: Mapping[str, str] | None) -> BatchWriter:
         store = on_named_branch(self.store, options or {})

@@ -58,7 +58,7 @@ class MergeResult:
     size_bytes: int = 0  # of these
 
 
-def merge_branch(table: TableStore, name: str, *, force: bool = False) -> MergeResult:
+def merge_branch(table: TableStore, name: str, *, force: bool = False, only_at: int | None = None) -> MergeResult:
     """Bring what a branch did since it began, or since it was last merged, into main by one commit.
 
     A bucket that only one side changed is as that side left it; compactions do not count. Where both changed, tables
@@ -68,10 +68,11 @@ def merge_branch(table: TableStore, name: str, *, force: bool = False) -> MergeR
         table: on any branch.
         name: of the branch.
         force: where both changed a bucket and the rows cannot be united, the branch's state wins.
+        only_at: the snapshot that must be the branch's newest; None: whichever is.
 
     Raises:
-        ConflictError: both sides changed the buckets that are named, or both changed the schema, or main's writers were
-            faster too often; nothing is visible.
+        ConflictError: both sides changed the buckets that are named, or both changed the schema, the branch was
+            written, or main's writers were faster too often; nothing is visible.
         InvalidInputError: no such branch, or one that shares no history with main.
         OutcomeUnknownError: it may be visible: run it again.
     """
@@ -81,7 +82,7 @@ def merge_branch(table: TableStore, name: str, *, force: bool = False) -> MergeR
     with working(table.io, branch.paths, Work(operation=Operation.MERGE)):
         read_branch(table, name)  # it may have been deleted before this was begun
         try:
-            result = _merged(main, branch, copies, force=force)
+            result = _merged(main, branch, copies, force=force, only_at=only_at)
         except OutcomeUnknownError:
             raise
         except FluvialError:
@@ -131,12 +132,17 @@ class _Decided:
 
 
 def _merged(
-    main: TableStore, branch: TableStore, copies: dict[tuple[Place, str], DataFileMeta], *, force: bool
+    main: TableStore,
+    branch: TableStore,
+    copies: dict[tuple[Place, str], DataFileMeta],
+    *,
+    force: bool,
+    only_at: int | None,
 ) -> MergeResult:
     origin = origin_of(main, branch.paths.branch)
     for _ in range(_ATTEMPTS):
         schemas = merged_schemas(main, branch, origin)
-        decided = _decide(main, branch, origin, force=force)
+        decided = _decide(main, branch, origin, force=force, only_at=only_at)
         if decided is None:
             return MergeResult(branch=branch.paths.branch, snapshot=None)
         try:
@@ -170,9 +176,16 @@ def _merged(
     )
 
 
-def _decide(main: TableStore, branch: TableStore, origin: Origin, *, force: bool) -> _Decided | None:
+def _decide(
+    main: TableStore, branch: TableStore, origin: Origin, *, force: bool, only_at: int | None
+) -> _Decided | None:
     """What a merge would change now; None: the branch did nothing since the last one."""
     latest, newest = main.snapshots.latest(), branch.snapshots.latest()
+    if only_at is not None and (newest is None or newest.id != only_at):
+        raise ConflictError(
+            f"the branch was written while it was to be merged: table={main.name} branch={branch.paths.branch} "
+            f"wanted_snapshot={only_at} newest={None if newest is None else newest.id}"
+        )
     common = common_snapshot(main, branch, origin)
     if newest is None or (common is not None and newest.id <= common.id):
         return None

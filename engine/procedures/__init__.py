@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from engine.procedures.auditing import audit_publish
 from engine.procedures.compaction import compact, compact_database
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.copying import copy
@@ -36,6 +37,7 @@ from engine.procedures.tags import (
 )
 
 _ALL: Final[tuple[Procedure[Any], ...]] = (
+    audit_publish,
     compact,
     compact_database,
     drop_partition,
@@ -77,6 +79,7 @@ PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _
 __all__ = [
     "PROCEDURES",
     "Procedure",
+    "audit_publish",
     "clear_consumers",
     "compact",
     "compact_database",

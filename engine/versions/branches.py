@@ -10,7 +10,7 @@ from typing import Final
 from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
 from filestore import branches
 from filestore.branch_log import read_branch_log
-from filestore.branches import Branch
+from filestore.branches import Branch, DeletedBranch
 from filestore.options import canonical_options
 from filestore.roots import branch_names, on_branch
 from filestore.table import Table as FileTable
@@ -90,6 +90,23 @@ def create_branch(
         raise
 
 
+def delete_branch(table: FileTable, name: str, *, dry_run: bool = False) -> DeletedBranch:
+    """Remove a branch, the files that nothing else uses, and its topic.
+
+    When this dies, run it again; a topic that is left then holds nothing that anybody reads.
+
+    Raises:
+        UnavailableError: the brokers do not answer. Nothing is gone.
+        InvalidInputError: see ``filestore.branches.delete_branch``, as ConflictError and CorruptDataError.
+    """
+    log = None if dry_run else _log_of(table, name)
+    topics = None if log is None else log.reached_topics()
+    deleted = branches.delete_branch(table, name, dry_run=dry_run)
+    if log is not None and topics is not None:
+        topics.delete_topic(log.topic)
+    return deleted
+
+
 def logs_of(table: FileTable, *, but: str | None = None) -> list[TableLog]:
     """The logs of a table: main's, and those of its branches, also of ones that are just being made or deleted.
 
@@ -97,10 +114,15 @@ def logs_of(table: FileTable, *, but: str | None = None) -> list[TableLog]:
         table: on its main branch.
         but: a branch that is left out.
     """
-    found = [TableLog.of(table, _EVEN_UNTRACKED)]
-    for name in branch_names(table):
-        place = None if name == but else read_branch_log(table.io, table.paths.with_branch(name))
-        if place is not None:
-            schema = on_branch(table, name).schemas.latest() or table.schema
-            found.append(TableLog.of(table.with_options({**schema.options, **place}), _EVEN_UNTRACKED))
-    return list({log.topic: log for log in found if log is not None}.values())
+    ours = TableLog.of(table, _EVEN_UNTRACKED)
+    theirs = [_log_of(table, each) for each in branch_names(table) if each != but]
+    return list({log.topic: log for log in (ours, *theirs) if log is not None}.values())
+
+
+def _log_of(table: FileTable, name: str) -> TableLog | None:
+    """The own log of a branch, whatever else is there of the branch."""
+    place = read_branch_log(table.io, table.paths.with_branch(name))
+    if place is None:
+        return None
+    schema = on_branch(table, name).schemas.latest() or table.schema
+    return TableLog.of(table.with_options({**schema.options, **place}), _EVEN_UNTRACKED)

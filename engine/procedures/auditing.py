@@ -1,0 +1,61 @@
+"""Procedures about branches that are checked before they reach main."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.procedures.registry import procedure, rows_table
+from engine.table import Table
+from engine.versions.audit import publish
+from engine.versions.branches import delete_branch
+
+_PUBLISHED: Final = pa.schema(
+    [
+        pa.field("branch", pa.string(), nullable=False),
+        pa.field("expectations", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("buckets", pa.int64(), nullable=False),
+        pa.field("files", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("branch_deleted", pa.bool_(), nullable=False),
+    ]
+)
+
+
+@procedure(_PUBLISHED)
+def audit_publish(
+    table: Table, branch: str, expect: str | None = None, force: bool = False, drop_branch: bool = False
+) -> pa.Table:
+    """Bring a branch into main by one commit, if its rows are as expected.
+
+    Args:
+        table: whose main branch gets the rows.
+        branch: to check and to merge.
+        expect: conditions with ; between them. One without an aggregate, as "amount >= 0", must be true for every row,
+            one with aggregates, as "count(*) > 0", once.
+        force: where main changed the same buckets meanwhile, the branch wins.
+        drop_branch: delete the branch when it is published.
+
+    Returns:
+        One row; the snapshot is null when the branch had nothing new.
+
+    Raises:
+        ExpectationError: the branch is not as expected; says where. Nothing is published.
+        ConflictError: main changed the same buckets, or the branch was written while it was checked; nothing is
+            published.
+    """
+    conditions = [each.strip() for each in (expect or "").split(";") if each.strip()]
+    there = Table(table.store.on_branch(branch))
+    done = publish(table.store, there, branch, conditions, force=force)
+    if drop_branch:
+        delete_branch(table.store, branch)
+    row: dict[str, Any] = {
+        "branch": branch,
+        "expectations": len(conditions),
+        "snapshot_id": None if done.snapshot is None else done.snapshot.id,
+        "buckets": done.bucket_count,
+        "files": done.file_count,
+        "size_bytes": done.size_bytes,
+        "branch_deleted": drop_branch,
+    }
+    return rows_table(_PUBLISHED, [row])

@@ -1,0 +1,247 @@
+"""What rows must be like before they are published: conditions in SQL, or functions of the table.
+
+A condition without an aggregate, ``amount >= 0``, must be true for every row; null is not true. One with aggregates,
+``count(*) > 0``, must be true once. A function of the table must neither return False nor raise AssertionError. All
+conditions are found out in one pass over the columns that they name.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+
+from engine.spark_errors import fluvial_error
+from engine.versions.aggregates import Aggregate, aggregates_of, condition_value, feed_all, needs_spark
+from filestore.predicates import Predicate, columns_of, filter_mask, parse_filter
+from filestore.table_schema import TableSchema
+from lsm.errors import InvalidInputError
+
+EXAMPLES: Final = 3
+"""Most rows that are shown of those that fail."""
+
+Check = Callable[[Any], object]
+"""A function of the opened table: False or an AssertionError is a failure."""
+
+
+class Checked(Protocol):
+    """What conditions need of a table."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def schema(self) -> TableSchema:
+        """Its columns."""
+
+    def read(self, *, snapshot_id: int | None = None) -> Any:
+        """One state of it."""
+
+    def dataframe(self, spark: SparkSession, *, snapshot_id: int | None = None) -> DataFrame:
+        """One state of it as a frame."""
+
+
+class ExpectationError(InvalidInputError):
+    """Rows are not as they must be; the message has each condition that failed, with counts and examples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one expectation."""
+
+    expectation: str
+    passed: bool
+    row_count: int | None = None  # that were looked at; None: it is not about single rows
+    failed_count: int | None = None  # of these
+    examples: tuple[Mapping[str, Any], ...] = ()  # of these, key columns and those that the condition names
+    facts: str = ""  # values of the aggregates, or what a function said
+
+    def __str__(self) -> str:
+        if self.passed:
+            return f"{self.expectation}: passed"
+        if self.failed_count is None:
+            return f"{self.expectation}: is not true{f', {self.facts}' if self.facts else ''}"
+        rows = ", ".join(str(dict(each)) for each in self.examples)
+        return f"{self.expectation}: {self.failed_count} of {self.row_count} rows are not so, as {rows}"
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A condition in SQL."""
+
+    text: str
+
+    @cached_property
+    def tree(self) -> exp.Expr:
+        """Raises: InvalidInputError when it cannot be read."""
+        try:
+            return exp.maybe_parse(self.text, dialect="spark")
+        except (ParseError, TokenError) as error:
+            reason = str(error).splitlines()[0]
+            raise InvalidInputError(f"not a condition: expect={self.text!r} reason={reason}") from error
+
+    @cached_property
+    def is_aggregate(self) -> bool:
+        return self.tree.find(exp.AggFunc) is not None
+
+    @cached_property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(each.name for each in self.tree.find_all(exp.Column)))
+
+
+@dataclass
+class _RowCount:
+    """How many rows a condition holds for."""
+
+    predicate: Predicate
+    shown: Sequence[str]
+    rows: int = 0
+    failed: int = 0
+    examples: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def feed(self, rows: pa.RecordBatch) -> None:
+        holds = filter_mask(self.predicate, rows).fill_null(False)
+        self.rows += rows.num_rows
+        self.failed += rows.num_rows - holds.true_count
+        if len(self.examples) < EXAMPLES and holds.true_count < rows.num_rows:
+            failing = rows.filter(pa.compute.invert(holds)).select(list(self.shown))
+            self.examples += failing.slice(0, EXAMPLES - len(self.examples)).to_pylist()
+
+
+def check_expectations(
+    table: Checked,
+    expect: Sequence[str | Check],
+    *,
+    snapshot_id: int | None = None,
+    spark: SparkSession | None = None,
+) -> list[Outcome]:
+    """What comes of each expectation, in their order.
+
+    Args:
+        table: opened.
+        expect: conditions in SQL, and functions of the table.
+        snapshot_id: whose rows; None: the newest. Functions read what they like.
+        spark: computes the conditions, any that Spark knows; None: they are computed here, where columns are compared
+            with literals, and aggregates are count, sum, avg, min and max of columns.
+
+    Raises:
+        InvalidInputError: a condition that cannot be read, or needs Spark.
+    """
+    conditions = {index: _Condition(each) for index, each in enumerate(expect) if isinstance(each, str)}
+    run = _by_arrow if spark is None else _by_spark
+    found = run(table, conditions, snapshot_id, spark) if conditions else {}
+    return [found[index] if isinstance(each, str) else _of_function(table, each) for index, each in enumerate(expect)]
+
+
+def refuse_failures(table: str, outcomes: Sequence[Outcome]) -> None:
+    """Raises: ExpectationError naming each that failed."""
+    failed = [each for each in outcomes if not each.passed]
+    if failed:
+        told = "".join(f"\n  {each}" for each in failed)
+        raise ExpectationError(
+            f"expectations failed, nothing was published: table={table} failed={len(failed)} of={len(outcomes)}{told}"
+        )
+
+
+def _of_function(table: Checked, check: Check) -> Outcome:
+    name = getattr(check, "__name__", type(check).__name__)
+    try:
+        return Outcome(expectation=name, passed=check(table) is not False)
+    except AssertionError as error:
+        return Outcome(expectation=name, passed=False, facts=str(error))
+
+
+def _by_arrow(
+    table: Checked, conditions: Mapping[int, _Condition], snapshot_id: int | None, _: SparkSession | None
+) -> dict[int, Outcome]:
+    schema = table.schema
+    counts: dict[int, _RowCount] = {}
+    aggregates: dict[int, dict[int, Aggregate]] = {}
+    for index, each in conditions.items():
+        if each.is_aggregate:
+            aggregates[index] = aggregates_of(each.tree, schema.arrow_schema)
+        else:
+            predicate = _predicate(each, schema)
+            shown = [*dict.fromkeys([*schema.primary_keys, *sorted(columns_of(predicate))])]
+            counts[index] = _RowCount(predicate, shown or schema.column_names[:1])
+    parts = [one for some in aggregates.values() for one in some.values()]
+    named = {name for each in counts.values() for name in each.shown} | {one.column for one in parts if one.column}
+    columns = [name for name in schema.column_names if name in named] or list(schema.column_names[:1])
+    for rows in table.read(snapshot_id=snapshot_id).to_batches(columns=columns):
+        for count in counts.values():
+            count.feed(rows)
+        feed_all(parts, rows)
+    found = {
+        index: Outcome(
+            expectation=conditions[index].text,
+            passed=each.failed == 0,
+            row_count=each.rows,
+            failed_count=each.failed,
+            examples=tuple(each.examples),
+        )
+        for index, each in counts.items()
+    }
+    for index, some in aggregates.items():
+        value = condition_value(conditions[index].tree, some)
+        if value is not None and not isinstance(value, bool):
+            raise InvalidInputError(f"not a condition: expect={conditions[index].text!r} value={value}")
+        facts = ", ".join(dict.fromkeys(f"{one.text} = {one.result}" for one in some.values()))
+        found[index] = Outcome(expectation=conditions[index].text, passed=value is True, facts=facts)
+    return found
+
+
+def _predicate(condition: _Condition, schema: TableSchema) -> Predicate:
+    try:
+        return parse_filter(condition.text, schema)
+    except InvalidInputError as error:
+        unknown = [name for name in condition.columns if name not in schema.column_names]
+        if unknown or not condition.columns:
+            raise
+        raise InvalidInputError(f"{needs_spark(condition.tree)} reason={error}") from error
+
+
+def _by_spark(
+    table: Checked, conditions: Mapping[int, _Condition], snapshot_id: int | None, spark: SparkSession | None
+) -> dict[int, Outcome]:
+    assert spark is not None
+    frame = table.dataframe(spark, snapshot_id=snapshot_id)
+    keys = list(table.schema.primary_keys)
+    found: dict[int, Outcome] = {}
+    asked = ["count(*) AS n"]
+    calls: dict[int, list[str]] = {}
+    for index, each in conditions.items():
+        if each.is_aggregate:
+            asked.append(f"({each.text}) AS c{index}")
+            calls[index] = list(dict.fromkeys(call.sql(dialect="spark") for call in each.tree.find_all(exp.AggFunc)))
+            asked += [f"CAST({call} AS STRING) AS c{index}_{number}" for number, call in enumerate(calls[index])]
+        else:
+            asked.append(f"count_if(NOT coalesce(({each.text}), false)) AS c{index}")
+    try:
+        row = frame.selectExpr(*asked).collect()[0].asDict()
+        for index, each in conditions.items():
+            value = row[f"c{index}"]
+            if each.is_aggregate:
+                values = (f"{call} = {row[f'c{index}_{number}']}" for number, call in enumerate(calls[index]))
+                found[index] = Outcome(expectation=each.text, passed=value is True, facts=", ".join(values))
+                continue
+            examples: list[Mapping[str, Any]] = []
+            if value:
+                names = [name for name in frame.columns if name in {*keys, *each.columns}] or frame.columns[:1]
+                failing = frame.filter(f"NOT coalesce(({each.text}), false)").select(*names).limit(EXAMPLES)
+                examples = [one.asDict() for one in failing.collect()]
+            found[index] = Outcome(
+                expectation=each.text,
+                passed=value == 0,
+                row_count=row["n"],
+                failed_count=value,
+                examples=tuple(examples),
+            )
+    except PySparkException as error:
+        raise fluvial_error(error, f"expectations cannot be checked: table={table.name}") from error
+    return found
