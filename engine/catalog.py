@@ -1,5 +1,6 @@
 """Tables by name. Creating one creates its files and its log; dropping it drops both."""
 
+import logging
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,9 @@ from filestore.schema import new_schema
 from filestore.schema_change import RemoveOption, SchemaChange, SetOption
 from logstore.clients import KafkaProperties
 from logstore.topics import LogTopics
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError, UnavailableError
+
+logger = logging.getLogger("fluvial.catalog")
 
 RETENTION_KEY: Final = "log.retention"
 
@@ -240,20 +243,33 @@ class Catalog:
         self._files.rename_table(name, new_name)
         return self.table(new_name)
 
-    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+    def drop_table(self, name: str, *, if_exists: bool = False, force: bool = False) -> list[str]:
         """Delete a table's files and its topics: main's, and those of its branches.
+
+        Args:
+            name: ``database.table``.
+            if_exists: do nothing where there is none.
+            force: drop the files although brokers do not answer, because they are gone for good.
+
+        Returns:
+            The topics that may be left, [] without ``force``: delete them yourself if their brokers come back.
 
         Raises:
             InvalidInputError: there is none and ``if_exists`` is false.
             UnavailableError: the brokers do not answer. Nothing was dropped.
         """
         if if_exists and not self._files.table_exists(name):
-            return
+            return []
         _check_whole(name, "CALL sys.delete_branch")
-        logs = [(log.reached_topics(), log.topic) for log in logs_of(self.table(name).store)]
+        logs = [(_reached(log, name, force=force), log.topic) for log in logs_of(self.table(name).store)]
         self._files.drop_table(name)
+        left = []
         for topics, topic in logs:
-            topics.delete_topic(topic)
+            if topics is None or not _deleted(topics, topic, force=force):
+                left.append(topic)
+        if left:
+            logger.warning("the brokers did not answer, topics may be left: table=%s topics=%s", name, left)
+        return left
 
     def _log_of(self, name: str) -> TableLog | None:
         return TableLog.of(
@@ -273,6 +289,29 @@ class Catalog:
                 ignore_if_exists=if_not_exists,
             )
         )
+
+
+def _reached(log: TableLog, table: str, *, force: bool) -> LogTopics | None:
+    """The brokers of a log; None when they do not answer, and need not."""
+    try:
+        return log.reached_topics()
+    except UnavailableError as error:
+        if force:
+            return None
+        raise UnavailableError(
+            f"{error} table={table} topic={log.topic} fix='where the brokers are gone for good: DROP TABLE {table} "
+            "FORCE, or drop_table(force=True)'"
+        ) from error
+
+
+def _deleted(topics: LogTopics, topic: str, *, force: bool) -> bool:
+    try:
+        topics.delete_topic(topic)
+    except UnavailableError:
+        if not force:
+            raise
+        return False
+    return True
 
 
 def _check_whole(name: str, fix: str) -> None:

@@ -31,10 +31,11 @@ def read_drop(cursor: Cursor) -> DropTable | DropDatabase | None:
     """What follows DROP; None when it is Spark's."""
     if cursor.take("TABLE"):
         if_exists = cursor.if_exists()
-        table = DropTable(name=cursor.names("the name of a table"), if_exists=if_exists)
+        name = cursor.names("the name of a table")
         cursor.take("PURGE")
+        force = bool(cursor.take("FORCE"))
         cursor.expect_end()
-        return table
+        return DropTable(name=name, if_exists=if_exists, force=force)
     if cursor.take_any(*_DATABASES) is None:
         return None
     if_exists = cursor.if_exists()

@@ -107,10 +107,11 @@ class CreateTable:
 
 @dataclass(frozen=True, kw_only=True)
 class DropTable:
-    """``DROP TABLE [IF EXISTS] name``."""
+    """``DROP TABLE [IF EXISTS] name [FORCE]``."""
 
     name: Name
     if_exists: bool
+    force: bool = False  # though the brokers of its log do not answer
 
 
 @dataclass(frozen=True, kw_only=True)

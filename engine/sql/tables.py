@@ -44,9 +44,10 @@ def drop_database(context: SqlContext, statement: DropDatabase) -> pa.Table:
 
 
 def drop_table(context: SqlContext, statement: DropTable) -> pa.Table:
-    """Remove a table, its files and its topic."""
-    context.catalog.drop_table(context.full_name(*statement.name), if_exists=statement.if_exists)
-    return DONE
+    """Remove a table, its files and its topic; with FORCE say which topics may be left."""
+    name = context.full_name(*statement.name)
+    left = context.catalog.drop_table(name, if_exists=statement.if_exists, force=statement.force)
+    return texts_table(("topic_that_may_be_left",), [(each,) for each in left]) if statement.force else DONE
 
 
 def truncate_table(context: SqlContext, statement: TruncateTable) -> pa.Table:

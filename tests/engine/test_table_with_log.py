@@ -1,5 +1,6 @@
 """A table whose changes go to files and log, written from one process without Spark."""
 
+import json
 import time
 from pathlib import Path
 
@@ -271,9 +272,15 @@ def test_a_missing_broker_is_told_soon_and_nothing_is_half_done(
         table.write(rows([1]))
     with pytest.raises(UnavailableError, match=said):
         table.read(options={"scan.log.union": "true"})
-    with pytest.raises(UnavailableError, match=said):
+    with pytest.raises(UnavailableError, match=rf"{said}.*DROP TABLE {name} FORCE"):
         catalog.drop_table(name)
     assert run_command(["lag", name, "--warehouse", str(tmp_path)]) != 0
     assert "bootstrap.servers=127.0.0.1:1" in capsys.readouterr().err
     assert time.monotonic() - began < 30
     assert sorted(tmp_path.rglob("*")) == files
+    drop = ["sql", f"DROP TABLE {name} FORCE", "--warehouse", str(tmp_path), "--format", "json"]
+    assert run_command(drop) == 0
+    assert json.loads(capsys.readouterr().out) == {"topic_that_may_be_left": table.options.log_topic}
+    assert not catalog.table_exists(name)
+    assert not Path(table.store.paths.root).exists()
+    assert catalog.drop_table(name, if_exists=True, force=True) == []
