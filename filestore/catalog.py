@@ -301,7 +301,8 @@ class Catalog:
         files = self._io
         if not isinstance(files, MovesDirectories):
             raise InvalidInputError(
-                f"tables on this storage cannot be renamed: table={name} path={source} fix='CALL sys.copy to the new name, and DROP TABLE'"
+                f"tables on this storage cannot be renamed: table={name} path={source} "
+                "fix='CALL sys.copy to the new name, and DROP TABLE'"
             )
         (database, table), (new_database, new_table) = name.split("."), new_name.split(".")
         try:
