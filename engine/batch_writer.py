@@ -17,12 +17,14 @@ from typing import Final
 
 from engine.batch_part import BatchSpec, BucketResult
 from engine.bucket_log import check_not_shorter
+from engine.event_time import watermark_of
+from engine.housekeeping import tag_batch
 from engine.metrics import record_batch
 from engine.renumber import renumbered
 from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import OrphanPolicy, TableLog
 from filestore.change_tracking import Changes
-from filestore.commit_message import Committable
+from filestore.commit_message import BATCH_IDENTIFIER, Committable
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.snapshots import carried_offsets
 from filestore.table_commit import CommitResult, TableCommit, discard
@@ -127,6 +129,8 @@ class BatchWriter:
             commit_seconds=time.perf_counter() - flushed_s,
             snapshot_id=None if committed.snapshot is None else committed.snapshot.id,
         )
+        if batch_id == BATCH_IDENTIFIER:
+            tag_batch(self._store, committed)
         return committed
 
     def _spec(self, batch_id: int, adopted: Mapping[int, BucketResult]) -> BatchSpec:
@@ -213,6 +217,7 @@ class BatchWriter:
                 log_offsets={**known, **offsets} if self._log is not None else {},
                 base_snapshot_id=base_snapshot_id,
                 changes=self._changes,
+                watermark=watermark_of(self._store, messages),
             )
             try:
                 return commit.commit(committable)

@@ -1,4 +1,4 @@
-"""What a stream does about the age of its table: what is over goes after commits, savepoints are made before batches.
+"""What a stream does about the age of its table: what is over goes after commits, tags and savepoints are made.
 
 It is looked for now and then, not with each commit, and the cost grows with what goes. Nothing of it may stop the
 stream: what fails is logged, and tried again. ``snapshot.expire.execution-mode=async`` does it beside the next batch.
@@ -8,13 +8,16 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
+from engine.tag_timer import TagTimer
 from engine.versions.saved_checkpoints import CheckpointPlace, keep_checkpoint
+from filestore.automatic_tags import make_batch_tag, make_due_tags, makes_tags
 from filestore.expiry import Retention, expire_snapshots
 from filestore.partition_expiry import partitions_to_expire
 from filestore.partitions import drop_partitions
 from filestore.savepoints import SavedCheckpoint, find_savepoint, latest_savepoint_id
 from filestore.saving import create_savepoint, is_savepoint_due
 from filestore.snapshots import Snapshot
+from filestore.table_commit import CommitResult
 from filestore.table_store import TableStore
 from filestore.tags import delete_tag, expired_tags
 from lsm.errors import FluvialError
@@ -48,6 +51,7 @@ class Housekeeping:
         is_async = table.options.value("snapshot.expire.execution-mode") == "async"
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-expiry") if is_async else None
         self._running: Future[None] | None = None
+        self._timer = TagTimer(table)
 
     def before_batch(self) -> None:
         """Make a periodic savepoint if it is time. Never raises.
@@ -86,6 +90,7 @@ class Housekeeping:
 
     def close(self) -> None:
         """Wait for what is running."""
+        self._timer.close()
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -133,6 +138,8 @@ class Housekeeping:
             )  # fmt: skip
 
     def _expire_tags(self) -> None:
+        if makes_tags(self._table):
+            make_due_tags(self._table)
         if self._table.options.value("tag.time-expire-enabled"):
             for tag in expired_tags(self._table):
                 delete_tag(self._table, tag.name)
@@ -144,3 +151,13 @@ class Housekeeping:
             drop_partitions(self._table, [state.partition for state in over])
             names = ",".join(state.path for state in over)
             logger.info("partitions expired: table=%s partitions=%s", self._table.name, names)
+
+
+def tag_batch(table: TableStore, result: CommitResult) -> None:
+    """Make the tags that are due after a batch write, also that of the write itself. Never raises."""
+    try:
+        if result.snapshot is not None and not result.already_committed and makes_tags(table):
+            make_due_tags(table)
+            make_batch_tag(table, result.snapshot)
+    except Exception:
+        logger.warning("tags failed, the batch is there: table=%s", table.name, exc_info=True)

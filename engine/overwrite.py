@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from engine.batch_part import BatchSpec
 from engine.batch_writer import RunParts
+from engine.housekeeping import tag_batch
 from filestore.change_tracking import Changes
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
 from filestore.table import Table
@@ -54,9 +55,11 @@ def overwrite(
         changes=Changes.FILES if tracks_changes else Changes.NONE,
     )
     try:
-        return store.commit_overwrite(store.new_commit(commit_user, history_start=base_id), committable, partition)
+        done = store.commit_overwrite(store.new_commit(commit_user, history_start=base_id), committable, partition)
     except OutcomeUnknownError:
         raise
     except FluvialError:
         discard(store, messages)
         raise
+    tag_batch(store, done)
+    return done

@@ -20,6 +20,8 @@ MAIN_BRANCH: Final = "main"
 SNAPSHOT_PREFIX: Final = "snapshot-"
 SCHEMA_PREFIX: Final = "schema-"
 TAG_PREFIX: Final = "tag-"
+TAG_SUCCESS_DIRECTORY: Final = "tag-success-file"
+"""Among the tags, and no tag."""
 CHANGELOG_PREFIX: Final = "changelog-"
 BRANCH_PREFIX: Final = "branch-"
 CONSUMER_PREFIX: Final = "consumer-"
@@ -136,6 +138,10 @@ class TablePaths:
     def savepoint(self, savepoint_id: int) -> str:
         """Path of a savepoint."""
         return f"{self.savepoint_dir}/{SAVEPOINT_PREFIX}{savepoint_id}"
+
+    def tag_success_file(self, name: str) -> str:
+        """Path of the file that says that a tag is there, for jobs that wait for it. Source: Paimon, likewise."""
+        return f"{self.tag_dir}/{TAG_SUCCESS_DIRECTORY}/{name}_SUCCESS"
 
     def consumer(self, name: str) -> str:
         """Path of the place of a named reader."""

@@ -14,7 +14,7 @@ import orjson
 
 from filestore.catalog_lock import TableLock
 from filestore.effects import FileIO
-from filestore.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths
+from filestore.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
 logger = logging.getLogger("fluvial.snapshots")
@@ -336,7 +336,8 @@ class SnapshotStore:
     def tag_names(self) -> list[str]:
         """Names of all tags, sorted."""
         names = self._io.list_names(self._paths.tag_dir)
-        return [name.removeprefix(TAG_PREFIX) for name in names if name.startswith(TAG_PREFIX)]
+        found = (name for name in names if name.startswith(TAG_PREFIX) and name != TAG_SUCCESS_DIRECTORY)
+        return [name.removeprefix(TAG_PREFIX) for name in found]
 
     def _claim(self, path: str, body: bytes, *, look_first: bool = False) -> bool:
         try:

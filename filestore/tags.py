@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from filestore.file_references import FileSize
-from filestore.paths import SAVEPOINT_PREFIX
+from filestore.paths import SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
 from filestore.roots import Root, RootKind, branch_names, on_branch
 from filestore.savepoints import is_savepoint_tag
 from filestore.snapshots import Snapshot
@@ -86,6 +86,7 @@ def create_tag(table: TableStore, name: str, *, snapshot_id: int | None = None, 
             "fix=choose another name, or replace it"
         )
     _check_still_there(table, tag, undo=lambda: table.io.delete(path))
+    _leave_success_file(table, name)
     return tag
 
 
@@ -122,6 +123,7 @@ def replace_tag(
     tag, body = _new_tag(table, name, snapshot_id, retained_ms)
     table.io.replace(path, body)
     _check_still_there(table, tag, undo=lambda: table.io.replace(path, old_body))
+    _leave_success_file(table, name)
     unused = unused_files(table, old.snapshot, goes=_root_of(table, old), source=path)
     delete_files(table, unused)
     return DeletedTag(tag=old, data=unused.data, metadata=unused.metadata)
@@ -162,7 +164,7 @@ def delete_tag(table: TableStore, name: str, *, dry_run: bool = False) -> Delete
         tag.snapshot,
         goes=_root_of(table, tag),
         source=path,
-        remove=lambda: table.io.delete(path),
+        remove=lambda: _remove(table, name),
         dry_run=dry_run,
     )
     return DeletedTag(tag=tag, data=unused.data, metadata=unused.metadata)
@@ -202,7 +204,8 @@ def check_tag_name(name: str) -> None:
         raise InvalidInputError(
             f"a tag cannot be named by a number, that is a snapshot id: tag={name!r} fix=add a word"
         )
-    if not name.strip() or name != name.strip() or name.startswith(".") or "/" in name or not name.isprintable():
+    is_file_name = name.strip() and name == name.strip() and "/" not in name and name.isprintable()
+    if not is_file_name or name.startswith(".") or f"{TAG_PREFIX}{name}" == TAG_SUCCESS_DIRECTORY:
         raise InvalidInputError(f"not a name of a tag: tag={name!r} fix=use a name that a file can have")
 
 
@@ -228,6 +231,20 @@ def check_no_branch(table: TableStore, name: str, snapshot: Snapshot) -> None:
 def is_tag_root(root: Root, branch: str, name: str, snapshot: Snapshot) -> bool:
     """Whether a root is this tag; one that was replaced has the name, but not the snapshot."""
     return root.kind is RootKind.TAG and (root.branch, root.name) == (branch, name) and root.snapshot == snapshot
+
+
+def _leave_success_file(table: TableStore, name: str) -> None:
+    """For jobs that wait for a tag, as Paimon leaves it. A listing of tags passes over its directory."""
+    if table.options.value("tag.create-success-file"):
+        now_ms = table.clock.now_ms()
+        body = orjson.dumps({"creationTime": now_ms, "modificationTime": now_ms})
+        table.io.replace(table.paths.tag_success_file(name), body)
+
+
+def _remove(table: TableStore, name: str) -> None:
+    table.io.delete(table.paths.tag(name))
+    if table.options.value("tag.create-success-file"):
+        table.io.delete(table.paths.tag_success_file(name))
 
 
 def _find(table: TableStore, name: str) -> Tag | None:

@@ -34,6 +34,7 @@ from engine.procedures.tags import (
     expire_tags,
     rename_tag,
     replace_tag,
+    trigger_tag_automatic_creation,
 )
 
 _ALL: Final[tuple[Procedure[Any], ...]] = (
@@ -56,6 +57,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     delete_savepoint,
     rollback_to_savepoint,
     restore_checkpoint,
+    trigger_tag_automatic_creation,
     reset_consumer,
     clear_consumers,
     remove_orphan_files,
@@ -112,5 +114,6 @@ __all__ = [
     "rollback_to_savepoint",
     "rollback_to_timestamp",
     "rollback_to_watermark",
+    "trigger_tag_automatic_creation",
     "verify",
 ]

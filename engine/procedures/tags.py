@@ -8,6 +8,8 @@ from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import Duration, Moment, duration_ms, moment_ms, names_of, time_text
 from engine.table import Table
 from filestore import tags
+from filestore.automatic_tags import make_due_tags
+from filestore.tag_schedule import TagSchedule
 from filestore.tags import DeletedTag, Tag
 from lsm.errors import InvalidInputError
 
@@ -19,6 +21,13 @@ _TAGS: Final = pa.schema(
         pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
         pa.field("commit_time", pa.string(), nullable=False),
         pa.field("time_retained_ms", pa.int64()),
+    ]
+)
+_AUTOMATIC: Final = pa.schema(
+    [
+        pa.field("tag_name", pa.string(), nullable=False),
+        pa.field("action", pa.string(), nullable=False),  # made or deleted
+        pa.field("tagged_snapshot_id", pa.int64()),
     ]
 )
 _DELETED: Final = pa.schema(
@@ -134,6 +143,34 @@ def delete_tag(table: Table, tag: str, dry_run: bool = False) -> pa.Table:
     for name in names:
         tags.read_tag(table.store, name)  # all or none
     return _gone([tags.delete_tag(table.store, name, dry_run=dry_run) for name in names])
+
+
+@procedure(_AUTOMATIC)
+def trigger_tag_automatic_creation(table: Table, force: bool = False) -> pa.Table:
+    """Make the tags that the table's options ask for and that are due; streams do it by themselves.
+
+    Args:
+        table: with tag.automatic-creation, or tag.create-time and tag.create-interval.
+        force: also the tag of the last period when it was made before and is gone.
+
+    Returns:
+        One row for each tag that was made, or that went because there were too many.
+
+    Raises:
+        InvalidInputError: the options ask for no tags by the clock, or contradict each other.
+    """
+    if TagSchedule.of(table.options) is None:
+        raise InvalidInputError(
+            f"the table makes no tags by itself: table={table.name} "
+            f"tag.automatic-creation={table.options.value('tag.automatic-creation')} "
+            "fix=set tag.automatic-creation=process-time or watermark, or tag.create-time"
+        )
+    done = make_due_tags(table.store, force=force)
+    rows: list[dict[str, Any]] = [
+        {"tag_name": tag.name, "action": "made", "tagged_snapshot_id": tag.snapshot.id} for tag in done.made
+    ]
+    rows += [{"tag_name": name, "action": "deleted", "tagged_snapshot_id": None} for name in done.deleted]
+    return rows_table(_AUTOMATIC, rows)
 
 
 @procedure(_DELETED)

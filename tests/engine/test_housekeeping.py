@@ -1,6 +1,8 @@
 """What is over goes after commits of a stream, and never stops it."""
 
 import logging
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from engine import Catalog, Table
 from engine.housekeeping import Housekeeping
 from engine.sink import is_write_only
 from filestore.consumers import ConsumerStore
+from filestore.effects import SystemClock
 from filestore.tags import create_tag
 
 SCHEMA = pa.schema([("day", pa.string()), ("id", pa.int64())])
@@ -89,3 +92,54 @@ def test_a_write_only_stream_leaves_it_to_others(tmp_path: Path) -> None:
     assert not is_write_only(table.store, {})
     assert is_write_only(table.store, {"write-only": "true"})
     assert is_write_only(new_table(tmp_path / "2", write_only="true").store, {})
+
+
+@dataclass(frozen=True)
+class ShiftedClock(SystemClock):
+    """The machine's, but it is another day."""
+
+    by_ms: int = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.by_ms
+
+    def local_ms(self) -> int:
+        return self.now_ms()
+
+
+def test_tags_are_made_at_their_time_when_nothing_is_written(tmp_path: Path) -> None:
+    """TAG-60, paimon#7227: a stream without data; the second look comes from a timer."""
+    table = new_table(tmp_path, tag__automatic_creation="process-time", tag__num_retained_max="1")
+    write(table, 1)
+    midnight = (SystemClock().now_ms() // 86_400_000 + 2) * 86_400_000
+    store = replace(table.store, clock=ShiftedClock(midnight - 1500 - SystemClock().now_ms()))
+    keeping = Housekeeping(store)
+    keeping.after_commit()
+    before = store.snapshots.tag_names()
+    deadline = time.monotonic() + 20
+    while store.snapshots.tag_names() == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    keeping.close()
+    [name], [old] = store.snapshots.tag_names(), before
+    assert name > old
+    assert store.snapshots.tag(name).id == 1
+
+
+def test_what_is_wrong_with_a_schedule_is_logged_and_stops_no_stream(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = new_table(tmp_path, tag__create_time="25:00")
+    write(table, 1)
+    with caplog.at_level(logging.WARNING, "fluvial.housekeeping"):
+        Housekeeping(table.store).after_commit()
+    assert "not a time of day: tag.create-time=25:00" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_batch_write_tags_itself(tmp_path: Path, mode: str) -> None:
+    """tag.automatic-creation=batch: by whatever way rows are written as a batch."""
+    table = new_table(tmp_path, tag__automatic_creation="batch", tag__batch__customized_name="load")
+    rows = pa.table([["2026-01-01"], [1]], schema=SCHEMA)
+    for snapshot_id in (1, 2):
+        _ = table.write(rows) if mode == "append" else table.overwrite(rows)
+        assert table.store.snapshots.tag("load").id == snapshot_id

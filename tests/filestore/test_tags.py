@@ -9,6 +9,17 @@ from filestore.expiry import Retention, expire_snapshots
 from filestore.orphans import delete_orphans, find_orphans
 from filestore.snapshots import Snapshot
 from filestore.table import Table
+from filestore.tag_manager import (
+    commit_tag,
+    expire_tag,
+    next_tag,
+    previous_tag,
+    tag_directory,
+    tag_exists,
+    tag_path,
+    tagged_snapshot,
+    tagged_snapshots,
+)
 from filestore.tags import create_tag, delete_tag, list_tags, read_tag, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
@@ -73,6 +84,23 @@ def test_a_tag_from_which_a_branch_was_made_stays() -> None:
     with pytest.raises(InvalidInputError, match=r"a branch was made from this tag.*branch=dev fix=delete the branch"):
         delete_tag(table, "old")
     assert content(table, tag="old") == {1: 1}
+
+
+def test_tags_have_an_order_and_places() -> None:
+    """TAG-24, TAG-28 to TAG-36: what the seed's TagManager offers."""
+    table = key_table(bucket="1")
+    for number, name in enumerate(("b", "c", "a"), start=1):
+        table.write(rows((1, number)))
+        commit_tag(table, table.snapshots.read(number), name)
+    assert tag_directory(table) == "/warehouse/db.db/t/tag"
+    assert tag_path(table, "b") == "/warehouse/db.db/t/tag/tag-b"
+    assert [previous_tag(table, name) for name in ("b", "c", "a")] == [None, "b", "c"]
+    assert [next_tag(table, name) for name in ("b", "c", "a")] == ["c", "a", None]
+    assert tagged_snapshot(table, "c") == table.snapshots.read(2)
+    assert [each.id for each in tagged_snapshots(table)] == [3, 1, 2]
+    assert expire_tag(table, "c").tag.snapshot.id == 2
+    assert (tag_exists(table, "c"), tag_exists(table, "b")) == (False, True)
+    assert (next_tag(table, "b"), previous_tag(table, "a")) == ("a", "b")
 
 
 FAULTS = (UnavailableError, OutcomeUnknownError, ConflictError, CorruptDataError)

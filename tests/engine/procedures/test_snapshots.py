@@ -5,7 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from engine import Catalog, Table
-from engine.procedures import create_tag, create_tag_from_timestamp, delete_tag, expire_snapshots, reset_consumer
+from engine.procedures import (
+    create_tag,
+    create_tag_from_timestamp,
+    delete_tag,
+    expire_snapshots,
+    reset_consumer,
+    trigger_tag_automatic_creation,
+)
 from lsm.errors import InvalidInputError
 from tests.engine.procedures.conftest import Call, rows
 
@@ -125,3 +132,25 @@ def test_a_reader_is_not_put_where_nothing_is(new_table: Callable[..., Table]) -
         reset_consumer(table, "etl", 9)
     with pytest.raises(InvalidInputError, match=r"no such consumer: .*consumer_id=etl"):
         reset_consumer(table, "etl")
+
+
+def test_tags_that_are_due_are_made_by_hand(new_table: Callable[..., Table], call: Call) -> None:
+    """TAG-60, TAG-61: for a table that no stream writes; what is refused says what to set."""
+    table = new_table(tag__create_interval="1 d", tag__num_retained_max="1")
+    assert call("trigger_tag_automatic_creation") == []  # the table is younger than the last midnight
+    aged = table.store.paths.snapshot(1)
+    old_ms = table.store.snapshots.read(1).time_ms - 86_400_000
+    table.store.io.replace(aged, table.store.io.read_bytes(aged).replace(
+        str(table.store.snapshots.read(1).time_ms).encode(), str(old_ms).encode()
+    ))  # fmt: skip
+    (made,) = call("trigger_tag_automatic_creation", force=True)
+    assert (made["action"], made["tagged_snapshot_id"]) == ("made", 1)
+    assert call("trigger_tag_automatic_creation") == []
+    delete_tag(table, made["tag_name"])
+    assert call("trigger_tag_automatic_creation") == []
+    assert call("trigger_tag_automatic_creation", force=True) == [made]
+
+
+def test_a_table_without_a_schedule_says_what_to_set(new_table: Callable[..., Table]) -> None:
+    with pytest.raises(InvalidInputError, match=r"makes no tags by itself: .*fix=set tag.automatic-creation="):
+        trigger_tag_automatic_creation(new_table())
