@@ -323,3 +323,22 @@ def test_the_snapshot_can_be_a_column(tmp_path: Path) -> None:
     read = table.read(options={"read.metadata-columns": "_snapshot_id"})
     assert read.to_arrow(columns=["id"]).to_pylist() == [{"id": 1, "_snapshot_id": 2}, {"id": 2, "_snapshot_id": 2}]
     assert read.schema.names == ["id", "v", "_snapshot_id"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "behind_ms"),
+    [("at", 0), ("at - INTERVAL '5' SECOND", 5000), ("(at - INTERVAL 1 MINUTE)", 60_000), ("greatest(at, at)", None)],
+)
+def test_a_snapshot_has_the_watermark_of_its_rows(tmp_path: Path, expression: str, behind_ms: int | None) -> None:
+    """FL-45, scan.watermark: from the statistics of the files; it never goes back. Others forms are left out."""
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms"))])
+    options = {"bucket": "1", "watermark.column": "at", "watermark.expression": expression}
+    table = Catalog(str(tmp_path)).create_table("db.events", schema, primary_key=["id"], options=options)
+    for key, at in enumerate([100_000, 300_000, 200_000]):
+        table.write(pa.table([[key, key + 10], [at, 0]], schema=schema))
+    found = [table.store.snapshots.read(each).watermark for each in (1, 2, 3)]
+    if behind_ms is None:
+        assert found == [None, None, None]
+        return
+    assert found == [100_000 - behind_ms, 300_000 - behind_ms, 300_000 - behind_ms]
+    assert table.read(options={"scan.watermark": str(200_000 - behind_ms)}).served.snapshot_id == 2
