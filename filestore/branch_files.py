@@ -1,6 +1,6 @@
 """The files of branches: what only one branch uses, and its own directory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from filestore.effects import FileIO
 from filestore.file_references import FileReferences, MetadataFiles, metadata_files
 from filestore.paths import TablePaths
 from filestore.roots import Root, RootKind, all_roots, on_branch
+from filestore.snapshots import SnapshotStore
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
@@ -21,12 +22,13 @@ class UnusedFiles:
     metadata: MetadataFiles
 
 
-def files_only_of(table: TableStore, going: set[Root]) -> UnusedFiles:
+def files_only_of(table: TableStore, going: set[Root], *, remove: Callable[[], None] = lambda: None) -> UnusedFiles:
     """What only these roots use.
 
     Args:
         table: on any branch.
         going: roots that nobody can add to any more. Part of their files may be gone already: their data goes first.
+        remove: takes these roots away, as soon as it is known what they use.
 
     Raises:
         CorruptDataError: another root refers to missing files, so what it uses is not known.
@@ -42,16 +44,19 @@ def files_only_of(table: TableStore, going: set[Root]) -> UnusedFiles:
         there = on_branch(table, root.branch)
         snapshot = root.snapshot or there.snapshots.find(root.snapshot_id)
         if snapshot is not None:
-            found = metadata_files(table, snapshot, is_partial=True, with_changelog=root.kind is not RootKind.TAG)
+            with_changelog = root.kind in (RootKind.SNAPSHOT, RootKind.CHANGELOG)
+            found = metadata_files(table, snapshot, is_partial=True, with_changelog=with_changelog)
             leaves |= found.leaves
             lists |= found.lists | root.files
-    staying: set[Root] = set()
-    while newer := {*all_roots(table)} - going - staying:  # until nobody has added any
-        data -= references.data(newer)
-        used = references.metadata(newer)
-        leaves, lists = leaves - used, lists - used
-        staying |= newer
-    return UnusedFiles(data=frozenset(data), metadata=MetadataFiles(leaves=frozenset(leaves), lists=frozenset(lists)))
+    known = {*all_roots(table)} - going
+    used = references.data(known) | references.metadata(known)
+    remove()
+    newer = {*all_roots(table)} - going - known
+    used |= references.data(newer) | references.metadata(newer)
+    return UnusedFiles(
+        data=frozenset(data - used),
+        metadata=MetadataFiles(leaves=frozenset(leaves - used), lists=frozenset(lists - used)),
+    )
 
 
 def delete_unused(io: FileIO, unused: UnusedFiles) -> None:
@@ -88,10 +93,25 @@ def clear_branch(io: FileIO, paths: TablePaths) -> None:
 
 def copy_branch(io: FileIO, source: TablePaths, target: TablePaths) -> None:
     """Copy all files of a branch's directory to another, but what says that an operation is at work."""
-    for path in _tree(io, source.branch_root):
-        inside = path.removeprefix(f"{source.branch_root}/")
-        if inside != OPERATION_FILE:
-            io.replace(f"{target.branch_root}/{inside}", io.read_bytes(path))
+    copy_files(io, source.branch_root, target.branch_root, besides=OPERATION_FILE)
+    drop_claimed(io, source, target)
+
+
+def drop_claimed(io: FileIO, source: TablePaths, target: TablePaths) -> None:
+    """Take away the copies of snapshots that an expiry had claimed before it gave way: their files may be gone."""
+    claimed, copies = SnapshotStore(io, source).claimed_up_to(), SnapshotStore(io, target)
+    for snapshot_id in copies.ids():
+        if snapshot_id < claimed:
+            io.delete(target.snapshot(snapshot_id))
+
+
+def copy_files(io: FileIO, source: str, target: str, *, besides: str | None = None) -> None:
+    """Copy the small files in a directory and below; one of them may stay behind, half-written ones do."""
+    for path in _tree(io, source):
+        inside = path.removeprefix(f"{source}/")
+        if inside != besides:
+            with suppress(FileNotFoundError):  # a snapshot expires, or a reader forgets its place
+                io.replace(f"{target}/{inside}", io.read_bytes(path))
 
 
 def _tree(io: FileIO, directory: str) -> Iterator[str]:

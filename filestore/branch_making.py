@@ -65,7 +65,7 @@ def fill_branch(table: TableStore, there: TablePaths, origin: Origin, log: Mappi
         write_branch_log(io, there, log)
     if origin.tag is not None and origin.snapshot_id is not None:
         with suppress(FileNotFoundError):
-            body = _off_log(io.read_bytes(ours.tag(origin.tag)), None if log is None else table.options.bucket)
+            body = off_log(io.read_bytes(ours.tag(origin.tag)), None if log is None else table.options.bucket)
             io.replace(there.tag(origin.tag), body)
             io.replace(there.snapshot(origin.snapshot_id), _without_retention(body))
         _check_tag_still_there(table, origin)
@@ -82,7 +82,7 @@ def fill_branch(table: TableStore, there: TablePaths, origin: Origin, log: Mappi
         io.replace(there.schema(first.id), first.to_json().encode())
 
 
-def _off_log(body: bytes, bucket_count: int | None) -> bytes:
+def off_log(body: bytes, bucket_count: int | None) -> bytes:
     """A snapshot's file without main's log; the rest stays as it is.
 
     Args:

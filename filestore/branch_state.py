@@ -6,7 +6,7 @@ branch. It stays when its process dies: whoever runs the same operation again co
 made, deleted or renamed, it is not there.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from filestore.effects import FileIO
-from filestore.main_branch import main_branch
+from filestore.main_branch import is_open_main
 from filestore.paths import MAIN_BRANCH, TablePaths
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
@@ -32,9 +32,12 @@ class Operation(StrEnum):
     MERGE = "merge"
     FAST_FORWARD = "fast-forward"
     REPLACE_MAIN = "replace-main"
+    REWRITE = "rewrite"  # of a main branch: its newest snapshots are taken back, or all of it moves
 
 
 _HIDING: Final = frozenset({Operation.CREATE, Operation.DELETE, Operation.RENAME})
+_SEALING: Final = _HIDING | {Operation.REWRITE}
+_READING: Final = frozenset({Operation.RENAME, Operation.FAST_FORWARD, Operation.REPLACE_MAIN, Operation.REWRITE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +112,16 @@ def read_work(io: FileIO, paths: TablePaths) -> Work | None:
 
 def is_hidden(io: FileIO, paths: TablePaths) -> bool:
     """Whether the branch of these paths is just being made, deleted or renamed. Raises: CorruptDataError."""
-    if paths.branch == MAIN_BRANCH:
-        return False
-    work = read_work(io, paths)
-    return work is not None and work.operation in _HIDING
+    return _is_at(io, paths, _HIDING)
+
+
+def keeps_snapshots(io: FileIO, paths: TablePaths) -> bool:
+    """Whether an operation is at work that needs the branch's snapshots, so that none may expire."""
+    return _is_at(io, paths, _READING)
 
 
 def is_gone(io: FileIO, paths: TablePaths, *, schema_id: int) -> bool:
-    """Whether what is committed to the branch of these paths is lost: deleted, renamed, or no longer main.
+    """Whether a commit to the branch of these paths may be lost: deleted, renamed, no longer main, or rewritten.
 
     Args:
         io: file system.
@@ -124,8 +129,8 @@ def is_gone(io: FileIO, paths: TablePaths, *, schema_id: int) -> bool:
         schema_id: of a schema version that it had.
     """
     if paths.branch == MAIN_BRANCH:
-        return main_branch(io, paths.root) != MAIN_BRANCH
-    return is_hidden(io, paths) or not io.exists(paths.schema(schema_id))
+        return not is_open_main(io, paths.root)
+    return _is_at(io, paths, _SEALING) or not io.exists(paths.schema(schema_id))
 
 
 def begin_work(io: FileIO, paths: TablePaths, work: Work) -> bool:
@@ -174,6 +179,13 @@ def working(io: FileIO, paths: TablePaths, work: Work) -> Iterator[None]:
         end_work(io, paths)
         raise
     end_work(io, paths)
+
+
+def _is_at(io: FileIO, paths: TablePaths, operations: Collection[Operation]) -> bool:
+    if paths.branch == MAIN_BRANCH:
+        return False
+    work = read_work(io, paths)
+    return work is not None and work.operation in operations
 
 
 def _body(work: Work) -> bytes:

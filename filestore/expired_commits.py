@@ -21,12 +21,17 @@ DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 _DIRECTORY: Final = "expired-commits"
 
 
+def expired_commits_directory(paths: TablePaths) -> str:
+    """Where the notes of a branch are."""
+    return f"{paths.branch_root}/{_DIRECTORY}"
+
+
 class ExpiredCommits:
     """The notes of one branch of a table."""
 
     def __init__(self, io: FileIO, paths: TablePaths) -> None:
         self._io = io
-        self._directory = f"{paths.branch_root}/{_DIRECTORY}"
+        self._directory = expired_commits_directory(paths)
 
     def newest(self, commit_user: str) -> int | None:
         """The highest identifier of a writer whose snapshot expired; None when none did. Raises: CorruptDataError."""

@@ -12,6 +12,7 @@ SnapshotDeletion); FL-101 to FL-104; TAG-54 to TAG-57.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from filestore.branch_state import keeps_snapshots
 from filestore.expired_commits import ExpiredCommits
 from filestore.file_references import (
     FileReferences,
@@ -125,6 +126,8 @@ def expire_snapshots(
         return
     if not dry_run:
         table.snapshots.claim_up_to(span.stop)
+        if keeps_snapshots(table.io, table.paths):
+            return  # whoever copies them looks for the claim after saying so, so one of both gives way
     roots = RootsToAsk(roots_beside(table), branch=table.paths.branch)
     steps = list(_candidates(table, span))
     if not dry_run:

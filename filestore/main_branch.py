@@ -14,16 +14,25 @@ from lsm.errors import CorruptDataError
 MAIN_BRANCH_FILE: Final = "MAIN-BRANCH"
 
 
+_SEALED: Final = "sealed"
+
+
 def main_branch(io: FileIO, root: str) -> str:
     """Name of the main branch; ``main`` when it lies in the table's directory. Raises: CorruptDataError."""
-    path = f"{root}/{MAIN_BRANCH_FILE}"
-    try:
-        name = io.read_bytes(path).decode(errors="replace").strip()
-    except FileNotFoundError:
-        return MAIN_BRANCH
-    if not name or "/" in name:
-        raise CorruptDataError(f"name of the main branch cannot be read: file={path} name={name!r}")
-    return name
+    return _lines(io, root)[0]
+
+
+def is_open_main(io: FileIO, root: str) -> bool:
+    """Whether what is committed in the table's directory itself is a commit to main, and stays.
+
+    Raises: CorruptDataError.
+    """
+    return _lines(io, root) == [MAIN_BRANCH]
+
+
+def is_sealed_main(io: FileIO, root: str) -> bool:
+    """Whether main lies in the table's directory itself and is sealed. Raises: CorruptDataError."""
+    return _lines(io, root) == [MAIN_BRANCH, _SEALED]
 
 
 def set_main_branch(io: FileIO, root: str, name: str) -> None:
@@ -33,3 +42,19 @@ def set_main_branch(io: FileIO, root: str, name: str) -> None:
         io.delete(path)
     else:
         io.replace(path, name.encode())
+
+
+def seal_main(io: FileIO, root: str) -> None:
+    """Main stays in the table's directory; whoever commits to it is told that it may not stay, until it is opened."""
+    io.replace(f"{root}/{MAIN_BRANCH_FILE}", f"{MAIN_BRANCH}\n{_SEALED}".encode())
+
+
+def _lines(io: FileIO, root: str) -> list[str]:
+    path = f"{root}/{MAIN_BRANCH_FILE}"
+    try:
+        lines = io.read_bytes(path).decode(errors="replace").strip().split("\n")
+    except FileNotFoundError:
+        return [MAIN_BRANCH]
+    if not lines[0] or "/" in lines[0]:
+        raise CorruptDataError(f"name of the main branch cannot be read: file={path} name={lines[0]!r}")
+    return lines

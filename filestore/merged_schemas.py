@@ -38,15 +38,21 @@ class MergedSchemas:
                     raise _both_changed(self.main, self.origin) from None
 
 
-def merged_schemas(main: TableStore, branch: TableStore, origin: Origin) -> MergedSchemas:
+def merged_schemas(main: TableStore, branch: TableStore, origin: Origin, *, keeps_ids: bool = False) -> MergedSchemas:
     """What main needs of a branch's versions.
+
+    Args:
+        main: the table on its main branch.
+        branch: on the other.
+        origin: where that began.
+        keeps_ids: main needs every version of the branch, because its snapshots will name them.
 
     Raises:
         ConflictError: both changed the schema.
         InvalidInputError: records in main's log would not be understood with these column names.
     """
     own = [branch.schemas.read(each) for each in branch.schemas.ids() if each > origin.first_schema_id]
-    if not own:
+    if not own and not (keeps_ids and origin.first_schema_id > origin.schema_id):
         return MergedSchemas(main=main, origin=origin, is_changed=False, missing=())
     began = branch.schemas.read(origin.schema_id)
     between = range(origin.schema_id + 1, origin.first_schema_id + 1)

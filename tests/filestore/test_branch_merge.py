@@ -19,7 +19,7 @@ from filestore.table import Table
 from filestore.tags import create_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from lsm.row_kind import RowKind
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
+from tests.support.faults import FaultyFileIO, MemoryFileIO, When, fail_points, paused_before
 from tests.support.roots import files_there, used_files
 from tests.support.tables import memory_catalog, reopened
 
@@ -280,7 +280,7 @@ def test_a_merge_that_dies_is_all_or_nothing(when: When, has_key: bool) -> None:
     merge_branch(reopened(clean, io), "dev")
     after = content(clean)
     assert after != before
-    for fail_at in range(1, io.calls + 1):
+    for fail_at in fail_points(io, when):
         disk = copied(start(has_key=has_key))
         failure: FluvialError | None = None
         try:

@@ -15,7 +15,7 @@ from filestore.schema_change import AddColumn
 from filestore.table import Table
 from filestore.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
+from tests.support.faults import FaultyFileIO, MemoryFileIO, When, fail_points, paused_before
 from tests.support.roots import files_there, used_files
 from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, reopened, rows
 
@@ -192,7 +192,7 @@ def test_a_branch_that_could_not_be_made_is_made_by_the_next_call(arguments: dic
     io = FaultyFileIO(clean.io)
     make(reopened(clean, io), arguments)
     wanted = (read_branch(clean, "dev"), content(clean.on_branch("dev")))
-    for fail_at in range(1, io.calls + 1):
+    for fail_at in fail_points(io, when):
         disk = copied(start)
         faulty = FaultyFileIO(disk.io, fail_at=fail_at, when=when)
         try:
@@ -346,7 +346,7 @@ def test_an_interrupted_change_of_a_branch_is_completed_by_the_next_call(action:
     io = FaultyFileIO(clean.io)
     run(reopened(clean, io))
     wanted = [(each, content(clean.on_branch(each.name))) for each in list_branches(clean)]
-    for fail_at in range(1, io.calls + 1):
+    for fail_at in fail_points(io, when):
         disk = copied(start)
         whole = content(disk.on_branch("dev"))
         with suppress(FluvialError):

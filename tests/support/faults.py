@@ -126,6 +126,20 @@ class FaultyFileIO:
         return OutcomeUnknownError if is_unsure else UnavailableError
 
 
+_CHANGING = frozenset({"create_exclusive", "delete", "delete_tree", "open_output", "replace", "write_new"})
+
+
+def fail_points(clean: FaultyFileIO, when: When) -> list[int]:
+    """Where to fail so that every state of the disk is met once, and every error: after a mere look is before the next.
+
+    Args:
+        clean: has run without a fault.
+        when: before or after an operation takes effect.
+    """
+    names = (line.split(" ", 1)[0] for line in clean.log)
+    return [call for call, name in enumerate(names, 1) if when is When.BEFORE or name in _CHANGING]
+
+
 @dataclass
 class ManualClock:
     """Time moves only when somebody sleeps, and by a millisecond with every look."""
