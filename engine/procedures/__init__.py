@@ -4,6 +4,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.procedures.auditing import audit_publish
+from engine.procedures.branches import (
+    create_branch,
+    delete_branch,
+    fast_forward,
+    merge_branch,
+    rename_branch,
+    replace_main_branch,
+)
 from engine.procedures.compaction import compact, compact_database
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.copying import copy
@@ -58,6 +66,12 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rollback_to_savepoint,
     restore_checkpoint,
     trigger_tag_automatic_creation,
+    create_branch,
+    delete_branch,
+    rename_branch,
+    merge_branch,
+    fast_forward,
+    replace_main_branch,
     reset_consumer,
     clear_consumers,
     remove_orphan_files,
@@ -87,9 +101,11 @@ __all__ = [
     "compact_database",
     "compact_manifest",
     "copy",
+    "create_branch",
     "create_savepoint",
     "create_tag",
     "create_tag_from_timestamp",
+    "delete_branch",
     "delete_savepoint",
     "delete_tag",
     "drop_partition",
@@ -97,14 +113,18 @@ __all__ = [
     "expire_partitions",
     "expire_snapshots",
     "expire_tags",
+    "fast_forward",
     "mark_partition_done",
+    "merge_branch",
     "migrate_table",
     "purge_files",
     "remove_orphan_files",
     "remove_unexisting_files",
     "remove_unexisting_manifests",
+    "rename_branch",
     "rename_tag",
     "repair_earliest_snapshot",
+    "replace_main_branch",
     "replace_tag",
     "rescale",
     "reset_consumer",
