@@ -8,10 +8,11 @@ from typing import Final
 import pyarrow as pa
 
 from engine.branch_choice import on_named_branch
+from engine.fallback import Fallback, FallbackSplit, find_fallback
 from engine.log_tail import TailSplit, read_tail_split
 from engine.option_check import unknown_option
 from engine.read_request import ReadRequest
-from engine.read_state import ReadState, Served, find_state
+from engine.read_state import ReadState, Served, Source, find_state
 from engine.row_changes import MetadataColumn
 from engine.rows import ROW_KIND_COLUMN
 from filestore.data_split import DataSplit
@@ -27,7 +28,7 @@ from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.read")
 
-Piece = DataSplit | TailSplit
+Piece = DataSplit | TailSplit | FallbackSplit
 """What one task reads."""
 
 _UNKNOWN_HERE: Final = {
@@ -48,15 +49,17 @@ class BatchPlan:
 class BatchRead:
     """A state of a table, ready to be read as often as wanted. It stays the same whatever is written meanwhile."""
 
-    def __init__(self, state: ReadState, constants: Mapping[str, pa.Scalar]) -> None:
+    def __init__(self, state: ReadState, constants: Mapping[str, pa.Scalar], fallback: Fallback | None = None) -> None:
         """Made by ``open_read``.
 
         Args:
             state: what is read.
             constants: columns beside the table's, with one value in all rows.
+            fallback: where partitions come from that the state lacks.
         """
         self._state = state
         self.constants = constants
+        self.fallback = fallback
 
     @property
     def table(self) -> FileTable:
@@ -80,7 +83,7 @@ class BatchRead:
 
     def describe(self) -> str:
         """One line: snapshot or snapshot+log, up to which offsets, of which time, and why."""
-        return str(self._state.served)
+        return " ".join(str(each) for each in (self._state.served, self.fallback) if each is not None)
 
     def plan(self, filter: Filter = None) -> BatchPlan:
         """The pieces to read; what surely does not match the filter is left out."""
@@ -89,6 +92,9 @@ class BatchRead:
         splits: tuple[DataSplit, ...] = ()
         if state.snapshot is not None:
             splits = table.new_scan().plan(snapshot=state.snapshot, filter=predicate).splits
+        if self.fallback is not None:
+            others = self.fallback.splits(table, state.snapshot, predicate)
+            return BatchPlan(snapshot=state.snapshot, splits=(*splits, *others), filter=predicate)
         pruner = Pruner(table, predicate)
         ranges = [each for each in state.ranges if pruner.keep_bucket(each.bucket, table.options.bucket)]
         if not ranges:
@@ -131,12 +137,13 @@ class BatchRead:
         return pa.schema([*(self.table.arrow_field(name) for name in names), *constants])
 
 
-def open_read(table: FileTable, given: Mapping[str, str]) -> BatchRead:
+def open_read(table: FileTable, given: Mapping[str, str], *, falls_back: bool = True) -> BatchRead:
     """Find the state that options ask for.
 
     Args:
         table: with its own options.
         given: of this reader, on top of them; see ``BATCH_KEYS``.
+        falls_back: False: the rows are of the table's own branch alone.
 
     Raises:
         InvalidInputError: options contradict each other, or there is no such state.
@@ -148,8 +155,15 @@ def open_read(table: FileTable, given: Mapping[str, str]) -> BatchRead:
     for key in given:
         if not key.startswith("log.kafka."):
             read.options.value(key)  # refuses a value that cannot be read, by name
-    state = find_state(read, ReadRequest.parse(read.options, given))
-    return BatchRead(state, _constants(read, state.snapshot))
+    request = ReadRequest.parse(read.options, given)
+    state = find_state(read, request)
+    if not falls_back:
+        return BatchRead(state, _constants(read, state.snapshot))
+    as_of_ms = request.time_ms
+    if as_of_ms is None and request.version_in(read) is not None and state.snapshot is not None:
+        as_of_ms = state.snapshot.time_ms
+    fallback = find_fallback(state.table, as_of_ms=as_of_ms, reads_log=state.served.source is not Source.SNAPSHOT)
+    return BatchRead(state, _constants(read, state.snapshot), fallback)
 
 
 def log_served(read: BatchRead) -> None:
@@ -177,6 +191,10 @@ def read_piece(
     columns = [name for name in names if name not in constants]
     if isinstance(piece, TailSplit):
         batches = read_tail_split(store, piece, columns=columns, filter=filter)
+    elif isinstance(piece, FallbackSplit):
+        schema = pa.schema([store.arrow_field(name) for name in columns])
+        found = read_split(piece.store, piece.split, columns=columns, filter=filter)
+        batches = (pa.RecordBatch.from_arrays(each.columns, schema=schema) for each in found)
     else:
         batches = read_split(store, piece, columns=columns, filter=filter)
     if len(columns) == len(names):

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from engine.batch_read import BatchPlan, Piece, read_piece
+from engine.fallback import FallbackSplit
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from filestore.data_split import DataSplit
@@ -102,9 +103,10 @@ def divided(
     raw: list[str] = []
     rest: list[Piece] = []
     for split in plan.splits:
-        if isinstance(split, DataSplit) and all(_spark_can_read(store, split, file, names) for file in split.files):
-            directory = store.bucket_dir(split.partition, split.bucket)
-            raw.extend(file.external_path or f"{directory}/{file.file_name}" for file in split.files)
+        there, files = (split.store, split.split) if isinstance(split, FallbackSplit) else (store, split)
+        if isinstance(files, DataSplit) and all(_spark_can_read(there, files, file, names) for file in files.files):
+            directory = there.bucket_dir(files.partition, files.bucket)
+            raw.extend(file.external_path or f"{directory}/{file.file_name}" for file in files.files)
         else:
             rest.append(split)
     return [f"file://{path}" if path.startswith("/") else path for path in raw], rest

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from engine.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.catalog import Catalog
+from engine.fallback import FALLBACK_KEY
 from engine.option_check import unknown_option
 from engine.read_request import ReadRequest
 from engine.row_changes import MetadataColumn
@@ -42,6 +43,7 @@ BATCH_KEYS: Final = (
     "log.on-offset-lost",
     "read.changelog",
     "read.metadata-columns",
+    FALLBACK_KEY,
 )
 STREAM_KEYS: Final = (
     *READ_BRANCH_KEYS,

@@ -247,7 +247,7 @@ _VERSIONS: Final = _declare(
     ("savepoint.create-interval", duration_ms, None, "Time between periodic savepoints."),
     ("savepoint.create-time", time_of_day_ms, None, "Time of day (UTC) of periodic savepoints, hh:mm."),
     ("sink.savepoint.auto-tag", boolean, False, "Tag every savepoint of the engine."),
-    ("scan.fallback-branch", text, None, "Branch for partitions that are missing."),
+    ("scan.fallback-branch", text, None, "Branch of which batch reads take partitions that the table's own lacks."),
     ("scan.primary-branch", text, None, "Branch whose partitions come first."),
     ("branch-merge.enabled", boolean, False, "Guard of append-only merges."),
 )

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from engine.batch_read import Piece
+from engine.fallback import FallbackSplit
 from engine.frames import divided
 from engine.log_tail import TailSplit
 from engine.sql.context import SqlContext
@@ -24,12 +25,16 @@ _CONDITION: Final = pa.struct([("condition", pa.string()), ("used", pa.bool_()),
 _COUNT: Final = pa.struct([("read", pa.int64()), ("all", pa.int64())])
 _LEVEL: Final = pa.struct([("level", pa.int32()), ("files", pa.int64())])
 _RANGE: Final = pa.struct([("bucket", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
+_FALLBACK: Final = pa.struct(
+    [("branch", pa.string()), ("snapshot_id", pa.int64()), ("partitions", pa.int64()), ("files", pa.int64())]
+)
 _TABLE: Final = pa.struct(
     [
         ("table", pa.string()),
         ("reference", pa.string()),
         ("snapshot_id", pa.int64()),
         ("source", pa.string()),
+        ("fallback", _FALLBACK),
         ("columns", pa.list_(pa.string())),
         ("conditions", pa.list_(_CONDITION)),
         ("partitions", _COUNT),
@@ -92,6 +97,7 @@ def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
         "reference": text[each.reference.start : each.reference.stop],
         "snapshot_id": None if read.snapshot is None else read.snapshot.id,
         "source": f"{read.served.source}: {read.served.reason}",
+        "fallback": _fallback(each),
         "columns": names,
         "conditions": [
             {"condition": one.text, "used": one.predicate is not None, "reason": one.reason or None}
@@ -116,6 +122,19 @@ def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
     }
 
 
+def _fallback(each: ReadPlan) -> dict[str, Any] | None:
+    """What comes from another branch."""
+    if each.read.fallback is None:
+        return None
+    found = [piece.split for piece in each.plan.splits if isinstance(piece, FallbackSplit)]
+    return {
+        "branch": each.read.fallback.table.paths.branch,
+        "snapshot_id": each.read.fallback.snapshot.id,
+        "partitions": len({split.partition for split in found}),
+        "files": sum(len(split.files) for split in found),
+    }
+
+
 def _filter_columns(each: ReadPlan) -> frozenset[str]:
     return frozenset() if each.plan.filter is None else columns_of(each.plan.filter)
 
@@ -124,6 +143,8 @@ def _splits(pieces: Sequence[Piece]) -> Iterator[DataSplit]:
     for piece in pieces:
         if isinstance(piece, TailSplit):
             yield from piece.splits
+        elif isinstance(piece, FallbackSplit):
+            yield piece.split
         else:
             yield piece
 
@@ -136,6 +157,9 @@ def _reasons(store: TableStore, piece: Piece, names: Sequence[str]) -> Iterator[
     """Why Spark cannot scan the files of a piece itself."""
     if isinstance(piece, TailSplit):
         yield "the log is merged over the files"
+        return
+    if isinstance(piece, FallbackSplit):
+        yield from _reasons(piece.store, piece.split, names)
         return
     if piece.needs_merge:
         yield "key ranges overlap"
@@ -152,6 +176,9 @@ def _reasons(store: TableStore, piece: Piece, names: Sequence[str]) -> Iterator[
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
     """The facts about one table for people."""
     yield f"{facts['reference']}: {facts['table']} at snapshot {facts['snapshot_id'] or 'none'} ({facts['source']})"
+    if facts["fallback"] is not None:
+        words = "  from branch {branch} at snapshot {snapshot_id}: {partitions} partitions, {files} files"
+        yield words.format(**facts["fallback"])
     yield f"  columns: {', '.join(facts['columns'])}"
     for one in facts["conditions"]:
         how = "leaves files out" if one["used"] else f"only in Spark: {one['reason']}"

@@ -48,5 +48,9 @@ def frame_key(read: BatchRead, columns: tuple[str, ...], predicate: Predicate | 
     if snapshot is None or read.served.source is not Source.SNAPSHOT:
         return None
     place = (table.paths.branch_root, snapshot.id, snapshot.base_manifest_list, snapshot.delta_manifest_list)
+    others: tuple[Hashable, ...] = ()
+    if read.fallback is not None:
+        other = read.fallback.snapshot
+        others = (read.fallback.table.paths.branch, other.base_manifest_list, other.delta_manifest_list)
     options = tuple(sorted(table.options.raw.items()))
-    return (*place, table.schema.id, options, tuple(sorted(read.constants)), columns, predicate)
+    return (*place, *others, table.schema.id, options, tuple(sorted(read.constants)), columns, predicate)

@@ -42,17 +42,19 @@ class StatementReads:
     def __init__(self, context: SqlContext) -> None:
         """Nothing is opened yet."""
         self._context = context
-        self._reads: dict[tuple[str, tuple[tuple[str, str], ...]], BatchRead] = {}
+        self._reads: dict[tuple[str, tuple[tuple[str, str], ...], bool], BatchRead] = {}
 
-    def open(self, name: str, options: Mapping[str, str]) -> BatchRead:
+    def open(self, name: str, options: Mapping[str, str], *, is_target: bool = False) -> BatchRead:
         """The state of a table that some options mean; the same one each time.
+
+        Only rows of a table's own branch can be changed: a table that the statement writes does not fall back.
 
         Raises:
             InvalidInputError: an unknown option, or no such state.
         """
-        key = (name, tuple(sorted(options.items())))
+        key = (name, tuple(sorted(options.items())), is_target)
         if key not in self._reads:
-            self._reads[key] = open_read(self._table(name), options)
+            self._reads[key] = open_read(self._table(name), options, falls_back=not is_target)
             log_served(self._reads[key])
         return self._reads[key]
 
@@ -68,7 +70,8 @@ class StatementReads:
             InvalidInputError: points at the reference.
         """
         try:
-            return self.open(reference.name, self._options(text, reference, ignores))
+            options = self._options(text, reference, ignores)
+            return self.open(reference.name, options, is_target=bool(ignores))
         except InvalidInputError as error:
             raise text.statement.source.problem(str(error), reference.start, reference.stop) from error
 

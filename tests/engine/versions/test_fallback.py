@@ -1,0 +1,134 @@
+"""Partitions that a branch lacks come from the branch that it falls back to."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from engine import Catalog, Table
+from engine.procedures import create_tag
+from engine.sql.context import SqlContext
+from engine.sql.session import SqlSession
+from filestore.branches import create_branch
+from filestore.datatypes import DataType
+from filestore.schema_change import AddColumn, SetOption
+from lsm.errors import InvalidInputError
+
+SCHEMA = pa.schema([pa.field("dt", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])  # fmt: skip  # noqa: E501
+KEY = "scan.fallback-branch"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """A partitioned table db.t, empty, with an empty branch ``raw`` that it falls back to."""
+    made = Catalog(str(tmp_path / "warehouse"))
+    made.create_table("db.t", SCHEMA, primary_key=["dt", "id"], partition_by=["dt"])
+    create_branch(made.table("db.t").store, "raw")
+    made.alter_table("db.t", [SetOption(KEY, "raw")])
+    return made
+
+
+def rows(dt: str, *ids: int, v: str = "x") -> pa.Table:
+    return pa.table({"dt": [dt] * len(ids), "id": ids, "v": [v] * len(ids)})
+
+
+def found(table: Table, **travel: object) -> dict[tuple[str, int], str]:
+    return {(row["dt"], row["id"]): row["v"] for row in table.read(**travel).to_arrow().to_pylist()}  # type: ignore[arg-type]
+
+
+def test_a_partition_comes_from_the_branch_that_has_it_its_own_first(catalog: Catalog) -> None:
+    """Paimon's scan.fallback-branch: whole partitions, whatever the filter leaves of them."""
+    main, raw = catalog.table("db.t"), catalog.table("db.t$branch_raw")
+    assert found(main) == {}
+    raw.write(rows("d1", 1, 2, v="raw"))
+    raw.write(rows("d2", 1, v="raw"))
+    assert found(main) == {("d1", 1): "raw", ("d1", 2): "raw", ("d2", 1): "raw"}
+    main.write(rows("d1", 1, v="own"))
+    assert found(main) == {("d1", 1): "own", ("d2", 1): "raw"}
+    assert main.read().to_arrow(filter="id = 2").num_rows == 0  # d1 is there: its row 2 is not
+    assert main.read().to_arrow(filter="dt = 'd2'").num_rows == 1
+    assert main.read().describe().endswith("fallback_branch=raw fallback_snapshot=2")
+    assert found(raw) == {("d1", 1): "raw", ("d1", 2): "raw", ("d2", 1): "raw"}
+    assert found(main, options={KEY: "main"}) == {("d1", 1): "own"}
+    assert main.store.read().to_arrow().num_rows == 1  # what writes and streams are made of
+
+
+def test_travel_takes_the_branch_as_it_was_then(catalog: Catalog) -> None:
+    """BR-24."""
+    main, raw = catalog.table("db.t"), catalog.table("db.t$branch_raw")
+    raw.write(rows("d2", 1, v="raw"))
+    main.write(rows("d1", 1, v="own"))
+    create_tag(main, "then")
+    raw.write(rows("d3", 1, v="raw"))
+    main.write(rows("d2", 9, v="own"))
+    then = {("d1", 1): "own", ("d2", 1): "raw"}
+    assert found(main, tag="then") == found(main, snapshot_id=1) == then
+    snapshot = main.store.snapshots.read(1)
+    assert found(main, timestamp=snapshot.time_ms) == then
+    assert found(main) == {("d1", 1): "own", ("d2", 9): "own", ("d3", 1): "raw"}
+
+
+def test_a_branch_that_does_not_fit_is_refused(catalog: Catalog) -> None:
+    """Source: Paimon FallbackReadFileStoreTable.validateSchema."""
+    main = catalog.table("db.t")
+    with pytest.raises(InvalidInputError, match=r"no such branch: .*branch=nope branches=\['main', 'raw'\]"):
+        main.read(options={KEY: "nope"})
+    catalog.alter_table("db.t$branch_raw", [AddColumn(path=("w",), type=DataType(root="INT"))])
+    with pytest.raises(InvalidInputError, match=r"a branch to fall back to has the table's columns: .*branch=raw"):
+        main.read()
+    catalog.alter_table("db.t", [AddColumn(path=("w",), type=DataType(root="INT"))])
+    catalog.table("db.t").read()
+
+
+def test_any_history_reads_as_a_dumb_oracle_says(catalog: Catalog) -> None:
+    """Writes, deletes, overwrites and compactions on both sides; filters on partition, key and value."""
+    world = random.Random(7)
+    tables = {"own": catalog.table("db.t"), "raw": catalog.table("db.t$branch_raw")}
+    state: dict[str, dict[str, dict[int, str]]] = {"own": {}, "raw": {}}
+    for step in range(40):
+        side, dt = world.choice(["own", "raw"]), f"d{world.randrange(4)}"
+        table, mine = tables[side], state[side]
+        ids = world.sample(range(5), world.randint(1, 3))
+        match world.randrange(4):
+            case 0:
+                table.overwrite(rows(dt, *ids, v=f"{side}{step}"))
+                mine[dt] = dict.fromkeys(ids, f"{side}{step}")
+            case 1:
+                table.compact(full=True)
+            case _:
+                table.write(rows(dt, *ids, v=f"{side}{step}"))
+                mine.setdefault(dt, {}).update(dict.fromkeys(ids, f"{side}{step}"))
+        merged = {**state["raw"], **state["own"]}
+        expected = {(dt, key): v for dt, part in merged.items() for key, v in part.items()}
+        assert found(tables["own"]) == expected
+        keys = {
+            (row["dt"], row["id"]) for row in tables["own"].read().to_arrow(filter="id > 2 OR dt = 'd1'").to_pylist()
+        }
+        assert keys == {(dt, key) for dt, key in expected if key > 2 or dt == "d1"}
+
+
+@pytest.mark.spark
+def test_sql_and_frames_fall_back_and_say_so(spark: SparkSession, catalog: Catalog) -> None:
+    """Both parts are scanned by Spark itself where they can be; changes of rows are the table's own."""
+    main, raw = catalog.table("db.t"), catalog.table("db.t$branch_raw")
+    raw.write(rows("d2", 1, 2, v="raw"))
+    raw.compact(full=True)
+    main.write(rows("d1", 1, v="own"))
+    place = {"warehouse": catalog.warehouse, "table": "db.t"}
+    assert spark.read.format("fluvial").options(**place).load().filter("v = 'raw'").count() == 2
+    session = SqlSession(SqlContext(catalog=catalog, open_spark=spark.newSession, database="db"))
+
+    def run(text: str) -> list[dict[str, object]]:
+        result = session.execute(text)[-1]
+        table = result.table if result.frame is None else result.frame.toArrow()
+        assert table is not None
+        return [dict(row) for row in table.to_pylist()]
+
+    [plan] = run("EXPLAIN SELECT * FROM t")
+    assert "from branch raw at snapshot 2: 1 partitions, 1 files" in str(plan["plan"])
+    assert run("UPDATE t SET v = 'new' WHERE true")[0]["rows_updated"] == 1
+    raw.write(rows("d2", 3, v="raw"))
+    assert run("SELECT count(*) AS n FROM t WHERE dt = 'd2'") == [{"n": 3}]
+    assert run("SELECT v FROM t WHERE dt = 'd1'") == [{"v": "new"}]
