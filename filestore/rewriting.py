@@ -110,27 +110,13 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
         ConflictError: the commit lost too many races: run it again.
         InvalidInputError: one of both states has deletion vectors or an index.
     """
-    latest = table.snapshots.latest()
-    for snapshot in (wanted, latest):
-        if snapshot is not None and snapshot.index_manifest is not None:
-            raise InvalidInputError(
-                f"cannot restore a table with deletion vectors or an index: table={table.name} snapshot={snapshot.id}"
-            )
+    latest, old = table.snapshots.latest(), LiveFiles(table, wanted)
     if latest is not None and is_restored(latest, wanted):
         return CommitResult(snapshot=latest, already_committed=True), []
-    old, now = LiveFiles(table, wanted), LiveFiles(table, latest)
-    partitions = sorted(
-        {key.partition for key in {*old.buckets(), *now.buckets()} if _names(old, key) != _names(now, key)}
-    )
+    partitions = partitions_to_restore(table, wanted)
     if latest is None or not partitions:
         return CommitResult(snapshot=latest), []
     restored = [key for key in old.buckets() if key.partition in partitions]
-    totals = {old.total_buckets(key) for key in restored} - {table.options.bucket}
-    if totals and table.options.bucket > 0:
-        raise InvalidInputError(
-            f"the table was rescaled since: table={table.name} snapshot={wanted.id} bucket={table.options.bucket} "
-            f"then={sorted(total for total in totals if total is not None)}"
-        )
     messages: list[CommitMessage] = []
     try:
         for key in restored:
@@ -153,6 +139,27 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
     replaced = frozenset(partitions)
     done = _published(table, messages, lambda: commit.overwrite(committable, replaces=replaced.__contains__))
     return done, partitions
+
+
+def partitions_to_restore(table: TableStore, wanted: Snapshot) -> list[bytes]:
+    """The partitions that ``restore`` would replace. Raises: InvalidInputError when it cannot."""
+    latest = table.snapshots.latest()
+    for snapshot in (wanted, latest):
+        if snapshot is not None and snapshot.index_manifest is not None:
+            raise InvalidInputError(
+                f"cannot restore a table with deletion vectors or an index: table={table.name} snapshot={snapshot.id}"
+            )
+    if latest is None or is_restored(latest, wanted):
+        return []
+    old, now = LiveFiles(table, wanted), LiveFiles(table, latest)
+    partitions = {key.partition for key in {*old.buckets(), *now.buckets()} if _names(old, key) != _names(now, key)}
+    totals = {old.total_buckets(key) for key in old.buckets() if key.partition in partitions} - {table.options.bucket}
+    if totals and table.options.bucket > 0:
+        raise InvalidInputError(
+            f"the table was rescaled since: table={table.name} snapshot={wanted.id} bucket={table.options.bucket} "
+            f"then={sorted(total for total in totals if total is not None)}"
+        )
+    return sorted(partitions)
 
 
 def is_restored(latest: Snapshot, wanted: Snapshot) -> bool:

@@ -7,7 +7,7 @@ TagTimeExpire); TAG-04, TAG-13, TAG-14, TAG-21 to TAG-25, TAG-30 to TAG-34, TAG-
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -63,7 +63,14 @@ def read_tag(table: TableStore, name: str) -> Tag:
     return found
 
 
-def create_tag(table: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None) -> Tag:
+def create_tag(
+    table: TableStore,
+    name: str,
+    *,
+    snapshot_id: int | None = None,
+    retained_ms: int | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> Tag:
     """Give a snapshot a name.
 
     Args:
@@ -71,6 +78,7 @@ def create_tag(table: TableStore, name: str, *, snapshot_id: int | None = None, 
         name: not blank, and not a number, because that would be a snapshot id.
         snapshot_id: None is the newest.
         retained_ms: how long it lives; None: ``tag.default-time-retained``, else until it is deleted.
+        notes: more keys of the tag's file, which other engines skip.
 
     Raises:
         InvalidInputError: a name that no tag can have or that is taken, or no such snapshot.
@@ -79,6 +87,8 @@ def create_tag(table: TableStore, name: str, *, snapshot_id: int | None = None, 
     check_tag_name(name)
     _check_not_reserved(name)
     tag, body = _new_tag(table, name, snapshot_id, retained_ms)
+    if notes:
+        body = orjson.dumps({**orjson.loads(body), **notes}, option=orjson.OPT_INDENT_2)
     path = table.paths.tag(name)
     if not table.io.create_exclusive(path, body):
         raise InvalidInputError(

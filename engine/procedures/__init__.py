@@ -15,6 +15,7 @@ from engine.procedures.branches import (
 from engine.procedures.compaction import compact, compact_database
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.copying import copy
+from engine.procedures.cuts import create_consistent_tag, rewind_checkpoint, rollback_to_cut
 from engine.procedures.migration import migrate_table
 from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.purging import purge_files
@@ -72,6 +73,9 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     merge_branch,
     fast_forward,
     replace_main_branch,
+    create_consistent_tag,
+    rollback_to_cut,
+    rewind_checkpoint,
     reset_consumer,
     clear_consumers,
     remove_orphan_files,
@@ -102,6 +106,7 @@ __all__ = [
     "compact_manifest",
     "copy",
     "create_branch",
+    "create_consistent_tag",
     "create_savepoint",
     "create_tag",
     "create_tag_from_timestamp",
@@ -129,8 +134,10 @@ __all__ = [
     "rescale",
     "reset_consumer",
     "restore_checkpoint",
+    "rewind_checkpoint",
     "rollback",
     "rollback_to_as_latest",
+    "rollback_to_cut",
     "rollback_to_savepoint",
     "rollback_to_timestamp",
     "rollback_to_watermark",

@@ -239,11 +239,7 @@ def restored(table: Table, wanted: Snapshot) -> pa.Table:
     """The result of ``rollback_to_as_latest``, once it has made the rows of a snapshot those of the newest."""
     latest = table.latest_snapshot()
     assert latest is not None
-    if wanted.schema_id != table.schema.id:
-        raise InvalidInputError(
-            f"columns or options changed since: table={table.name} snapshot={wanted.id} schema={wanted.schema_id} "
-            f"newest_schema={table.schema.id} fix=read the older state and overwrite the table with its rows"
-        )
+    check_same_columns(table, wanted)
     done, partitions = restore(table.store, wanted)
     assert done.snapshot is not None
     current = done.snapshot.id
@@ -259,6 +255,15 @@ def restored(table: Table, wanted: Snapshot) -> pa.Table:
             for partition in partitions
         ],
     )
+
+
+def check_same_columns(table: Table, wanted: Snapshot) -> None:
+    """Refuse to restore rows of another schema. Raises: InvalidInputError."""
+    if wanted.schema_id != table.schema.id:
+        raise InvalidInputError(
+            f"columns or options changed since: table={table.name} snapshot={wanted.id} schema={wanted.schema_id} "
+            f"newest_schema={table.schema.id} fix=read the older state and overwrite the table with its rows"
+        )
 
 
 def _state(table: Table, snapshot: int | None, tag: str | None, timestamp: Moment | None) -> Snapshot:

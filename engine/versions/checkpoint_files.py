@@ -73,7 +73,7 @@ def files_as_of(
         CorruptDataError: the checkpoint does not go back so far.
     """
     root, query_id = checkpoint_root(location), query_id_of(location)
-    offsets = _offsets(root, location, batch_id)
+    offsets = offsets_of(root, location, batch_id)
     if (root / "state").is_dir():
         _wait_for(root / "commits" / str(batch_id), sleep, wait_ms)
     names = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and not _is_hidden(path)}
@@ -116,12 +116,15 @@ def needed_files(names: Iterable[str], *, batch_id: int, sources: tuple[Any, ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Offsets:
-    facts: Mapping[str, Any]
-    sources: tuple[Any, ...]
+class BatchOffsets:
+    """The ``offsets`` file of a batch."""
+
+    facts: Mapping[str, Any]  # times, watermark, settings
+    sources: tuple[Any, ...]  # end in each source; None for one without
 
 
-def _offsets(root: Path, location: str, batch_id: int) -> _Offsets:
+def offsets_of(root: Path, location: str, batch_id: int) -> BatchOffsets:
+    """What is noted of a batch, and of the one before. Raises: CorruptDataError when one of them is not there."""
     for each in (batch_id - 1, batch_id):
         if each >= 0 and not (root / "offsets" / str(each)).exists():
             raise CorruptDataError(
@@ -132,7 +135,7 @@ def _offsets(root: Path, location: str, batch_id: int) -> _Offsets:
     try:
         lines = path.read_text().splitlines()
         sources = tuple(None if line == _NONE else json.loads(line) for line in lines[_HEADER_LINES:])
-        return _Offsets(facts=json.loads(lines[1]), sources=sources)
+        return BatchOffsets(facts=json.loads(lines[1]), sources=sources)
     except (OSError, ValueError, IndexError) as error:
         raise CorruptDataError(f"offsets of a batch cannot be read: file={path} reason={error!r}") from error
 
@@ -160,7 +163,7 @@ def _is_source_file_needed(source: str, name: str, known: set[str], sources: tup
     return number[2] is not None and not has_all
 
 
-def _commit_of(names: set[str], offsets: _Offsets, location: str, batch_id: int) -> bytes:
+def _commit_of(names: set[str], offsets: BatchOffsets, location: str, batch_id: int) -> bytes:
     """What Spark would have noted for a batch that is in the table."""
     if any(name.startswith("state/") for name in names):
         raise UnavailableError(

@@ -1,0 +1,1 @@
+"""Consistent cuts: one moment of many tables, as tags of one name."""

@@ -1,0 +1,156 @@
+"""A cut of many tables as tags of one name: made all or none, and gone back to together.
+
+Each tag holds the whole cut, under a key that other engines skip. So whoever finds one knows the others: making a cut
+that died half-way is completed by doing it again, and so is going back to it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from filestore.rewriting import is_restored, partitions_to_restore
+from filestore.snapshots import Snapshot
+from filestore.table_store import TableStore
+from filestore.tags import check_tag_name, create_tag, delete_tag
+from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, OutcomeUnknownError
+
+_KEY: Final = "fluvialCut"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutRecord:
+    """What every tag of a cut says."""
+
+    id: str  # of the cut
+    tables: Mapping[str, int]  # snapshot by name
+    batches: Mapping[str, int]  # last batch by commit user
+
+    def to_json(self) -> dict[str, Any]:
+        """The object in a tag's file."""
+        return {"id": self.id, "tables": dict(self.tables), "batches": dict(self.batches)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "CutRecord":
+        """What ``to_json`` made. Raises: KeyError, TypeError or ValueError."""
+        return cls(
+            id=str(body["id"]),
+            tables={str(name): int(at) for name, at in body["tables"].items()},
+            batches={str(user): int(at) for user, at in body["batches"].items()},
+        )
+
+
+def read_cut(table: TableStore, tag: str) -> CutRecord | None:
+    """The cut that a tag belongs to; None when there is no such tag. Raises: InvalidInputError when it is of none."""
+    path = table.paths.tag(tag)
+    try:
+        body = orjson.loads(table.io.read_bytes(path)).get(_KEY)
+        if body is not None:
+            return CutRecord.from_json(body)
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"tag cannot be decoded: file={path} error={error!r}") from error
+    raise InvalidInputError(
+        f"the tag is not one of a cut of several tables: table={table.name} tag={tag} fix=choose another name"
+    )
+
+
+def begun_cut(tables: Mapping[str, TableStore], tag: str) -> CutRecord | None:
+    """The cut of this name that was begun and is not complete; None: there is none.
+
+    Raises: InvalidInputError when the name is taken, by a complete cut or by something else.
+    """
+    check_tag_name(tag)
+    found = {name: record for name, table in tables.items() if (record := read_cut(table, tag)) is not None}
+    if not found:
+        return None
+    record = next(iter(found.values()))
+    is_same = all(each == record for each in found.values()) and set(record.tables) == set(tables)
+    if not is_same or len(found) == len(tables):
+        what = "cut exists already" if is_same else "tag exists already, of another cut"
+        raise InvalidInputError(
+            f"{what}: tag={tag} tables={','.join(found)} fix=choose another name, or delete these tags"
+        )
+    return record
+
+
+def tag_cut(tables: Mapping[str, TableStore], tag: str, record: CutRecord, *, retained_ms: int | None = None) -> None:
+    """Make the tags of a cut, or those of them that are missing.
+
+    Raises:
+        ConflictError: a snapshot expired at this moment: none of the tags is there, cut again.
+        FluvialError: none of the tags is there, unless the message names them.
+        OutcomeUnknownError: a tag may be there: do it again.
+    """
+    for name, table in tables.items():
+        if read_cut(table, tag) == record:
+            continue
+        try:
+            create_tag(
+                table,
+                tag,
+                snapshot_id=record.tables[name],
+                retained_ms=retained_ms,
+                notes={_KEY: record.to_json()},
+            )
+        except OutcomeUnknownError:
+            raise
+        except (FluvialError, OSError) as error:
+            left = _taken_back(tables, tag, record)
+            if left:
+                raise ConflictError(
+                    f"a cut could not be completed, and some of its tags remain: tag={tag} failed={name} "
+                    f"remaining={','.join(left)} cause={error} fix=do it again to complete it, or delete these tags"
+                ) from error
+            raise
+
+
+def _taken_back(tables: Mapping[str, TableStore], tag: str, record: CutRecord) -> list[str]:
+    """Delete the tags of a cut. Returns: the tables that may still have one."""
+    left = []
+    for name, table in tables.items():
+        try:
+            if read_cut(table, tag) == record:
+                delete_tag(table, tag)
+        except (FluvialError, OSError):
+            left.append(name)
+    return left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRollback:
+    """What going back to a cut does to one table."""
+
+    name: str
+    previous_id: int
+    wanted: Snapshot
+    partitions: Sequence[bytes]  # () when the rows are those of the cut already
+
+
+def cut_tables(table: TableStore, tag: str) -> CutRecord:
+    """The cut of a tag. Raises: InvalidInputError when there is no such tag, or it is of none."""
+    found = read_cut(table, tag)
+    if found is None:
+        raise InvalidInputError(f"no such tag: table={table.name} tag={tag} tags={table.snapshots.tag_names()}")
+    return found
+
+
+def plan_cut_rollback(tables: Mapping[str, TableStore], tag: str) -> list[TableRollback]:
+    """What going back to a cut would do; nothing is done.
+
+    Raises: InvalidInputError when the tags are not all there, or one of the tables cannot go back.
+    """
+    plans = []
+    ids = {}
+    for name, table in tables.items():
+        ids[name] = cut_tables(table, tag).id
+        wanted, latest = table.snapshots.tag(tag), table.snapshots.latest()
+        if latest is None:
+            raise InvalidInputError(f"the table has no snapshot: table={name} tag={tag}")
+        partitions = () if is_restored(latest, wanted) else tuple(partitions_to_restore(table, wanted))
+        plans.append(TableRollback(name=name, previous_id=latest.id, wanted=wanted, partitions=partitions))
+    if len(set(ids.values())) > 1:
+        raise InvalidInputError(f"the tags are of different cuts: tag={tag} cuts={ids} fix=delete them and cut again")
+    return plans

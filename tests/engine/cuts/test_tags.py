@@ -1,0 +1,131 @@
+"""Cuts as tags: all or none, whatever dies; and going back to them."""
+
+import pytest
+
+from engine.cuts.tags import CutRecord, begun_cut, plan_cut_rollback, read_cut, tag_cut
+from filestore.catalog import Catalog
+from filestore.rewriting import restore
+from filestore.table import Table
+from filestore.tags import create_tag
+from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
+from tests.support.tables import KEY_SCHEMA, content, rows
+
+FAULTS = (UnavailableError, OutcomeUnknownError, ConflictError)
+RECORD = CutRecord(id="c1", tables={"db.a": 1, "db.b": 2}, batches={"q": 7})
+
+
+def two_tables(io: MemoryFileIO) -> dict[str, Table]:
+    """The cut is behind row 1; row 2 came later."""
+    catalog = Catalog("/warehouse", io=io, clock=ManualClock(), names=CountedNames())
+    made = {
+        name: catalog.create_table(name, KEY_SCHEMA, primary_key=("id",), options={"bucket": "1"})
+        for name in ("db.a", "db.b")
+    }
+    made["db.b"].write(rows((1, 0)))
+    for value in (1, 2):
+        for table in made.values():
+            table.write(rows((value, value)))
+    return made
+
+
+def through(tables: dict[str, Table], io: MemoryFileIO | FaultyFileIO) -> dict[str, Table]:
+    return {
+        name: Table.open(name, each.paths.root, io=io, clock=each.clock, names=each.names)  # type: ignore[arg-type]
+        for name, each in tables.items()
+    }
+
+
+def tags_of(tables: dict[str, Table]) -> list[str]:
+    return [name for name, each in tables.items() if "cut" in each.snapshots.tag_names()]
+
+
+def test_every_tag_knows_the_whole_cut() -> None:
+    """Issue 6 item 6: the tags read as those of their snapshots, by us and by engines that skip the rest."""
+    tables = two_tables(MemoryFileIO())
+    tag_cut(tables, "cut", RECORD, retained_ms=5000)
+    for name, each in tables.items():
+        assert read_cut(each, "cut") == RECORD
+        assert each.snapshots.tag("cut") == each.snapshots.read(RECORD.tables[name])
+    with pytest.raises(InvalidInputError, match=r"cut exists already: tag=cut tables=db.a,db.b"):
+        begun_cut(tables, "cut")
+    create_tag(tables["db.a"], "eod")
+    with pytest.raises(InvalidInputError, match="the tag is not one of a cut of several tables"):
+        begun_cut(tables, "eod")
+    with pytest.raises(InvalidInputError, match="a tag cannot be named by a number"):
+        begun_cut(tables, "7")
+
+
+def test_a_cut_that_was_begun_is_completed_as_it_was() -> None:
+    tables = two_tables(MemoryFileIO())
+    tag_cut({"db.a": tables["db.a"]}, "cut", RECORD)
+    assert begun_cut(tables, "cut") == RECORD
+    with pytest.raises(InvalidInputError, match="tag exists already, of another cut"):
+        begun_cut({"db.a": tables["db.a"]}, "cut")
+    with pytest.raises(InvalidInputError, match=r"no such tag: table=db\.b tag=cut"):
+        plan_cut_rollback(tables, "cut")
+    tag_cut(tables, "cut", RECORD)
+    assert tags_of(tables) == ["db.a", "db.b"]
+
+
+def test_a_tag_that_cannot_be_made_takes_the_others_back() -> None:
+    """Issue 6 item 6: all or nothing. A snapshot that expires at this moment is one cause."""
+    tables = two_tables(MemoryFileIO())
+    tables["db.b"].snapshots.claim_up_to(3)
+    with pytest.raises(ConflictError, match="the snapshot expired while it was tagged"):
+        tag_cut(tables, "cut", RECORD)
+    assert tags_of(tables) == []
+
+
+@pytest.mark.parametrize("when", list(When))
+def test_whatever_dies_the_cut_can_be_completed_or_is_not_there(when: When) -> None:
+    """Every operation fails once; then it is done again."""
+    before = MemoryFileIO()
+    names = two_tables(before)
+    for fail_at in range(1, 100):
+        io = MemoryFileIO(before.files)
+        faulty = FaultyFileIO(io, when=when)
+        tables, again = through(names, io), through(names, faulty)
+        faulty.calls, faulty.fail_at = 0, fail_at
+        try:
+            tag_cut(again, "cut", RECORD)
+        except FAULTS:
+            assert len(tags_of(tables)) < 2 or when is not When.BEFORE
+        if tags_of(tables) != ["db.a", "db.b"]:
+            assert begun_cut(tables, "cut") in (None, RECORD)
+            tag_cut(tables, "cut", RECORD)
+        assert [read_cut(each, "cut") for each in tables.values()] == [RECORD, RECORD]
+        if faulty.calls < fail_at:
+            break
+    else:
+        pytest.fail("the sweep did not end")
+
+
+@pytest.mark.parametrize("when", list(When))
+def test_whatever_dies_going_back_can_be_done_again(when: When) -> None:
+    """Issue 6 item 6: tables that went back stay as they are, and each writes its rows once."""
+    before = MemoryFileIO()
+    names = two_tables(before)
+    tag_cut(names, "cut", RECORD)
+
+    def go_back(tables: dict[str, Table]) -> None:
+        for plan in plan_cut_rollback(tables, "cut"):
+            if plan.partitions:
+                restore(tables[plan.name], plan.wanted)
+
+    for fail_at in range(1, 200):
+        io = MemoryFileIO(before.files)
+        faulty = FaultyFileIO(io, when=when)
+        tables, again = through(names, io), through(names, faulty)
+        faulty.calls, faulty.fail_at = 0, fail_at
+        try:
+            go_back(again)
+        except FAULTS:
+            go_back(tables)
+        assert [content(each) for each in tables.values()] == [{1: 1}, {1: 1}]
+        assert [each.snapshots.latest_id() for each in tables.values()] == [3, 4]
+        assert all(not plan.partitions for plan in plan_cut_rollback(tables, "cut"))
+        if faulty.calls < fail_at:
+            break
+    else:
+        pytest.fail("the sweep did not end")
