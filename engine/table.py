@@ -3,19 +3,16 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from engine.batch_part import BatchSpec, write_part
 from engine.batch_read import BatchRead, log_served, open_read
 from engine.batch_writer import BatchWriter
 from engine.branch_choice import on_named_branch
 from engine.commit_handle import CommitHandle, wait_until_visible
-from engine.frames import table_frame
 from engine.overwrite import overwrite
-from engine.sink import run_parts
 from engine.table_log import TableLog, tracks_changes
 from engine.versions.audit import AuditBranch
 from filestore.branch_names import split_branch
@@ -26,6 +23,11 @@ from filestore.snapshots import Snapshot
 from filestore.table import Table as FileTable
 from filestore.table_commit import CommitResult
 from filestore.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# what needs Spark is imported where it is needed: most of a table's life goes without
 
 
 class Table:
@@ -108,7 +110,7 @@ class Table:
 
     def dataframe(
         self,
-        spark: SparkSession,
+        spark: "SparkSession",
         *,
         columns: Sequence[str] | None = None,
         filter: str | None = None,
@@ -118,7 +120,7 @@ class Table:
         timestamp: str | int | None = None,
         at_least: CommitHandle | str | None = None,
         options: Mapping[str, str] | None = None,
-    ) -> DataFrame:
+    ) -> "DataFrame":
         """A state as a Spark frame; files that need no merging are scanned by Spark itself.
 
         Args:
@@ -135,6 +137,8 @@ class Table:
         Raises:
             InvalidInputError: unknown column, snapshot or tag; a filter that cannot be read.
         """
+        from engine.frames import table_frame
+
         places: dict[str, Any] = {"snapshot_id": snapshot_id, "tag": tag, "version": version, "timestamp": timestamp}
         read = self.read(**places, at_least=at_least, options=options)
         log_served(read)
@@ -180,7 +184,7 @@ class Table:
         return self._batch_writer(options).write(BATCH_IDENTIFIER, lambda spec: write_part(spec, table.to_batches()))
 
     def append(
-        self, frame: DataFrame, options: Mapping[str, str] | None = None, *, read_snapshot_id: int | None = None
+        self, frame: "DataFrame", options: Mapping[str, str] | None = None, *, read_snapshot_id: int | None = None
     ) -> CommitResult:
         """Write a Spark frame as one batch and make it visible, in files and log.
 
@@ -200,14 +204,14 @@ class Table:
         """
 
         def run(spec: BatchSpec) -> Any:
-            return run_parts(frame, spec)
+            return _run_in_spark(frame, spec)
 
         writer = self._batch_writer(options)
         return writer.write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id)
 
     def overwrite(
         self,
-        rows: pa.Table | pa.RecordBatch | DataFrame,
+        rows: "pa.Table | pa.RecordBatch | DataFrame",
         partition: Mapping[str, object] | None = None,
         options: Mapping[str, str] | None = None,
     ) -> CommitResult:
@@ -225,9 +229,9 @@ class Table:
         """
 
         def run(spec: BatchSpec) -> Any:
-            if isinstance(rows, DataFrame):
-                return run_parts(rows, spec)
-            return write_part(spec, [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches())
+            if isinstance(rows, pa.RecordBatch):
+                return write_part(spec, [rows])
+            return write_part(spec, rows.to_batches()) if isinstance(rows, pa.Table) else _run_in_spark(rows, spec)
 
         store = on_named_branch(self.store, options or {})
         tracks = tracks_changes(store, options)
@@ -276,3 +280,9 @@ class Table:
             commit_user=str(uuid.uuid4()),
             tracks_changes=tracks_changes(store, options),
         )
+
+
+def _run_in_spark(frame: "DataFrame", spec: BatchSpec) -> Any:
+    from engine.sink import run_parts
+
+    return run_parts(frame, spec)

@@ -1,5 +1,5 @@
 """``python -m engine.cli``."""
 
-from engine.cli.app import main
+from engine.cli.start import main
 
 main()

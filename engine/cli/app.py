@@ -8,43 +8,22 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
 from typing import Final
 
 import click
-import pyarrow as pa
 
-from engine.batch_read import BatchRead
-from engine.cli.actions import action_commands
-from engine.cli.broker import broker
-from engine.cli.config import config
-from engine.cli.deploy import init, package, plan, run, spark_conf, validate
-from engine.cli.doctor import doctor
-from engine.cli.inspect import inspect
-from engine.cli.lag import lag
-from engine.cli.metrics import metrics
-from engine.cli.output import (
-    console,
-    grid,
-    json_option,
-    print_json,
-    print_rows,
-)
-from engine.cli.place import Place, with_place
-from engine.cli.sql import sql
-from engine.cli.top import top
 from engine.logs import Form, configure_logging
 from engine.sql.places import SqlSyntaxError
-from engine.system_tables import SystemRead, is_system_name
-from filestore.datatypes import arrow_schema
-from filestore.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
 
 EXIT_FAILED: Final = 1
 EXIT_INVALID: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
-_SHOWN_ROWS: Final = 20
+_HELP_WIDTH: Final = 200
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -83,7 +62,78 @@ def run_command(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-@click.group(context_settings=_SETTINGS)
+_COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "broker": ("engine.cli.broker", "A real Kafka broker on this machine, for trying out and for a single machine."),
+    "config": (
+        "engine.cli.config",
+        "Show the options of the catalog, and of a table or of tables that will be made, with where they come from.",
+    ),
+    "describe": ("engine.cli.reading", "Show columns, keys and options of a table (named database.table)."),
+    "doctor": (
+        "engine.cli.doctor",
+        "Explain what costs a table time, space or safety, with the option or command that changes it.",
+    ),
+    "init": ("engine.cli.deploy", "Make a directory with a job file that works, and a script that sends it changes."),
+    "inspect": (
+        "engine.cli.inspect",
+        "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, of a table.",
+    ),
+    "lag": ("engine.cli.lag", "Show how far streams are behind a table, and the table behind its log."),
+    "metrics": ("engine.cli.metrics", "Print one scrape of some tables as Prometheus text, from their own files."),
+    "package": (
+        "engine.cli.deploy",
+        "Write what spark-submit ships to a cluster that has no Fluvial: an archive, and the script to submit.",
+    ),
+    "plan": ("engine.cli.deploy", "Show what a run of a job file would make, begin and go on with, without doing it."),
+    "read": (
+        "engine.cli.reading",
+        "Print rows of the newest snapshot of a table, or of a system table ('db.t$files', sys.tables).",
+    ),
+    "run": ("engine.cli.deploy", "Run the pipelines of a job file until they end."),
+    "spark-conf": (
+        "engine.cli.deploy",
+        "Print the settings that sessions of Fluvial have, for sessions that are made by others.",
+    ),
+    "sql": ("engine.cli.sql", "Run SQL statements on the tables of a warehouse."),
+    "top": (
+        "engine.cli.top",
+        "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C ends it.",
+    ),
+    "validate": ("engine.cli.deploy", "Check job files without running them."),
+}
+"""Commands that are imported when they are called: module, and the line that tells them from others."""
+
+
+class _Commands(click.Group):
+    """Imports a command when it is asked for, so that a short one does not wait for Spark or for job files."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """All names: those above, and the actions."""
+        return sorted({*_COMMANDS, *self._actions})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """One command; None when there is none of this name."""
+        if name not in _COMMANDS:
+            return self._actions.get(name)
+        found = getattr(import_module(_COMMANDS[name][0]), name.replace("-", "_"))
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands; those above are not imported for it."""
+        lines = {name: text for name, (_, text) in _COMMANDS.items()}
+        lines |= {name: command.get_short_help_str(limit=_HELP_WIDTH) for name, command in self._actions.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(lines.items()))
+
+    @cached_property
+    def _actions(self) -> Mapping[str, click.Command]:
+        from engine.cli.actions import action_commands
+
+        return {str(command.name): command for command in action_commands()}
+
+
+@click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.option("--debug", is_flag=True, help="Show log messages, and tracebacks of errors.")
 @click.option(
     "--log-format",
@@ -96,112 +146,6 @@ def cli(debug: bool, log_format: Form | None) -> None:
     if log_format is not None or not logging.getLogger().handlers:  # else whoever calls us has chosen
         # what libraries have to say about an interrupted call, for one, is nothing to users
         configure_logging(logging.INFO if debug else logging.WARNING, log_format or "text", all_loggers=debug)
-
-
-for _command in (
-    broker,
-    config,
-    doctor,
-    init,
-    inspect,
-    lag,
-    metrics,
-    package,
-    plan,
-    run,
-    spark_conf,
-    sql,
-    top,
-    validate,
-):
-    cli.add_command(_command)
-
-
-@cli.command()
-@click.argument("table")
-@json_option
-@with_place
-def describe(place: Place, table: str, as_json: bool) -> None:
-    """Show columns, keys and options of a table (named database.table)."""
-    found = place.table(table)
-    schema = found.schema
-    columns = [
-        {
-            "name": field.name,
-            "type": str(field.type),
-            "key": field.name in schema.primary_keys,
-            "partition": field.name in schema.partition_keys,
-            "comment": field.description,
-        }
-        for field in schema.fields
-    ]
-    if as_json:
-        print_json(
-            {"table": found.name, "comment": schema.comment, "columns": columns, "options": dict(schema.options)}
-        )
-        return
-    rows = [
-        (each["name"], each["type"], "key" if each["key"] else "", "yes" if each["partition"] else "", each["comment"])
-        for each in columns
-    ]
-    title = f"{found.name}{': ' + schema.comment if schema.comment else ''}"
-    console().print(grid(title, ("column", "type", "key", "partition", "comment"), rows))
-    console().print(grid("options", ("option", "value"), without_secrets(schema.options).items()))
-
-
-@cli.command()
-@click.argument("table")
-@click.option("--columns", metavar="A,B", help="[default: all]")
-@click.option(
-    "--filter", "filter_text", metavar="CONDITION", help="As in SQL's WHERE: \"amount > 10 AND dt = '2020-08-08'\"."
-)
-@click.option(
-    "--limit", type=click.IntRange(0), help=f"Most rows to show. [default: {_SHOWN_ROWS} for a table, else all]"
-)
-@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
-@json_option
-@with_place
-def read(
-    place: Place,
-    table: str,
-    columns: str | None,
-    filter_text: str | None,
-    limit: int | None,
-    form: str,
-    as_json: bool,
-) -> None:
-    """Print rows of the newest snapshot of a table, or of a system table ('db.t$files', sys.tables).
-
-    JSON is one object per line; --json is short for --format json.
-    """
-    read: BatchRead | SystemRead
-    if is_system_name(table):
-        read = place.catalog.system_table(table)
-        schema = read.table_schema
-    else:
-        found = place.table(table)
-        read, schema = found.read(), found.schema
-    names = [name.strip() for name in columns.split(",")] if columns else list(schema.column_names)
-    form = "json" if as_json else form
-    shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
-    rows = read.to_batches(columns=names, filter=filter_text)
-    print_rows(_first(rows, shown), arrow_schema(schema.fields_of(names)), form=form)
-
-
-for _action in action_commands():
-    cli.add_command(_action)
-
-
-def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    left = count
-    for rows in batches:
-        if left is None:
-            yield rows
-        elif left > 0:
-            yield rows.slice(0, left)
-            left -= min(left, rows.num_rows)
-        else:
-            return
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from engine.catalog import Catalog
-from engine.deploy.job_config import load_job
 from engine.table import Table
 from filestore.effective_options import Layer, Origin
 from lsm.errors import InvalidInputError
@@ -60,6 +59,8 @@ def with_place(command: Command) -> Command:
 def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> Place:
     from_file: Mapping[str, str] = {}
     if config is not None:
+        from engine.deploy.job_config import load_job  # which takes longer to import than most commands take
+
         job = load_job(config, environment=os.environ)
         warehouse = warehouse or job.warehouse
         from_file = job.catalog_options

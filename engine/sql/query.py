@@ -22,7 +22,7 @@ from engine.sql.references import Reference, StatementText, find_references
 from engine.sql.splice import Edit, Spliced, quoted, with_names
 from engine.sql.statements import Statement
 from engine.sql.usage import row_conditions, used_columns
-from engine.system_tables import system_frame
+from engine.system_tables.frames import system_frame
 from engine.write_options import WRITE_ONLY_KEYS
 from filestore.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError

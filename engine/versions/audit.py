@@ -4,9 +4,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from engine.versions.branches import create_branch, delete_branch
 from engine.versions.expectations import Check, Outcome, check_expectations, refuse_failures
@@ -14,6 +12,9 @@ from filestore.branch_merge import MergeResult, merge_branch
 from filestore.branches import list_branches
 from filestore.table import Table as FileTable
 from lsm.errors import FluvialError, InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger("fluvial.audit")
 
@@ -104,12 +105,12 @@ class AuditBranch(Generic[T]):
             raise InvalidInputError(f"a branch to audit is there in a with block: branch={self._name} fix=use with")
         return self._table
 
-    def check(self, expect: Sequence[str | Check], *, spark: SparkSession | None = None) -> list[Outcome]:
+    def check(self, expect: Sequence[str | Check], *, spark: "SparkSession | None" = None) -> list[Outcome]:
         """What comes of expectations on the branch as it is now; nothing is published. See ``publish``."""
         return check_expectations(self._fresh(), expect, spark=spark)
 
     def publish(
-        self, expect: Sequence[str | Check] = (), *, spark: SparkSession | None = None, force: bool = False
+        self, expect: Sequence[str | Check] = (), *, spark: "SparkSession | None" = None, force: bool = False
     ) -> MergeResult:
         """Bring the branch into main by one commit, if its rows are as expected.
 
@@ -143,7 +144,7 @@ def publish(
     name: str,
     expect: Sequence[str | Check],
     *,
-    spark: SparkSession | None = None,
+    spark: "SparkSession | None" = None,
     force: bool = False,
 ) -> MergeResult:
     """Merge a branch into main, if its rows are as expected; see ``AuditBranch.publish``.

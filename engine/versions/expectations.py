@@ -8,19 +8,19 @@ conditions are found out in one pass over the columns that they name.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
-from engine.spark_errors import fluvial_error
 from engine.versions.aggregates import Aggregate, aggregates_of, condition_value, feed_all, needs_spark
 from filestore.predicates import Predicate, columns_of, filter_mask, parse_filter
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES: Final = 3
 """Most rows that are shown of those that fail."""
@@ -43,7 +43,7 @@ class Checked(Protocol):
     def read(self, *, snapshot_id: int | None = None) -> Any:
         """One state of it."""
 
-    def dataframe(self, spark: SparkSession, *, snapshot_id: int | None = None) -> DataFrame:
+    def dataframe(self, spark: "SparkSession", *, snapshot_id: int | None = None) -> "DataFrame":
         """One state of it as a frame."""
 
 
@@ -119,7 +119,7 @@ def check_expectations(
     expect: Sequence[str | Check],
     *,
     snapshot_id: int | None = None,
-    spark: SparkSession | None = None,
+    spark: "SparkSession | None" = None,
 ) -> list[Outcome]:
     """What comes of each expectation, in their order.
 
@@ -158,7 +158,7 @@ def _of_function(table: Checked, check: Check) -> Outcome:
 
 
 def _by_arrow(
-    table: Checked, conditions: Mapping[int, _Condition], snapshot_id: int | None, _: SparkSession | None
+    table: Checked, conditions: Mapping[int, _Condition], snapshot_id: int | None, _: "SparkSession | None"
 ) -> dict[int, Outcome]:
     schema = table.schema
     counts: dict[int, _RowCount] = {}
@@ -207,8 +207,12 @@ def _predicate(condition: _Condition, schema: TableSchema) -> Predicate:
 
 
 def _by_spark(
-    table: Checked, conditions: Mapping[int, _Condition], snapshot_id: int | None, spark: SparkSession | None
+    table: Checked, conditions: Mapping[int, _Condition], snapshot_id: int | None, spark: "SparkSession | None"
 ) -> dict[int, Outcome]:
+    from pyspark.errors import PySparkException
+
+    from engine.spark_errors import fluvial_error
+
     assert spark is not None
     frame = table.dataframe(spark, snapshot_id=snapshot_id)
     keys = list(table.schema.primary_keys)

@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from engine import Catalog, Table
 from engine.cli.app import EXIT_INVALID, run_command
 from engine.data_source import FluvialDataSource
-from engine.system_tables import system_arrow, system_frame
+from engine.system_tables import system_arrow
 from engine.system_tables.binlog import packed
+from engine.system_tables.frames import system_frame
 from engine.system_tables.names import ROW_TABLES, SystemName, parse_system_name
 from filestore.catalog import Catalog as FileCatalog
 from filestore.system_tables import SYSTEM_TABLES

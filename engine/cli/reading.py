@@ -1,0 +1,99 @@
+"""The commands ``fluvial describe`` and ``fluvial read``: what a table is, and its rows."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import click
+import pyarrow as pa
+
+from engine.batch_read import BatchRead
+from engine.cli.output import console, grid, json_option, print_json, print_rows
+from engine.cli.place import Place, with_place
+from engine.system_tables import SystemRead, is_system_name
+from filestore.datatypes import arrow_schema
+from filestore.secrets import without_secrets
+
+_SHOWN_ROWS: Final = 20
+
+
+@click.command()
+@click.argument("table")
+@json_option
+@with_place
+def describe(place: Place, table: str, as_json: bool) -> None:
+    """Show columns, keys and options of a table (named database.table)."""
+    found = place.table(table)
+    schema = found.schema
+    columns = [
+        {
+            "name": field.name,
+            "type": str(field.type),
+            "key": field.name in schema.primary_keys,
+            "partition": field.name in schema.partition_keys,
+            "comment": field.description,
+        }
+        for field in schema.fields
+    ]
+    if as_json:
+        print_json(
+            {"table": found.name, "comment": schema.comment, "columns": columns, "options": dict(schema.options)}
+        )
+        return
+    rows = [
+        (each["name"], each["type"], "key" if each["key"] else "", "yes" if each["partition"] else "", each["comment"])
+        for each in columns
+    ]
+    title = f"{found.name}{': ' + schema.comment if schema.comment else ''}"
+    console().print(grid(title, ("column", "type", "key", "partition", "comment"), rows))
+    console().print(grid("options", ("option", "value"), without_secrets(schema.options).items()))
+
+
+@click.command()
+@click.argument("table")
+@click.option("--columns", metavar="A,B", help="[default: all]")
+@click.option(
+    "--filter", "filter_text", metavar="CONDITION", help="As in SQL's WHERE: \"amount > 10 AND dt = '2020-08-08'\"."
+)
+@click.option(
+    "--limit", type=click.IntRange(0), help=f"Most rows to show. [default: {_SHOWN_ROWS} for a table, else all]"
+)
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@json_option
+@with_place
+def read(
+    place: Place,
+    table: str,
+    columns: str | None,
+    filter_text: str | None,
+    limit: int | None,
+    form: str,
+    as_json: bool,
+) -> None:
+    """Print rows of the newest snapshot of a table, or of a system table ('db.t$files', sys.tables).
+
+    JSON is one object per line; --json is short for --format json.
+    """
+    read: BatchRead | SystemRead
+    if is_system_name(table):
+        read = place.catalog.system_table(table)
+        schema = read.table_schema
+    else:
+        found = place.table(table)
+        read, schema = found.read(), found.schema
+    names = [name.strip() for name in columns.split(",")] if columns else list(schema.column_names)
+    form = "json" if as_json else form
+    shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
+    rows = read.to_batches(columns=names, filter=filter_text)
+    print_rows(_first(rows, shown), arrow_schema(schema.fields_of(names)), form=form)
+
+
+def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
+    left = count
+    for rows in batches:
+        if left is None:
+            yield rows
+        elif left > 0:
+            yield rows.slice(0, left)
+            left -= min(left, rows.num_rows)
+        else:
+            return
