@@ -129,13 +129,20 @@ def plan_diff(table: TableStore, before: Snapshot | None, after: Snapshot) -> tu
     return _diff_splits(table, before, after, None)
 
 
-def read_changes(table: TableStore, split: ChangeSplit, *, columns: Sequence[str] | None = None) -> Changes:
+def read_changes(
+    table: TableStore,
+    split: ChangeSplit,
+    *,
+    columns: Sequence[str] | None = None,
+    before_table: TableStore | None = None,
+) -> Changes:
     """The changes of a split.
 
     Args:
         table: that the split was planned with.
         split: to read.
         columns: to return, in this order; None is all. Of a difference, rows that are equal in these are equal.
+        before_table: of a difference, through which the rows before are read; None: the same.
 
     Yields:
         Rows, never none, and their (n,) int8 row kinds; rows of one key in order. Of a table with a key: upserts (+I +U
@@ -145,9 +152,9 @@ def read_changes(table: TableStore, split: ChangeSplit, *, columns: Sequence[str
     if split.added:
         changes = _added_rows(table, split, names)
     elif table.has_key:
-        changes = _diff_by_key(table, split, names)
+        changes = _diff_by_key(table, before_table or table, split, names)
     else:
-        changes = _diff_by_file(table, split, names)
+        changes = _diff_by_file(table, before_table or table, split, names)
     schema = pa.schema([table.arrow_field(name) for name in names])
     for rows, kinds in changes:
         if rows.num_rows and names:
@@ -323,15 +330,15 @@ def _added_rows(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> 
             yield rows, kinds
 
 
-def _diff_by_key(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+def _diff_by_key(table: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
     """Memory is bounded by the merges of both sides, however large they are."""
     keys = table.schema.trimmed_primary_keys
     compared = _in_order(table, {*names, *keys})
 
-    def sides(states: Iterable[BucketState]) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
-        return [partial(_rows_by_key, table, split.partition, state, compared) for state in states]
+    def sides(of: TableStore, states: Iterable[BucketState]) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
+        return [partial(_rows_by_key, of, split.partition, state, compared) for state in states]
 
-    for changes in diff_runs(sides(split.before), sides(split.after), key_names=keys):
+    for changes in diff_runs(sides(before_table, split.before), sides(table, split.after), key_names=keys):
         for batch in changes.to_batches():
             yield batch, batch.column(VALUE_KIND)
 
@@ -347,10 +354,10 @@ def _rows_by_key(
             yield from rows.select(columns).to_batches()
 
 
-def _diff_by_file(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+def _diff_by_file(table: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
     """Rows that went, then rows that came. A file on both sides differs in which of its rows are deleted."""
     columns = _in_order(table, names)
-    old = {state.bucket: _bucket_files(table, split.partition, state) for state in split.before}
+    old = {state.bucket: _bucket_files(before_table, split.partition, state) for state in split.before}
     new = {state.bucket: _bucket_files(table, split.partition, state) for state in split.after}
     for here, there, kind in ((old, new, RowKind.DELETE), (new, old, RowKind.INSERT)):
         for bucket, files in here.items():

@@ -216,7 +216,7 @@ def test_whatever_dies_the_next_run_finishes_it(target: str, when: When) -> None
         pytest.fail("the sweep did not end")
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     steps=st.lists(st.sampled_from(["write", "write", "compact", "tag", "expire", "branch", "back"]), max_size=14),
     random=st.randoms(use_true_random=False),
