@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from engine.branch_choice import on_named_branch
+from engine.diff_read import DiffSplit, read_diff_split
 from engine.fallback import Fallback, FallbackSplit, find_fallback
 from engine.log_tail import TailSplit, read_tail_split
 from engine.option_check import unknown_option
@@ -28,7 +29,7 @@ from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.read")
 
-Piece = DataSplit | TailSplit | FallbackSplit
+Piece = DataSplit | TailSplit | FallbackSplit | DiffSplit
 """What one task reads."""
 
 _UNKNOWN_HERE: Final = {
@@ -44,6 +45,7 @@ class BatchPlan:
     snapshot: Snapshot | None  # None: the table has no snapshot
     splits: tuple[Piece, ...]
     filter: Predicate | None = None  # to be applied to the rows of every piece
+    has_changes: bool = False  # the rows have kinds of their own
 
 
 class BatchRead:
@@ -89,6 +91,9 @@ class BatchRead:
         """The pieces to read; what surely does not match the filter is left out."""
         state, table = self._state, self._state.table
         predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
+        if state.diff is not None:
+            changes = tuple(DiffSplit(diff=state.diff, split=split) for split in state.diff.plan())
+            return BatchPlan(snapshot=state.snapshot, splits=changes, filter=predicate, has_changes=True)
         splits: tuple[DataSplit, ...] = ()
         if state.snapshot is not None:
             splits = table.new_scan().plan(snapshot=state.snapshot, filter=predicate).splits
@@ -184,10 +189,13 @@ def read_piece(
     Args:
         store: opened with the schema of the rows.
         piece: of a plan of this table; of a filtered plan only together with that filter.
-        names: columns of the table, and constants, to return in this order.
+        names: columns of the table, and constants, to return in this order; of a difference also ``_row_kind``.
         filter: rows for which it is not true are left out.
         constants: see ``BatchRead``.
     """
+    if isinstance(piece, DiffSplit):
+        yield from read_diff_split(piece, names=names, filter=filter, constants=constants)
+        return
     columns = [name for name in names if name not in constants]
     if isinstance(piece, TailSplit):
         batches = read_tail_split(store, piece, columns=columns, filter=filter)

@@ -12,9 +12,11 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from engine.batch_read import BatchPlan, Piece, read_piece
 from engine.fallback import FallbackSplit
+from engine.rows import ROW_KIND_COLUMN
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from filestore.data_split import DataSplit
@@ -49,6 +51,7 @@ def table_frame(
     fields = [store.schema.field(name) for name in columns] if columns else list(store.schema.fields)
     wanted = {field.name for field in fields} | (columns_of(plan.filter) if plan.filter is not None else set())
     read = [field for field in store.schema.fields if field.name in wanted]
+    kinds = [ROW_KIND_COLUMN] if plan.has_changes and ROW_KIND_COLUMN in (constants or {}) else []
     raw, rest = divided(spark, store, plan, [field.name for field in read])
     parts = []
     if raw:
@@ -56,10 +59,10 @@ def table_frame(
             frame = spark.read.schema(spark_schema(read)).parquet(*raw)
         parts.append(frame.filter(F.expr(filter_text)) if filter_text else frame)
     if rest or not parts:
-        parts.append(_merged(spark, store, rest, [field.name for field in read], plan.filter))
+        parts.append(_merged(spark, store, rest, [*(field.name for field in read), *kinds], plan.filter))
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     chosen = [F.col("`" + field.name.replace("`", "``") + "`") for field in fields]
-    added = [_literal(value).alias(name) for name, value in (constants or {}).items()]
+    added = [F.col(name) if name in kinds else _literal(value).alias(name) for name, value in (constants or {}).items()]
     return frame.select(*chosen, *added)
 
 
@@ -138,7 +141,9 @@ def _merged(
 ) -> DataFrame:
     count = max(1, len(splits))
     slots = spark.range(0, len(splits), 1, count).select(F.col("id").alias(_SLOT))
-    schema = spark_schema([store.schema.field(name) for name in names])
+    schema = spark_schema([store.schema.field(name) for name in names if name != ROW_KIND_COLUMN])
+    if ROW_KIND_COLUMN in names:
+        schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
     return slots.mapInArrow(_SplitTask(store, splits, names, predicate), schema)
 
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from engine.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.catalog import Catalog
+from engine.diff_read import DIFF_KEYS, find_diff, wanted_diff
 from engine.fallback import FALLBACK_KEY
 from engine.option_check import unknown_option
 from engine.read_request import ReadRequest
@@ -33,6 +34,7 @@ BATCH_KEYS: Final = (
     "scan.version",
     "scan.savepoint-id",
     "scan.watermark",
+    *DIFF_KEYS,
     "scan.timestamp",
     "log.scan.timestamp-mills",
     "scan.log.union",
@@ -70,7 +72,7 @@ STREAM_KEYS: Final = (
     "consumer.mode",
     "consumer.ignore-progress",
 )
-_TRAVELS: Final = frozenset(BATCH_KEYS[3:6])
+_TRAVELS: Final = frozenset({"scan.version", "scan.savepoint-id", "scan.watermark"})
 _FREE_PREFIX: Final = "log.kafka."
 _METADATA_TYPES: Final = {
     MetadataColumn.LOG_OFFSET: LongType(),
@@ -108,6 +110,8 @@ class ReadOptions:
         store = named_table(named).store.with_options(given)
         if not _TRAVELS.isdisjoint(given):  # a state of the past has the columns of its time
             store = store.read(version=ReadRequest.parse(store.options, given).version_in(store)).table
+        elif not given.keys().isdisjoint(DIFF_KEYS) and (words := wanted_diff(store.options)) is not None:
+            store = find_diff(store, words).table
         table = Table(store)
         for key in given:
             if not key.startswith(_FREE_PREFIX):

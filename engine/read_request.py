@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from engine.commit_handle import CommitHandle
+from engine.diff_read import DIFF_KEYS, wanted_diff
 from engine.scan_time import scan_time_ms
 from filestore.options import TableOptions
 from filestore.table_store import TableStore
@@ -51,6 +52,7 @@ class ReadRequest:
     version: Version | None = None
     word: str | None = None  # for a version, to be understood with the table
     time_ms: int | None = None
+    between: tuple[str, str] | None = None  # the difference of two states, as words
     union: bool = False  # add the tail of the log
     log_offsets: Mapping[int, int] | None = None  # where the tail ends, next offsets by bucket
     max_staleness_ms: int | None = None  # of the newest state only
@@ -75,7 +77,14 @@ class ReadRequest:
             told = " ".join(f"{key}={value}" for key, value in (*places.items(), (_OFFSETS, offsets)) if value)
             raise InvalidInputError(f"only one place of the table's history can be read: {told} fix=remove the others")
         handle = options.value("scan.at-least")
+        between = None if given.keys().isdisjoint(DIFF_KEYS) else wanted_diff(options)
+        if between is not None and (places or offsets is not None):
+            raise InvalidInputError(
+                f"a difference is no state: {' '.join(key for key in DIFF_KEYS if key in given)} "
+                f"{' '.join(places)} fix=remove one"
+            )
         return cls(
+            between=between,
             version=_version(places),
             word=places.get("scan.version"),
             time_ms=scan_time_ms(places.get("scan.timestamp"), places.get("log.scan.timestamp-mills")),

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from engine.commit_handle import CommitHandle, wait_until_visible
+from engine.diff_read import find_diff
 from engine.log_tail import refusal
 from engine.read_request import ReadRequest
 from engine.scan_time import time_text
@@ -18,6 +19,7 @@ from engine.table_log import TableLog
 from engine.tail_ranges import TailLostError, missing_after_wait, tail_ranges
 from filestore.snapshots import CommitKind, Snapshot, carried_offsets
 from filestore.table import Table as FileTable
+from filestore.table_diff import TableDiff
 from filestore.table_store import TableStore
 from filestore.versions import Version, find_version
 from logstore.offsets import LogOffsets, LogRange
@@ -34,6 +36,7 @@ class Source(StrEnum):
 
     SNAPSHOT = "snapshot"
     SNAPSHOT_AND_LOG = "snapshot+log"
+    DIFFERENCE = "difference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class ReadState:
     snapshot: Snapshot | None
     log: TableLog | None = None  # when there are ranges
     ranges: tuple[LogRange, ...] = ()  # of the log, to be merged over the snapshot; one for each bucket that has any
+    diff: TableDiff | None = None  # then its rows are read, and nothing else
     served: Served
 
 
@@ -81,6 +85,8 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
     finder = _Finder(table)
     if request.at_least is not None:
         finder.wait_for(request.at_least, timeout_s=request.at_least_timeout_s, union=request.union)
+    if request.between is not None:
+        return _difference(find_diff(table, request.between))
     if request.log_offsets is not None:
         return finder.at_offsets(request.log_offsets)
     if request.time_ms is not None:
@@ -93,6 +99,19 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
     if request.max_staleness_ms is not None:
         return finder.fresh(request.max_staleness_ms)
     return finder.files(table, table.snapshots.latest(), "the newest snapshot was asked for")
+
+
+def _difference(diff: TableDiff) -> ReadState:
+    then = diff.before
+    before = "the empty table" if then is None else f"snapshot {then.id} of {diff.before_table.paths.branch}"
+    served = Served(
+        table=diff.table.name,
+        source=Source.DIFFERENCE,
+        snapshot_id=diff.after.id,
+        as_of_ms=diff.after.time_ms,
+        reason=" ".join([f"what differs from {before}", *map(str, diff.columns)]),
+    )
+    return ReadState(table=diff.table, snapshot=diff.after, diff=diff, served=served)
 
 
 class _Finder:

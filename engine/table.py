@@ -12,6 +12,7 @@ from engine.batch_read import BatchRead, log_served, open_read
 from engine.batch_writer import BatchWriter
 from engine.branch_choice import on_named_branch
 from engine.commit_handle import CommitHandle, wait_until_visible
+from engine.difference import Difference
 from engine.overwrite import overwrite
 from engine.table_log import TableLog, tracks_changes
 from engine.versions.audit import AuditBranch
@@ -22,6 +23,7 @@ from filestore.paths import MAIN_BRANCH
 from filestore.snapshots import Snapshot
 from filestore.table import Table as FileTable
 from filestore.table_commit import CommitResult
+from filestore.table_diff import open_diff
 from filestore.table_schema import TableSchema
 
 if TYPE_CHECKING:
@@ -150,6 +152,18 @@ class Table:
             filter_text=filter,
             constants=read.constants,
         )
+
+    def diff(self, before: str | int, after: str | int = "latest") -> Difference:
+        """What differs between two states, by key: of snapshots, tags, savepoints, times, also of other branches.
+
+        Args:
+            before: as one word, see ``read``; ``0`` is the empty table.
+            after: likewise; need not be later.
+
+        Raises:
+            InvalidInputError: there is no such state, or the keys of both differ.
+        """
+        return Difference(open_diff(self.store, str(before), str(after)))
 
     def handle_of(self, result: CommitResult) -> CommitHandle:
         """What a reader needs to wait for a commit of this table; as text it fits ``scan.at-least``."""

@@ -64,23 +64,22 @@ class ChangeSplit:
     @property
     def row_count(self) -> int:
         """Rows that have to be read: no less than there are changes."""
-        return sum(file.row_count for file in self._files)
+        return sum(file.row_count for file in self.files)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all files that have to be read."""
-        return sum(file.size_bytes for file in self._files)
+        return sum(file.size_bytes for file in self.files)
 
     @property
     def file_count(self) -> int:
         """Files that have to be read."""
-        return sum(1 for _ in self._files)
+        return len(self.files)
 
     @property
-    def _files(self) -> Iterator[DataFileMeta]:
-        yield from self.added
-        for state in (*self.before, *self.after):
-            yield from state.files
+    def files(self) -> tuple[DataFileMeta, ...]:
+        """All that have to be read."""
+        return (*self.added, *(file for state in (*self.before, *self.after) for file in state.files))
 
 
 def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:

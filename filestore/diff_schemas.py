@@ -18,10 +18,16 @@ class ColumnChange:
     before: DataField | None
     after: DataField | None
 
+    @property
+    def field(self) -> DataField:
+        """The column as it is later, or was before it was dropped."""
+        found = self.after or self.before
+        assert found is not None
+        return found
+
     def __str__(self) -> str:
         if self.before is None or self.after is None:
-            field = self.after or self.before
-            return "" if field is None else f"{'added' if self.before is None else 'dropped'} {field.name} {field.type}"
+            return f"{'added' if self.before is None else 'dropped'} {self.field.name} {self.field.type}"
         words = [f"renamed {self.before.name} to {self.after.name}"] if self.before.name != self.after.name else []
         if self.before.type != self.after.type:
             words.append(f"{self.after.name} changed from {self.before.type} to {self.after.type}")

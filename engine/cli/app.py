@@ -69,6 +69,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Show the options of the catalog, and of a table or of tables that will be made, with where they come from.",
     ),
     "describe": ("engine.cli.reading", "Show columns, keys and options of a table (named database.table)."),
+    "diff": (
+        "engine.cli.diff",
+        "Show what differs between two states of a table: rows with their kinds, or counts.",
+    ),
     "doctor": (
         "engine.cli.doctor",
         "Explain what costs a table time, space or safety, with the option or command that changes it.",

@@ -78,6 +78,19 @@ def print_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, form: st
         console().print(grid("", schema.names, zip(*cells, strict=True), numbers=numbers))
 
 
+def first_rows(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
+    """The first rows of some batches; None is all."""
+    left = count
+    for rows in batches:
+        if left is None:
+            yield rows
+        elif left > 0:
+            yield rows.slice(0, left)
+            left -= min(left, rows.num_rows)
+        else:
+            return
+
+
 def _shown(column: pa.ChunkedArray) -> list[str | None]:
     if pa.types.is_string(column.type):
         return [None if value is None else str(value) for value in column.to_pylist()]

@@ -1,13 +1,11 @@
 """The commands ``fluvial describe`` and ``fluvial read``: what a table is, and its rows."""
 
-from collections.abc import Iterator
 from typing import Final
 
 import click
-import pyarrow as pa
 
 from engine.batch_read import BatchRead
-from engine.cli.output import console, grid, json_option, print_json, print_rows
+from engine.cli.output import console, first_rows, grid, json_option, print_json, print_rows
 from engine.cli.place import Place, with_place
 from engine.system_tables import SystemRead, is_system_name
 from filestore.datatypes import arrow_schema
@@ -84,16 +82,4 @@ def read(
     form = "json" if as_json else form
     shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
     rows = read.to_batches(columns=names, filter=filter_text)
-    print_rows(_first(rows, shown), arrow_schema(schema.fields_of(names)), form=form)
-
-
-def _first(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    left = count
-    for rows in batches:
-        if left is None:
-            yield rows
-        elif left > 0:
-            yield rows.slice(0, left)
-            left -= min(left, rows.num_rows)
-        else:
-            return
+    print_rows(first_rows(rows, shown), arrow_schema(schema.fields_of(names)), form=form)

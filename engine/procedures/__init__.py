@@ -13,6 +13,7 @@ from engine.procedures.branches import (
     replace_main_branch,
 )
 from engine.procedures.compaction import compact, compact_database
+from engine.procedures.comparing import table_diff
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.copying import copy
 from engine.procedures.cuts import create_consistent_tag, rewind_checkpoint, rollback_to_cut
@@ -89,6 +90,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rollback_to_timestamp,
     rollback_to_watermark,
     rescale,
+    table_diff,
     copy,
     migrate_table,
 )
@@ -141,6 +143,7 @@ __all__ = [
     "rollback_to_savepoint",
     "rollback_to_timestamp",
     "rollback_to_watermark",
+    "table_diff",
     "trigger_tag_automatic_creation",
     "verify",
 ]

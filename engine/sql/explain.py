@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from engine.batch_read import Piece
+from engine.diff_read import DiffSplit
 from engine.fallback import FallbackSplit
 from engine.frames import divided
 from engine.log_tail import TailSplit
@@ -17,6 +18,7 @@ from engine.sql.parser import Explain, SparkStatement
 from engine.sql.query import BoundText
 from engine.sql.reads import ReadPlan, StatementReads
 from engine.sql.statements import Statement
+from filestore.changes import ChangeSplit
 from filestore.data_split import DataSplit
 from filestore.predicates import columns_of
 from filestore.table_store import TableStore
@@ -139,11 +141,11 @@ def _filter_columns(each: ReadPlan) -> frozenset[str]:
     return frozenset() if each.plan.filter is None else columns_of(each.plan.filter)
 
 
-def _splits(pieces: Sequence[Piece]) -> Iterator[DataSplit]:
+def _splits(pieces: Sequence[Piece]) -> Iterator[DataSplit | ChangeSplit]:
     for piece in pieces:
         if isinstance(piece, TailSplit):
             yield from piece.splits
-        elif isinstance(piece, FallbackSplit):
+        elif isinstance(piece, FallbackSplit | DiffSplit):
             yield piece.split
         else:
             yield piece
@@ -160,6 +162,9 @@ def _reasons(store: TableStore, piece: Piece, names: Sequence[str]) -> Iterator[
         return
     if isinstance(piece, FallbackSplit):
         yield from _reasons(piece.store, piece.split, names)
+        return
+    if isinstance(piece, DiffSplit):
+        yield "two states are compared"
         return
     if piece.needs_merge:
         yield "key ranges overlap"

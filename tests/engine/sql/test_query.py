@@ -180,6 +180,7 @@ def test_a_branch_is_read(warehouse: Warehouse, history: Table) -> None:
         ("h VERSION AS OF 'main.two'", 2),
         ("h VERSION AS OF 'latest'", 3),
         ("h WITH ('scan.version' = 'snapshot.2')", 2),
+        ("h WITH ('incremental-between' = '1,3')", 3),
         ("h /*+ OPTIONS('scan.snapshot-id'='1') */", 1),
         ("h WITH ('scan.tag-name' = 'two') x", 2),
         ("h TIMESTAMP AS OF current_timestamp()", 3),
