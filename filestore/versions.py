@@ -14,7 +14,7 @@ from typing import Final
 from filestore.literals import LiteralMismatchError, parse_moment
 from filestore.paths import MAIN_BRANCH
 from filestore.roots import branch_names, on_branch
-from filestore.savepoints import read_savepoint
+from filestore.savepoints import list_savepoints, read_savepoint
 from filestore.snapshots import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -150,19 +150,19 @@ def _find(table: TableStore, version: Version) -> tuple[Snapshot, str]:
 
 
 def as_of(table: TableStore, time_ms: int) -> tuple[Snapshot, str] | None:
-    """The last snapshot committed at a time or before; the closest tag, when all of those expired. TAG-08, TAG-09.
+    """The last snapshot committed at a time or before; the closest tag or savepoint, when all expired.
 
     Returns:
-        The snapshot and how it was found; None: neither a snapshot nor a tag is so old.
+        The snapshot and how it was found; None: nothing is so old. Source: TAG-08, TAG-09, TAG-20.
     """
     found = table.snapshots.as_of(time_ms)
     if found is not None:
         return found, "the last snapshot of that time"
-    older = [each for each in _tagged(table) if each[1].time_ms <= time_ms]
+    older = [each for each in _kept(table) if each[1].time_ms <= time_ms]
     if not older:
         return None
-    name, snapshot = max(older, key=lambda each: each[1].id)
-    return snapshot, f"the snapshots of that time have expired, this is the closest tag before it: {name}"
+    (kind, name), snapshot = max(older, key=lambda each: each[1].id)
+    return snapshot, f"the snapshots of that time have expired, this is the closest {kind} before it: {name}"
 
 
 def at_watermark(table: TableStore, watermark: int) -> tuple[Snapshot, str] | None:
@@ -179,11 +179,11 @@ def at_watermark(table: TableStore, watermark: int) -> tuple[Snapshot, str] | No
     at = bisect_left(ids, watermark, key=lambda each: _watermark_ms(table, each))
     found = next((each for each in map(table.snapshots.find, ids[at:]) if each is not None), None)
     if found is None or (at == 0 and found.id > FIRST_SNAPSHOT_ID):  # the first one with it may have expired
-        known = [each for each in _tagged(table) if (each[1].watermark or _NEVER) >= watermark]
+        known = [each for each in _kept(table) if (each[1].watermark or _NEVER) >= watermark]
         if known:
-            name, snapshot = min(known, key=lambda each: each[1].id)
+            (kind, name), snapshot = min(known, key=lambda each: each[1].id)
             if found is None or snapshot.id < found.id:
-                return snapshot, f"earlier snapshots have expired, this is the first tag with that watermark: {name}"
+                return snapshot, f"earlier snapshots have expired, this is the first {kind} with that watermark: {name}"
     return None if found is None else (found, "the first snapshot with that watermark")
 
 
@@ -199,8 +199,13 @@ def _watermark_ms(table: TableStore, snapshot_id: int) -> int:
     return _NEVER if snapshot is None or snapshot.watermark is None else snapshot.watermark
 
 
-def _tagged(table: TableStore) -> Iterator[tuple[str, Snapshot]]:
+def _kept(table: TableStore) -> Iterator[tuple[tuple[str, str], Snapshot]]:
+    """Savepoints and tags, each as its kind and name; a savepoint's own tag is not a second one."""
+    savepoints = list_savepoints(table)
+    for savepoint in savepoints:
+        yield ("savepoint", str(savepoint.id)), savepoint.snapshot
     for name in table.snapshots.tag_names():
         snapshot = table.snapshots.find_tag(name)
-        if snapshot is not None:  # else it was deleted since the listing
-            yield name, snapshot
+        is_own = any(each.tag_name == name for each in savepoints)
+        if snapshot is not None and not is_own:  # else it was deleted since the listing
+            yield ("tag", name), snapshot

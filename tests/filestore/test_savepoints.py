@@ -25,6 +25,7 @@ from filestore.snapshots import Snapshot
 from filestore.table import Table
 from filestore.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from filestore.verification import verify_files
+from filestore.versions import snapshot_of
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
 from tests.support.roots import files_there, used_files
@@ -193,6 +194,23 @@ def test_a_savepoint_outlives_the_snapshots_and_its_end_frees_its_files() -> Non
     assert shown.metadata
     assert files_there(table) == used_files(table)
     assert table.snapshots.tag_names() == []
+
+
+def test_a_savepoint_is_travelled_to() -> None:
+    """TAG-17, TAG-20: by its version; by time, when the snapshots of then have expired, with or without its tag."""
+    table = written_table()
+    create_tag(table, "older", snapshot_id=1)
+    saved = create_savepoint(table)
+    table.write(rows((1, 7)))
+    list(expire_snapshots(table, ALL_BUT_ONE))
+    for _ in range(2):
+        found = snapshot_of(table, "savepoint.1")
+        assert (found.snapshot, found.how) == (saved.snapshot, "a savepoint was asked for")
+        found = snapshot_of(table, f"timestamp.{saved.snapshot.time_ms}")
+        expected = "the snapshots of that time have expired, this is the closest savepoint before it: 1"
+        assert (found.snapshot, found.how) == (saved.snapshot, expected)
+        assert snapshot_of(table, f"timestamp.{saved.snapshot.time_ms - 1}").how.endswith("tag before it: older")
+        table.io.delete(table.paths.tag("savepoint-1"))
 
 
 def test_the_tag_of_a_savepoint_belongs_to_it() -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from engine.cuts.tags import CutRecord, tag_cut
 from filestore.expiry import Retention, expire_snapshots
+from filestore.savepoints import SavedCheckpoint
+from filestore.saving import create_savepoint, delete_savepoint
 from filestore.table import Table
 from filestore.tags import create_tag, delete_tag, expired_tags, list_tags
 from filestore.verification import verify_files
@@ -102,3 +105,53 @@ def test_tags_are_read_by_everybody(tmp_path: Path, java_peer: JavaPeer, pypaimo
     ]  # fmt: skip
     table.clock.sleep(1.6)
     assert [tag.name for tag in expired_tags(table)] == ["timed"]
+
+
+def test_java_spares_savepoints_and_cuts(tmp_path: Path, java_peer: JavaPeer) -> None:
+    """SP-20, TAG-64: Java's expiry, its deletion of other tags and its search for orphans lose nothing of a savepoint.
+
+    Java knows the savepoint by its tag, and skips what the tag of a cut says beside its snapshot.
+    """
+    definition = TableDefinition(
+        columns=COLUMNS, primary_key=["pt", "k"], partition_by=["pt"],
+        options={"bucket": "1", "num-sorted-run.compaction-trigger": "3", "manifest.merge-min-count": "3"},
+    )  # fmt: skip
+    java_peer.create(tmp_path, "db.t", definition)
+
+    def write(turn: int) -> Table:
+        row = {"pt": "a", "k": turn % 3, "v": f"v{turn}", "n": turn}
+        writer: Any = FLUVIAL if turn % 2 else java_peer
+        writer.write(tmp_path, "db.t", rows_of(definition, [row]), kinds=[INSERT])
+        return FLUVIAL.table(tmp_path, "db.t")
+
+    for turn in range(4):
+        table = write(turn)
+    saved = create_savepoint(table, keep_checkpoints=lambda _: [kept_checkpoint(table)])
+    expected = java_peer.read(tmp_path, "db.t")
+    java_peer.create_tag(tmp_path, "db.t", "beside", snapshot_id=saved.saved_snapshot_id)  # the same snapshot, twice
+    table = write(4)
+    record = CutRecord(id="c", tables={"db.t": table.snapshots.latest_id() or 0}, batches={})
+    tag_cut({"db.t": table}, "cut", record)
+    at_cut = java_peer.read(tmp_path, "db.t")
+    for turn in range(5, 9):
+        table = write(turn)
+    java_peer.compact(tmp_path, "db.t")
+    assert java_peer.expire(tmp_path, "db.t", retain=1) > 4
+    java_peer.delete_tag(tmp_path, "db.t", "beside")
+    (Path(table.paths.root) / "manifest/manifest-00000000-0000-4000-8000-000000000000-0").write_bytes(b"lost")
+    assert java_peer.clean_orphans(tmp_path, "db.t", before_ms=2**62) >= 1
+    assert is_well(table)
+    assert rows_at(java_peer, tmp_path, "savepoint-1") == rows_at(FLUVIAL, tmp_path, "savepoint-1") == expected
+    assert rows_at(java_peer, tmp_path, "cut") == rows_at(FLUVIAL, tmp_path, "cut") == at_cut
+    assert all(table.io.exists(path) for path in saved.own_paths(table.paths))
+    assert delete_savepoint(table, 1).metadata > set(saved.own_paths(table.paths))
+    assert is_well(table)
+    assert rows_at(java_peer, tmp_path, "cut") == at_cut
+
+
+def kept_checkpoint(table: Table) -> SavedCheckpoint:
+    directory = f"checkpoint-{table.names.uuid()}"
+    table.io.write_new(f"{table.paths.savepoint_dir}/{directory}/offsets/7", b"v1")
+    return SavedCheckpoint(
+        query_id="q", commit_user="q", batch_id=7, location="/c", directory=directory, files=("offsets/7",), sources=()
+    )

@@ -189,6 +189,19 @@ class JavaPeer:
         with self._jvm.errors():
             self._jvm.call(self._table(warehouse, table, {}), _TABLE, "createTag", name, snapshot_id)
 
+    def delete_tag(self, warehouse: Path, table: str, name: str) -> None:
+        """Delete a tag, and what Java takes for its files."""
+        with self._jvm.errors():
+            self._jvm.call(self._table(warehouse, table, {}), _TABLE, "deleteTag", name)
+
+    def clean_orphans(self, warehouse: Path, table: str, *, before_ms: int) -> int:
+        """Delete files that Java knows no reference to and that were last changed before a time; how many went."""
+        jvm = self._jvm
+        with jvm.errors():
+            clean = jvm.paimon.operation.LocalOrphanFilesClean(self._table(warehouse, table, {}), before_ms, False)
+            result = jvm.call(clean, "operation.LocalOrphanFilesClean", "clean")
+            return int(jvm.call(result, "operation.CleanOrphanFilesResult", "getDeletedFileCount"))
+
     def alter(self, warehouse: Path, table: str, change: str, *arguments: Any) -> None:
         """One schema change: the name of a factory of Paimon's SchemaChange and its arguments (types: `data_type`)."""
         jvm = self._jvm

@@ -14,13 +14,16 @@ ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
 def test_a_savepoint_is_made_gone_back_to_and_deleted(
     new_table: Callable[..., Table], catalog: Catalog, call: Call, content: Content
 ) -> None:
-    """SP-18 to SP-20, ``create-savepoint``, ``delete-savepoint --id <id>``: in each of the three ways."""
+    """SP-18 to SP-20, TAG-19, ``create-savepoint``, ``delete-savepoint --id <id>``: in each of the three ways."""
     table = new_table()
     before = content(catalog)
     [row] = call("create_savepoint")
     assert (row["savepoint_id"], row["record_count"], row["sorted_runs"], row["checkpoints"]) == (1, 3, 1, 0)
     table.overwrite(table.store.read().to_arrow().slice(0, 1))
     list(expire_snapshots(table.store, ALL_BUT_ONE))
+    assert {
+        (row["dt"], row["id"], row["v"]) for row in table.read({"scan.savepoint-id": "1"}).to_arrow().to_pylist()
+    } == before
     rows = call("rollback_to_savepoint", id=1)
     assert {each["restored_snapshot_id"] for each in rows} == {row["saved_snapshot_id"]}
     assert content(catalog) == before
