@@ -21,9 +21,7 @@ def test_a_savepoint_is_made_gone_back_to_and_deleted(
     assert (row["savepoint_id"], row["record_count"], row["sorted_runs"], row["checkpoints"]) == (1, 3, 1, 0)
     table.overwrite(table.store.read().to_arrow().slice(0, 1))
     list(expire_snapshots(table.store, ALL_BUT_ONE))
-    assert {
-        (row["dt"], row["id"], row["v"]) for row in table.read({"scan.savepoint-id": "1"}).to_arrow().to_pylist()
-    } == before
+    assert content(catalog, options={"scan.savepoint-id": "1"}) == before
     rows = call("rollback_to_savepoint", id=1)
     assert {each["restored_snapshot_id"] for each in rows} == {row["saved_snapshot_id"]}
     assert content(catalog) == before
