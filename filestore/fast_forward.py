@@ -15,10 +15,12 @@ from filestore.branch_log import read_branch_log
 from filestore.branch_merge import common_snapshot, data_commits_since
 from filestore.branch_state import Operation, Origin, Work, begin_work, end_work, read_work, working
 from filestore.branches import origin_of, read_branch
+from filestore.expired_commits import ExpiredCommits
 from filestore.main_branch import is_sealed_main, main_branch, seal_main, set_main_branch
 from filestore.merged_schemas import merged_schemas
 from filestore.paths import MAIN_BRANCH
 from filestore.roots import Root, RootKind, all_roots, on_branch
+from filestore.savepoints import is_savepoint_tag
 from filestore.snapshots import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
 from filestore.tags import check_no_branch
@@ -65,7 +67,7 @@ def fast_forward(table: TableStore, name: str, *, force: bool = False) -> FastFo
             removed = _make_way(main, branch, common, origin, force=force)
             merged_schemas(main, branch, origin, keeps_ids=True).publish()
             _publish(main, branch, wanted, is_sealed=force)
-        for tag in branch.snapshots.tag_names():
+        for tag in _tags_of(branch):
             main.io.create_exclusive(main.paths.tag(tag), branch.io.read_bytes(branch.paths.tag(tag)))
     return FastForward(branch=name, published=tuple(wanted), removed=removed)
 
@@ -83,8 +85,13 @@ def _check_takes_all(branch: TableStore, first: int, *, needed: int) -> None:
         )
 
 
+def _tags_of(branch: TableStore) -> list[str]:
+    """The tags that main takes over; those of savepoints belong to them."""
+    return [name for name in branch.snapshots.tag_names() if not is_savepoint_tag(branch, name)]
+
+
 def _check_tags(main: TableStore, branch: TableStore, floor: int, *, force: bool) -> None:
-    for name in branch.snapshots.tag_names():
+    for name in _tags_of(branch):
         ours, theirs = main.snapshots.find_tag(name), branch.snapshots.find_tag(name)
         if ours is None or theirs is None or ours.id == theirs.id or (force and ours.id > floor):
             continue
@@ -95,6 +102,9 @@ def _check_tags(main: TableStore, branch: TableStore, floor: int, *, force: bool
 
 
 def _publish(main: TableStore, branch: TableStore, wanted: Sequence[int], *, is_sealed: bool) -> None:
+    if main.snapshots.claimed_up_to() > wanted[0]:  # what was claimed there has been taken back
+        ExpiredCommits(main.io, main.paths).forget_after(wanted[0] - 1)
+        main.io.replace(main.paths.earliest_hint, str(wanted[0]).encode())
     for done, snapshot_id in enumerate(wanted):
         if not main.snapshots.publish(branch.snapshots.read(snapshot_id)):
             raise ConflictError(
@@ -128,7 +138,13 @@ def _make_way(
                 "fix=merge the branch; or force, then these are lost"
             )
         return ()
-    roots = _roots_above(main, floor)
+    # what an expiry has claimed is not to be relied upon, so it goes as well
+    lowest = floor if main.snapshots.claimed_up_to() <= floor else 0
+    roots = {
+        root
+        for root in all_roots(main)
+        if root.branch == main.paths.branch and root.snapshot_id > (lowest if root.kind is RootKind.SNAPSHOT else floor)
+    }
     _check_may_go(main, common, roots)
     _seal(main)
 
@@ -137,7 +153,7 @@ def _make_way(
         for root in roots:
             if root.kind is RootKind.TAG:
                 main.io.delete(main.paths.tag(root.name))
-        while left := [each for each in reversed(main.snapshots.ids()) if each > floor]:
+        while left := [each for each in reversed(main.snapshots.ids()) if each > lowest]:
             for each in left:
                 main.io.delete(main.paths.snapshot(each))
         for schema_id in reversed(main.schemas.ids()):
@@ -146,10 +162,6 @@ def _make_way(
 
     delete_unused(main.io, files_only_of(main, roots, remove=remove))
     return tuple(newer)
-
-
-def _roots_above(main: TableStore, floor: int) -> set[Root]:
-    return {root for root in all_roots(main) if root.branch == main.paths.branch and root.snapshot_id > floor}
 
 
 def _check_may_go(main: TableStore, common: Snapshot | None, roots: set[Root]) -> None:

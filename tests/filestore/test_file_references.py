@@ -26,7 +26,6 @@ from tests.support.roots import branches_of, files_there, used_files
 from tests.support.tables import memory_catalog
 
 SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
-BRANCHES = ("main", "main", "dev", "fix")
 SEEN = (
     "expired", "expired beside tags", "expired beside branches", "freed by a tag",
     "expired beside savepoints", "freed by a savepoint",
@@ -95,17 +94,20 @@ class VersionedTable:
         self.seen = dict.fromkeys(SEEN, 0)
 
     def step(self) -> None:
-        branches = {each.paths.branch: each for each in branches_of(self.table)}
-        table = branches[self.rng.choice([each for each in BRANCHES if each in branches])]
-        actions: Mapping[Callable[[Table], None], int] = {
-            self.write: 10, self.compact: 5, self.drop_partition: 1, self.tag: 3, self.delete_tag: 2,
-            self.rename_tag: 1, self.make_branch: 1, self.consume: 1, self.expire: 6,
-            self.save: 2, self.delete_savepoint: 4,
-        }  # fmt: skip
+        table = self.rng.choice([self.table, *branches_of(self.table)])
+        actions = self.actions()
         self.rng.choices(list(actions), weights=list(actions.values()))[0](table)
         latest = table.snapshots.latest_id()
         if latest is not None:
             self.states.setdefault((table.paths.branch, latest), content(table))
+
+    def actions(self) -> Mapping[Callable[[Table], None], int]:
+        """What may happen, and how often."""
+        return {
+            self.write: 10, self.compact: 5, self.drop_partition: 1, self.tag: 3, self.delete_tag: 2,
+            self.rename_tag: 1, self.make_branch: 1, self.consume: 1, self.expire: 6,
+            self.save: 2, self.delete_savepoint: 4,
+        }  # fmt: skip
 
     def write(self, table: Table) -> None:
         self.turn += 1
@@ -167,7 +169,7 @@ class VersionedTable:
 
     def make_branch(self, table: Table) -> None:
         """From a tag, as Paimon makes one: schemas, the tag and its snapshot are copied."""
-        ours = sorted(name for where, name in self.tags if where == "main")
+        ours = sorted(name for where, name in self.tags if where == self.table.paths.branch)
         branch = self.rng.choice(["dev", "fix"])
         if not ours or any(each.paths.branch == branch for each in branches_of(self.table)):
             return
@@ -176,7 +178,7 @@ class VersionedTable:
         body, snapshot = self.io.files[paths.tag(name)], self.table.snapshots.tag(name)
         self.io.files[there.schema(0)] = self.io.files[paths.schema(0)]
         self.io.files[there.tag(name)] = self.io.files[there.snapshot(snapshot.id)] = body
-        self.states[branch, snapshot.id] = self.tags[branch, name] = self.tags["main", name]
+        self.states[branch, snapshot.id] = self.tags[branch, name] = self.tags[self.table.paths.branch, name]
 
     def consume(self, table: Table) -> None:
         latest = table.snapshots.latest_id()
@@ -213,7 +215,7 @@ class VersionedTable:
         return self.rng.choice(names) if names else None
 
     def has_branch(self, table: Table, name: str) -> bool:
-        return table.paths.branch == "main" and any(
+        return table.paths.branch == self.table.paths.branch and any(
             name in each.snapshots.tag_names() for each in branches_of(self.table)[1:]
         )
 

@@ -142,6 +142,21 @@ def test_a_main_that_went_on_is_not_overwritten() -> None:
     assert fast_forward(start(), "dev").removed == ()
 
 
+def test_what_main_had_expired_is_not_expired_of_the_branch() -> None:
+    """BR-26, BR-49: the claim of main's expiry was about snapshots that are taken back."""
+    table = start()
+    for number in range(7, 12):
+        table.write(rows((number, 70)))
+    only_newest(table)
+    fast_forward(table, "dev", force=True)
+    assert table.snapshots.ids() == [3, 4, 5]
+    assert content(table, snapshot_id=3) == [(1, 11), (2, 20)]
+    create_tag(table, "three", snapshot_id=3)
+    list(expire_snapshots(table, Retention(min_count=2, max_count=2, age_ms=0, limit=99)))
+    assert table.snapshots.ids() == [4, 5]
+    assert used_files(table) == files_there(table)
+
+
 def test_main_schemas_that_are_newer_go_with_force() -> None:
     """BR-26."""
     table = start()

@@ -202,6 +202,15 @@ class JavaPeer:
             result = jvm.call(clean, "operation.LocalOrphanFilesClean", "clean")
             return int(jvm.call(result, "operation.CleanOrphanFilesResult", "getDeletedFileCount"))
 
+    def create_branch(self, warehouse: Path, table: str, branch: str, *, tag: str | None = None) -> None:
+        """Make a branch of a tag, or an empty one."""
+        with self._jvm.errors():
+            found = self._table(warehouse, table, {})
+            if tag is None:
+                self._jvm.call(found, _TABLE, "createBranch", branch)
+            else:
+                self._jvm.call(found, _TABLE, "createBranch", branch, tag, False)
+
     def alter(self, warehouse: Path, table: str, change: str, *arguments: Any) -> None:
         """One schema change: the name of a factory of Paimon's SchemaChange and its arguments (types: `data_type`)."""
         jvm = self._jvm

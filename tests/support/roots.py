@@ -14,6 +14,8 @@ def branches_of(table: Table) -> list[Table]:
     found = [table]
     for name in names:
         branch = name.removeprefix("branch-")
+        if branch == table.paths.branch:
+            continue
         found.append(
             Table.open(table.name, table.paths.root, branch=branch, io=table.io, clock=table.clock, names=table.names)
         )
