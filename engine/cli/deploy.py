@@ -21,6 +21,7 @@ import click
 from engine.broker import Broker
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, print_json
+from engine.deploy.application import AppliedStep, apply_steps, steps_to_apply
 from engine.deploy.checks import check_job
 from engine.deploy.job import run_job
 from engine.deploy.job_config import JobConfig, load_job
@@ -79,6 +80,8 @@ def with_layers(command: Command) -> Command:
 @click.option("--pipeline", "pipelines", metavar="NAME", multiple=True, help="Run only this one; repeatable.")
 @click.option("--spark-log", metavar="FILE", help="Where Spark's own messages go. [default: a temporary file]")
 @click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics there, for Prometheus.")
+@click.option("--metrics-file", metavar="FILE", help="Keep the same in a file, for node_exporter.")
 @json_option
 @with_layers
 @click.pass_context
@@ -89,6 +92,8 @@ def run(
     pipelines: tuple[str, ...],
     spark_log: str | None,
     quiet: bool,
+    metrics_port: int | None,
+    metrics_file: str | None,
     as_json: bool,
 ) -> int:
     """Run the pipelines of a job file until they end.
@@ -99,7 +104,7 @@ def run(
     Exit codes: 0 done, or stopped where nothing ends by itself; 1 failed; 2 the request is wrong; 130 Ctrl-C; 143
     stopped by SIGTERM before the end.
     """
-    job = load(config).chosen(pipelines)
+    job = _with_metrics(load(config).chosen(pipelines), metrics_port, metrics_file)
     _set_up_logging(job.logging, context.find_root().params)
     log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
     _import_from_here()
@@ -161,20 +166,44 @@ def validate(
 @click.command()
 @click.argument("config")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 3 when there is something to change.")
+@click.option(
+    "--apply", "is_applied", is_flag=True, help="Make tables that are missing, and run the SQL that is shown."
+)
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="With --apply: do not ask.")
 @json_option
 @with_layers
-def plan(load: Callable[[str], JobConfig], config: str, detailed_exitcode: bool, as_json: bool) -> int:
+def plan(
+    load: Callable[[str], JobConfig],
+    config: str,
+    detailed_exitcode: bool,
+    is_applied: bool,
+    is_sure: bool,
+    as_json: bool,
+) -> int:
     """Show what a run of a job file would make, begin and go on with, without doing it.
+
+    With --apply tables are brought in line with the file; pipelines are left to a run. What no statement can change,
+    keys and partitions, is refused before anything is done.
 
     Exit codes: 0; 2 a run would be refused; 3 (with --detailed-exitcode) there is something to change.
     """
     _import_from_here()
-    made = make_plan(load(config))
+    job = load(config)
+    made = make_plan(job)
+    applied: list[AppliedStep] = []
+    if is_applied:
+        steps = steps_to_apply(made)
+        if steps and not is_sure:
+            _print_plan(made)
+            _ask(f"{len(steps)} changes of tables: do them?")
+        applied = apply_steps(job, steps)
+        made = make_plan(job) if applied else made
     if as_json:
-        print_json(made.as_json())
+        print_json(made.as_json() | ({"applied": [asdict(each) for each in applied]} if is_applied else {}))
     else:
-        rows = [(each.action.value, each.kind, each.name, each.fact, each.statement) for each in made.steps]
-        console().print(grid(made.job, ("action", "what", "name", "", "SQL that changes it"), rows))
+        for each in applied:
+            console().print(f"done: {each.statement or f'made table {each.table}'}", soft_wrap=True, markup=False)
+        _print_plan(made)
     if not made.is_possible:
         return EXIT_INVALID
     return EXIT_CHANGES if detailed_exitcode and made.has_changes else 0
@@ -237,6 +266,24 @@ def package(directory: str, as_json: bool) -> None:
         print_json({"archive": str(archive), "script": str(script)})
     else:
         console().print(f"PYTHONPATH={archive} spark-submit --py-files {archive} {script} JOB.yaml", soft_wrap=True)
+
+
+def _print_plan(made: Plan) -> None:
+    rows = [(each.action.value, each.kind, each.name, each.fact, each.statement) for each in made.steps]
+    console().print(grid(made.job, ("action", "what", "name", "", "SQL that changes it"), rows))
+
+
+def _ask(question: str) -> None:
+    """Raises: InvalidInputError when there is nobody to ask; click.Abort when the answer is no."""
+    if not sys.stdin.isatty():
+        raise InvalidInputError("nobody is there to ask, nothing was done: fix=give --yes")
+    click.confirm(question, abort=True, err=True)
+
+
+def _with_metrics(job: JobConfig, port: int | None, file: str | None) -> JobConfig:
+    """The job with what the command line says of metrics; the rest is as its file says."""
+    given = {name: value for name, value in (("port", port), ("file", file)) if value is not None}
+    return job.model_copy(update={"metrics": job.metrics.model_copy(update=given)}) if given else job
 
 
 def exit_code(job: JobConfig, results: Sequence[PipelineResult]) -> int:

@@ -71,7 +71,10 @@ def warehouse(tmp_path: Path) -> str:
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     found = [path]
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         found += commands(command, (*path, name)) if isinstance(command, click.Group) else [(*path, name)]
     return found
 

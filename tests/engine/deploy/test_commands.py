@@ -1,8 +1,10 @@
 """The commands about job files: what they print, and the exit codes that systemd, Kubernetes and Airflow go by."""
 
 import configparser
+import io
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -11,13 +13,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
 from engine.broker import Broker
 from engine.catalog import Catalog
-from engine.cli.app import cli, run_command
-from engine.cli.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, exit_code
+from engine.cli.app import EXIT_INTERRUPTED, cli, run_command
+from engine.cli.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, _with_metrics, exit_code
 from engine.deploy.job_config import parse_job
 from engine.deploy.json_schema import schema_text
 from engine.deploy.pipeline import PipelineResult
@@ -242,15 +245,74 @@ def test_the_deploy_examples_say_what_the_exit_codes_and_signals_need() -> None:
     ]
     rules = hourly["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
     assert [rule["onExitCodes"]["values"] for rule in rules] == [[EXIT_INVALID], [EXIT_TERMINATED]]
-    commands = [
-        pod["containers"][0]["command"],
-        hourly["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["command"],
-    ]
-    commands += [
-        line.partition("=")[2].split()
-        for line in (DEPLOY / "fluvial@.service").read_text().splitlines()
-        if line.startswith("ExecStart=")
-    ]
+
+
+def test_the_commands_of_the_examples_are_commands() -> None:
+    """systemd, Kubernetes and Airflow: every command is there, and has every option that is given."""
+    forever, hourly = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    pods = [forever["spec"]["template"]["spec"], hourly["spec"]["jobTemplate"]["spec"]["template"]["spec"]]
+    commands = [pod["containers"][0]["command"] for pod in pods]
+    for unit in DEPLOY.glob("*.service"):
+        commands += re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
+    commands += re.findall(r'bash_command="(?:exec )?(fluvial [^"]*)"', (DEPLOY / "airflow_dag.py").read_text())
+    commands += re.findall(r"^\$ (fluvial [^#\n]*)", (ROOT / "engine/deploy/README.md").read_text(), re.MULTILINE)
+    names = set()
     for command in commands:
-        known = {option for parameter in cli.commands["run"].params for option in parameter.opts}
-        assert {word for word in command if word.startswith("--")} <= known
+        program, name, *words = command.split() if isinstance(command, str) else command
+        assert Path(program).name == "fluvial"
+        found = cli.get_command(click.Context(cli), name)
+        assert found is not None, command
+        if isinstance(found, click.Group):
+            continue
+        known = {option for parameter in found.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, command
+        names.add(name)
+    assert {"run", "validate", "plan", "compact-database"} <= names
+
+
+def test_the_plan_is_applied(fluvial: Fluvial, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are made, columns, options and comments are changed; what cannot be is refused before anything is done."""
+    code, _, err = fluvial("plan", str(job), "--apply")
+    assert (code, "fix=give --yes" in err) == (EXIT_INVALID, True)
+    code, out, _ = fluvial("plan", str(job), "--apply", "--yes", "--json")
+    assert (code, json.loads(out)["applied"]) == (0, [{"table": "db.a", "statement": None}])
+    assert [each["action"] for each in json.loads(out)["steps"]] == ["keep", "start"]
+    changed = [
+        *("--set", "tables.db.a.columns={id: BIGINT, note: {type: STRING, comment: new}}"),
+        *("--set", "tables.db.a.options.write-only=true", "--set", "tables.db.a.comment=all"),
+    ]
+    assert fluvial("plan", str(job), *changed)[0] == EXIT_INVALID
+    code, _, err = fluvial("plan", str(job), *changed, "--set", "tables.db.a.primary_key=[]", "--apply", "--yes")
+    assert code == EXIT_INVALID
+    assert "no statement changes this, nothing was done: table db.a: other keys" in err
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    assert (catalog.table("db.a").schema.column_names, catalog.list_tables("db")) == (("id",), ["a"])
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    assert fluvial("plan", str(job), *changed, "--apply")[0] == EXIT_INTERRUPTED
+    assert catalog.table("db.a").schema.id == 0
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    code, out, _ = fluvial("plan", str(job), *changed, "--apply")
+    assert (code, "done: ALTER TABLE db.a ADD COLUMN note STRING COMMENT 'new'" in out) == (0, True)
+    schema = catalog.table("db.a").schema
+    assert (schema.column_names, schema.options["write-only"], schema.comment) == (("id", "note"), "true", "all")
+    code, out, _ = fluvial("plan", str(job), *changed, "--apply", "--json")
+    assert (code, json.loads(out)["applied"]) == (0, [])
+
+
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_command_line_wins_over_the_files_metrics(job: Path) -> None:
+    text = job.read_text() + "metrics: {port: 1, host: 0.0.0.0}\n"
+    config = parse_job(text, name="job.yaml", environment={})
+    assert _with_metrics(config, 9108, None).metrics.model_dump() == {"port": 9108, "host": "0.0.0.0", "file": None}
+    assert _with_metrics(config, None, "m.prom").metrics.model_dump() == {
+        "port": 1,
+        "host": "0.0.0.0",
+        "file": "m.prom",
+    }
+    assert _with_metrics(config, None, None) is config

@@ -1,0 +1,80 @@
+"""Bringing tables in line with a job file: what a plan shows of them, done.
+
+Tables and topics that are missing are made, and the statements of the plan are run. What no statement can change, keys
+and partitions, is refused before anything is done. Pipelines are left to a run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from engine.catalog import Catalog
+from engine.deploy.job_config import JobConfig
+from engine.deploy.plan import Action, Plan, PlanStep
+from engine.deploy.tables import ensure_table
+from engine.sql.context import SqlContext
+from engine.sql.session import SqlSession
+from lsm.errors import InvalidInputError
+
+_TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedStep:
+    """One thing that was done."""
+
+    table: str
+    statement: str | None  # None: the table was made, and its topic if it has a log
+
+
+def steps_to_apply(plan: Plan) -> list[PlanStep]:
+    """What there is to do to tables, in the order of the plan.
+
+    Raises:
+        InvalidInputError: a table or topic differs in a way that no statement changes: nothing may be done.
+    """
+    about_tables = [each for each in plan.steps if each.kind != "pipeline"]
+    stuck = [each for each in about_tables if each.action is Action.REFUSE and each.statement is None]
+    if stuck:
+        facts = "; ".join(f"{each.kind} {each.name}: {each.fact}" for each in stuck)
+        raise InvalidInputError(
+            f"no statement changes this, nothing was done: {facts} fix=change the job file, or make another table and "
+            "copy the rows"
+        )
+    return [
+        each
+        for each in about_tables
+        if each.statement is not None or (each.kind == _TABLE and each.action is Action.CREATE)
+    ]
+
+
+def apply_steps(config: JobConfig, steps: Sequence[PlanStep]) -> list[AppliedStep]:
+    """Do them, one after the other; each is done or not.
+
+    Args:
+        config: of the job.
+        steps: of ``steps_to_apply``.
+
+    Raises:
+        InvalidInputError: a statement is refused, as when a value would not fit a narrower type; names what was done.
+        UnavailableError: a broker does not answer; what was done before stays.
+    """
+    catalog = Catalog(config.warehouse, options=config.catalog_options)
+    session = SqlSession(SqlContext(catalog=catalog, open_spark=_no_spark))
+    done: list[AppliedStep] = []
+    for step in steps:
+        if step.statement is None:
+            ensure_table(catalog, step.name, config.tables[step.name])
+        else:
+            try:
+                session.execute(step.statement)
+            except InvalidInputError as error:
+                before = [each.statement or f"CREATE TABLE {each.table}" for each in done]
+                raise InvalidInputError(f"{error} statement={step.statement} done_before={before}") from error
+        done.append(AppliedStep(table=step.name, statement=step.statement))
+    return done
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("a change of a schema needs no Spark")
