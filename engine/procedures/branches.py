@@ -12,7 +12,6 @@ from filestore.branch_merge import merge_branch as merge
 from filestore.branches import Branch, DeletedBranch, read_branch
 from filestore.branches import rename_branch as rename
 from filestore.fast_forward import fast_forward as forward
-from filestore.main_replacement import replace_main
 
 _NAME: Final = {"name": "branch"}
 
@@ -182,7 +181,7 @@ def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
 
 @procedure(_REPLACED, aliases=_NAME)
 def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
-    """Make a branch the main one, and delete the old main. Jobs on the branch go on; those on the old main fail.
+    """Make a branch the main one; the old main and its log go. Jobs on the branch go on; those on the old main fail.
 
     Args:
         table: whose branch.
@@ -196,7 +195,7 @@ def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Ta
     Raises:
         InvalidInputError: no such branch, it is main already, or main has a log or a savepoint that would be lost.
     """
-    done = replace_main(table.store, branch, force=force)
+    done = branches.replace_main(table.store, branch, force=force)
     row = {
         "main_branch": done.main,
         "dropped_branch": done.dropped,

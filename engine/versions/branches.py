@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
-from filestore import branches
+from filestore import branches, main_replacement
 from filestore.branch_log import read_branch_log
 from filestore.branches import Branch, DeletedBranch
+from filestore.main_replacement import MainReplaced
 from filestore.options import canonical_options
+from filestore.paths import MAIN_BRANCH
 from filestore.roots import branch_names, on_branch
 from filestore.table import Table as FileTable
 from lsm.errors import ConflictError, InvalidInputError
@@ -105,6 +107,24 @@ def delete_branch(table: FileTable, name: str, *, dry_run: bool = False) -> Dele
     if log is not None and topics is not None:
         topics.delete_topic(log.topic)
     return deleted
+
+
+def replace_main(table: FileTable, name: str, *, force: bool = False) -> MainReplaced:
+    """Make a branch the main one, drop the old main, and its topic.
+
+    Whatever reads or writes the branch goes on. When this dies, run it again; a topic that is left then is no table's.
+
+    Raises:
+        UnavailableError: main has a log, and the brokers do not answer. Nothing was done.
+        InvalidInputError: see ``filestore.main_replacement.replace_main``, as ConflictError.
+    """
+    old = TableLog.of(table.on_branch(MAIN_BRANCH), _EVEN_UNTRACKED)
+    topics = None if old is None else old.reached_topics()
+    done = main_replacement.replace_main(table, name, force=force)
+    now = table.on_branch(MAIN_BRANCH)
+    if old is not None and topics is not None and all(each.topic != old.topic for each in logs_of(now)):
+        topics.delete_topic(old.topic)
+    return done
 
 
 def logs_of(table: FileTable, *, but: str | None = None) -> list[TableLog]:

@@ -1,6 +1,9 @@
 """The log of a branch is its own: streams of main and of a branch never see each other's rows."""
 
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,14 @@ from hypothesis import strategies as st
 
 from engine import Catalog, Table
 from engine.broker import Broker
+from engine.procedures import replace_main_branch
 from engine.versions.branches import create_branch, logs_of
 from filestore.branches import read_branch
 from logstore.topics import LogTopics
-from lsm.errors import InvalidInputError, UnavailableError
+from lsm.errors import InvalidInputError
 from tests.engine.stream.test_law import KEYS, apply, operations
 from tests.engine.stream.test_law import SCHEMA as LAW_SCHEMA
+from tests.support.logs import log_changes
 from tests.support.streams import Query, content, fold, ids, rows
 
 pytestmark = pytest.mark.broker
@@ -98,15 +103,64 @@ def test_a_log_for_a_branch_is_refused_where_it_cannot_be(
     bare = catalog.create_table("db.bare", SCHEMA, primary_key=["id"])
     with pytest.raises(InvalidInputError, match="a branch can have a log if its table has one"):
         create_branch(bare.store, "b", log=True)
-    away = Table(main.store.with_options({"log.kafka.bootstrap.servers": "127.0.0.1:1"}))
-    with pytest.raises(UnavailableError):
-        create_branch(away.store, "c", snapshot_id=2, log=True)
     with pytest.raises(InvalidInputError, match="no such branch"):
         main.store.on_branch("c")
 
 
+def test_a_killed_writer_of_a_branch_commits_once_and_main_goes_on(
+    catalog: Catalog, main: Table, tmp_path: Path
+) -> None:
+    """BR-14, BR-24: killed between the branch's log and its table, and run again; main is written all the while."""
+    create_branch(main.store, "b", snapshot_id=3, log=True)
+    branch = catalog.table(f"{main.name}$branch_b")
+    query = Query(catalog.warehouse, branch.name)
+    assert ids(query.available()) == [1, 2, 3, 4]
+    script = [sys.executable, str(Path(__file__).with_name("killed_writer.py"))]
+    script += [catalog.warehouse, branch.name, str(tmp_path / "killed")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    assert subprocess.run(script, env=environment, check=False).returncode == -signal.SIGKILL
+    main.write(rows([1000]))
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = [10 * batch + each for batch in range(3) for each in range(5)]
+    assert sorted(row["id"] for _, row in log_changes(branch)) == expected
+    assert ids(query.available()) == expected
+    assert sorted(branch.read().to_arrow()["id"].to_pylist()) == sorted({1, 2, 3, 4, *expected})
+    assert branch.store.snapshots.ids() == [3, 4, 5, 6]
+    assert sorted(main.read().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 1000]
+    assert sorted(row["id"] for _, row in log_changes(main)) == [1, 2, 3, 4, 1000]
+
+
+def test_streams_of_a_branch_go_on_while_it_becomes_main(catalog: Catalog, main: Table, topics: LogTopics) -> None:
+    """BR-31, BR-32: readers and writers of the branch keep their places; the old main's topic goes with it."""
+    assert main.log is not None
+    create_branch(main.store, "b", snapshot_id=2, log=True)
+    branch = catalog.table(f"{main.name}$branch_b")
+    by_log = Query(catalog.warehouse, branch.name)
+    by_files = Query(catalog.warehouse, branch.name, streaming__read__mode="file")
+    branch.write(rows([7]))
+    assert ids(by_log.available()) == ids(by_files.available()) == [1, 2, 3, 7]
+    replace_main_branch(main, "b")
+    branch.write(rows([8]))
+    assert ids(by_log.available()) == ids(by_files.available()) == [8]
+    by_log.start()  # a new process, with the same checkpoint
+    now = catalog.table(main.name)
+    now.write(rows([9]))
+    assert ids(by_log.available()) == ids(by_files.available()) == [9]
+    assert ids(Query(catalog.warehouse, main.name).available()) == [1, 2, 3, 7, 8, 9]
+    assert ids(Query(catalog.warehouse, main.name, scan_snapshot__id="1").available()) == [1, 2, 3, 7, 8, 9]
+    assert now.log is not None
+    assert (now.log.topic, topics.find_topic(main.log.topic)) == (f"{main.log.topic}.b", None)
+    replace_main_branch(now, "main")
+    back = catalog.table(main.name)
+    assert back.log == now.log
+    assert ids(Query(catalog.warehouse, main.name, scan_snapshot__id="1").available()) == [1, 2, 3, 7, 8, 9]
+    catalog.drop_table(main.name)
+    assert topics.find_topic(f"{main.log.topic}.b") is None
+
+
 law = settings(
-    max_examples=int(os.environ.get("FLUVIAL_LAW_HISTORIES") or 12),
+    max_examples=int(os.environ.get("FLUVIAL_LAW_HISTORIES") or 8),
     deadline=None,
     derandomize="FLUVIAL_LAW_HISTORIES" not in os.environ,
     print_blob=True,
