@@ -53,3 +53,8 @@ def test_a_section_with_a_session_runs(heading: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]
+
+
+def test_the_page_says_what_cannot_name_a_tag() -> None:
+    """TAG-15: the rule that a creation checks is documented."""
+    assert "A tag cannot be named by a number" in PAGE.read_text(encoding="utf-8")

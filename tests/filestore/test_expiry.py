@@ -1,5 +1,6 @@
 """Which snapshots expire, and what goes with them."""
 
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -10,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filestore.avro_files import avro_records
 from filestore.catalog import Catalog
 from filestore.effects import FileIO, LocalFileIO
 from filestore.expiry import Retention, expire_snapshots, expiry_end
 from filestore.live_files import LiveFiles
 from filestore.options import TableOptions
+from filestore.orphans import find_orphans
 from filestore.partitions import drop_partitions
+from filestore.snapshot_files import manifests_of
 from filestore.table import Table
 from filestore.tags import create_tag, delete_tag
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
@@ -200,7 +204,7 @@ def test_the_last_snapshot_that_knows_the_log_stays_while_newer_ones_do_not() ->
 
 
 def test_a_tag_keeps_its_files_and_no_others() -> None:
-    """TAG-04, TAG-54 to TAG-56, TAG-64: what was added and removed between two tags goes."""
+    """TAG-04, TAG-54..TAG-56, TAG-64: what was added and removed between two tags goes."""
     table = key_table(bucket="1", **trigger(2))
     contents = {}
     for turn in range(12):
@@ -248,6 +252,36 @@ def test_nothing_goes_while_a_tag_cannot_be_read() -> None:
     delete_tag(table, "broken")
     assert expire(table)
     assert content(table) == {0: 3, 1: 1, 2: 2}
+
+
+@pytest.mark.parametrize("name", ["java-1.4.2/dedup", "java-1.4.2/lookup", "pypaimon-2.1.0/pk"])
+def test_tables_of_old_writers_are_tagged_and_expired_without_knowing_who_committed_a_file(
+    name: str, tmp_path: Path
+) -> None:
+    """TAG-42..TAG-46, TAG-65: entries of version 2 have no commit snapshot, and none is needed.
+
+    Our answer to "walk all data files of all tags": by the commit that removes a file and the snapshots that are
+    tagged, the one tag is known that can have it (FORMAT.md, decision 33); so version 2 is all that is written.
+    """
+    writer, directory = name.split("/")
+    golden = Path(__file__).parents[1] / "golden" / writer / "db.db" / directory
+    shutil.copytree(golden, tmp_path / "t")
+    table = Table.open("db.t", str(tmp_path / "t"))
+    first, latest = table.snapshots.ids()[0], table.snapshots.latest_id()
+    assert latest is not None
+    before = {each: table.read(snapshot_id=each).to_arrow().to_pylist() for each in (first, latest)}
+    create_tag(table, "old", snapshot_id=first)
+    assert expire(table) == list(range(first, latest))
+    assert table.read(tag="old").to_arrow().to_pylist() == before[first]
+    assert table.read().to_arrow().to_pylist() == before[latest]
+    manifest = manifests_of(table, table.snapshots.tag("old"))[0]
+    body = Path(table.paths.manifest(manifest.file_name)).read_bytes()
+    records = avro_records(body, source="manifest", decode=dict)
+    assert {record["_VERSION"] for record in records} == {2}
+    assert "_COMMIT_SNAPSHOT" not in records[0]["_FILE"]
+    delete_tag(table, "old")
+    assert table.read().to_arrow().to_pylist() == before[latest]
+    assert find_orphans(table, before_ms=FOREVER) == []
 
 
 # ---- faults, races

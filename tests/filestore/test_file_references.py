@@ -47,7 +47,7 @@ def asked(tags: list[int], *, snapshot_id: int, is_last: bool, chain: tuple[int,
 
 
 def test_a_file_that_came_and_went_between_two_tags_is_nobodys() -> None:
-    """TAG-55 to TAG-57, with tags [100, 200, 300], and files as the commits say that removed them.
+    """TAG-55..TAG-57, with tags [100, 200, 300], and files as the commits say that removed them.
 
     A was added at 105 and removed at 120: tag 100, the newest before, is asked, and does not have it, so it goes when
     119 expires. A file removed at 201 is in tag 200, and stays when 200 expires.
@@ -58,7 +58,7 @@ def test_a_file_that_came_and_went_between_two_tags_is_nobodys() -> None:
 
 
 def test_a_deleted_tag_asks_its_neighbours() -> None:
-    """TAG-49 to TAG-52: the tags beside it, or the snapshots that are left when they are nearer."""
+    """TAG-49..TAG-52: the tags beside it, or the snapshots that are left when they are nearer."""
     assert asked([100, 300], snapshot_id=200, is_last=False) == [100, 300]
     assert asked([100, 300], snapshot_id=200, is_last=False, chain=(250, 251)) == [100, 250]
     assert asked([100, 300], snapshot_id=200, is_last=False, chain=(198, 199, 200, 201)) == [200, 201]
@@ -258,7 +258,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
 
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_what_can_be_asked_for_stays_and_nothing_else(kind: str) -> None:
-    """Issue 6 point 2; TAG-31, TAG-47 to TAG-56, TAG-64; BR-50; SP-20."""
+    """Issue 6 point 2; TAG-31, TAG-47..TAG-56, TAG-64; BR-50; SP-20."""
     seen = dict.fromkeys(SEEN, 0)
     for seed in range(3):
         versioned = VersionedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])

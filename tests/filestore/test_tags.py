@@ -42,7 +42,7 @@ def tagged_table() -> Table:
 
 
 def test_a_tag_is_a_copy_of_its_snapshots_file() -> None:
-    """TAG-23 to TAG-25."""
+    """TAG-23..TAG-25, TAG-47, TAG-62: made, read and listed."""
     table = key_table(bucket="1")
     table.write(rows((1, 1)))
     create_tag(table, "eod")
@@ -87,7 +87,7 @@ def test_a_tag_from_which_a_branch_was_made_stays() -> None:
 
 
 def test_tags_have_an_order_and_places() -> None:
-    """TAG-24, TAG-28 to TAG-36: what the seed's TagManager offers."""
+    """TAG-24, TAG-28..TAG-36: what the seed's TagManager offers."""
     table = key_table(bucket="1")
     for number, name in enumerate(("b", "c", "a"), start=1):
         table.write(rows((1, number)))
@@ -101,6 +101,27 @@ def test_tags_have_an_order_and_places() -> None:
     assert expire_tag(table, "c").tag.snapshot.id == 2
     assert (tag_exists(table, "c"), tag_exists(table, "b")) == (False, True)
     assert (next_tag(table, "b"), previous_tag(table, "a")) == ("a", "b")
+
+
+def test_deleting_a_tag_spares_what_snapshots_and_its_neighbours_use() -> None:
+    """TAG-48..TAG-53, step by step: candidates, earliest snapshot, deltas that streams may read, neighbours, rest."""
+    table = key_table(bucket="1", **{"num-sorted-run.compaction-trigger": "9"})
+    for number in (1, 2, 3):
+        table.write(rows((number, number)))
+        create_tag(table, f"t{number}")
+    table.compact(full=True)
+    table.write(rows((9, 9)))  # snapshot 5
+    assert delete_tag(table, "t2", dry_run=True).data == ()  # earliest 1 <= 2: its files, and those of (1, 2]
+    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
+    assert table.snapshots.ids() == [5]  # earliest 5 > 3: only its own full set counts, beside neighbouring tags
+    assert delete_tag(table, "t3", dry_run=True).data != ()  # file 3 is in no neighbour and in no snapshot
+    assert delete_tag(table, "t2").data == ()  # files 1 and 2 are in t3
+    gone = delete_tag(table, "t3")
+    assert len(gone.data) == 2  # files 2 and 3; file 1 is in t1, its neighbour
+    assert content(table, tag="t1") == {1: 1}
+    assert files_there(table) == used_files(table)
+    assert len(delete_tag(table, "t1").data) == 1
+    assert content(table) == {1: 1, 2: 2, 3: 3, 9: 9}
 
 
 FAULTS = (UnavailableError, OutcomeUnknownError, ConflictError, CorruptDataError)

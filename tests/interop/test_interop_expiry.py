@@ -1,13 +1,17 @@
 """Expiry and tags by both sides on one table: nothing that either needs goes."""
 
 import random
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.cuts.tags import CutRecord, tag_cut
+from filestore.automatic_tags import make_due_tags
+from filestore.effects import SystemClock
 from filestore.expiry import Retention, expire_snapshots
+from filestore.rollback import plan_rollback, roll_back
 from filestore.savepoints import SavedCheckpoint
 from filestore.saving import create_savepoint, delete_savepoint
 from filestore.table import Table
@@ -86,7 +90,7 @@ def test_both_sides_expire_a_table_that_both_write(
 
 
 def test_tags_are_read_by_everybody(tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer) -> None:
-    """TAG-23 to TAG-25: a copy of the snapshot's file, with and without a retention."""
+    """TAG-23..TAG-25: a copy of the snapshot's file, with and without a retention."""
     definition = TableDefinition(columns=COLUMNS, primary_key=["pt", "k"], options={"bucket": "1"})
     FLUVIAL.create(tmp_path, "db.t", definition)
     FLUVIAL.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": 1, "v": "x", "n": 1}]))
@@ -155,3 +159,47 @@ def kept_checkpoint(table: Table) -> SavedCheckpoint:
     return SavedCheckpoint(
         query_id="q", commit_user="q", batch_id=7, location="/c", directory=directory, files=("offsets/7",), sources=()
     )
+
+
+@dataclass(frozen=True)
+class Tomorrow(SystemClock):
+    """The machine's, a day ahead."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + DAY_MS
+
+
+def test_automatic_tags_and_a_rollback_are_fine_with_everybody(
+    tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer, assert_peers_agree: Agreement
+) -> None:
+    """TAG-02, TAG-03, TAG-60: the directory of success files is no tag; Java goes on from where we went back to."""
+    options = {"bucket": "1", "tag.automatic-creation": "process-time", "tag.create-success-file": "true"}
+    definition = TableDefinition(columns=COLUMNS, primary_key=["pt", "k"], options=options)
+
+    def write(peer: Any, key: int, v: str) -> None:
+        peer.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": key, "v": v, "n": 1}]))
+
+    FLUVIAL.create(tmp_path, "db.t", definition)
+    write(FLUVIAL, 1, "x")
+    table = FLUVIAL.table(tmp_path, "db.t")
+    (ours,) = make_due_tags(replace(table, clock=Tomorrow())).made
+    assert Path(table.paths.tag_success_file(ours.name)).is_file()
+    write(java_peer, 1, "y")
+    java_peer.create_tag(tmp_path, "db.t", "java", snapshot_id=2)
+    assert Path(table.paths.tag_success_file("java")).is_file()  # as Java leaves it too
+    assert table.snapshots.tag_names() == [ours.name, "java"]
+    for peer in (java_peer, pypaimon_peer, FLUVIAL):
+        assert [row["v"] for row in rows_at(peer, tmp_path, ours.name)] == ["x"], peer
+    write(java_peer, 2, "z")
+    java_peer.expire(tmp_path, "db.t", retain=1)  # Java lists the tags, past the directory
+    plan = plan_rollback(table, table.snapshots.tag(ours.name))
+    assert [str(each.root) for each in plan.removals] == ["snapshot 3", "tag java"]
+    roll_back(table, plan)
+    assert is_well(table)
+    assert [row["v"] for row in assert_peers_agree(table.paths.root)] == ["x"]
+    write(java_peer, 3, "after")
+    write(FLUVIAL, 4, "ours")
+    assert [row["v"] for row in assert_peers_agree(table.paths.root)] == ["x", "after", "ours"]
+    assert table.snapshots.ids() == [1, 2, 3]
+    java_peer.create_tag(tmp_path, "db.t", "again", snapshot_id=3)
+    assert is_well(table)

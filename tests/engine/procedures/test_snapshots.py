@@ -61,7 +61,7 @@ def test_a_whole_history_goes_in_pieces(new_table: Callable[..., Table]) -> None
 def test_a_tag_outlives_its_snapshot_until_it_is_deleted(
     new_table: Callable[..., Table], catalog: Catalog, call: Call, content: Content
 ) -> None:
-    """TAG-01 to TAG-05, TAG-21, TAG-22, TAG-26, TAG-27, TAG-64."""
+    """TAG-01..TAG-05, TAG-21, TAG-22, TAG-26, TAG-27, TAG-64."""
     table = new_table()
     (made,) = call("create_tag", name="eod", snapshot=1, time_retained="7 d")
     assert (made["tagged_snapshot_id"], made["time_retained_ms"]) == (1, 7 * 86_400_000)
