@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from filestore.branch_state import Operation, Origin, Work, working
-from filestore.branches import origin_of, read_branch
+from filestore.branches import opened_on_main, origin_of, read_branch
 from filestore.change_tracking import Changes
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.live_files import BucketKey
@@ -76,11 +76,12 @@ def merge_branch(table: TableStore, name: str, *, force: bool = False, only_at: 
         InvalidInputError: no such branch, or one that shares no history with main.
         OutcomeUnknownError: it may be visible: run it again.
     """
-    read_branch(table, name)
-    main, branch = on_branch(table, table.main_branch), on_branch(table, name)
+    main = opened_on_main(table)
+    read_branch(main, name)
+    branch = on_branch(main, name)
     copies: dict[tuple[Place, str], DataFileMeta] = {}
     with working(table.io, branch.paths, Work(operation=Operation.MERGE)):
-        read_branch(table, name)  # it may have been deleted before this was begun
+        read_branch(main, name)  # it may have been deleted before this was begun
         try:
             result = _merged(main, branch, copies, force=force, only_at=only_at)
         except OutcomeUnknownError:

@@ -19,6 +19,7 @@ from filestore.branch_files import (
     size_of,
 )
 from filestore.branch_making import fill_branch, new_origin, own_tag
+from filestore.branch_names import split_branch
 from filestore.branch_state import (
     OPERATION_FILE,
     Operation,
@@ -33,9 +34,11 @@ from filestore.branch_state import (
     write_origin,
 )
 from filestore.effects import FileIO
+from filestore.main_branch import main_branch
 from filestore.paths import MAIN_BRANCH, TablePaths
 from filestore.roots import Root, RootKind, all_roots, branch_names, on_branch
 from filestore.schema import SchemaStore
+from filestore.table import Table
 from filestore.table_store import TableStore
 from filestore.tags import delete_tag
 from lsm.errors import ConflictError, InvalidInputError
@@ -88,6 +91,7 @@ def create_branch(
             branch of this name.
     """
     check_branch_name(name)
+    table = current(table)
     _check_on_main(table)
     if tag is not None and snapshot_id is not None:
         raise InvalidInputError(
@@ -143,14 +147,16 @@ def delete_branch(table: TableStore, name: str, *, dry_run: bool = False) -> Del
         ConflictError: another operation is at work on it.
         CorruptDataError: another root refers to files that are missing, so what it uses is not known; no file is gone.
     """
+    table = current(table)
     there = on_branch(table, name).paths
-    if name in (MAIN_BRANCH, table.main_branch):
-        raise InvalidInputError(f"the main branch cannot be deleted: table={table.name} branch={name}")
+    _check_not_main(table, name)
     if not branch_entries(table.io, there):
         read_branch(table, name)
     branch = _branch(table, name)
     if not dry_run:
         _claim_to_delete(table, there)
+        with _ending_if_refused(table.io, there):
+            _check_not_main(current(table), name)  # it may have become main before this was begun
     unused = files_only_of(table, _roots_of(table, name))
     deleted = DeletedBranch(
         branch=branch, data=unused.data, metadata=unused.metadata.all, size_bytes=size_of(table.io, unused)
@@ -175,6 +181,7 @@ def rename_branch(table: TableStore, name: str, target: str) -> Branch:
         ConflictError: another operation is at work on one of them.
     """
     check_branch_name(target)
+    table = current(table)
     io, old, new = table.io, on_branch(table, name).paths, on_branch(table, target).paths
     leaving = Work(operation=Operation.RENAME, arguments={"target": target})
     coming = Work(operation=Operation.RENAME, arguments={"source": name})
@@ -182,10 +189,13 @@ def rename_branch(table: TableStore, name: str, target: str) -> Branch:
         end_work(io, old)  # it died with its very last step
         return read_branch(table, target)
     if read_work(io, old) != leaving:  # else it was begun before
+        _check_not_main(table, name)
         read_branch(table, name)
         _claim_name(table, new, coming)
         with _ending_if_refused(io, new):
             begin_work(io, old, leaving)
+        with _ending_if_refused(io, new), _ending_if_refused(io, old):
+            _check_not_main(current(table), name)
     origin = origin_of(table, name)
     write_origin(io, old, origin)  # another engine's branch has none
     if read_work(io, new) == coming:
@@ -226,6 +236,27 @@ def check_branch_name(name: str) -> None:
         raise InvalidInputError(
             f"not a name of a branch: branch={name!r} forbidden={bad} fix=use letters, digits, _ and -"
         )
+
+
+def current(table: TableStore) -> TableStore:
+    """The table as it is now: another branch may have become main since it was opened."""
+    main = main_branch(table.io, table.paths.root)
+    return table if main == table.main_branch else replace(table, main_branch=main)
+
+
+def opened_on_main(table: TableStore) -> TableStore:
+    """The table on its main branch, with the options that are in force there. Raises: InvalidInputError."""
+    now = current(table)
+    if now.paths.branch == now.main_branch:
+        return now
+    return Table.open(
+        split_branch(table.name)[0],
+        table.paths.root,
+        io=table.io,
+        clock=table.clock,
+        names=table.names,
+        lock_factory=table.lock_factory,
+    )
 
 
 # ---- making one
@@ -278,10 +309,10 @@ def _claim_name(table: TableStore, there: TablePaths, work: Work) -> None:
 
 @contextmanager
 def _ending_if_refused(io: FileIO, there: TablePaths) -> Iterator[None]:
-    """Another operation is at work on the branch: then this one has not begun."""
+    """Another operation is at work on a branch, or it is main: then this one has not begun."""
     try:
         yield
-    except ConflictError:
+    except (ConflictError, InvalidInputError):
         end_work(io, there)
         raise
 
@@ -321,6 +352,11 @@ def _exists(table: TableStore, name: str) -> bool:
 def _branch(table: TableStore, name: str) -> Branch:
     origin = origin_of(table, name)
     return Branch(name=name, tag=origin.tag, snapshot_id=origin.snapshot_id)
+
+
+def _check_not_main(table: TableStore, name: str) -> None:
+    if name in (MAIN_BRANCH, table.main_branch):
+        raise InvalidInputError(f"the main branch cannot be deleted or renamed: table={table.name} branch={name}")
 
 
 def _check_on_main(table: TableStore) -> None:

@@ -14,7 +14,7 @@ from filestore.branch_files import delete_unused, files_only_of
 from filestore.branch_log import read_branch_log
 from filestore.branch_merge import common_snapshot, data_commits_since
 from filestore.branch_state import Operation, Origin, Work, begin_work, end_work, read_work, working
-from filestore.branches import origin_of, read_branch
+from filestore.branches import opened_on_main, origin_of, read_branch
 from filestore.expired_commits import ExpiredCommits
 from filestore.main_branch import is_sealed_main, main_branch, seal_main, set_main_branch
 from filestore.merged_schemas import merged_schemas
@@ -52,11 +52,12 @@ def fast_forward(table: TableStore, name: str, *, force: bool = False) -> FastFo
         InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need; or, with
             force, main's commits cannot be taken back.
     """
-    read_branch(table, name)
-    main, branch = on_branch(table, table.main_branch), on_branch(table, name)
+    main = opened_on_main(table)
+    read_branch(main, name)
+    branch = on_branch(main, name)
     with working(table.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _opening(main):
-        read_branch(table, name)  # it may have been deleted before this was begun
-        origin = origin_of(table, name)
+        read_branch(main, name)  # it may have been deleted before this was begun
+        origin = origin_of(main, name)
         common = common_snapshot(main, branch, origin)
         floor = 0 if common is None else common.id
         wanted = [each for each in branch.snapshots.ids() if each > floor]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from filestore.file_references import FileReferences
-from filestore.paths import escape_path
+from filestore.paths import MAIN_BRANCH, escape_path
 from filestore.roots import all_roots, branch_names, on_branch
 from filestore.savepoints import CHECKPOINT_PREFIX
 from filestore.table_store import TableStore
@@ -88,7 +88,7 @@ def _candidates(table: TableStore, private_directories: Collection[str]) -> Iter
         there = on_branch(table, branch).paths
         for directory in (
             there.snapshot_dir, there.schema_dir, there.tag_dir, there.changelog_dir, there.consumer_dir,
-            there.savepoint_dir,
+            there.savepoint_dir, *([] if branch == MAIN_BRANCH else [there.branch_root]),
         ):  # fmt: skip
             # what has a name in these directories is named by nothing else; only half-written files are orphans
             yield from (path for path in _files(table, directory) if _is_half_written(path))

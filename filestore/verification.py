@@ -6,9 +6,12 @@ Nothing is changed and no row is read. Source: paimon-format.md sections 0, 3, 4
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from filestore.branch_state import read_work
 from filestore.file_references import metadata_files
 from filestore.live_files import LiveFiles
+from filestore.main_branch import is_sealed_main
 from filestore.manifests import EntryKind
+from filestore.paths import MAIN_BRANCH
 from filestore.roots import all_roots, branch_names, on_branch
 from filestore.savepoints import list_savepoints
 from filestore.snapshot_files import delta_entries
@@ -35,6 +38,7 @@ def verify_files(table: TableStore, *, progress: Callable[[int, int], None]) -> 
     """
     for branch in branch_names(table):
         there = on_branch(table, branch)
+        yield from _operation(there, branch)
         yield from _savepoints(there)
         if there.snapshots.ids():
             yield from _hints(there, branch)
@@ -49,6 +53,17 @@ def verify_files(table: TableStore, *, progress: Callable[[int, int], None]) -> 
         if snapshot is not None:
             yield from _snapshot(there, str(root), snapshot, sizes, has_delta=root.snapshot is None)
     progress(len(roots), len(roots))
+
+
+def _operation(table: TableStore, branch: str) -> Iterator[Finding]:
+    """What is at work on a branch as a whole, or died at it."""
+    if branch == MAIN_BRANCH:
+        work: object = "fast-forward with force" if is_sealed_main(table.io, table.paths.root) else None
+    else:
+        work = read_work(table.io, table.paths)
+    if work is not None:
+        problem = f"operation={work} fix=wait for it; when it died, run it again"
+        yield Finding(check="branch", subject=branch, problem=problem)
 
 
 def _hints(table: TableStore, branch: str) -> Iterator[Finding]:

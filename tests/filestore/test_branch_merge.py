@@ -1,6 +1,7 @@
 """Merging branches into main: bucket by bucket, in one commit, with every fault and race on the way."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pytest
 
 from filestore.branch_merge import MERGED_BRANCH_KEY, MergeResult, merge_branch
 from filestore.branches import create_branch, delete_branch, rename_branch
-from filestore.change_tracking import CHANGES_KEY
+from filestore.change_tracking import CHANGES_KEY, UNLOGGED_KEY
 from filestore.changes import plan_changes, read_changes
 from filestore.datatypes import data_type_of
 from filestore.expiry import Retention, expire_snapshots
@@ -21,7 +22,7 @@ from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUn
 from lsm.row_kind import RowKind
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When, fail_points, paused_before
 from tests.support.roots import files_there, used_files
-from tests.support.tables import memory_catalog, reopened
+from tests.support.tables import key_table, memory_catalog, reopened, rows
 
 SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
 NUMBER = data_type_of(pa.int64(), nullable=True)
@@ -99,6 +100,24 @@ def test_streams_get_the_difference_of_a_merge() -> None:
     assert sorted(changes) == [
         ("INSERT", "b", 2, 7), ("UPDATE_AFTER", "a", 1, 7), ("UPDATE_BEFORE", "a", 1, 0)
     ]  # fmt: skip
+
+
+def test_the_log_of_main_goes_on_behind_a_merge() -> None:
+    """BR-15; Decisions 16, 17: its offsets are carried on and streams are sent to the files, wherever it is run."""
+    table = key_table(bucket="1")
+    options = {**table.schema.options, "log.kafka.bootstrap.servers": "nowhere:1"}
+    table.io.replace(table.paths.schema(0), replace(table.schema, options=options).to_json().encode())
+    table = reopened(table, table.io)
+    table.write(rows((1, 10)))
+    logged = replace(table.snapshots.read(1), log_offsets={0: 7})
+    table.io.replace(table.paths.snapshot(1), logged.to_json().encode())
+    create_branch(table, "dev", snapshot_id=1)
+    branch = table.on_branch("dev")
+    branch.write(rows((2, 20)))
+    done = merge_branch(branch, "dev").snapshot
+    assert done is not None
+    assert done.log_offsets == {0: 7}
+    assert (done.properties[CHANGES_KEY], done.properties[UNLOGGED_KEY]) == ("files", "2")
 
 
 def test_both_sides_changed_a_bucket_of_a_table_with_a_key() -> None:

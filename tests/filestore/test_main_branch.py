@@ -18,6 +18,7 @@ from filestore.main_replacement import replace_main
 from filestore.schema_change import AddColumn, SetOption
 from filestore.table import Table
 from filestore.tags import create_tag
+from filestore.verification import verify_files
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When, fail_points, paused_before
 from tests.support.roots import files_there, used_files
@@ -314,6 +315,36 @@ def test_a_table_whose_main_was_replaced_is_a_table_like_others() -> None:
     catalog.drop_table("db.t")
     assert not catalog.table_exists("db.t")
     assert table.io.files == {}  # type: ignore[attr-defined]
+
+
+def test_a_table_that_was_opened_before_knows_which_branch_is_main() -> None:
+    """BR-05: what was opened on the old main does not delete the new one."""
+    stale = start()
+    replace_main(on(stale, stale.io), "dev")
+    for change in (lambda: delete_branch(stale, "dev"), lambda: rename_branch(stale, "dev", "x")):
+        with pytest.raises(InvalidInputError, match="main branch cannot be"):
+            change()
+    with pytest.raises(InvalidInputError, match="made from main"):
+        create_branch(stale, "x", tag="t")
+    assert content(on(stale, stale.io)) == DEV
+
+
+def test_what_died_at_a_branch_is_told() -> None:
+    """BR-49: verify names it, until it is run again."""
+    table = start()
+    table.write(rows((7, 70)))
+    clean = copied(table)
+    io = FaultyFileIO(clean.io)
+    fast_forward(on(clean, io), "dev", force=True)
+    sealed = next(call for call, line in enumerate(io.log, 1) if line.startswith("delete") and "snapshot-3" in line)
+    with pytest.raises(FluvialError):
+        fast_forward(on(table, FaultyFileIO(table.io, fail_at=sealed)), "dev", force=True)
+    found = list(verify_files(table, progress=lambda done, of: None))
+    assert [each.subject for each in found if each.check == "branch"] == ["main", "dev"]
+    with pytest.raises(OutcomeUnknownError):
+        table.write(rows((8, 80)))
+    fast_forward(on(table, table.io), "dev", force=True)
+    assert list(verify_files(table, progress=lambda done, of: None)) == []
 
 
 def test_main_moves_back_into_the_directory_of_the_table() -> None:
