@@ -5,8 +5,10 @@ from functools import partial
 import orjson
 import pytest
 
+from filestore.branches import create_branch, delete_branch
 from filestore.compactor import compact_buckets
 from filestore.expiry import Retention, expire_snapshots
+from filestore.fast_forward import fast_forward
 from filestore.live_files import LiveFiles
 from filestore.orphans import delete_orphans, find_orphans
 from filestore.savepoints import (
@@ -265,6 +267,25 @@ def test_savepoints_belong_to_their_branch() -> None:
     table.io.delete(there.snapshot(5))
     assert delete_savepoint(table, 1).data == ()
     assert {entry.path for entry in find_orphans(table, before_ms=10**15)} == set()
+
+
+def test_savepoints_of_a_branch_stay_with_it() -> None:
+    """Main has a savepoint of the same number, of another snapshot."""
+    table = written_table()
+    create_branch(table, "dev", snapshot_id=3)
+    branch = table.on_branch("dev")
+    branch.write(rows((7, 7)))
+    saved = create_savepoint(branch)
+    create_tag(branch, "eod")
+    fast_forward(table, "dev")
+    assert "eod" in table.snapshots.tag_names()
+    assert not any(name.startswith("savepoint-") for name in table.snapshots.tag_names())
+    assert create_savepoint(table).id == 1
+    table.write(rows((8, 8)))
+    delete_branch(table, "dev")
+    assert content(table, tag="savepoint-1") == {**ROWS, 7: 7}
+    assert saved.saved_snapshot_id == read_savepoint(table, 1).saved_snapshot_id
+    assert {each.path for each in find_orphans(table, before_ms=10**15)} == set()
 
 
 # ---- faults
