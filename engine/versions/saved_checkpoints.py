@@ -7,7 +7,8 @@ still remembers the later batches of the old one, and would take the new batches
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from filestore.expired_commits import ExpiredCommits
 from filestore.savepoints import CHECKPOINT_PREFIX, SavedCheckpoint, Savepoint
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, UnavailableError
 
 _CHUNK_BYTES: Final = 8 << 20
 _UNDER: Final = "="  # between a commit user and its checkpoint
@@ -70,19 +71,22 @@ def keep_checkpoint(
         )
     found = files_as_of(place.location, batch_id, sleep=table.clock.sleep, wait_ms=wait_ms)
     directory = f"{CHECKPOINT_PREFIX}{table.names.uuid()}"
+    names = []
     for name, body in found.files.items():
         target = f"{table.paths.savepoint_dir}/{directory}/{name}"
-        if isinstance(body, bytes):
-            table.io.write_new(target, body)
-        else:
-            _copy_in(table, body, target)
+        with _unless_gone(name, place.location):
+            if isinstance(body, bytes):
+                table.io.write_new(target, body)
+            else:
+                _copy_in(table, body, target)
+            names.append(name)
     return SavedCheckpoint(
         query_id=found.query_id,
         commit_user=place.commit_user,
         batch_id=batch_id,
         location=place.location,
         directory=directory,
-        files=tuple(found.files),
+        files=tuple(names),
         sources=found.sources,
     )
 
@@ -153,7 +157,7 @@ def rewind_checkpoint(table: TableStore, found: CheckpointFiles, directory: str)
         directory,
         table.names.uuid(),
         {
-            name: partial(_write, body) if isinstance(body, bytes) else partial(shutil.copyfile, body)
+            name: partial(_write, body) if isinstance(body, bytes) else partial(_copy, name, found.location, body)
             for name, body in found.files.items()
         },
     )
@@ -179,6 +183,26 @@ def _written(directory: str, query_id: str, bodies: Mapping[str, Callable[[Path]
         shutil.rmtree(growing, ignore_errors=True)
         raise
     return query_id
+
+
+@contextmanager
+def _unless_gone(name: str, location: str) -> Iterator[None]:
+    """A running query deletes versions of its state that no retained batch needs; everything else must be there.
+
+    Raises: UnavailableError.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not name.startswith("state/"):
+            raise UnavailableError(
+                f"the checkpoint changed while it was copied: checkpoint={location} file={name} fix=run it again"
+            ) from error
+
+
+def _copy(name: str, location: str, source: Path, target: Path) -> None:
+    with _unless_gone(name, location):
+        shutil.copyfile(source, target)
 
 
 def _copy_in(table: TableStore, source: Path, target: str) -> None:

@@ -11,7 +11,13 @@ import pytest
 from engine import Catalog, Table
 from engine.housekeeping import Housekeeping
 from engine.versions.checkpoint_files import checkpoint_root, files_as_of, needed_files
-from engine.versions.saved_checkpoints import CheckpointPlace, chosen_checkpoint, keep_checkpoint, restore_checkpoint
+from engine.versions.saved_checkpoints import (
+    CheckpointPlace,
+    chosen_checkpoint,
+    keep_checkpoint,
+    restore_checkpoint,
+    rewind_checkpoint,
+)
 from filestore.commit_message import Committable
 from filestore.savepoints import list_savepoints
 from filestore.saving import create_savepoint, delete_savepoint
@@ -149,6 +155,31 @@ def test_a_checkpoint_comes_back_with_a_new_query(table: Table, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
     assert len(delete_savepoint(store, 1).metadata & set(saved.own_paths(store.paths))) == 4
     assert store.io.list_names(store.paths.savepoint_dir) == ["LATEST"]
+
+
+@pytest.mark.parametrize(("gone", "is_fatal"), [("state/0/0/1.delta", False), ("offsets/1", True)])
+def test_a_checkpoint_that_changes_meanwhile(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str, is_fatal: bool
+) -> None:
+    """A running query deletes old versions of its state; of the rest, a half is not kept."""
+    root = new_checkpoint(tmp_path / "c", committed=2, planned=2, stateful=True)
+    found = files_as_of(str(root), 2, sleep=pytest.fail)
+    (root / gone).unlink()
+    monkeypatch.setattr("engine.versions.saved_checkpoints.files_as_of", lambda *_, **__: found)
+    latest = table.latest_snapshot()
+    assert latest is not None
+    if is_fatal:
+        with pytest.raises(UnavailableError, match=f"the checkpoint changed while it was copied.*file={gone}"):
+            keep_checkpoint(table.store, latest, CheckpointPlace.parse(str(root)))
+        with pytest.raises(UnavailableError, match="the checkpoint changed while it was copied"):
+            rewind_checkpoint(table.store, found, str(tmp_path / "new"))
+        assert not (tmp_path / "new").exists()
+        return
+    kept = keep_checkpoint(table.store, latest, CheckpointPlace.parse(str(root)))
+    assert set(found.files) - set(kept.files) == {gone}
+    rewind_checkpoint(table.store, found, str(tmp_path / "new"))
+    assert not (tmp_path / "new" / gone).exists()
+    assert (tmp_path / "new/state/0/0/3.delta").exists()
 
 
 def test_a_checkpoint_is_chosen_by_what_is_known_of_it(table: Table, tmp_path: Path) -> None:
