@@ -102,11 +102,6 @@ def _check_tags(main: TableStore, branch: TableStore, floor: int, *, force: bool
         )
 
 
-def _tags_of(branch: TableStore) -> list[str]:
-    """Its tags, but not those of its savepoints, which stay with it."""
-    return [name for name in branch.snapshots.tag_names() if not is_savepoint_tag(branch, name)]
-
-
 def _publish(main: TableStore, branch: TableStore, wanted: Sequence[int], *, is_sealed: bool) -> None:
     if main.snapshots.claimed_up_to() > wanted[0]:  # what was claimed there has been taken back
         ExpiredCommits(main.io, main.paths).forget_after(wanted[0] - 1)
