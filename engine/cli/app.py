@@ -51,15 +51,29 @@ def run_command(arguments: Sequence[str]) -> int:
     except FluvialError as error:
         if is_debug:
             traceback.print_exc()
+        if _is_of_an_interrupt(error):
+            sys.stderr.write("interrupted\n")
+            return EXIT_INTERRUPTED
         sys.stderr.write(f"error: {error if isinstance(error, SqlSyntaxError) else ' '.join(str(error).split())}\n")
         return EXIT_INVALID if isinstance(error, InvalidInputError) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001  (the edge of the process: what comes here is a mistake of ours)
         if is_debug:
             traceback.print_exc()
+        if _is_of_an_interrupt(error):
+            sys.stderr.write("interrupted\n")
+            return EXIT_INTERRUPTED
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         sys.stderr.write(f"error: unexpected: {reason} fix=run it with --debug and report what is printed\n")
         return EXIT_FAILED
     return code if isinstance(code, int) else 0
+
+
+def _is_of_an_interrupt(error: BaseException) -> bool:
+    """Whether an error came up while Ctrl-C was being seen to: what was interrupted often cannot be ended cleanly."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__context__
+    return seen is not None
 
 
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {

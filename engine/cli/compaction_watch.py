@@ -4,14 +4,14 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
 
 from engine.catalog import Catalog
 from engine.cli.output import console
+from engine.cli.signals import asks_for_an_end
 from engine.compaction_job import CompactionJob, JobEvent, JobPolicy, every_bucket
 from engine.procedures.compaction import chosen_buckets, matching_tables
 from engine.table import Table
@@ -83,29 +83,8 @@ def watch(
         )
     else:
         job = CompactionJob(catalog, lambda: matching_tables(catalog, **chosen), policy=policy, on_event=print_event)
-    with _until_signal(stop):
+    with asks_for_an_end(stop, (signal.SIGINT, signal.SIGTERM)):
         job.run(stop)
-
-
-@contextmanager
-def _until_signal(stop: threading.Event) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks for an end, the second one interrupts."""
-    asked = False
-
-    def ask(_number: int, _frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        # in a thread, as the one that was interrupted may be holding the lock of the event
-        threading.Thread(target=stop.set).start()
-
-    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _print_json(event: JobEvent) -> None:

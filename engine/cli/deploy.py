@@ -10,8 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ import click
 from engine.broker import Broker
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.signals import asks_for_an_end
 from engine.deploy.application import AppliedStep, apply_steps, steps_to_apply
 from engine.deploy.checks import check_job
 from engine.deploy.job import run_job
@@ -110,7 +110,7 @@ def run(
     _import_from_here()
     stop = threading.Event()
     with (
-        _on_sigterm(stop),
+        asks_for_an_end(stop, (signal.SIGTERM,)),
         spark_output(log_file),
         job_progress([each.name for each in job.pipelines], quiet=quiet) as on_progress,
     ):
@@ -324,22 +324,6 @@ def _hidden(value: Any, secrets: frozenset[str]) -> Any:
         for secret in secrets:
             value = value.replace(secret, _STARS)
     return value
-
-
-@contextmanager
-def _on_sigterm(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM asks for an end; the second one is Ctrl-C."""
-
-    def ask(_number: int, _frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = signal.signal(signal.SIGTERM, ask)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _import_from_here() -> None:

@@ -1,5 +1,6 @@
 """A job file put to work: its tables made, its pipelines started and looked after until they end."""
 
+import signal
 import threading
 
 from pyspark.sql import SparkSession
@@ -57,13 +58,26 @@ def run_job(
     )
     own = spark is None
     with health_of(config.health, config.name, supervisor) as health:
-        spark = spark or session(config.name, config.spark.master, config.spark.conf)
+        spark = spark or _new_session(config)
         try:
             with metrics_of(config.metrics, spark, list(tables.values())):
                 return supervisor.run(spark, on_progress, health.look)
         finally:
             if own:
                 spark.stop()
+
+
+def _new_session(config: JobConfig) -> SparkSession:
+    """A session that leaves Ctrl-C to us.
+
+    PySpark's own handler calls the JVM, to cancel jobs, in the middle of whatever call is under way; when that goes
+    wrong the interrupt comes out as another error. Stopping the queries cancels their jobs as well.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    spark = session(config.name, config.spark.master, config.spark.conf)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    return spark
 
 
 def _check_brokers(config: JobConfig, tables: list[Table]) -> None:

@@ -2,8 +2,11 @@
 
 import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import click
@@ -12,7 +15,11 @@ import pytest
 
 import engine
 from engine import Catalog
-from engine.cli.app import _COMMANDS, cli
+from engine.cli.app import _COMMANDS, EXIT_FAILED, EXIT_INTERRUPTED, cli, run_command
+from engine.cli.signals import asks_for_an_end
+from engine.deploy.job import _new_session
+from engine.deploy.job_config import parse_job
+from lsm.errors import UnavailableError
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "py4j", "pandas", "pydantic")
@@ -72,6 +79,56 @@ def test_an_unknown_command_is_refused_and_known_ones_are_listed() -> None:
     context = click.Context(cli)
     assert cli.get_command(context, "nothing") is None
     assert {"sql", "run", "describe", "create-tag", "compact-database"} <= {*cli.list_commands(context)}
+
+
+@pytest.mark.parametrize("failure", [UnavailableError("the brokers are gone"), OSError("the socket is closed")])
+def test_an_interrupt_stays_one_though_what_it_cut_off_cannot_be_ended(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise failure
+
+    monkeypatch.setattr("engine.cli.place.Place.table", interrupted)
+    assert run_command(["describe", "db.t", "--warehouse", "w"]) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "interrupted\n"
+    monkeypatch.setattr("engine.cli.place.Place.table", lambda *_: raises(failure))
+    assert run_command(["describe", "db.t", "--warehouse", "w"]) == EXIT_FAILED
+
+
+def raises(error: Exception) -> None:
+    raise type(error)(str(error))
+
+
+def test_a_jobs_session_leaves_ctrl_c_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark takes SIGINT for itself, and calls the JVM in its handler."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def session(*_: object) -> str:
+        signal.signal(signal.SIGINT, lambda *_: None)
+        return "a session"
+
+    monkeypatch.setattr("engine.deploy.job.session", session)
+    pipeline = "{name: p, source: {format: rate}, target: db.t, checkpoint: /c}"
+    text = f"name: j\nwarehouse: /w\npipelines: [{pipeline}]\n"
+    try:
+        assert _new_session(parse_job(text, name="j.yaml", environment={})) == "a session"
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_first_signal_asks_and_the_second_one_interrupts() -> None:
+    """Also while the main thread waits for the event that the signal sets."""
+    stop, before = threading.Event(), signal.getsignal(signal.SIGUSR1)
+    with asks_for_an_end(stop, (signal.SIGUSR1,)):
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        assert stop.wait(10)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGUSR1)
+    assert signal.getsignal(signal.SIGUSR1) is before
 
 
 def test_public_names_stay_what_they_are_when_their_modules_are_imported() -> None:
