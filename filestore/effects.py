@@ -40,6 +40,12 @@ class FileIO(Protocol):
     def modified_ms(self, path: str) -> int:
         """Epoch milliseconds of the last change. Raises: FileNotFoundError."""
 
+    def stamp(self, path: str) -> tuple[int, ...] | None:
+        """Numbers that are others once the file is written again, got for much less than reading it.
+
+        None: there are none like that, or none yet that can be relied on. Raises: FileNotFoundError.
+        """
+
     def list_names(self, directory: str) -> list[str]:
         """Names (not paths) of the entries of a directory, sorted; empty when there is no such directory."""
 
@@ -133,6 +139,9 @@ class NameSource(Protocol):
         """36 characters, lower case, with dashes."""
 
 
+_SETTLED_NS: Final = 2_000_000_000
+
+
 class LocalFileIO:
     """POSIX files. Exclusive creation is ``link(2)``, which no other process can lose to or overwrite."""
 
@@ -158,6 +167,14 @@ class LocalFileIO:
         """Epoch milliseconds of the last change. Raises: FileNotFoundError."""
         with _unavailable("stat", path):
             return os.stat(path).st_mtime_ns // 1_000_000
+
+    def stamp(self, path: str) -> tuple[int, ...] | None:
+        """Inode, time and size; of a file that has just changed None, for it may change again within one tick."""
+        with _unavailable("stat", path):
+            found = os.stat(path)
+        if time.time_ns() - found.st_mtime_ns < _SETTLED_NS:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def list_names(self, directory: str) -> list[str]:
         """Names of the entries, sorted; empty when there is no such directory."""

@@ -189,6 +189,7 @@ class SnapshotStore:
         self._io = io
         self._paths = paths
         self._lock = lock
+        self._tags: dict[str, tuple[tuple[int, ...], Snapshot]] = {}  # what was read, and the file's stamp then
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether this snapshot is published and not expired."""
@@ -329,9 +330,17 @@ class SnapshotStore:
         """The snapshot that a tag keeps; None when there is no such tag. Raises: CorruptDataError."""
         path = self._paths.tag(name)
         try:
-            return Snapshot.from_json(self._io.read_bytes(path), source=path)
+            stamp = self._io.stamp(path)
+            known = self._tags.get(name)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            found = Snapshot.from_json(self._io.read_bytes(path), source=path)
         except FileNotFoundError:
+            self._tags.pop(name, None)
             return None
+        if stamp is not None:
+            self._tags[name] = stamp, found
+        return found
 
     def tag_names(self) -> list[str]:
         """Names of all tags, sorted."""

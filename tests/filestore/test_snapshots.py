@@ -1,6 +1,8 @@
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -361,3 +363,19 @@ def test_publishing_leaves_one_file(tmp_path: Any) -> None:
     assert not store.publish(snapshot(1, uuid="other"))
     assert [path.name for path in (tmp_path / "snapshot").iterdir()] == ["snapshot-1"]
     assert store.latest() == snapshot(1)
+
+
+def test_a_tag_is_read_again_only_when_its_file_is_another(tmp_path: Path) -> None:
+    """Streams and expiries ask for all tags again and again; a file that has just changed is never taken on trust."""
+    reading, paths = FaultyFileIO(LocalFileIO()), TablePaths(str(tmp_path))
+    store, path = SnapshotStore(reading, paths), Path(paths.tag("t"))  # type: ignore[arg-type]
+    path.parent.mkdir()
+    for number, age_s in ((1, 0), (2, 100), (3, 50)):
+        path.write_text(snapshot(number).to_json())
+        os.utime(path, (path.stat().st_mtime - age_s,) * 2)
+        for _ in range(3):
+            assert store.tag("t").id == number
+        reads = [line for line in reading.log if line.startswith("read_bytes")]
+        assert len(reads) == {1: 3, 2: 4, 3: 5}[number]
+    path.unlink()
+    assert store.find_tag("t") is None

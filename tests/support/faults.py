@@ -39,6 +39,10 @@ class MemoryFileIO:
         self.read_bytes(path)
         return 0
 
+    def stamp(self, path: str) -> tuple[int, ...] | None:
+        self.read_bytes(path)
+        return None
+
     def list_names(self, directory: str) -> list[str]:
         start = f"{directory}/"
         return sorted({name[len(start) :].split("/")[0] for name in self.files if name.startswith(start)})
