@@ -245,7 +245,8 @@ class Table:
         def run(spec: BatchSpec) -> Any:
             if isinstance(rows, pa.RecordBatch):
                 return write_part(spec, [rows])
-            return write_part(spec, rows.to_batches()) if isinstance(rows, pa.Table) else _run_in_spark(rows, spec)
+            # whatever has Arrow batches is from this process; a Spark frame has none
+            return write_part(spec, rows.to_batches()) if hasattr(rows, "to_batches") else _run_in_spark(rows, spec)
 
         store = on_named_branch(self.store, options or {})
         tracks = tracks_changes(store, options)
