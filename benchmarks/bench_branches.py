@@ -23,7 +23,7 @@ from filestore.branch_merge import merge_branch
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.manifests import EMPTY_STATS, DataFileMeta
 
-OPEN_BUDGET = 3.0
+OPEN_BUDGET = 2.0
 """The most that opening a table on a branch may cost, of what opening it on main does: it has more small files."""
 GROWTH_BUDGET = 3.0
 """The most that making a branch, or publishing a bucket, may cost on the large table, of what it costs on the small."""
