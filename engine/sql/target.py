@@ -157,7 +157,7 @@ def find_target(context: SqlContext, statement: Statement, node: exp.Expr) -> Wr
         name = our_name(context, table)
         if name is None:
             return None
-        problem = f"a system table is only read: name={name}" if is_system_name(name) else ""
+        problem = f"system tables are read only: name={name}" if is_system_name(name) else ""
         problem = "only the present can be written: fix=remove the version" if table.args.get("version") else problem
         target = None if problem else WriteTarget.of(context, name, table_options(table))
     except InvalidInputError as error:
