@@ -114,6 +114,7 @@ class Housekeeping:
             return []
 
     def _run(self, now_ms: int) -> None:
+        self._make_tags()
         try:
             if now_ms >= self._partitions_due_ms:
                 self._partitions_due_ms = now_ms + self._table.options.value("partition.expiration-check-interval")
@@ -124,6 +125,13 @@ class Housekeeping:
             self._expire_snapshots()
         except Exception:
             logger.warning("expiry failed, it will be tried again: table=%s", self._table.name, exc_info=True)
+
+    def _make_tags(self) -> None:
+        try:
+            if makes_tags(self._table):
+                make_due_tags(self._table)
+        except Exception:
+            logger.warning("no tags are made, it will be tried again: table=%s", self._table.name, exc_info=True)
 
     def _expire_snapshots(self) -> None:
         retention = Retention.of(self._table.options)
@@ -138,8 +146,6 @@ class Housekeeping:
             )  # fmt: skip
 
     def _expire_tags(self) -> None:
-        if makes_tags(self._table):
-            make_due_tags(self._table)
         if self._table.options.value("tag.time-expire-enabled"):
             for tag in expired_tags(self._table):
                 delete_tag(self._table, tag.name)

@@ -19,6 +19,7 @@ from filestore.datatypes import (
 from filestore.option_values import boolean
 from filestore.options import DYNAMIC_BUCKET, POSTPONED_BUCKET, TableOptions
 from filestore.table_schema import TableSchema
+from filestore.tag_schedule import TagSchedule
 from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
@@ -73,6 +74,7 @@ def check_creatable(schema: TableSchema, options: TableOptions) -> None:
             )
     _check_bucket_keys(schema)
     _check_option_columns(schema, options)
+    TagSchedule.of(options)  # refuses rules that contradict each other
     check_writable(schema)
 
 

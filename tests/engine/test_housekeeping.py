@@ -14,6 +14,7 @@ from engine.sink import is_write_only
 from filestore.consumers import ConsumerStore
 from filestore.effects import SystemClock
 from filestore.tags import create_tag
+from lsm.errors import InvalidInputError
 
 SCHEMA = pa.schema([("day", pa.string()), ("id", pa.int64())])
 
@@ -128,11 +129,15 @@ def test_tags_are_made_at_their_time_when_nothing_is_written(tmp_path: Path) -> 
 def test_what_is_wrong_with_a_schedule_is_logged_and_stops_no_stream(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = new_table(tmp_path, tag__create_time="25:00")
-    write(table, 1)
+    """It is refused when a table is made; other engines may set it all the same. Expiry goes on."""
+    with pytest.raises(InvalidInputError, match=r"not a time of day: tag.create-time=25:00"):
+        new_table(tmp_path, tag__create_time="25:00")
+    table = new_table(tmp_path, snapshot__num_retained__min="1", snapshot__num_retained__max="1")
+    write(table, 2)
     with caplog.at_level(logging.WARNING, "fluvial.housekeeping"):
-        Housekeeping(table.store).after_commit()
+        Housekeeping(table.store.with_options({"tag.create-time": "25:00"})).after_commit()
     assert "not a time of day: tag.create-time=25:00" in caplog.text
+    assert table.store.snapshots.ids() == [2]
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

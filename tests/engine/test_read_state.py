@@ -11,9 +11,12 @@ from engine import Catalog, Table
 from engine.batch_read import BatchRead
 from engine.broker import Broker
 from engine.commit_handle import CommitHandle
+from engine.read_options import BATCH_KEYS, ReadOptions
 from engine.read_state import Source
 from engine.scan_time import scan_time_ms, time_text
+from filestore.datatypes import parse_data_type
 from filestore.expiry import Retention, expire_snapshots
+from filestore.schema_change import AddColumn
 from filestore.table_commit import CommitResult
 from filestore.tags import create_tag
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
@@ -342,3 +345,16 @@ def test_a_snapshot_has_the_watermark_of_its_rows(tmp_path: Path, expression: st
         return
     assert found == [100_000 - behind_ms, 300_000 - behind_ms, 300_000 - behind_ms]
     assert table.read(options={"scan.watermark": str(200_000 - behind_ms)}).served.snapshot_id == 2
+
+
+def test_a_spark_read_of_a_version_has_the_columns_of_its_time(tmp_path: Path) -> None:
+    """scan.version, scan.watermark and scan.savepoint-id: states of batch reads only."""
+    table = plain_table(tmp_path)
+    table.write(rows(1))
+    create_tag(table.store, "old")
+    Catalog(str(tmp_path)).alter_table("db.plain", [AddColumn(path=("later",), type=parse_data_type("INT"))])
+    place = {"warehouse": str(tmp_path), "table": "db.plain"}
+    names = [field.name for field in SCHEMA]
+    old = ReadOptions.parse({**place, "scan.version": "old"}, BATCH_KEYS)
+    assert (list(old.names), old.spark_schema.fieldNames()) == (names, names)
+    assert list(ReadOptions.parse(place, BATCH_KEYS).names) == [*names, "later"]
