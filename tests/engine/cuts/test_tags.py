@@ -101,7 +101,7 @@ def test_whatever_dies_the_cut_can_be_completed_or_is_not_there(when: When) -> N
         pytest.fail("the sweep did not end")
 
 
-@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 def test_whatever_dies_going_back_can_be_done_again(when: When) -> None:
     """Issue 6 item 6: tables that went back stay as they are, and each writes its rows once."""
     before = MemoryFileIO()
