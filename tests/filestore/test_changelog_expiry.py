@@ -14,6 +14,7 @@ from filestore.table import Table
 from lsm.errors import CorruptDataError, UnavailableError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
 from tests.support.roots import files_there, used_files
+from tests.support.tables import content, key_table, rows
 
 GOLDEN = Path(__file__).parents[1] / "golden/java-1.4.2/db.db/decoupled"
 ROOT = "/warehouse/db.db/decoupled"
@@ -71,6 +72,20 @@ def test_what_goes_is_what_only_it_used() -> None:
 def test_numbers_and_times_say_what_stays(retention: Retention, before_ms: int | None, gone: list[int]) -> None:
     table = opened(MemoryFileIO(golden_files()))
     assert [each.changelog_id for each in expire(table, retention, before_ms=before_ms)] == gone
+
+
+def test_files_that_a_snapshot_still_has_stay() -> None:
+    """Without a changelog producer, a changelog is what its commit added: files that may be live."""
+    table = key_table(bucket="1")
+    for number in range(3):
+        table.write(rows((number, number)))
+    files: dict[str, bytes] = table.io.files  # type: ignore[attr-defined]
+    files[table.paths.changelog(1)] = files.pop(table.paths.snapshot(1))
+    table.snapshots.write_earliest_hint(2)
+    (gone,) = expire(table)
+    assert (gone.changelog_id, gone.data_files) == (1, ())
+    assert content(table) == {0: 0, 1: 1, 2: 2}
+    assert files_there(table) == used_files(table)
 
 
 def test_a_consumer_holds_what_it_has_not_read() -> None:
