@@ -9,7 +9,6 @@ from filestore.effects import FileIO
 from filestore.file_references import FileReferences, MetadataFiles, metadata_files
 from filestore.paths import TablePaths
 from filestore.roots import Root, RootKind, all_roots, on_branch
-from filestore.snapshots import SnapshotStore
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
@@ -92,17 +91,11 @@ def clear_branch(io: FileIO, paths: TablePaths) -> None:
 
 
 def copy_branch(io: FileIO, source: TablePaths, target: TablePaths) -> None:
-    """Copy all files of a branch's directory to another, but what says that an operation is at work."""
+    """Copy all files of a branch's directory to another, but what says that an operation is at work.
+
+    What an expiry of the branch has claimed before it gave way, is claimed in the copy too.
+    """
     copy_files(io, source.branch_root, target.branch_root, besides=OPERATION_FILE)
-    drop_claimed(io, source, target)
-
-
-def drop_claimed(io: FileIO, source: TablePaths, target: TablePaths) -> None:
-    """Take away the copies of snapshots that an expiry had claimed before it gave way: their files may be gone."""
-    claimed, copies = SnapshotStore(io, source).claimed_up_to(), SnapshotStore(io, target)
-    for snapshot_id in copies.ids():
-        if snapshot_id < claimed:
-            io.delete(target.snapshot(snapshot_id))
 
 
 def copy_files(io: FileIO, source: str, target: str, *, besides: str | None = None) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
-from filestore.branch_files import clear_branch, copy_files, delete_unused, drop_claimed, files_only_of, size_of
+from filestore.branch_files import clear_branch, copy_files, delete_unused, files_only_of, size_of
 from filestore.branch_log import branch_options, read_branch_log
 from filestore.branch_making import off_log
 from filestore.branch_merge import common_snapshot
@@ -188,7 +188,6 @@ def _moved_back(table: TableStore, main: str) -> MainReplaced:
     _clear_table_directory(io, there)  # of writers who did not know yet that main had been replaced
     for source, target in _directories(here, there):
         copy_files(io, source, target)
-    drop_claimed(io, here, there)
     schema = SchemaStore(io, there).latest()
     assert schema is not None
     options = branch_options(io, here, schema.options)

@@ -347,6 +347,7 @@ def test_live_writers_of_main_and_merges_lose_nothing(operation: str, rival: str
         except InvalidInputError:
             assert rival == "delete branch"
         else:
+            assert rival != "write here"
             assert ("a", 1, 7) in content(table)
             assert (("c", 9, 9) in content(table)) == (rival in ("write elsewhere", "compact"))
     only_newest(table)
