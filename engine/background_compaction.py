@@ -15,11 +15,12 @@ from typing import Final
 
 from engine.metrics import COMPACTION_FAILURES, COMPACTION_WAIT, record_compaction
 from filestore.commit_message import CommitMessage
-from filestore.compactor import CompactionTask, check_compactable, pick_tasks
+from filestore.compaction_task import CompactionTask
+from filestore.compactor import commits_until_full, pick_tasks
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.table_commit import TableCommit, discard
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import ConflictError, OutcomeUnknownError
 
 logger = logging.getLogger("fluvial.compaction")
 
@@ -66,7 +67,7 @@ class BackgroundCompaction:
         """Start idle.
 
         Args:
-            table: must be compactable by us; else nothing is ever compacted, and batches are not held back.
+            table: to compact.
             run_tasks: where the work is done.
         """
         self._table = table
@@ -74,7 +75,11 @@ class BackgroundCompaction:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-compaction")
         self._running: Future[None] | None = None
         self._changed: set[BucketKey] = set()
-        self._is_enabled = _is_compactable(table)
+        self._is_enabled = True
+        self._commits_until_full = commits_until_full(table.options)
+        self._commits = 0  # since everything was merged into one run
+        self._since_full: set[BucketKey] | None = None  # buckets that changed since; None: any may have
+        self._waits = table.options.changelog_producer == "lookup" and table.options.value("lookup-wait")
         self._failures = CompactionFailures()
 
     @property
@@ -114,30 +119,54 @@ class BackgroundCompaction:
         return waited
 
     def after_commit(self, live: LiveFiles) -> None:
-        """Start what is worth it, unless a compaction is running."""
+        """Start what is worth it, unless a compaction is running; wait for it if readers wait for its changelog."""
         if not self._is_enabled:
             return
-        self._changed |= live.advance()
+        self._commits += 1
+        self._look(live)
         if self._running is None or self._running.done():
             self._start(live)
+        while self._waits and self._running is not None and not self._running.done():
+            before = live.snapshot_id
+            self._wait(None)
+            self._look(live)
+            if live.snapshot_id == before or not self._start(live):
+                break  # it failed or was overtaken, or nothing is left
 
     def close(self) -> None:
         """Wait for the running compaction, and start no other."""
         self._is_enabled = False
         self._pool.shutdown()
 
+    def _look(self, live: LiveFiles) -> None:
+        changed = live.advance()
+        self._changed |= changed
+        if self._since_full is not None:
+            self._since_full |= changed
+
     def _debt(self, live: LiveFiles) -> CompactionDebt:
-        self._changed |= live.advance()
+        self._look(live)
         return compaction_debt(self._table, live, live.buckets())
 
-    def _start(self, live: LiveFiles) -> None:
-        keys = [key for key in self._changed if live.file_count(key)] or list(live.buckets())
-        tasks = sorted(pick_tasks(self._table, live, keys=keys), key=lambda task: len(task.files), reverse=True)
+    def _start(self, live: LiveFiles) -> bool:
+        """Start what is worth most; whether there was anything."""
+        tasks = sorted(self._pick(live), key=lambda task: len(task.files), reverse=True)
         self._changed.clear()
         chosen, left = tasks[:_TASKS_AT_ONCE], tasks[_TASKS_AT_ONCE:]
         self._changed |= {task.key for task in left}
         if chosen:
             self._running = self._pool.submit(self._compact, chosen, live.snapshot_id)
+        return bool(chosen)
+
+    def _pick(self, live: LiveFiles) -> list[CompactionTask]:
+        if self._commits_until_full is not None and self._commits >= self._commits_until_full:
+            # Those picked now are looked at again the next time: their compaction may fail, or not be among the first.
+            tasks = pick_tasks(self._table, live, keys=self._since_full, full=True)
+            self._since_full = {task.key for task in tasks}
+            self._commits = 0 if len(tasks) <= _TASKS_AT_ONCE else self._commits
+            return tasks
+        keys = [key for key in self._changed if live.file_count(key)] or list(live.buckets())
+        return pick_tasks(self._table, live, keys=keys)
 
     def _wait(self, timeout_s: float | None) -> None:
         if self._running is not None:
@@ -179,12 +208,3 @@ class BackgroundCompaction:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         COMPACTION_FAILURES.labels(self._table.name).inc()
         self._failures = CompactionFailures(count=self._failures.count + 1, last=reason)
-
-
-def _is_compactable(table: TableStore) -> bool:
-    try:
-        check_compactable(table)
-    except InvalidInputError as error:
-        logger.warning("the table will not be compacted by this writer: table=%s reason=%s", table.name, error)
-        return False
-    return True

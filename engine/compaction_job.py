@@ -17,7 +17,8 @@ from engine.catalog import Catalog
 from engine.housekeeping import Housekeeping
 from engine.metrics import COMPACTION_FAILURES, record_compaction
 from filestore.commit_message import CommitMessage
-from filestore.compactor import CompactionTask, check_compactable, pick_tasks, run_task
+from filestore.compaction_task import CompactionTask
+from filestore.compactor import pick_tasks, run_task
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
@@ -165,7 +166,9 @@ class _Watch:
         keep = choice(store)
         self._pending = {key for key in self._pending if live.file_count(key)}
         keys = [key for key in self._pending if key not in self._failures and keep(key)]
-        tasks = pick_tasks(store, live, keys=keys, full=self._policy.is_full)
+        # only a full compaction tells readers of such a table anything
+        is_full = self._policy.is_full or store.options.changelog_producer == "full-compaction"
+        tasks = pick_tasks(store, live, keys=keys, full=is_full)
         tasks.sort(key=lambda task: len(task.files), reverse=True)
         self._pending -= {*keys} - {task.key for task in tasks}
         events = []
@@ -198,7 +201,6 @@ class _Watch:
             changed = self._live.advance()
             self._pending |= changed
             return self._store, self._live, bool(changed)
-        check_compactable(store)
         self.close()
         self._store, self._live, self._housekeeping = store, LiveFiles.latest(store), Housekeeping(store)
         self._pending = set(self._live.buckets())

@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from filestore.commit_message import CommitMessage
-from filestore.compactor import CompactionTask, run_task
+from filestore.compaction_task import CompactionTask
+from filestore.compactor import run_task
 from filestore.table_store import TableStore
 
 _SLOT = "_task"

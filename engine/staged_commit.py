@@ -65,6 +65,7 @@ class StagedCommits:
             tracks_changes=tracks_changes(store, options),
             observe=observe,
         )
+        self._tells_when_compacted = store.options.changelog_producer in ("lookup", "full-compaction")
         self._compaction: BackgroundCompaction | None = None
         if compacts:
             self._compaction = BackgroundCompaction(store, lambda tasks: [run_task(store, task) for task in tasks])
@@ -83,6 +84,8 @@ class StagedCommits:
         if self._compaction is not None:
             self._compaction.before_batch(self._writer.live)
         result = self._writer.write(batch_id, lambda spec: _write_staged(spec, files))
+        if self._compaction is not None and self._tells_when_compacted:
+            self._compaction.after_commit(self._writer.live)
         if self._housekeeping is not None:
             self._housekeeping.after_commit()
         return result

@@ -5,17 +5,17 @@ visible is decided when it is committed: if somebody else took one of its inputs
 Source: paimon-format.md sections 6.7 and 6.8; FL-162, FL-166 to FL-177.
 """
 
-import base64
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from filestore.bucket_writer import write_files
 from filestore.commit_message import CommitMessage
+from filestore.compaction_changelog import CompactionChangelog, files_to_look_up, known_level
+from filestore.compaction_task import CompactionTask
 from filestore.data_files import COMPACT_SOURCE, RollingWriter
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta
@@ -24,7 +24,7 @@ from filestore.split_read import BucketFiles
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
 from lsm.compaction import CompactionReason, CompactionStrategy, CompactionUnit, full_compaction
-from lsm.errors import ConflictError, InvalidInputError, UnavailableError
+from lsm.errors import ConflictError, UnavailableError
 from lsm.leveled import LeveledCompaction
 from lsm.levels import Levels, SortedRun
 from lsm.universal import UniversalCompaction
@@ -32,64 +32,12 @@ from lsm.universal import UniversalCompaction
 _MOST_ATTEMPTS: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionTask:
-    """Files of one bucket to replace by fewer."""
-
-    partition: bytes
-    bucket: int
-    total_buckets: int
-    files: tuple[DataFileMeta, ...]
-    output_level: int
-    drops_deletes: bool  # no older row is left that a delete would have to hide
-    cleans_deletes: bool  # the output level is the last one: even a large file is rewritten to lose its deletes
-    reason: CompactionReason
-
-    @property
-    def key(self) -> BucketKey:
-        """The bucket."""
-        return BucketKey(self.partition, self.bucket)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes to read."""
-        return sum(file.size_bytes for file in self.files)
-
-    def to_json(self) -> str:
-        """Return one line of JSON; bytes are base64."""
-        body = {
-            "partition": base64.b64encode(self.partition).decode("ascii"),
-            "bucket": self.bucket,
-            "totalBuckets": self.total_buckets,
-            "files": [file.to_json() for file in self.files],
-            "outputLevel": self.output_level,
-            "dropsDeletes": self.drops_deletes,
-            "cleansDeletes": self.cleans_deletes,
-            "reason": self.reason.value,
-        }
-        return json.dumps(body, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "CompactionTask":
-        """Return the task that ``to_json`` wrote."""
-        body: dict[str, Any] = json.loads(text)
-        return cls(
-            partition=base64.b64decode(body["partition"]),
-            bucket=body["bucket"],
-            total_buckets=body["totalBuckets"],
-            files=tuple(DataFileMeta.from_json(file) for file in body["files"]),
-            output_level=body["outputLevel"],
-            drops_deletes=body["dropsDeletes"],
-            cleans_deletes=body["cleansDeletes"],
-            reason=CompactionReason(body["reason"]),
-        )
-
-
 def compaction_strategy(options: TableOptions) -> CompactionStrategy:
     """The strategy that the options ask for."""
+    looks_up = options.changelog_producer == "lookup"
     if options.compaction_style == "leveled":
         return LeveledCompaction(
-            level0_run_count_trigger=options.level0_trigger,
+            level0_run_count_trigger=1 if looks_up else options.level0_trigger,
             max_bytes_for_level_base=options.level_base_bytes,
             max_bytes_for_level_multiplier=options.level_multiplier,
         )
@@ -97,7 +45,14 @@ def compaction_strategy(options: TableOptions) -> CompactionStrategy:
         run_count_trigger=options.run_count_trigger,
         max_size_amplification_percent=options.max_size_amplification_percent,
         size_ratio_percent=options.size_ratio_percent,
+        moves_level0_at_once=looks_up,
     )
+
+
+def commits_until_full(options: TableOptions) -> int | None:
+    """How many commits a stream makes until it merges everything into one run; None: that is left to the strategy."""
+    commits: int | None = options.value("full-compaction.delta-commits")
+    return max(commits or 1, 1) if options.changelog_producer == "full-compaction" else commits
 
 
 def pick_tasks(
@@ -118,13 +73,20 @@ def pick_tasks(
 def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
     """Write the files that replace those of a task; nothing is left behind when it fails."""
     written: list[DataFileMeta] = []
-    table = _with_columns_of(table, task.files)
+    table = _with_columns_of(table, (*task.files, *task.lookup_files))
+    changelog = _changelog(table, task)
     try:
-        before, after = _merge(table, task, written) if table.has_key else _concatenate(table, task, written)
+        if table.has_key:
+            before, after = _merge(table, task, written, changelog)
+        else:
+            before, after = _concatenate(table, task, written)
+        changes = changelog.close() if changelog else []
     except BaseException:
         discard(table, [_message(task, (), written)])
+        if changelog:
+            changelog.abort()
         raise
-    return _message(task, before, after)
+    return replace(_message(task, before, after), changelog_files=tuple(changes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +122,6 @@ def compact_buckets(
         UnavailableError: nothing of it is visible either.
         OutcomeUnknownError: it may be visible; its files stay.
     """
-    check_compactable(table)
     live = LiveFiles.latest(table)
     for attempt in range(_MOST_ATTEMPTS):
         tasks = pick_tasks(table, live, keys=[key for key in live.buckets() if keep(key)], full=full)
@@ -188,16 +149,6 @@ def compact_buckets(
     raise AssertionError("the last attempt returns or raises")
 
 
-def check_compactable(table: TableStore) -> None:
-    """Refuse tables whose compaction has to do more than merge. Raises: InvalidInputError naming the option."""
-    producer = table.options.changelog_producer
-    if producer in ("lookup", "full-compaction"):
-        raise InvalidInputError(
-            f"compaction of this table has to write a changelog: table={table.name} changelog-producer={producer} "
-            "fix='compact it with Paimon, or set changelog-producer=none'"
-        )
-
-
 def _pick(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> CompactionTask | None:
     files = live.files(key)
     if not files:
@@ -209,6 +160,8 @@ def _pick(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> 
     if unit is None:
         return None
     by_name = {file.file_name: file for file in files}
+    known = known_level(table.options, unit, levels)
+    looked_up = () if known is None else files_to_look_up(unit, levels, known)
     return CompactionTask(
         partition=key.partition,
         bucket=key.bucket,
@@ -218,6 +171,8 @@ def _pick(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> 
         drops_deletes=unit.drops_deletes(levels),
         cleans_deletes=unit.output_level == levels.top_level,
         reason=unit.reason,
+        known_level=known,
+        lookup_files=tuple(by_name[file.file_name] for file in looked_up),
     )
 
 
@@ -241,6 +196,19 @@ def _message(task: CompactionTask, before: Iterable[DataFileMeta], after: Iterab
     )
 
 
+def _changelog(table: TableStore, task: CompactionTask) -> CompactionChangelog | None:
+    if task.known_level is None:
+        return None
+    return CompactionChangelog(
+        table,
+        partition=task.partition,
+        bucket=task.bucket,
+        level=task.output_level,
+        known_level=task.known_level,
+        lookup_files=task.lookup_files,
+    )
+
+
 def _with_columns_of(table: TableStore, files: Sequence[DataFileMeta]) -> TableStore:
     """The table as it is at the newest schema of some files: merged at an older one they would lose new columns."""
     newest = max(file.schema_id for file in files)
@@ -257,7 +225,7 @@ def _with_columns_of(table: TableStore, files: Sequence[DataFileMeta]) -> TableS
 
 
 def _merge(
-    table: TableStore, task: CompactionTask, written: list[DataFileMeta]
+    table: TableStore, task: CompactionTask, written: list[DataFileMeta], changelog: CompactionChangelog | None
 ) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
     """Merge sorted files.
 
@@ -269,19 +237,25 @@ def _merge(
     after: list[DataFileMeta] = []
     pending: list[list[SortedRun]] = []
 
+    def merged(runs: list[SortedRun]) -> Iterator[pa.Table]:
+        recording = changelog.recording if changelog else None
+        return files.merged(runs, table.schema.column_names, drop_deletes=task.drops_deletes, recording=recording)
+
     def settle() -> None:
         inputs = [by_name[each.file_name] for runs in pending for run in runs for each in run.files]
         if len(inputs) == 1 and not _must_rewrite(inputs[0], task):
-            upgrade(inputs[0])
+            upgrade(pending[0])
         elif inputs:
-            rows = (files.merged(runs, table.schema.column_names, drop_deletes=task.drops_deletes) for runs in pending)
-            outputs = write_files(_rolling_writer(table, task), chain.from_iterable(rows))
+            outputs = write_files(_rolling_writer(table, task), chain.from_iterable(map(merged, pending)))
             written.extend(outputs)
             before.extend(inputs)
             after.extend(outputs)
         pending.clear()
 
-    def upgrade(file: DataFileMeta) -> None:
+    def upgrade(runs: list[SortedRun]) -> None:
+        file = by_name[runs[0].files[0].file_name]
+        if changelog and changelog.tells_of(file):
+            changelog.read_through(merged(runs))
         if file.level != task.output_level:
             before.append(file)
             after.append(replace(file, level=task.output_level))
@@ -290,7 +264,7 @@ def _merge(
         file = by_name[runs[0].files[0].file_name]
         if len(runs) == 1 and not _is_small(file, table.options) and not _must_rewrite(file, task):
             settle()
-            upgrade(file)
+            upgrade(runs)
         else:
             pending.append(runs)
     settle()

@@ -20,6 +20,7 @@ from filestore.merge_engines import columns_to_merge, merge_function
 from filestore.predicates import Predicate, columns_of, filter_mask, on_columns_only, parse_filter
 from filestore.scan import Filter
 from filestore.table_store import TableStore
+from lsm.change_recorder import ChangeRecorder, marked
 from lsm.levels import SortedRun, sections
 from lsm.merge import RunSource, merge_runs
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
@@ -29,6 +30,14 @@ from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 _MERGE_BATCH_ROWS: Final = 32_768
 _ROWS_AHEAD: Final = 655_360
 _LEAST_BATCH_ROWS: Final = 8_192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A merge that tells what it changes."""
+
+    recorder: ChangeRecorder  # merges instead of the table's merge function, with the help of that
+    known_level: int  # rows of this level and below are old
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +84,13 @@ class BucketFiles:
         return sections(self.table.sorted_file(file) for file in self.files)
 
     def merged(
-        self, runs: Sequence[SortedRun], columns: Sequence[str], *, drop_deletes: bool, filter: Predicate | None = None
+        self,
+        runs: Sequence[SortedRun],
+        columns: Sequence[str],
+        *,
+        drop_deletes: bool,
+        filter: Predicate | None = None,
+        recording: Recording | None = None,
     ) -> Iterator[pa.Table]:
         """The rows of one section in key order, every key once, with the two system columns.
 
@@ -84,6 +99,7 @@ class BucketFiles:
             columns: value columns, at least those that ``columns_to_merge`` says.
             drop_deletes: leave out keys that are deleted.
             filter: on key columns only.
+            recording: told what the merge changes.
         """
         table = self.table
         by_name = {file.file_name: file for file in self.files}
@@ -92,12 +108,16 @@ class BucketFiles:
         def rows_of(run: SortedRun) -> Iterator[pa.RecordBatch]:
             for each in run.files:
                 file = by_name[each.file_name]
-                yield from self.read(file, columns, with_system=True, filter=filter, batch_rows=batch_rows)
+                batches = self.read(file, columns, with_system=True, filter=filter, batch_rows=batch_rows)
+                if recording is None:
+                    yield from batches
+                else:
+                    yield from (marked(batch, is_old=file.level >= recording.known_level) for batch in batches)
 
         return merge_runs(
             [RunSource(min_key=run.min_key, open=partial(rows_of, run)) for run in runs],
             key_names=table.schema.trimmed_primary_keys,
-            merge=merge_function(table.schema, table.options, columns),
+            merge=recording.recorder if recording else merge_function(table.schema, table.options, columns),
             sequence_names=table.options.sequence_fields,
             sequence_descending=table.options.sequence_descending,
             drop_deletes=drop_deletes,

@@ -52,7 +52,6 @@ class TableWrite:
             InvalidInputError: the table cannot be written; says why.
         """
         check_writable(table.schema)
-        _check_producer(table)
         self._table = table
         self._max_sequence_numbers = max_sequence_numbers
         self._budget_bytes = table.options.write_buffer_bytes if budget_bytes is None else budget_bytes
@@ -202,17 +201,6 @@ class TableWrite:
                 return
             size_bytes -= writer.size_bytes
             writer.flush()
-
-
-def _check_producer(table: TableStore) -> None:
-    """A changelog that nobody writes would be missed: only a later compaction may owe it (paimon-format.md 6.6)."""
-    producer = table.options.changelog_producer
-    if producer in ("none", "input") or table.options.write_only:
-        return
-    raise InvalidInputError(
-        f"changelog files of this kind cannot be written: table={table.name} changelog-producer={producer} "
-        "fix='set changelog-producer to none or input, or write-only=true and compact with Paimon'"
-    )
 
 
 def _with_kinds(batch: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:

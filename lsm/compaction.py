@@ -19,6 +19,7 @@ class CompactionReason(Enum):
     RUN_COUNT = "run-count"
     LEVEL0_COUNT = "level0-count"
     LEVEL_SIZE = "level-size"
+    LOOKUP = "lookup"
     FORCED = "forced"
 
 

@@ -3,7 +3,7 @@
 It is a merge of two runs with a merge function of its own: so both sides may be of any size.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -58,7 +58,7 @@ class _RowDiff:
     def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
         """The changes among these keys."""
         later = np.flatnonzero(~starts)  # where a key's second row is
-        is_changed = self._differs(rows, order[later - 1], order[later])
+        is_changed = rows_differ(rows, order[later - 1], order[later], ignored=self.key_names)
         kinds = _kinds_alone(rows)[order]
         kinds[later - 1] = RowKind.UPDATE_BEFORE
         kinds[later] = RowKind.UPDATE_AFTER
@@ -71,16 +71,18 @@ class _RowDiff:
         """Keys that one side alone has."""
         return _with_kinds(rows, _kinds_alone(rows))
 
-    def _differs(self, rows: pa.Table, left: IndexArray, right: IndexArray) -> BoolArray:
-        found = np.zeros(len(left), np.bool_)
-        equal = np.arange(len(left))  # pairs that have not differed in any column yet
-        for field in rows.schema:
-            if field.name in self.key_names or field.name in (SEQUENCE_NUMBER, VALUE_KIND):
-                continue
-            column = one_chunk(rows.column(field.name))
-            found[equal] = differs(column.take(pa.array(left[equal])), column.take(pa.array(right[equal])))
-            equal = np.flatnonzero(~found)
-        return found
+
+def rows_differ(rows: pa.Table, left: IndexArray, right: IndexArray, *, ignored: Collection[str]) -> BoolArray:
+    """(n,) whether pairs of rows differ in a column that is neither ignored nor one of the two system columns."""
+    found = np.zeros(len(left), np.bool_)
+    equal = np.arange(len(left))  # pairs that have not differed in any column yet
+    for field in rows.schema:
+        if field.name in ignored or field.name in (SEQUENCE_NUMBER, VALUE_KIND):
+            continue
+        column = one_chunk(rows.column(field.name))
+        found[equal] = differs(column.take(pa.array(left[equal])), column.take(pa.array(right[equal])))
+        equal = np.flatnonzero(~found)
+    return found
 
 
 def differs(left: pa.Array, right: pa.Array) -> BoolArray:

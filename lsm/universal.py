@@ -20,6 +20,7 @@ class UniversalCompaction:
     run_count_trigger: int = 5
     max_size_amplification_percent: int = 200
     size_ratio_percent: int = 1
+    moves_level0_at_once: bool = False  # level 0 does not wait for more runs: somebody waits for its rows
 
     def __post_init__(self) -> None:
         if self.run_count_trigger < 1 or self.max_size_amplification_percent < 0 or self.size_ratio_percent < 0:
@@ -32,6 +33,20 @@ class UniversalCompaction:
 
     def pick(self, levels: Levels) -> CompactionUnit | None:
         """The next unit, or None when the tree is in shape."""
+        unit = self._pick_worthwhile(levels)
+        if unit is None and self.moves_level0_at_once and levels.runs and levels.runs[0].level == 0:
+            return self._pick_level0(levels)
+        return unit
+
+    def _pick_level0(self, levels: Levels) -> CompactionUnit:
+        """All of level 0, what is alike in size, and level 1 if that is next. Source: Paimon's forcePickL0."""
+        runs = levels.runs
+        count = self._similar_prefix(runs, at_least=sum(run.level == 0 for run in runs))
+        if count < len(runs) and runs[count].level == 1:
+            count += 1
+        return _unit(levels, count, CompactionReason.LOOKUP)
+
+    def _pick_worthwhile(self, levels: Levels) -> CompactionUnit | None:
         runs = levels.runs
         if len(runs) < self.run_count_trigger:
             return None

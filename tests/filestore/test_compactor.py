@@ -4,13 +4,14 @@ import pyarrow as pa
 import pytest
 
 from filestore.commit_message import CommitMessage
-from filestore.compactor import CompactionTask, compact_table, pick_tasks, run_task
+from filestore.compaction_task import CompactionTask
+from filestore.compactor import compact_table, pick_tasks, run_task
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.snapshots import CommitKind
 from filestore.table import Table
 from filestore.table_commit import TableCommit, discard
 from lsm.compaction import CompactionReason
-from lsm.errors import ConflictError, InvalidInputError, UnavailableError
+from lsm.errors import ConflictError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, paused_before
 from tests.support.tables import check_metadata, content, key_table, reopened, rows
 
@@ -278,14 +279,6 @@ def test_first_row_tables_show_a_row_once_it_is_compacted() -> None:
     table.compact()
     assert content(table) == {1: 1, 2: 2}
     assert levels(table) == [5]
-
-
-@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
-def test_compactions_that_owe_a_changelog_are_refused(producer: str) -> None:
-    table = key_table(changelog_producer=producer, write_only="true")
-    table.write(rows((1, 1)))
-    with pytest.raises(InvalidInputError, match=f"changelog-producer={producer}"):
-        table.compact(full=True)
 
 
 @pytest.mark.parametrize("options", [{}, {"bucket": "1", "bucket-key": "id"}])

@@ -399,9 +399,11 @@ def test_every_input_row_goes_to_the_changelog_of_producer_input() -> None:
     assert content(table) == {1: 5}
 
 
-def test_changelogs_that_need_a_lookup_are_left_to_a_later_compaction_or_refused() -> None:
-    with pytest.raises(InvalidInputError, match="changelog-producer=lookup"):
-        TableWrite(key_table(changelog_producer="lookup"), max_sequence_numbers={})
-    table = key_table(changelog_producer="lookup", write_only="true")
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_changelogs_of_compactions_are_not_the_writers(producer: str) -> None:
+    table = key_table(changelog_producer=producer)
     table.write(rows((1, 1)))
+    snapshot = table.snapshots.latest()
+    assert snapshot is not None
+    assert snapshot.changelog_manifest_list is None
     assert content(table) == {1: 1}

@@ -1,0 +1,159 @@
+"""The changelog that a compaction writes: what it makes of the rows that readers of the changelog know already.
+
+Such readers know the rows of a level and of those below it: with ``changelog-producer=full-compaction`` the rows of the
+top level, with ``lookup`` all but level 0. A compaction that moves rows down to them tells what changes: the exact
+difference, in files that are part of the compaction's commit. Rows below that the compaction does not rewrite are
+looked up, only those of the keys that changed. Source: paimon-format.md 6.6; FL-135, FL-163.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from filestore.data_files import APPEND_SOURCE, RollingWriter
+from filestore.manifests import DataFileMeta
+from filestore.merge_engines import merge_function
+from filestore.options import TableOptions
+from filestore.predicate_nodes import Compare, CompareOp, In, and_all
+from filestore.predicates import Predicate
+from filestore.split_read import BucketFiles, Recording
+from filestore.table_store import TableStore
+from lsm.change_recorder import ChangeRecorder
+from lsm.compaction import CompactionUnit
+from lsm.key_groups import one_chunk
+from lsm.key_lookup import rows_with_keys
+from lsm.keys import internal_value, key_at
+from lsm.levels import Levels, SortedFile
+
+_NAMED_KEYS: Final = 256  # up to so many keys are asked for one by one, more as the span from the first to the last
+
+
+def known_level(options: TableOptions, unit: CompactionUnit, levels: Levels) -> int | None:
+    """The level from which on readers of the changelog know the rows; None when a compaction tells them nothing."""
+    if options.changelog_producer == "lookup" and any(run.level == 0 for run in unit.runs):
+        return 1
+    if options.changelog_producer == "full-compaction" and unit.output_level == levels.top_level:
+        return unit.output_level
+    return None
+
+
+def files_to_look_up(unit: CompactionUnit, levels: Levels, known: int) -> tuple[SortedFile, ...]:
+    """Files of known levels that stay as they are and may hold keys of rows that are not known yet."""
+    inputs = {file.file_name for file in unit.files}
+    new = [file for file in unit.files if file.level < known]
+    return tuple(
+        file
+        for file in levels.files
+        if file.level >= known
+        and file.file_name not in inputs
+        and any(file.overlaps(each.min_key, each.max_key) for each in new)
+    )
+
+
+class CompactionChangelog:
+    """Writes the changelog of one task while it merges. After an error only ``abort`` may be called."""
+
+    def __init__(
+        self,
+        table: TableStore,
+        *,
+        partition: bytes,
+        bucket: int,
+        level: int,
+        known_level: int,
+        lookup_files: Sequence[DataFileMeta],
+    ) -> None:
+        """Nothing is written as long as nothing changes.
+
+        Args:
+            table: at the schema of the newest file.
+            partition: BinaryRow bytes.
+            bucket: number.
+            level: that the task writes to.
+            known_level: see ``known_level``.
+            lookup_files: see ``files_to_look_up``.
+        """
+        self._known_level = known_level
+        self._key_names = table.schema.trimmed_primary_keys
+        self._columns = table.schema.column_names
+        self._below = BucketFiles(table=table, partition=partition, bucket=bucket, files=lookup_files)
+        self._ranges = [table.sorted_file(file) for file in lookup_files]
+        self._writer = RollingWriter(
+            io=table.io,
+            names=table.names,
+            clock=table.clock,
+            bucket_dir=table.bucket_dir(partition, bucket),
+            schema=table.schema,
+            options=table.options,
+            level=level,
+            file_source=APPEND_SOURCE,
+            changelog=True,
+        )
+        options = table.options
+        self.recording: Final = Recording(
+            recorder=ChangeRecorder(
+                inner=merge_function(table.schema, options, self._columns),
+                key_names=self._key_names,
+                sequence_names=options.sequence_fields,
+                sequence_descending=options.sequence_descending,
+                # a row that first-row refuses is no update
+                drops_equal=options.merge_engine == "first-row" or options.value("changelog-producer.row-deduplicate"),
+                emit=self._writer.write,
+                look_up=self._look_up if lookup_files else None,
+            ),
+            known_level=known_level,
+        )
+
+    def tells_of(self, file: DataFileMeta) -> bool:
+        """Whether rows of a file are not known yet, so that it cannot just change its level."""
+        return file.level < self._known_level
+
+    def read_through(self, rows: Iterable[pa.Table]) -> None:
+        """Record a merge whose rows nobody needs."""
+        for _ in rows:
+            pass
+
+    def close(self) -> list[DataFileMeta]:
+        """The changelog files; none when nothing changed."""
+        return self._writer.close()
+
+    def abort(self) -> None:
+        """Delete them."""
+        self._writer.abort()
+
+    def _look_up(self, keys: pa.Table) -> pa.Table | None:
+        """Rows of some keys, which are in key order, in files that the task does not rewrite."""
+        columns = [one_chunk(column) for column in keys.columns]
+        first, last = key_at(columns, 0), key_at(columns, len(keys) - 1)
+        found: list[pa.RecordBatch] = []
+        for file, keyed in zip(self._below.files, self._ranges, strict=True):
+            if keyed.overlaps(first, last):
+                found += self._rows_of(file, keys)
+        return pa.Table.from_batches(found) if found else None
+
+    def _rows_of(self, file: DataFileMeta, keys: pa.Table) -> list[pa.RecordBatch]:
+        """Rows of some keys in one file. Its keys are read first, since often it has none of them."""
+        hits = []
+        names = list(self._key_names)
+        for batch in self._below.read(file, names, with_system=False, filter=_span(keys)):
+            rows = rows_with_keys(batch, keys)
+            if len(rows):
+                hits.append(batch.take(pa.array(rows)))
+        if not hits:
+            return []
+        there = pa.Table.from_batches(hits).combine_chunks()
+        batches = self._below.read(file, self._columns, with_system=True, filter=_span(there))
+        taken = (batch.take(pa.array(rows_with_keys(batch, there))) for batch in batches)
+        return [batch for batch in taken if batch.num_rows]
+
+
+def _span(keys: pa.Table) -> Predicate | None:
+    """What leaves out row groups without any of the keys, which are in key order, by their leading column."""
+    name, column = keys.column_names[0], one_chunk(keys.column(0))
+    if len(keys) <= _NAMED_KEYS:
+        return In(column=name, values=tuple(dict.fromkeys(internal_value(value) for value in column)))
+    low, high = internal_value(column[0]), internal_value(column[-1])
+    return and_all(
+        [Compare(column=name, op=CompareOp.GE, value=low), Compare(column=name, op=CompareOp.LE, value=high)]
+    )

@@ -1,0 +1,69 @@
+"""What a compaction task is told: values that go to another machine as JSON. What it leaves is a ``CommitMessage``."""
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from filestore.live_files import BucketKey
+from filestore.manifests import DataFileMeta
+from lsm.compaction import CompactionReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionTask:
+    """Files of one bucket to replace by fewer."""
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    files: tuple[DataFileMeta, ...]
+    output_level: int
+    drops_deletes: bool  # no older row is left that a delete would have to hide
+    cleans_deletes: bool  # the output level is the last one: even a large file is rewritten to lose its deletes
+    reason: CompactionReason
+    known_level: int | None = None  # a changelog is owed to readers that know the rows from this level on
+    lookup_files: tuple[DataFileMeta, ...] = ()  # not replaced: known rows of the same keys
+
+    @property
+    def key(self) -> BucketKey:
+        """The bucket."""
+        return BucketKey(self.partition, self.bucket)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read."""
+        return sum(file.size_bytes for file in self.files)
+
+    def to_json(self) -> str:
+        """Return one line of JSON; bytes are base64."""
+        body = {
+            "partition": base64.b64encode(self.partition).decode("ascii"),
+            "bucket": self.bucket,
+            "totalBuckets": self.total_buckets,
+            "files": [file.to_json() for file in self.files],
+            "outputLevel": self.output_level,
+            "dropsDeletes": self.drops_deletes,
+            "cleansDeletes": self.cleans_deletes,
+            "reason": self.reason.value,
+            "knownLevel": self.known_level,
+            "lookupFiles": [file.to_json() for file in self.lookup_files],
+        }
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "CompactionTask":
+        """Return the task that ``to_json`` wrote."""
+        body: dict[str, Any] = json.loads(text)
+        return cls(
+            partition=base64.b64decode(body["partition"]),
+            bucket=body["bucket"],
+            total_buckets=body["totalBuckets"],
+            files=tuple(DataFileMeta.from_json(file) for file in body["files"]),
+            output_level=body["outputLevel"],
+            drops_deletes=body["dropsDeletes"],
+            cleans_deletes=body["cleansDeletes"],
+            reason=CompactionReason(body["reason"]),
+            known_level=body["knownLevel"],
+            lookup_files=tuple(DataFileMeta.from_json(file) for file in body["lookupFiles"]),
+        )
