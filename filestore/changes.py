@@ -6,7 +6,7 @@ Whoever applies the changes of snapshot after snapshot has, at each, the rows of
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -15,18 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from filestore.bucket_states import BucketState, differing_buckets
 from filestore.change_tracking import is_foreign
 from filestore.conflicts import sequence_conflict
-from filestore.data_split import vectors_of
 from filestore.deletion_vectors import Positions, read_deletion_vectors
-from filestore.manifests import DataFileMeta, EntryKind, IndexManifestEntry, ManifestEntry
+from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry
 from filestore.merge_engines import columns_to_merge
-from filestore.snapshot_files import deletion_indexes, delta_entries, live_files, live_files_of_partitions
+from filestore.snapshot_files import deletion_indexes, delta_entries, live_files_of_partitions
 from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.split_read import BucketFiles
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
-from lsm.levels import sections
 from lsm.row_diff import diff_runs
 from lsm.row_kind import VALUE_KIND, RowKind
 
@@ -34,16 +33,6 @@ Changes = Iterator[tuple[pa.RecordBatch, pa.Array]]
 
 _DELETE: Final = pa.scalar(int(RowKind.DELETE), pa.int8())
 _DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketState:
-    """The files of one bucket in one snapshot, as far as they matter for a difference."""
-
-    bucket: int
-    total_buckets: int
-    files: tuple[DataFileMeta, ...]
-    deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # only those of these files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,27 +94,55 @@ def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapsho
             return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)
         return _added_splits(snapshot, delta, is_changelog=False)
     if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
-        raise InvalidInputError(
-            f"changes cannot be told without the snapshot before, which has expired: table={table.name} "
-            f"snapshot={snapshot.id} kind={snapshot.commit_kind.value} fix='start again from a full snapshot'"
-        )
+        raise _previous_is_gone(table, snapshot)
     same_vectors = deletion_indexes(table, previous) == deletion_indexes(table, snapshot)
     partitions = {entry.partition for entry in delta} if same_vectors else None
     return _diff_splits(table, previous, snapshot, partitions)
 
 
-def plan_diff(table: TableStore, before: Snapshot | None, after: Snapshot) -> tuple[ChangeSplit, ...]:
+def told_level(table: TableStore) -> int:
+    """The level from which on the changelogs of compactions have told the rows; 0: it is not compactions that tell."""
+    levels = {"lookup": 1, "full-compaction": table.level_count - 1}
+    return levels.get(table.options.changelog_producer, 0)
+
+
+def tells_by_compaction(snapshot: Snapshot) -> bool:
+    """Whether readers of compactions' changelogs have something to read in a snapshot."""
+    if snapshot.commit_kind is CommitKind.COMPACT:
+        return snapshot.changelog_manifest_list is not None
+    return snapshot.commit_kind is CommitKind.OVERWRITE
+
+
+def plan_told(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+    """What a snapshot tells readers of compactions' changelogs; see ``plan_changes``.
+
+    They know no row above the told level: rows come when they are compacted, whatever a data commit added.
+    """
+    if not tells_by_compaction(snapshot):
+        return ()
+    if snapshot.commit_kind is CommitKind.COMPACT:
+        return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)
+    if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
+        raise _previous_is_gone(table, snapshot)
+    partitions = {entry.partition for entry in delta_entries(table, snapshot)}
+    return _diff_splits(table, previous, snapshot, partitions, least_level=told_level(table))
+
+
+def plan_diff(
+    table: TableStore, before: Snapshot | None, after: Snapshot, *, least_level: int = 0
+) -> tuple[ChangeSplit, ...]:
     """The exact difference of any two snapshots, whichever is the older one.
 
     Args:
         table: opened with the schema that the rows shall have.
         before: None is the empty table.
         after: what the rows become.
+        least_level: files of lower levels do not count.
 
     Returns:
         Splits by partition bytes and bucket, only of buckets whose files differ.
     """
-    return _diff_splits(table, before, after, None)
+    return _diff_splits(table, before, after, None, least_level=least_level)
 
 
 def read_changes(
@@ -163,6 +180,13 @@ def read_changes(
 
 
 # ---- planning
+
+
+def _previous_is_gone(table: TableStore, snapshot: Snapshot) -> InvalidInputError:
+    return InvalidInputError(
+        f"changes cannot be told without the snapshot before, which has expired: table={table.name} "
+        f"snapshot={snapshot.id} kind={snapshot.commit_kind.value} fix='start again from a full snapshot'"
+    )
 
 
 def _stands_as_it_is(
@@ -217,100 +241,24 @@ def _added_splits(
 
 
 def _diff_splits(
-    table: TableStore, before: Snapshot | None, after: Snapshot, partitions: Collection[bytes] | None
+    table: TableStore,
+    before: Snapshot | None,
+    after: Snapshot,
+    partitions: Collection[bytes] | None,
+    *,
+    least_level: int = 0,
 ) -> tuple[ChangeSplit, ...]:
-    old, new = _states(table, before, partitions), _states(table, after, partitions)
-    splits = []
-    for partition in sorted({*old, *new}):
-        for one, two in _groups(old.get(partition, {}), new.get(partition, {}), has_key=table.has_key):
-            gone, come = _that_differ(table, one, two)
-            if gone or come:
-                splits.append(
-                    ChangeSplit(
-                        snapshot_id=after.id,
-                        partition=partition,
-                        bucket=min(state.bucket for state in (*gone, *come)),
-                        before=gone,
-                        after=come,
-                    )
-                )
-    return tuple(splits)
-
-
-_States = Mapping[int, BucketState]
-_Group = tuple[list[BucketState], list[BucketState]]
-
-
-def _states(
-    table: TableStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None
-) -> Mapping[bytes, _States]:
-    """The buckets of a snapshot, by partition and number."""
-    if partitions is None:
-        entries = live_files(table, snapshot)
-    else:
-        entries = live_files_of_partitions(table, snapshot, partitions)
-    indexes = deletion_indexes(table, snapshot)
-    by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
-    for entry in entries:
-        by_bucket[entry.partition, entry.bucket].append(entry)
-    states: defaultdict[bytes, dict[int, BucketState]] = defaultdict(dict)
-    for (partition, bucket), group in by_bucket.items():
-        files = tuple(entry.file for entry in group)
-        states[partition][bucket] = BucketState(
-            bucket=bucket,
-            total_buckets=group[0].total_buckets,
-            files=files,
-            deletion_vectors=vectors_of(files, indexes.get((partition, bucket), ())),
+    differing = differing_buckets(table, before, after, partitions=partitions, least_level=least_level)
+    return tuple(
+        ChangeSplit(
+            snapshot_id=after.id,
+            partition=each.partition,
+            bucket=min(state.bucket for state in (*each.gone, *each.come)),
+            before=each.gone,
+            after=each.come,
         )
-    return states
-
-
-def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
-    """What is compared together: bucket with bucket; all of them when a key may be in another bucket now."""
-    totals = {state.total_buckets for state in (*old.values(), *new.values())}
-    if has_key and len(totals) > 1:
-        yield [old[bucket] for bucket in sorted(old)], [new[bucket] for bucket in sorted(new)]
-        return
-    for bucket in sorted({*old, *new}):
-        yield [old[bucket]] if bucket in old else [], [new[bucket]] if bucket in new else []
-
-
-def _that_differ(
-    table: TableStore, old: Sequence[BucketState], new: Sequence[BucketState]
-) -> tuple[tuple[BucketState, ...], tuple[BucketState, ...]]:
-    """The states without the files that cannot make a difference.
-
-    Of a table with a key these are files in key ranges where both sides have the same ones: there the rows are the
-    same.
-    """
-    one, two = _versions(old), _versions(new)
-    different = {name for name in {*one, *two} if one.get(name) != two.get(name)}
-    if table.has_key and different:
-        files = {file.file_name: file for state in (*old, *new) for file in state.files}
-        for runs in sections(table.sorted_file(file) for file in files.values()):
-            names = {file.file_name for run in runs for file in run.files}
-            if names & different:
-                different |= names
-    return _only(old, different), _only(new, different)
-
-
-def _versions(states: Sequence[BucketState]) -> Mapping[str, object]:
-    """By a file's name what its rows depend on: the place of its deletion vector, or that it has none."""
-    versions: dict[str, object] = {file.file_name: "whole" for state in states for file in state.files}
-    for state in states:
-        for index in state.deletion_vectors:
-            for vector in index.deletion_vectors or ():
-                versions[vector.data_file_name] = (index.file_name, vector)
-    return versions
-
-
-def _only(states: Sequence[BucketState], names: Collection[str]) -> tuple[BucketState, ...]:
-    kept = []
-    for state in states:
-        files = tuple(file for file in state.files if file.file_name in names)
-        if files:
-            kept.append(replace(state, files=files, deletion_vectors=vectors_of(files, state.deletion_vectors)))
-    return tuple(kept)
+        for each in differing
+    )
 
 
 # ---- reading

@@ -7,7 +7,7 @@ from typing import Final
 
 from engine.stream.plan import SnapshotExpiredError, SnapshotFacts, SplitSize
 from filestore.change_tracking import UNLOGGED_KEY, Changes, changes_of
-from filestore.changes import ChangeSplit, plan_changes, plan_diff
+from filestore.changes import ChangeSplit, plan_changes, plan_diff, plan_told, tells_by_compaction, told_level
 from filestore.data_split import DataSplit
 from filestore.predicates import Predicate
 from filestore.scan import TableScan
@@ -39,6 +39,7 @@ class TableHistory:
         self._store = store
         self._reads_log = reads_log
         self._is_exact = is_exact
+        self._told_level = 0 if reads_log else told_level(store)  # from 1: rows come with compactions' changelogs
         self._filter = filter
         overwrite_key = "streaming-read-overwrite" if store.has_key else "streaming-read-append-overwrite"
         self._skips_overwrites = not options.value(overwrite_key)
@@ -72,8 +73,8 @@ class TableHistory:
 
     @property
     def reads_by_difference(self) -> bool:
-        """True when a scan of a snapshot leaves rows out that a stream must not miss: those of level 0."""
-        return TableScan(self._store).skips_level0
+        """True when a scan of a snapshot has not the rows that a stream starts with, more or fewer of level 0."""
+        return self._told_level > 0 or TableScan(self._store).skips_level0
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether a snapshot can still be read, or a tag keeps it."""
@@ -157,7 +158,11 @@ class TableHistory:
         before = self._find(before_id) if before_id else None
         try:
             if self._is_exact or after_id != before_id + 1:
-                return plan_diff(self._store, self._read(before_id) if before_id else None, after)
+                return plan_diff(
+                    self._store, self._read(before_id) if before_id else None, after, least_level=self._told_level
+                )
+            if self._told_level:
+                return plan_told(self._store, before, after)
             return plan_changes(self._store, before, after)
         except FileNotFoundError as error:
             raise self._expired(after_id if before is None else before_id) from error
@@ -173,6 +178,8 @@ class TableHistory:
         return None
 
     def _is_from_files(self, snapshot: Snapshot) -> bool:
+        if self._told_level and snapshot.commit_kind is not CommitKind.OVERWRITE:
+            return tells_by_compaction(snapshot)
         changes = changes_of(snapshot, has_log=self._store.has_log)
         if changes is Changes.NONE or (changes is Changes.LOG and self._reads_log):
             return False

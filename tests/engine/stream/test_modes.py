@@ -279,6 +279,55 @@ def test_a_stream_of_merged_rows_is_the_table_at_each_commit(new_table: NewTable
     assert fold(late.available()) == content(table)
 
 
+@broker
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_changes_come_with_the_compaction_that_tells_them(new_table: NewTable, producer: str) -> None:
+    """FL-57, FL-135: with exact kinds, once; a stream that begins in between gets the rest.
+
+    A commit alone tells a reader of files nothing. Streams that read a log do not wait.
+    """
+    table, logged = (new_table(log=log, changelog__producer=producer) for log in (False, True))
+    for each in (table, logged):
+        each.write(rows([1, 2], "a"))
+    stream = query(table)
+    assert stream.available() == []
+    table.compact(full=True)
+    assert kinds_of(stream.available()) == [("+I", 1, "a"), ("+I", 2, "a")]
+    table.write(rows([1, 3], "b"))
+    table.write(rows([2], "a", "-D"))
+    assert stream.available() == []
+    late = query(table)
+    assert kinds_of(late.available()) == [("+I", 1, "a"), ("+I", 2, "a")]
+    table.compact(full=True)
+    told = [("-U", 1, "a"), ("+U", 1, "b"), ("-D", 2, "a"), ("+I", 3, "b")]
+    assert kinds_of(stream.available()) == kinds_of(late.available()) == told
+    table.compact(full=True)
+    assert stream.available() == []
+    assert fold(query(table).available()) == content(table)
+    from_log = query(logged)
+    assert len(from_log.available()) == 2
+    logged.write(rows([1], "b"))
+    assert ids(from_log.available()) == [1], "what another commit of the table added, at once as ever"
+
+
+@broker
+def test_an_overwrite_is_told_of_the_rows_that_were(new_table: NewTable) -> None:
+    """FL-139: streaming-read-overwrite with a changelog of compactions."""
+    table = new_table(log=False, changelog__producer="lookup")
+    table.write(rows([1, 2], "a"))
+    table.compact(full=True)
+    stream = query(table, streaming__read__overwrite="true")
+    assert len(stream.available()) == 2
+    table.overwrite(plain(rows([2, 3], "c")))
+    assert kinds_of(stream.available()) == [("-D", 1, "a"), ("-D", 2, "a")]
+    table.compact(full=True)
+    assert kinds_of(stream.available()) == [("+I", 2, "c"), ("+I", 3, "c")]
+
+
+def kinds_of(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(row["_row_kind"], row["id"], row["v"]) for row in found]
+
+
 # ---- append tables, columns, filters
 
 

@@ -1,0 +1,70 @@
+"""Compactions that write a changelog, beside the same compactions without one.
+
+Three cases: a full compaction of 10 overlapping runs where nothing was told before, so that every row is told; one of
+the same rows on top of a compacted level, where most of it are updates; and level 0 with ``lookup``, whose old rows lie
+in a level that is not rewritten. Budget of the first: 1.6 times.
+usage: python -m benchmarks.bench_changelog [--quick | --tiny]
+"""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import measure, sized
+from benchmarks.lsm_tables import SEED, rows_of, table_of_runs
+from filestore.compaction_task import CompactionTask
+from filestore.compactor import pick_tasks, run_task
+from filestore.live_files import LiveFiles
+from filestore.table import Table
+from filestore.table_commit import discard
+
+BUDGET = 1.6
+RUNS = 10
+PLAIN = "without a changelog"
+FEW = 100  # the rows of a level for one of a commit
+
+
+def task_of(table: Table, *, full: bool) -> CompactionTask:
+    [task] = pick_tasks(table, LiveFiles.latest(table), full=full)
+    return task
+
+
+def run(table: Table, task: CompactionTask) -> None:
+    discard(table, [run_task(table, task)])
+
+
+def compare(name: str, table: Table, task: CompactionTask, *, rows: int, repeats: int) -> None:
+    assert task.known_level is not None
+    plain = replace(task, known_level=None, lookup_files=())
+    variants = {"fluvial": lambda: run(table, task), PLAIN: lambda: run(table, plain)}
+    found = measure(f"changelog_{name}", variants, rows=rows, repeats=repeats)
+    ratio = round(1 / found.cpu_ratio("fluvial", PLAIN), 2)
+    more = {"budget": BUDGET, "met": ratio <= BUDGET} if name == "full" else {}
+    print(found.line(peer=PLAIN, runs=len(task.files), cost_to_plain=ratio, **more), flush=True)
+
+
+def main() -> None:
+    rows, repeats = sized((5_000_000, 3), quick=(400_000, 2), tiny=(20_000, 1))
+    random = np.random.default_rng(SEED)
+    with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
+        made = table_of_runs(Path(root), kind="int", runs=RUNS, rows=rows)
+        full = made.with_options({"changelog-producer": "full-compaction"})
+        compare("full", full, task_of(full, full=True), rows=rows, repeats=repeats)
+        made.compact(full=True)
+        for _ in range(RUNS):
+            keys = np.unique(random.integers(0, rows // 2, rows // RUNS))
+            made.write(rows_of("int", keys, random))
+        compare("update", full, task_of(full, full=True), rows=rows, repeats=repeats)
+        made.compact(full=True)
+        keys = np.unique(random.integers(0, rows // 2, rows // FEW))
+        made.write(rows_of("int", keys, random))
+        lookup = made.with_options(
+            {"changelog-producer": "lookup", "compaction.max-size-amplification-percent": "1000000"}
+        )
+        compare("lookup", lookup, task_of(lookup, full=False), rows=len(keys), repeats=repeats)
+
+
+if __name__ == "__main__":
+    main()
