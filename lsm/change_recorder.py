@@ -25,6 +25,8 @@ from lsm.words import BoolArray, IndexArray
 IS_OLD: Final = "_IS_OLD"
 _IS_OLD_FIELD: Final = pa.field(IS_OLD, pa.bool_(), nullable=False)
 
+_NO_ROWS: Final[IndexArray] = np.zeros(0, np.int64)
+
 LookUp = Callable[[pa.Table], pa.Table | None]
 """Of (k,) key columns, each key once and in order: the old rows of these keys that the merge itself does not read."""
 
@@ -79,7 +81,9 @@ class ChangeRecorder:
         after = _adds(merged, np.flatnonzero(kept), places[kept])
         chosen = is_old[order] & is_changed[groups.keys]
         if found is None or found.num_rows == 0:
-            before = self._merged(rows, order[chosen], groups.starts_among(chosen), keys)
+            before = _KeyRows(rows, _NO_ROWS, _NO_ROWS)
+            if chosen.any():
+                before = self._merged(rows, order[chosen], groups.starts_among(chosen), keys)
         else:
             after = self._joined(take_rows(merged, np.flatnonzero(kept)), found, keys)
             before = self._joined(take_rows(rows, order[chosen]), found, keys)
@@ -102,6 +106,9 @@ class ChangeRecorder:
         return _adds(rows, order, _places(take_rows(rows.select(keys.column_names), order), keys))
 
     def _changes(self, before: "_KeyRows", after: "_KeyRows") -> pa.Table:
+        if len(before.keys) == 0:
+            rows = after.rows if len(after.places) == len(after.rows) else take_rows(after.rows, after.places)
+            return _with_kinds(rows, np.full(len(rows), RowKind.INSERT, np.int8))
         _, one, two = np.intersect1d(before.keys, after.keys, assume_unique=True, return_indices=True)
         rows = pa.concat_tables([before.rows, after.rows])
         places = np.concatenate([before.places, after.places + len(before.rows)])
@@ -114,9 +121,7 @@ class ChangeRecorder:
         if self.drops_equal:
             kept[one] = kept[later] = rows_differ(rows, places[one], places[later], ignored=self.key_names)
         in_order = np.argsort(keys[kept], kind="stable")  # rows before stand before rows after
-        changes = take_rows(rows, places[kept][in_order])
-        kind_index = changes.schema.get_field_index(VALUE_KIND)
-        return changes.set_column(kind_index, VALUE_KIND_FIELD, pa.array(kinds[kept][in_order]))
+        return _with_kinds(take_rows(rows, places[kept][in_order]), kinds[kept][in_order])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,10 @@ class _KeyRows:
     rows: pa.Table
     places: IndexArray  # (k,) of rows
     keys: IndexArray  # (k,) their keys' numbers, rising
+
+
+def _with_kinds(rows: pa.Table, kinds: NDArray[np.int8]) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(VALUE_KIND), VALUE_KIND_FIELD, pa.array(kinds))
 
 
 def _adds(rows: pa.Table, places: IndexArray, keys: IndexArray) -> _KeyRows:
