@@ -50,6 +50,10 @@ class _Progress:
     unknown: Snapshot | None = None  # an attempt that may have become visible
 
 
+class _BranchGoneError(OutcomeUnknownError):
+    """What was published may be nowhere, or in a branch of another name."""
+
+
 class TableCommit:
     """Commits of one user, one after the other. Not for use by several threads."""
 
@@ -166,6 +170,8 @@ class TableCommit:
                 result = self._attempt(request, progress)
                 if result is not None:
                     return result
+        except _BranchGoneError:
+            raise
         except (FluvialError, OSError) as error:
             if progress.unknown is not None:
                 raise self._unknown(request, progress.unknown) from error
@@ -238,9 +244,10 @@ class TableCommit:
             found = table.snapshots.find(snapshot.id)
             if found is not None and _is_same(found, snapshot):
                 table.io.delete(table.paths.snapshot(snapshot.id))
-            raise OutcomeUnknownError(
-                f"the branch was deleted, renamed or replaced as main meanwhile: table={table.name} "
-                f"branch={table.paths.branch}"
+            raise _BranchGoneError(
+                f"the branch was deleted, renamed, replaced as main, or is being taken back: table={table.name} "
+                f"branch={table.paths.branch} snapshot={snapshot.id} user={self._commit_user} "
+                "fix=open the table again and look whether it has this commit; verify names what is at work on it"
             )
         self._table.snapshots.write_latest_hint(snapshot.id)
         if snapshot.id == FIRST_SNAPSHOT_ID:

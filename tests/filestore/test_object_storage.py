@@ -13,10 +13,15 @@ import obstore
 import pyarrow as pa
 import pytest
 
+from filestore.branch_merge import merge_branch
+from filestore.branches import create_branch, delete_branch, rename_branch
 from filestore.catalog import Catalog
 from filestore.effects import FileIO, SystemClock
+from filestore.fast_forward import fast_forward
+from filestore.main_replacement import replace_main
 from filestore.object_storage import ObjectStorageIO
 from filestore.table import Table
+from filestore.verification import verify_files
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.stores.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.stores.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
@@ -61,6 +66,27 @@ def proxy(object_store: ObjectStore) -> Iterator[FaultyProxy]:
 def new_table(catalog: Catalog, **options: str) -> Table:
     texts = {key.replace("_", "."): value for key, value in options.items()}
     return catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", **texts})
+
+
+def test_branches_live_in_an_object_store(catalog: Catalog) -> None:
+    """BR-07, BR-08, BR-15, BR-16: nothing is moved, only written and deleted; and nothing is left over."""
+    table = new_table(catalog)
+    table.write(rows((1, 10)))
+    create_branch(table, "dev", snapshot_id=1)
+    catalog.table("db.t$branch_dev").write(rows((2, 20)))
+    assert merge_branch(table, "dev").file_count == 1
+    rename_branch(table, "dev", "fix")
+    delete_branch(table, "fix")
+    create_branch(table, "next", snapshot_id=2)
+    catalog.table("db.t$branch_next").write(rows((3, 30)))
+    assert fast_forward(table, "next").published == (3,)
+    for main in ("next", "main"):
+        replace_main(catalog.table("db.t"), main)
+        assert catalog.list_tables("db") == ["t"]
+        found = catalog.table("db.t").read().to_arrow()
+        assert sorted(found["id"].to_pylist()) == [1, 2, 3]
+    assert catalog._io.list_names(table.paths.branch_dir) == []
+    assert list(verify_files(catalog.table("db.t"), progress=lambda done, of: None)) == []
 
 
 def test_an_object_is_a_file_and_a_prefix_is_a_directory(files: FileIO, root: str) -> None:
