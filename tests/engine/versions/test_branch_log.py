@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from engine import Catalog, Table
 from engine.broker import Broker
-from engine.procedures import replace_main_branch
+from engine.procedures import delete_branch, rename_branch, replace_main_branch
 from engine.versions.branches import create_branch, logs_of
 from filestore.branches import read_branch
 from logstore.topics import LogTopics
@@ -79,6 +79,27 @@ def test_a_branch_gets_a_topic_that_begins_empty_and_goes_with_the_table(
     assert names == [main.log.topic, branch.log.topic]
     catalog.drop_table(main.name)
     assert [topics.find_topic(each) for each in names] == [None, None]
+
+
+def test_a_renamed_branch_keeps_its_log_and_a_deleted_one_loses_it(
+    catalog: Catalog, main: Table, topics: LogTopics
+) -> None:
+    """BR-08, idea 12."""
+    assert main.log is not None
+    create_branch(main.store, "b", snapshot_id=2, log=True)
+    catalog.table(f"{main.name}$branch_b").write(rows([7]))
+    rename_branch(main, "b", "c")
+    renamed = catalog.table(f"{main.name}$branch_c")
+    assert renamed.log is not None
+    assert renamed.log.topic == f"{main.log.topic}.b"
+    query = Query(catalog.warehouse, renamed.name)
+    renamed.write(rows([8]))
+    assert ids(query.available()) == [1, 2, 3, 7, 8]
+    delete_branch(main, "c", dry_run=True)
+    assert topics.find_topic(renamed.log.topic) is not None
+    delete_branch(main, "c")
+    assert topics.find_topic(renamed.log.topic) is None
+    assert topics.find_topic(main.log.topic) is not None
 
 
 def test_a_log_for_a_branch_is_refused_where_it_cannot_be(
