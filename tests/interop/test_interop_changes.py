@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from filestore.change_tracking import Changes, changes_of, is_foreign
-from filestore.changes import ChangeSplit, plan_changes, plan_diff, read_changes
+from filestore.changes import ChangeSplit, plan_changes, plan_diff, plan_told, read_changes
 from filestore.table import Table
 from lsm.row_kind import RowKind
 from tests.peers import DELETE, INSERT, TableDefinition, normalise
@@ -97,3 +97,56 @@ def test_consumers_of_both_sides_hold_back_expiry(tmp_path: Path, java_peer: Jav
     table.consumers.delete("ours")
     java_peer.expire(tmp_path, "db.t", retain=1)
     assert table.snapshots.ids() == [4, 5]
+
+
+COMPACTED: dict[str, dict[str, str]] = {
+    "lookup": {"changelog-producer": "lookup"},
+    "full-compaction": {"changelog-producer": "full-compaction"},
+    "lookup-partial-update": {"changelog-producer": "lookup", "merge-engine": "partial-update"},
+    "lookup-first-row": {"changelog-producer": "lookup", "merge-engine": "first-row"},
+}
+
+
+@pytest.mark.parametrize("kind", COMPACTED)
+def test_java_and_we_go_on_with_each_others_changelogs(tmp_path: Path, java_peer: JavaPeer, kind: str) -> None:
+    """FL-135: both write and compact one table in turn; either's readers get the same changes, which add up to it."""
+    definition = TableDefinition(
+        columns=COLUMNS, primary_key=["pt", "k"], partition_by=["pt"], options={"bucket": "1", **COMPACTED[kind]}
+    )
+    FLUVIAL.create(tmp_path, "db.t", definition)
+    choice = random.Random(kind)
+    state: dict[Any, Any] = {}
+    seen = 0
+    for turn in range(6):
+        is_ours = turn % 2 == 0
+        rows = [
+            {"pt": choice.choice("ab"), "k": choice.randint(0, 9), "v": choice.choice([None, f"v{turn}"]), "n": turn}
+            for _ in range(6)
+        ]
+        takes_deletes = kind in ("lookup", "full-compaction")
+        kinds = [DELETE if takes_deletes and choice.random() < 0.3 else INSERT for _ in rows]
+        (FLUVIAL if is_ours else java_peer).write(tmp_path, "db.t", rows_of(definition, rows), kinds=kinds)
+        table = FLUVIAL.table(tmp_path, "db.t")
+        if is_ours:
+            table.compact(full=True)
+        else:
+            java_peer.compact(tmp_path, "db.t")
+        newest = table.snapshots.latest_id() or 0
+        theirs = java_peer.changes(tmp_path, "db.t", after=seen, until=newest) if seen else []
+        ours = []
+        for snapshot_id in range(seen + 1, newest + 1):
+            for split in plan_told(table, None, table.snapshots.read(snapshot_id)):
+                for batch, numbers in read_changes(table, split):
+                    ours += list(zip(numbers.to_pylist(), normalise(pa.Table.from_batches([batch])), strict=True))
+        assert ours, f"turn {turn}"
+        if seen:
+            assert sorted(map(repr, theirs)) == sorted(map(repr, ours))
+        for number, row in ours:
+            key = (row["pt"], row["k"])
+            assert (key in state) == RowKind(number).is_retract or number == RowKind.UPDATE_AFTER
+            if RowKind(number).is_retract:
+                assert state.pop(key) == row
+            else:
+                state[key] = row
+        assert normalise(rows_of(definition, state.values())) == java_peer.read(tmp_path, "db.t"), f"turn {turn}"
+        seen = newest
