@@ -124,14 +124,16 @@ class BackgroundCompaction:
             return
         self._commits += 1
         self._look(live)
-        if self._running is None or self._running.done():
-            self._start(live)
-        while self._waits and self._running is not None and not self._running.done():
+        while True:
+            if (self._running is None or self._running.done()) and not self._start(live):
+                return  # nothing is left
+            if not self._waits:
+                return
             before = live.snapshot_id
             self._wait(None)
             self._look(live)
-            if live.snapshot_id == before or not self._start(live):
-                break  # it failed or was overtaken, or nothing is left
+            if live.snapshot_id == before:
+                return  # it failed or was overtaken: the next batch tries again
 
     def close(self) -> None:
         """Wait for the running compaction, and start no other."""

@@ -10,7 +10,10 @@ from typing import Final
 import pyarrow as pa
 
 from filestore.change_tracking import Changes
+from filestore.changes import told_level
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
+from filestore.compaction_task import CompactionTask
+from filestore.compactor import run_task
 from filestore.effects import copy_file
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta
@@ -20,6 +23,7 @@ from filestore.split_read import read_split
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
 from filestore.table_write import TableWrite
+from lsm.compaction import CompactionReason
 from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
 
 RESTORED_KEY: Final = "fluvial.restored"
@@ -60,7 +64,8 @@ def rescale(
 
     Raises:
         ConflictError: others wrote into these partitions meanwhile: run it again. Nothing of it is visible.
-        InvalidInputError: rows of such tables are not visible before they are compacted.
+        InvalidInputError: rows of such tables are not visible before they are compacted; or a compaction is still to
+            tell readers of its changelog about some.
     """
     if TableScan(table).skips_level0:
         raise InvalidInputError(
@@ -73,6 +78,12 @@ def rescale(
     partitions = {key.partition for key in keys}
     if live.snapshot is None or not partitions:
         return CommitResult(snapshot=live.snapshot), 0
+    told = told_level(table)
+    if any(file.level < told for key in keys for file in live.files(key)):
+        raise InvalidInputError(
+            f"rows wait for a compaction that tells streams about them: table={table.name} "
+            f"changelog-producer={table.options.changelog_producer} fix='compact the table fully first'"
+        )
     writer = TableWrite(rescaled, max_sequence_numbers={}, budget_bytes=budget_bytes)
     try:
         for batch in _rows(table, live.snapshot, partitions):
@@ -81,7 +92,8 @@ def rescale(
     except BaseException:
         writer.abort()
         raise
-    outputs = [replace(each, new_files=(), compact_after=each.new_files) for each in written]
+    outputs = _told(rescaled, written) if told else written
+    outputs = [replace(each, new_files=(), compact_after=each.new_files) for each in outputs]
     inputs = [
         CommitMessage(
             partition=key.partition,
@@ -95,6 +107,32 @@ def rescale(
     return _published(
         rescaled, outputs, lambda: commit.commit_compaction([*inputs, *outputs], base_snapshot_id=live.snapshot_id)
     ), len(partitions)
+
+
+def _told(table: TableStore, written: Sequence[CommitMessage]) -> list[CommitMessage]:
+    """The files merged to the top level, where no compaction takes their rows for new ones."""
+    merged: list[CommitMessage] = []
+    try:
+        for message in written:
+            task = CompactionTask(
+                partition=message.partition,
+                bucket=message.bucket,
+                total_buckets=message.total_buckets,
+                files=message.new_files,
+                output_level=table.level_count - 1,
+                drops_deletes=True,
+                cleans_deletes=True,
+                reason=CompactionReason.FORCED,
+            )
+            merged.append(replace(message, new_files=run_task(table, task).compact_after))
+    except BaseException:
+        discard(table, [*written, *merged])
+        raise
+    kept = {file.file_name for message in merged for file in message.new_files}
+    for message in written:
+        gone = tuple(file for file in message.new_files if file.file_name not in kept)
+        discard(table, [replace(message, new_files=gone)])
+    return merged
 
 
 def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:

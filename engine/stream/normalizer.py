@@ -11,7 +11,6 @@ instead (FL-131), which costs a copy of the table for each stream.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,13 +29,11 @@ from filestore.table_store import TableStore
 from filestore.table_write import partition_codes
 from logstore.offsets import LogRange
 from lsm.key_groups import one_chunk
+from lsm.key_lookup import rows_with_keys
 from lsm.keys import internal_value, key_order
 from lsm.row_diff import differs
 from lsm.row_kind import RowKind
 from lsm.words import BoolArray
-
-_KEY_NUMBER: Final = "_key_number"
-_ROW_NUMBER: Final = "_row_number"
 
 Ints = NDArray[np.int64]
 
@@ -156,9 +153,9 @@ def _rows_before(
     found = []
     for split in plan.splits:
         for batch in read_split(store, split, columns=list(columns), filter=plan.filter):
-            kept = _matching_rows(batch, keys)
+            kept = rows_with_keys(batch, keys)
             if len(kept):
-                found.append(batch.take(kept))
+                found.append(batch.take(pa.array(kept)))
     return pa.Table.from_batches(found, schema=found[0].schema).cast(schema) if found else schema.empty_table()
 
 
@@ -180,19 +177,6 @@ def _key_span(store: TableStore, keys: pa.Table) -> Predicate | None:
     return and_all(
         [Compare(column=name, op=CompareOp.GE, value=low), Compare(column=name, op=CompareOp.LE, value=high)]
     )
-
-
-def _matching_rows(batch: pa.RecordBatch, keys: pa.Table) -> pa.Array:
-    """Indices of the rows whose key is among the keys, in their order."""
-    names = keys.column_names
-    if len(names) == 1:
-        found = pc.is_in(batch.column(names[0]), value_set=keys.column(0).combine_chunks())
-        return pa.array(np.flatnonzero(np.asarray(found)))
-    numbered = pa.Table.from_batches([batch.select(names)]).append_column(
-        _ROW_NUMBER, pa.array(np.arange(len(batch), dtype=np.int64))
-    )
-    joined = numbered.join(keys, keys=names, join_type="left semi", use_threads=False)
-    return pa.array(np.sort(np.asarray(joined.column(_ROW_NUMBER).combine_chunks())))
 
 
 def _differ(rows: pa.Table, left: Ints, right: Ints) -> BoolArray:

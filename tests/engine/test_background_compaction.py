@@ -161,3 +161,61 @@ def test_a_failing_compaction_leaves_the_stream_alone(table: Table) -> None:
     assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(TRIGGER + 1)
     assert compaction.failures.count >= 1
     assert compaction.failures.last == "RuntimeError: no room for 1"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_changes_are_told_behind_every_batch(tmp_path: Path, waits: bool) -> None:
+    """FL-135: ``lookup-wait``: by the end of the batch, or beside the next one."""
+    table = told_table(tmp_path, **{"changelog-producer": "lookup", "lookup-wait": str(waits).lower()})
+    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    compaction = BackgroundCompaction(table.store, work)
+    if not waits:
+        work.gate.clear()
+    for batch in range(4):
+        write(writer, batch)
+        compaction.after_commit(writer.live)
+        assert told_rows(table) == ([2] * (batch + 1) if waits else [])
+    work.gate.set()
+    compaction.close()
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(4)
+
+
+def test_a_failing_compaction_is_not_waited_for_again(tmp_path: Path) -> None:
+    table = told_table(tmp_path, **{"changelog-producer": "lookup"})
+    writer, calls = BatchWriter(table.store, None, commit_user="q"), []
+
+    def fails(tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        calls.append(tasks)
+        raise RuntimeError("no room")
+
+    compaction = BackgroundCompaction(table.store, fails)
+    write(writer, 0)
+    compaction.after_commit(writer.live)
+    assert (len(calls), compaction.failures.count) == (1, 1)
+    compaction.close()
+
+
+def test_everything_is_merged_after_so_many_commits(tmp_path: Path) -> None:
+    """FL-135: ``full-compaction.delta-commits``; a stream that starts again merges what the one before left."""
+    options = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"}
+    table = told_table(tmp_path, **options)
+    for first in (0, 4):
+        writer = BatchWriter(table.store, None, commit_user=f"q{first}")
+        compaction = BackgroundCompaction(table.store, RunHere(table))
+        for batch in range(first, first + 3):
+            write(writer, batch)
+            compaction.after_commit(writer.live)
+            compaction._wait(None)
+            writer.live.advance()
+        compaction.close()
+    assert told_rows(table) == [4, 8], "four new rows; then four more, and two updates"
+
+
+def told_table(tmp_path: Path, **options: str) -> Table:
+    return Catalog(str(tmp_path)).create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "1", **options})
+
+
+def told_rows(table: Table) -> list[int]:
+    """How many changes each compaction told."""
+    snapshots = [table.store.snapshots.read(each) for each in table.store.snapshots.ids()]
+    return [each.changelog_record_count or 0 for each in snapshots if each.changelog_manifest_list is not None]

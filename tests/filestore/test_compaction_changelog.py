@@ -17,10 +17,11 @@ from filestore.file_references import changelog_files
 from filestore.live_files import LiveFiles
 from filestore.manifests import DataFileMeta
 from filestore.orphans import find_orphans
+from filestore.rewriting import rescale
 from filestore.snapshots import CommitKind, Snapshot
 from filestore.table import Table
 from filestore.table_commit import TableCommit, discard
-from lsm.errors import ConflictError, FluvialError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError
 from lsm.row_kind import RowKind
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.tables import check_metadata, content, key_table, memory_catalog, reopened, rows
@@ -158,6 +159,25 @@ def test_full_compaction_tells_nothing_before_the_top_level() -> None:
     assert (snapshot.commit_kind, snapshot.changelog_manifest_list) == (CommitKind.COMPACT, None)
     table.compact(full=True)
     assert newest(table) == [("-U", 1, 1), ("+U", 1, 6)], "the value between was never told"
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_rescaled_rows_are_not_told_again(producer: str) -> None:
+    """FL-84: and none is forgotten that was not told yet."""
+    disk = MemoryFileIO()
+    table = key_table(disk, changelog_producer=producer, **{"target-file-row-num": "3"})
+    table.write(rows(*((n, n) for n in range(9))))
+    apart = table.with_options({"bucket": "2", "changelog-producer": "none"})
+    with pytest.raises(InvalidInputError, match=r"rows wait for a compaction.* fix='compact the table fully first'"):
+        rescale(table, apart, keep=lambda _: True)
+    table.compact(full=True)
+    rescale(table, apart, keep=lambda _: True, budget_bytes=1)
+    table = table.with_options({"bucket": "2"})
+    assert find_orphans(table, before_ms=2**62) == []
+    assert content(table) == {n: n for n in range(9)}
+    table.write(rows((1, 10)))
+    table.compact(full=True)
+    assert newest(table) == [("-U", 1, 1), ("+U", 1, 10)]
 
 
 # ---- random histories

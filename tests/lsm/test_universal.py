@@ -133,3 +133,33 @@ def test_a_unit_is_a_prefix_and_what_stays_lies_below_it(
     assert all(run.level > unit.output_level for run in levels.runs[taken:])
     assert all(run.level <= unit.output_level for run in unit.runs)
     assert unit.drops_deletes(levels) or taken < len(levels.runs)
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([(0, 1), (5, 1000)], (1, 4)),
+        ([(0, 1), (0, 1), (4, 1000), (5, 5000)], (2, 3)),
+        ([(0, 100), (4, 90), (5, 5000)], (2, 4)),  # alike in size
+        ([(0, 1), (1, 1000), (5, 5000)], (2, 4)),  # nothing fits between level 0 and level 1
+        ([(0, 1)], (1, 5)),
+        ([(4, 1), (5, 100)], None),
+    ],
+)
+def test_level_0_can_be_moved_at_once(runs: list[tuple[int, int]], expected: tuple[int, int] | None) -> None:
+    """FL-135: a changelog that is looked up does not wait for more runs. Source: Paimon's ForceUpLevel0Compaction."""
+    unit = UniversalCompaction(moves_level0_at_once=True).pick(tree(*runs))
+    assert (None if unit is None else (len(unit.runs), unit.output_level)) == expected
+
+
+@LAWS
+@given(trees())
+def test_moved_at_once_level_0_is_empty_afterwards(levels: Levels) -> None:
+    unit = UniversalCompaction(moves_level0_at_once=True).pick(levels)
+    level0 = [run for run in levels.runs if run.level == 0]
+    assert unit is not None or not level0
+    if unit is not None and level0:
+        assert list(unit.runs[: len(level0)]) == level0
+        assert unit.output_level >= 1
+        left = levels.runs[len(unit.runs) :]
+        assert all(run.level > unit.output_level for run in left)
