@@ -163,7 +163,7 @@ def delete_branch(table: TableStore, name: str, *, dry_run: bool = False) -> Del
     )
     if not dry_run:
         origin = read_origin(table.io, there)
-        if origin is not None and origin.owns_tag and origin.tag is not None:
+        if origin is not None and _own_tag_goes(table, origin, name) and origin.tag is not None:
             table.io.delete(table.paths.with_branch(table.main_branch).tag(origin.tag))
         delete_unused(table.io, unused)
         clear_branch(table.io, there)
@@ -201,7 +201,7 @@ def rename_branch(table: TableStore, name: str, target: str) -> Branch:
     if read_work(io, new) == coming:
         clear_branch(io, new)
         copy_branch(io, old, new)
-        _rename_own_tag(table, new, origin, target)
+        _rename_own_tag(table, new, origin, target, old=name)
         end_work(io, new)
     elif _identity(read_origin(io, new)) != _identity(origin):
         raise ConflictError(f"the renamed branch is not there any more: table={table.name} branch={target} was={name}")
@@ -288,7 +288,7 @@ def _claim_to_delete(table: TableStore, there: TablePaths) -> None:
 def _roots_of(table: TableStore, name: str) -> set[Root]:
     """What goes with a branch: its own roots, and the tag of main that was made for it."""
     origin = read_origin(table.io, table.paths.with_branch(name))
-    own_tag = origin.tag if origin is not None and origin.owns_tag else None
+    own_tag = origin.tag if origin is not None and _own_tag_goes(table, origin, name) else None
     return {
         root
         for root in all_roots(table)
@@ -317,10 +317,16 @@ def _ending_if_refused(io: FileIO, there: TablePaths) -> Iterator[None]:
         raise
 
 
-def _rename_own_tag(table: TableStore, there: TablePaths, origin: Origin, name: str) -> None:
+def _own_tag_goes(table: TableStore, origin: Origin, *names: str) -> bool:
+    """Whether the tag of main was made for a branch (of these names), and no other one was made from it since."""
+    others = {*branch_names(table)} - {table.main_branch, MAIN_BRANCH, *names}
+    return origin.owns_tag and not any(on_branch(table, each).snapshots.find_tag(origin.tag or "") for each in others)
+
+
+def _rename_own_tag(table: TableStore, there: TablePaths, origin: Origin, name: str, *, old: str) -> None:
     """The tag of main that was made for a branch has the branch's name in its own."""
     renamed = origin
-    if origin.owns_tag and origin.tag is not None:
+    if origin.tag is not None and _own_tag_goes(table, origin, name, there.branch, old):
         renamed = replace(origin, tag=own_tag(name))
         for paths in (table.paths.with_branch(table.main_branch), there):
             with suppress(FileNotFoundError):

@@ -57,7 +57,8 @@ class BranchedTable(VersionedTable):
         if name is not None:
             deleted = delete_branch(self.table, name)
             self.forget(name)
-            self.tags.pop((self.table.paths.branch, f"branch-{name}"), None)
+            if self.table.snapshots.find_tag(f"branch-{name}") is None:  # else another branch began at it, too
+                self.tags.pop((self.table.paths.branch, f"branch-{name}"), None)
             assert deleted.branch.name == name
             self.seen["deleted"] += 1
             self.check()
@@ -73,7 +74,8 @@ class BranchedTable(VersionedTable):
             for where, what in [key for key in known if key[0] == name]:
                 known[target, what] = known.pop((where, what))  # type: ignore[index]
         for where in (self.table.paths.branch, target):
-            if (where, f"branch-{name}") in self.tags:
+            there = on_branch(self.table, where).snapshots
+            if (where, f"branch-{name}") in self.tags and there.find_tag(f"branch-{name}") is None:
                 self.tags[where, f"branch-{target}"] = self.tags.pop((where, f"branch-{name}"))
         self.base[target] = self.base.pop(name, frozenset())
         self.seen["renamed"] += 1

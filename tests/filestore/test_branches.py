@@ -298,6 +298,18 @@ def test_a_deleted_branch_frees_what_main_had_left_to_it() -> None:
     assert used_files(table) == files_there(table)
 
 
+def test_a_tag_that_two_branches_began_at_stays_for_the_other() -> None:
+    """Trap 14: also when it was made for the one that is renamed, or goes."""
+    table = filled()
+    create_branch(table, "one", snapshot_id=3)
+    create_branch(table, "two", tag="branch-one")
+    assert rename_branch(table, "one", "first").tag == "branch-one"
+    delete_branch(table, "first")
+    assert table.snapshots.tag("branch-one").id == 3
+    only_newest(table)
+    assert content(table.on_branch("two")) == ALL[:3]
+
+
 def test_what_cannot_be_deleted_or_renamed_is_refused() -> None:
     """BR-05."""
     table = grown()
