@@ -154,7 +154,8 @@ class BackgroundCompaction:
         """Start what is worth most; whether there was anything."""
         tasks = sorted(self._pick(live), key=lambda task: len(task.files), reverse=True)
         self._changed.clear()
-        chosen, left = tasks[:_TASKS_AT_ONCE], tasks[_TASKS_AT_ONCE:]
+        most = len(tasks) if self._waits else _TASKS_AT_ONCE  # a batch that waits gets all its changes by one commit
+        chosen, left = tasks[:most], tasks[most:]
         self._changed |= {task.key for task in left}
         if chosen:
             self._running = self._pool.submit(self._compact, chosen, live.snapshot_id)

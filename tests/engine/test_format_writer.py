@@ -266,6 +266,23 @@ def test_sorted_runs_never_pass_the_stop_trigger(tmp_path: Path) -> None:
     assert rows_of(table) == dict.fromkeys(range(5), 11)
 
 
+def test_a_looked_up_changelog_is_there_when_the_batch_ends(tmp_path: Path) -> None:
+    """FL-135, option lookup-wait; compactions that only keep the table in shape still wait for the stop trigger."""
+    table = new_table(tmp_path, options={"changelog-producer": "lookup", "bucket": "2"})
+    for batch in range(3):
+        commit(table, stage(table, [batch_of(range(5), [batch] * 5)], batch), batch)
+    kinds = [(each.commit_kind, each.changelog_record_count) for each in snapshots_of(table)]
+    append = (CommitKind.APPEND, None)
+    assert kinds == [
+        append,
+        (CommitKind.COMPACT, 5),
+        append,
+        (CommitKind.COMPACT, 10),
+        append,
+        (CommitKind.COMPACT, 10),
+    ]
+
+
 def test_write_only_leaves_compaction_to_others(tmp_path: Path) -> None:
     options = {"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "2", "bucket": "1"}
     table = new_table(tmp_path, options=options)
