@@ -100,13 +100,8 @@ _CHANGELOG: Final = _declare(
     ("changelog.num-retained.min", COUNT, None, "Changelogs kept at least."),
     ("changelog.num-retained.max", COUNT, None, "Changelogs kept at most."),
     ("changelog.time-retained", duration_ms, None, "Age up to which changelogs are kept."),
-    (
-        "full-compaction.delta-commits",
-        COUNT,
-        None,
-        "A stream merges everything after so many commits; 1 with changelog-producer=full-compaction.",
-    ),
-    ("lookup-wait", boolean, True, "A stream's batch ends when its lookup changelog is there."),
+    ("full-compaction.delta-commits", COUNT, None, "Full compaction after so many commits of a stream."),
+    ("lookup-wait", boolean, True, "A stream's batch waits for its lookup changelog."),
     ("force-lookup", boolean, False, "Compact as if changelogs were looked up."),
     ("delete.force-produce-changelog", boolean, False, "DELETE statements emit a changelog."),
 )
