@@ -118,6 +118,7 @@ def test_retention_comes_from_the_options() -> None:
 
 
 def test_what_is_left_can_be_read_and_nothing_else_is_there() -> None:
+    """SP-02: every commit is a snapshot that can be read until it expires."""
     table = history(key_table(bucket="1", **trigger(3)), 8)
     table.compact(full=True)
     table.write(rows((7, 7)))

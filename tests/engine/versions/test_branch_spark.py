@@ -34,7 +34,7 @@ def values(catalog: Catalog, name: str) -> dict[int, str]:
 
 
 def test_sql_reads_writes_and_changes_a_branch(spark: SparkSession, catalog: Catalog) -> None:
-    """BR-09, BR-10, BR-11, BR-13, BR-42, BR-43."""
+    """BR-09, BR-10, BR-11, BR-13, BR-38, BR-39, BR-42, BR-43."""
     session = SqlSession(SqlContext(catalog=catalog, open_spark=spark.newSession, database="db"))
 
     def run(text: str) -> list[tuple[object, ...]]:
@@ -61,7 +61,9 @@ def test_sql_reads_writes_and_changes_a_branch(spark: SparkSession, catalog: Cat
     run("INSERT OVERWRITE t$branch_b VALUES (7, 'all', 1)")
     run("CALL sys.compact('db.t$branch_b')")
     assert run("SELECT id, v, w FROM t$branch_b") == [(7, "all", 1)]
-    assert run(f"{count} t$branch_b VERSION AS OF 'eod'") == [(4,)]
+    assert run(f"{count} t$branch_b VERSION AS OF 'eod'") == run(f"{count} t VERSION AS OF 'b.eod'") == [(4,)]
+    begin = catalog.table("db.t$branch_b").latest_snapshot().id  # type: ignore[union-attr]
+    assert run(f"{count} t VERSION AS OF 'b.{begin}'") == [(1,)]
     assert run(f"{count} t$branch_b$tags WHERE tag_name = 'eod'") == [(1,)]
     assert values(catalog, "db.t") == {1: "x", 2: "x"}
     assert catalog.table("db.t").schema.column_names == ("id", "v")
