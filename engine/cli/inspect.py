@@ -7,8 +7,9 @@ import click
 
 from engine.cli.output import console, json_option, notes, print_json, print_state
 from engine.cli.place import Place, with_place
-from engine.drawing.model import picture_of
+from engine.drawing.model import TablePicture, picture_of
 from engine.drawing.page import html_page, svg_page
+from engine.drawing.png import png_picture
 from engine.drawing.terminal import tree_lines
 from engine.inspection import inspect_table
 from lsm.errors import UnavailableError
@@ -33,6 +34,7 @@ _TOLD_BUCKETS: Final = 4
 )
 @click.option("--svg", metavar="FILE", help="Draw the trees and the history as an SVG picture.")
 @click.option("--html", metavar="FILE", help="The same as a page for a browser.")
+@click.option("--png", metavar="FILE", help="The same in pixels; needs Pillow, the extra fluvial[png].")
 @json_option
 @with_place
 def inspect(
@@ -42,15 +44,16 @@ def inspect(
     buckets: int | None,
     svg: str | None,
     html: str | None,
+    png: str | None,
     as_json: bool,
 ) -> None:
     """Show snapshots, and the sorted runs, key ranges and bytes of each bucket, of a table."""
     store = place.table(table).store
-    if svg is not None or html is not None:
+    if not (svg is html is png is None):
         picture = picture_of(
             store, snapshot_limit=snapshots or _DRAWN_SNAPSHOTS, bucket_limit=buckets or _DRAWN_BUCKETS
         )
-        for path, draw in ((svg, svg_page), (html, html_page)):
+        for path, draw in ((svg, _svg), (html, _html), (png, _png)):
             if path is not None:
                 _write(Path(path), draw(picture))
         if not as_json:
@@ -66,9 +69,21 @@ def inspect(
             console().print(line, soft_wrap=True)
 
 
-def _write(path: Path, text: str) -> None:
+def _svg(picture: TablePicture) -> bytes:
+    return svg_page(picture).encode()
+
+
+def _html(picture: TablePicture) -> bytes:
+    return html_page(picture).encode()
+
+
+def _png(picture: TablePicture) -> bytes:
+    return png_picture(svg_page(picture))
+
+
+def _write(path: Path, body: bytes) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(body)
     except OSError as error:
         raise UnavailableError(f"picture cannot be written: file={path} reason={error.strerror}") from error
     notes().print(f"wrote {path}", soft_wrap=True)
