@@ -1,5 +1,6 @@
 """The one Kafka broker of a test session, and what tests of the log need around it."""
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -14,6 +15,10 @@ pytest_plugins = [
     "tests.stores.fixtures",  # object_store, postgres: where tables can live
 ]
 
+
+# Spark runs for seconds here, over and over: the best compiler and a parallel collector of garbage cost more than they
+# give (a fifth of the time of a job that is killed and started again).
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # What a session starts once, in seconds: the tests of each run in one process, by the first that they need.
 _SERVERS = ("spark", "broker", "java_peer", "pypaimon_peer", "object_store", "postgres")
