@@ -179,7 +179,7 @@ def at_watermark(table: TableStore, watermark: int) -> tuple[Snapshot, str] | No
     at = bisect_left(ids, watermark, key=lambda each: _watermark_ms(table, each))
     found = next((each for each in map(table.snapshots.find, ids[at:]) if each is not None), None)
     if found is None or (at == 0 and found.id > FIRST_SNAPSHOT_ID):  # the first one with it may have expired
-        known = [each for each in _kept(table) if (each[1].watermark or _NEVER) >= watermark]
+        known = [each for each in _kept(table) if _watermark_of(each[1]) >= watermark]
         if known:
             (kind, name), snapshot = min(known, key=lambda each: each[1].id)
             if found is None or snapshot.id < found.id:
@@ -196,7 +196,11 @@ def before_watermark(table: TableStore, watermark: int) -> Snapshot | None:
 
 def _watermark_ms(table: TableStore, snapshot_id: int) -> int:
     snapshot = table.snapshots.find(snapshot_id)
-    return _NEVER if snapshot is None or snapshot.watermark is None else snapshot.watermark
+    return _NEVER if snapshot is None else _watermark_of(snapshot)
+
+
+def _watermark_of(snapshot: Snapshot) -> int:
+    return _NEVER if snapshot.watermark is None else snapshot.watermark
 
 
 def _kept(table: TableStore) -> Iterator[tuple[tuple[str, str], Snapshot]]:

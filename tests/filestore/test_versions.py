@@ -1,7 +1,7 @@
 """Which snapshot a version means, as a word and as a place in time."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from filestore.commit_message import Committable
@@ -134,6 +134,7 @@ def commit_with_watermark(table: Table, value: int, watermark: int | None) -> No
     kept=st.integers(1, 6),
     wanted=st.integers(0, 10),
 )
+@example(watermarks=[0, None], tagged={1}, kept=1, wanted=0)  # the first moment of the epoch is a watermark too
 def test_a_watermark_is_the_first_snapshot_that_has_it(
     watermarks: list[int | None], tagged: set[int], kept: int, wanted: int
 ) -> None:
