@@ -15,7 +15,7 @@ from engine.catalog import Catalog
 from engine.diff_read import DIFF_KEYS, find_diff, wanted_diff
 from engine.fallback import FALLBACK_KEY
 from engine.option_check import unknown_option
-from engine.read_request import ReadRequest
+from engine.read_request import PLACES, ReadRequest
 from engine.row_changes import MetadataColumn
 from engine.rows import ROW_KIND_COLUMN
 from engine.spark_types import spark_schema
@@ -29,14 +29,8 @@ ROW_KEYS: Final = ("columns", "filter")
 BATCH_KEYS: Final = (
     *READ_BRANCH_KEYS,
     "scan.mode",
-    "scan.snapshot-id",
-    "scan.tag-name",
-    "scan.version",
-    "scan.savepoint-id",
-    "scan.watermark",
+    *PLACES,
     *DIFF_KEYS,
-    "scan.timestamp",
-    "log.scan.timestamp-mills",
     "scan.log.union",
     "scan.log.offsets",
     "scan.max-staleness",

@@ -51,17 +51,7 @@ def on_branch(table: TableStore, branch: str) -> TableStore:
     """The same table with the snapshots and tags of another branch; its schema stays that of the opened one."""
     if branch == table.paths.branch:
         return table
-    return TableStore(
-        name=table.name,
-        paths=table.paths.with_branch(branch),
-        schema=table.schema,
-        options=table.options,
-        io=table.io,
-        clock=table.clock,
-        names=table.names,
-        lock_factory=table.lock_factory,
-        main_branch=table.main_branch,
-    )
+    return replace(table, paths=table.paths.with_branch(branch), _schemas={})
 
 
 def snapshot_roots(table: TableStore) -> list[Root]:

@@ -6,7 +6,7 @@ Spark is started by the first statement that needs it.
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 
-from engine.cli.output import notes, print_rows, waiting
+from engine.cli.output import first_rows, notes, print_rows, waiting
 from engine.cli.place import Place, with_place
 from engine.cli.prompt import statements_typed
 from engine.spark_errors import fluvial_error
@@ -115,7 +115,7 @@ def _print(result: SqlResult, shown: int | None, form: str) -> None:
     if rows is None or not rows.num_columns:
         return
     printable = _printable(rows)
-    print_rows(_first(printable.to_batches(), shown), printable.schema, form=form)
+    print_rows(first_rows(iter(printable.to_batches()), shown), printable.schema, form=form)
     if shown is not None and rows.num_rows > shown:
         notes().print(f"only {shown} rows are shown: see --limit")
 
@@ -134,16 +134,6 @@ def _printable(rows: pa.Table) -> pa.Table:
             texts = pa.array([None if value is None else str(value) for value in rows[index].to_pylist()], pa.string())
             rows = rows.set_column(index, pa.field(field.name, pa.string()), texts)
     return rows
-
-
-def _first(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    left = count
-    for rows in batches:
-        if left is None:
-            yield rows
-        elif left > 0:
-            yield rows.slice(0, left)
-            left -= min(left, rows.num_rows)
 
 
 def _start_spark(open_things: ExitStack, spark_log: str | None) -> SparkSession:

@@ -68,13 +68,8 @@ def expire_snapshots(
     """
     store = table.store
     known = Retention.of(store.options)
-    least = known.min_count if retain_min is None else retain_min
-    retention = Retention(
-        min_count=least,
-        max_count=max(known.max_count, least) if retain_max is None else retain_max,
-        age_ms=known.age_ms,
-        limit=_MANY if dry_run else max(known.limit, _AT_ONCE),
-    )
+    limit = _MANY if dry_run else max(known.limit, _AT_ONCE)
+    retention = _asked(known, retain_max, retain_min, limit=limit)
     before_ms = None if older_than is None else moment_ms("older_than", older_than)
     rows: list[dict[str, Any]] = []
     for step in _steps(store, retention, before_ms, max_deletes, dry_run=dry_run):
@@ -118,14 +113,8 @@ def expire_changelogs(
     Raises:
         CorruptDataError: a tag or branch refers to missing files, so what may go is not known.
     """
-    known = Retention.of(table.options)
-    least = known.min_count if retain_min is None else retain_min
-    retention = Retention(
-        min_count=least,
-        max_count=max(known.max_count, least) if retain_max is None else retain_max,
-        age_ms=known.age_ms,
-        limit=_MANY if max_deletes is None else max_deletes,
-    )
+    limit = _MANY if max_deletes is None else max_deletes
+    retention = _asked(Retention.of(table.options), retain_max, retain_min, limit=limit)
     before_ms = None if older_than is None else moment_ms("older_than", older_than)
     return rows_table(
         _CHANGELOGS,
@@ -139,6 +128,13 @@ def expire_changelogs(
             for each in expire_old_changelogs(table.store, retention, before_ms=before_ms, dry_run=dry_run)
         ],
     )
+
+
+def _asked(known: Retention, retain_max: int | None, retain_min: int | None, *, limit: int) -> Retention:
+    """The table's retention with what a caller wants otherwise."""
+    least = known.min_count if retain_min is None else retain_min
+    most = max(known.max_count, least) if retain_max is None else retain_max
+    return Retention(min_count=least, max_count=most, age_ms=known.age_ms, limit=limit)
 
 
 def _steps(

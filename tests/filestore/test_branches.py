@@ -15,7 +15,7 @@ from filestore.schema_change import AddColumn
 from filestore.table import Table
 from filestore.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When, fail_points, paused_before
+from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When, fail_points, paused_before
 from tests.support.roots import files_there, used_files
 from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, reopened, rows
 
@@ -248,7 +248,7 @@ def test_a_branch_made_while_its_tag_is_deleted(nth: int) -> None:
     def act() -> None:
         made.append(create_branch(table, "dev", tag="t1"))
 
-    io = _Nth(table.io, nth, _quietly(act))
+    io = Nth(table.io, nth, _quietly(act), of=("delete", "list_names"))
     _quietly(lambda: delete_tag(reopened(table, io), "t1"))()  # type: ignore[arg-type]
     if made:
         assert content(table.on_branch("dev")) == ALL[:2]
@@ -387,7 +387,7 @@ def test_a_writer_whose_branch_went_is_told(change: str, nth: int) -> None:
         else:
             rename_branch(table, "dev", "fix")
 
-    writer = replace(table.on_branch("dev"), io=_Nth(table.io, nth, act, of=None))
+    writer = replace(table.on_branch("dev"), io=Nth(table.io, nth, act))
     failure: FluvialError | None = None
     try:
         writer.write(rows((1, 11)))
@@ -407,28 +407,3 @@ def _quietly(action: Callable[[], object]) -> Callable[[], None]:
             action()
 
     return run
-
-
-class _Nth:
-    """Runs an action before the n-th operation of some kinds; None: of all."""
-
-    def __init__(
-        self,
-        inner: MemoryFileIO,
-        nth: int,
-        action: Callable[[], None],
-        of: tuple[str, ...] | None = ("delete", "list_names"),
-    ) -> None:
-        self.inner, self.left, self.action, self.of = inner, nth, action, of
-
-    def __getattr__(self, name: str) -> Callable[..., object]:
-        operation = getattr(self.inner, name)
-
-        def call(*arguments: object) -> object:
-            if self.of is None or name in self.of:
-                self.left -= 1
-                if self.left == 0:
-                    self.action()
-            return operation(*arguments)
-
-        return call

@@ -20,7 +20,7 @@ from filestore.table import Table
 from filestore.tags import create_tag
 from filestore.verification import verify_files
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When, fail_points
+from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When, fail_points
 from tests.support.roots import files_there, used_files
 from tests.support.tables import KEY_SCHEMA, WAREHOUSE, key_table, rows
 
@@ -496,22 +496,3 @@ def test_an_expiry_at_the_same_moment_breaks_nothing(change: str, side: str) -> 
             for tag in each.snapshots.tag_names():
                 content(each, tag=tag)
         assert used_files(now) <= files_there(now), nth
-
-
-class Nth:
-    """Runs an action before the n-th operation of some kinds; None: of all."""
-
-    def __init__(self, inner: object, nth: int, action: Callable[[], None], of: tuple[str, ...] | None = None) -> None:
-        self.inner, self.left, self.action, self.of = inner, nth, action, of
-
-    def __getattr__(self, name: str) -> Callable[..., object]:
-        operation = getattr(self.inner, name)
-
-        def call(*arguments: object) -> object:
-            if self.of is None or name in self.of:
-                self.left -= 1
-                if self.left == 0:
-                    self.action()
-            return operation(*arguments)
-
-        return call

@@ -10,9 +10,9 @@ from filestore.orphans import delete_orphans, find_orphans
 from filestore.rewriting import forget_files, lost_files, rescale, restore
 from filestore.table import Table
 from lsm.errors import FluvialError, InvalidInputError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When
+from tests.support.faults import When
 from tests.support.roots import files_there, used_files
-from tests.support.tables import check_metadata, content, key_table, reopened, rows
+from tests.support.tables import check_metadata, content, failing_at, key_table, rows
 
 OLD, NEW = {1: 1, 2: 2, 3: 3}, {1: 9, 2: 2, 5: 5}
 
@@ -43,10 +43,7 @@ def test_whatever_dies_the_rows_are_those_before_or_after(
 ) -> None:
     before = a_table()
     for fail_at in range(1, 400):
-        io = MemoryFileIO(before.io.files)  # type: ignore[attr-defined]
-        table, faulty = reopened(before, io), FaultyFileIO(io, when=when)
-        again = reopened(before, faulty)  # type: ignore[arg-type]
-        faulty.calls, faulty.fail_at = 0, fail_at
+        table, again, faulty = failing_at(before, fail_at, when)
         is_done = False
         try:
             rewrite(again)

@@ -13,9 +13,9 @@ from filestore.table import Table
 from filestore.tags import create_tag, delete_tag
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.filestore.test_versions import with_branch
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When
+from tests.support.faults import When
 from tests.support.roots import files_there, used_files
-from tests.support.tables import check_metadata, committable_of, content, key_table, reopened, rows
+from tests.support.tables import check_metadata, committable_of, content, failing_at, key_table, rows
 
 FAULTS = (UnavailableError, OutcomeUnknownError, ConflictError)
 
@@ -193,11 +193,7 @@ def test_whatever_dies_the_next_run_finishes_it(target: str, when: When) -> None
     if target == "expired tag":
         list(expire_snapshots(before, keep(2)))
     for fail_at in range(1, 400):
-        io = MemoryFileIO(before.io.files)  # type: ignore[attr-defined]
-        table = reopened(before, io)
-        faulty = FaultyFileIO(io, when=when)
-        again = reopened(table, faulty)  # type: ignore[arg-type]
-        faulty.calls, faulty.fail_at = 0, fail_at
+        table, again, faulty = failing_at(before, fail_at, when)
         try:
             go_back(again, tag="two")
         except FAULTS:
@@ -209,7 +205,7 @@ def test_whatever_dies_the_next_run_finishes_it(target: str, when: When) -> None
         assert content(table) == states[2]
         assert table.snapshots.tag_names() == ["two"]
         assert files_there(table) == used_files(table)
-        assert not [path for path in io.files if "/rollback/" in path]
+        assert not [path for path in table.io.files if "/rollback/" in path]
         if faulty.calls < fail_at:
             break
     else:

@@ -29,9 +29,9 @@ from filestore.tags import create_tag, delete_tag, expired_tags, rename_tag, rep
 from filestore.verification import verify_files
 from filestore.versions import snapshot_of
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
+from tests.support.faults import When, paused_before
 from tests.support.roots import files_there, used_files
-from tests.support.tables import content, key_table, reopened, rows
+from tests.support.tables import content, failing_at, key_table, reopened, rows
 
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
 
@@ -302,11 +302,7 @@ def test_whatever_dies_a_savepoint_that_is_there_can_be_read(action: str, when: 
     before.write(rows((1, 9)))
     expected = {1: ROWS, 2: {**ROWS, 1: 9}, 3: {**ROWS, 1: 9}}
     for fail_at in range(1, 200):
-        io = MemoryFileIO(before.io.files)  # type: ignore[attr-defined]
-        table = reopened(before, io)
-        faulty = FaultyFileIO(io, when=when)
-        again = reopened(table, faulty)  # type: ignore[arg-type]
-        faulty.calls, faulty.fail_at = 0, fail_at
+        table, again, faulty = failing_at(before, fail_at, when)
         try:
             if action == "create":
                 create_savepoint(again, keep_checkpoints=partial(kept_checkpoints, again))
@@ -329,7 +325,7 @@ def test_whatever_dies_a_savepoint_that_is_there_can_be_read(action: str, when: 
         delete_orphans(table, find_orphans(table, before_ms=10**15), progress=lambda done, of: None)
         assert files_there(table) == used_files(table)
         own = {path for each in list_savepoints(table) for path in each.own_paths(table.paths)}
-        assert {path for path in io.files if "/savepoint/checkpoint-" in path} == own
+        assert {path for path in table.io.files if "/savepoint/checkpoint-" in path} == own
         if faulty.calls < fail_at:
             break
     else:

@@ -22,9 +22,9 @@ from filestore.tag_manager import (
 )
 from filestore.tags import create_tag, delete_tag, list_tags, read_tag, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When
+from tests.support.faults import When
 from tests.support.roots import files_there, used_files
-from tests.support.tables import content, key_table, reopened, rows
+from tests.support.tables import content, failing_at, key_table, rows
 
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
 
@@ -133,11 +133,7 @@ def test_whatever_dies_a_tag_that_is_there_can_be_read(action: str, when: When) 
     """Every operation fails once; what nobody needs any more is found as orphans."""
     before = tagged_table()
     for fail_at in range(1, 200):
-        io = MemoryFileIO(before.io.files)  # type: ignore[attr-defined]
-        table = reopened(before, io)
-        faulty = FaultyFileIO(io, when=when)
-        again = reopened(table, faulty)  # type: ignore[arg-type]
-        faulty.calls, faulty.fail_at = 0, fail_at
+        table, again, faulty = failing_at(before, fail_at, when)
         try:
             match action:
                 case "create":

@@ -174,22 +174,23 @@ class CountedNames:
 @contextmanager
 def paused_before(inner: FileIO, operation: str, action: Callable[[], None]) -> Iterator[FileIO]:
     """A file system that runs ``action`` once, right before the first ``operation``: a race with a known winner."""
-    yield _Paused(inner, operation, action)  # type: ignore[misc]
+    yield Nth(inner, 1, action, of=(operation,))  # type: ignore[misc]
 
 
-class _Paused:
-    def __init__(self, inner: FileIO, operation: str, action: Callable[[], None]) -> None:
-        self._inner = inner
-        self._operation = operation
-        self._action: Callable[[], None] | None = action
+class Nth:
+    """A file system that runs an action right before the n-th operation of some kinds; None: of all."""
+
+    def __init__(self, inner: object, nth: int, action: Callable[[], None], of: tuple[str, ...] | None = None) -> None:
+        self.inner, self.left, self.action, self.of = inner, nth, action, of
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        operation: Callable[..., Any] = getattr(self._inner, name)
+        operation: Callable[..., Any] = getattr(self.inner, name)
 
         def call(*arguments: Any) -> Any:
-            if name == self._operation and self._action is not None:
-                action, self._action = self._action, None
-                action()
+            if self.of is None or name in self.of:
+                self.left -= 1
+                if self.left == 0:
+                    self.action()
             return operation(*arguments)
 
         return call

@@ -11,7 +11,7 @@ from filestore.effects import FileIO
 from filestore.live_files import LiveFiles
 from filestore.options import OPTIONS
 from filestore.table import Table
-from tests.support.faults import CountedNames, ManualClock, MemoryFileIO
+from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
 
 WAREHOUSE = "/warehouse"
 KEY_SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -43,6 +43,15 @@ def key_table(
 def reopened(table: Table, io: FileIO) -> Table:
     """The same table through another file system object."""
     return Table.open(table.name, table.paths.root, io=io, clock=table.clock, names=table.names)
+
+
+def failing_at(before: Table, fail_at: int, when: When) -> tuple[Table, Table, FaultyFileIO]:
+    """A copy of a table, the same one through a file system whose n-th operation fails, and that file system."""
+    io = MemoryFileIO(before.io.files)  # type: ignore[attr-defined]
+    faulty = FaultyFileIO(io, when=when)
+    table, failing = reopened(before, io), reopened(before, faulty)  # type: ignore[arg-type]
+    faulty.calls, faulty.fail_at = 0, fail_at
+    return table, failing, faulty
 
 
 def rows(*pairs: tuple[int, int | None]) -> pa.Table:
