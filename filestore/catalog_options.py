@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from filestore.option_keys import ALIASES as TABLE_ALIASES
-from filestore.option_keys import ELSEWHERE, FREE_PREFIXES, OPTIONS
+from filestore.option_keys import OPTIONS
+from filestore.option_rules import ALIASES as TABLE_ALIASES
+from filestore.option_rules import ELSEWHERE, FREE_PREFIXES
 from filestore.option_values import Option, boolean, choice, duration_ms, text
 from filestore.options import SESSION_PREFIX, canonical_options
 from lsm.errors import InvalidInputError

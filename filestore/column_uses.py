@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from filestore.option_keys import FIELD_SUFFIXES
+from filestore.option_rules import FIELD_SUFFIXES
 
 # Their value is a column, or columns with commas between them.
 _COLUMN_LISTS: Final = frozenset(

@@ -12,18 +12,19 @@ from typing import Final
 
 import pyarrow as pa
 
+from filestore.append_compaction import concatenate, pick_appended
 from filestore.bucket_writer import write_files
 from filestore.commit_message import CommitMessage
 from filestore.compaction_changelog import CompactionChangelog, files_to_look_up, known_level
+from filestore.compaction_output import is_small, rolling_writer
 from filestore.compaction_task import CompactionTask
-from filestore.data_files import COMPACT_SOURCE, RollingWriter
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta
 from filestore.options import TableOptions
 from filestore.split_read import BucketFiles
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
-from lsm.compaction import CompactionReason, CompactionStrategy, CompactionUnit, full_compaction
+from lsm.compaction import CompactionStrategy, CompactionUnit, full_compaction
 from lsm.errors import ConflictError, UnavailableError
 from lsm.leveled import LeveledCompaction
 from lsm.levels import Levels, SortedRun
@@ -79,7 +80,7 @@ def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
         if table.has_key:
             before, after = _merge(table, task, written, changelog)
         else:
-            before, after = _concatenate(table, task, written)
+            before, after = concatenate(table, task, written)
         changes = changelog.close() if changelog else []
     except BaseException:
         discard(table, [_message(task, (), written)])
@@ -154,7 +155,7 @@ def _pick(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> 
     if not files:
         return None
     if not table.has_key:
-        return _pick_appended(table, live, key, full=full)
+        return pick_appended(table, live, key, full=full)
     levels = live.levels(key)
     unit = _pick_unit(table.options, levels, full=full)
     if unit is None:
@@ -246,7 +247,7 @@ def _merge(
         if len(inputs) == 1 and not _must_rewrite(inputs[0], task):
             upgrade(pending[0])
         elif inputs:
-            outputs = write_files(_rolling_writer(table, task), chain.from_iterable(map(merged, pending)))
+            outputs = write_files(rolling_writer(table, task), chain.from_iterable(map(merged, pending)))
             written.extend(outputs)
             before.extend(inputs)
             after.extend(outputs)
@@ -262,7 +263,7 @@ def _merge(
 
     for runs in files.sections():
         file = by_name[runs[0].files[0].file_name]
-        if len(runs) == 1 and not _is_small(file, table.options) and not _must_rewrite(file, task):
+        if len(runs) == 1 and not is_small(file, table.options) and not _must_rewrite(file, task):
             settle()
             upgrade(runs)
         else:
@@ -274,84 +275,3 @@ def _merge(
 def _must_rewrite(file: DataFileMeta, task: CompactionTask) -> bool:
     """Whether the file has deletes that must not stay on the last level."""
     return task.cleans_deletes and file.delete_row_count != 0
-
-
-def _is_small(file: DataFileMeta, options: TableOptions) -> bool:
-    return bool(file.size_bytes < options.target_file_size_bytes * options.value("compaction.small-file-ratio"))
-
-
-def _rolling_writer(table: TableStore, task: CompactionTask) -> RollingWriter:
-    return RollingWriter(
-        io=table.io,
-        names=table.names,
-        clock=table.clock,
-        bucket_dir=table.bucket_dir(task.partition, task.bucket),
-        schema=table.schema,
-        options=table.options,
-        level=task.output_level,
-        file_source=COMPACT_SOURCE,
-        key_values=table.has_key,
-    )
-
-
-def _pick_appended(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> CompactionTask | None:
-    """Small files of an append table; in a bucket only neighbours in sequence order, so that rows keep their order."""
-    options = table.options
-    is_ordered = options.bucket > 0
-    files = sorted(live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
-    least = 2 if full else max(2, options.value("compaction.min.file-num"))
-    chosen: list[DataFileMeta] = []
-    for group in _small_groups(files, options, is_ordered=is_ordered):
-        if len(group) >= least or (
-            len(group) > 1 and sum(f.size_bytes for f in group) >= options.target_file_size_bytes
-        ):
-            chosen.extend(group)
-            if is_ordered:
-                break  # one group at a time keeps the numbers of a task contiguous
-    if not chosen:
-        return None
-    return CompactionTask(
-        partition=key.partition,
-        bucket=key.bucket,
-        total_buckets=live.total_buckets(key) or options.bucket,
-        files=tuple(chosen),
-        output_level=0,
-        drops_deletes=False,
-        cleans_deletes=False,
-        reason=CompactionReason.FORCED if full else CompactionReason.RUN_COUNT,
-    )
-
-
-def _small_groups(
-    files: Sequence[DataFileMeta], options: TableOptions, *, is_ordered: bool
-) -> Iterator[list[DataFileMeta]]:
-    group: list[DataFileMeta] = []
-    for file in files:
-        if _is_small(file, options):
-            group.append(file)
-        elif is_ordered and group:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _concatenate(
-    table: TableStore, task: CompactionTask, written: list[DataFileMeta]
-) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files)
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for file in task.files:
-            yield from files.read(file, table.schema.column_names, with_system=False)
-
-    outputs = write_files(_rolling_writer(table, task), rows())
-    written.extend(outputs)
-    numbered = []
-    first = task.files[0].min_sequence_number
-    for file in outputs:
-        first = first if task.total_buckets > 0 else 0
-        last = first + file.row_count - 1
-        numbered.append(replace(file, min_sequence_number=first, max_sequence_number=last))
-        first = last + 1
-    return list(task.files), numbered

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from filestore.catalog_options import CATALOG_OPTIONS, CatalogOptions, from_environment
-from filestore.option_keys import IMMUTABLE_KEYS, MIB, OPTIONS
+from filestore.option_keys import MIB, OPTIONS
+from filestore.option_rules import IMMUTABLE_KEYS
 from filestore.option_values import Option, duration_ms, size_bytes, some_bytes
 from filestore.options import TableOptions, canonical_options
 from filestore.secrets import shown_value

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
-from filestore.option_keys import ALIASES, ELSEWHERE, FIELD_SUFFIXES, FREE_PREFIXES, IMMUTABLE_KEYS, MIB, OPTIONS
+from filestore.option_keys import MIB, OPTIONS
+from filestore.option_rules import ALIASES, ELSEWHERE, FIELD_SUFFIXES, FREE_PREFIXES, IMMUTABLE_KEYS
 from filestore.option_values import Option
 from lsm.errors import InvalidInputError
 

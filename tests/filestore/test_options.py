@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filestore.option_keys import ALIASES, ELSEWHERE, OPTIONS
+from filestore.option_keys import OPTIONS
+from filestore.option_rules import ALIASES, ELSEWHERE
 from filestore.option_values import duration_ms, size_bytes
 from filestore.options import TableOptions, canonical_options
 from filestore.table_schema import TableSchema
