@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import KEYS, table_of_runs
 from filestore.compactor import pick_tasks, run_task
-from filestore.data_files import RollingWriter
 from filestore.live_files import LiveFiles
+from filestore.rolling_writer import RollingWriter
 from filestore.split_read import BucketFiles
 from filestore.table import Table
 from filestore.table_commit import discard

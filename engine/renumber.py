@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from filestore.commit_message import CommitMessage
-from filestore.data_files import RollingWriter, read_data_file
+from filestore.data_files import read_data_file
 from filestore.manifests import DataFileMeta
+from filestore.rolling_writer import RollingWriter
 from filestore.table_store import TableStore
 from lsm.row_kind import SEQUENCE_NUMBER
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from filestore.commit_message import CommitMessage
-from filestore.data_files import APPEND_SOURCE, RollingWriter
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import merge_function
+from filestore.rolling_writer import APPEND_SOURCE, RollingWriter
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
 from lsm.keys import key_order

@@ -11,12 +11,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from filestore.data_files import APPEND_SOURCE, RollingWriter
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import merge_function
 from filestore.options import TableOptions
 from filestore.predicate_nodes import Compare, CompareOp, In, and_all
 from filestore.predicates import Predicate
+from filestore.rolling_writer import APPEND_SOURCE, RollingWriter
 from filestore.split_read import BucketFiles, Recording
 from filestore.table_store import TableStore
 from lsm.change_recorder import ChangeRecorder

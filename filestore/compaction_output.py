@@ -1,9 +1,9 @@
 """What a compaction writes: files of its level, none of them small if that can be helped."""
 
 from filestore.compaction_task import CompactionTask
-from filestore.data_files import COMPACT_SOURCE, RollingWriter
 from filestore.manifests import DataFileMeta
 from filestore.options import TableOptions
+from filestore.rolling_writer import COMPACT_SOURCE, RollingWriter
 from filestore.table_store import TableStore
 
 

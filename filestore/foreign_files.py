@@ -15,10 +15,10 @@ from pyarrow import parquet as pq
 
 from filestore.binary_row import EMPTY_ROW
 from filestore.commit_message import CommitMessage
-from filestore.data_files import APPEND_SOURCE
 from filestore.datatypes import DataField, arrow_type, data_type_of
 from filestore.effects import FileIO, LinksFiles, copy_file
 from filestore.manifests import EMPTY_STATS, DataFileMeta
+from filestore.rolling_writer import APPEND_SOURCE
 from filestore.schema_mapping import conform
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError

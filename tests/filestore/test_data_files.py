@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filestore.binary_row import EMPTY_ROW, decode_row
-from filestore.data_files import APPEND_SOURCE, COMPACT_SOURCE, DataFileWriter, RollingWriter, read_data_file
+from filestore.data_files import DataFileWriter, read_data_file
 from filestore.datatypes import parse_field
 from filestore.effects import FileIO, LocalFileIO
 from filestore.manifests import EMPTY_STATS, DataFileMeta
 from filestore.options import TableOptions
 from filestore.predicates import Predicate, parse_filter
+from filestore.rolling_writer import APPEND_SOURCE, COMPACT_SOURCE, RollingWriter
 from filestore.statistics import ColumnRange, key_ranges_of, ranges_of
 from filestore.table_schema import TableSchema
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
