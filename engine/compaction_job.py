@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from engine.catalog import Catalog
@@ -20,6 +20,7 @@ from filestore.commit_message import CommitMessage
 from filestore.compaction_task import CompactionTask
 from filestore.compactor import pick_tasks, run_task
 from filestore.live_files import BucketKey, LiveFiles
+from filestore.postponed import distribute
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
@@ -55,7 +56,8 @@ class JobEvent:
     """Something that a compaction job did, or could not do."""
 
     table: str
-    event: str  # compacted, overtaken (by another commit; tried again), failed, refused (cannot be compacted), gone
+    event: str
+    """compacted, distributed (postponed rows), overtaken (by another commit; tried again), failed, refused, gone"""
     snapshot_id: int | None = None  # of the commit
     buckets: int = 0
     files_before: int = 0
@@ -164,6 +166,7 @@ class _Watch:
         began = time.perf_counter()
         store, live, has_news = self._advanced(catalog)
         keep = choice(store)
+        events = self._distribute(store, live, keep)
         self._pending = {key for key in self._pending if live.file_count(key)}
         keys = [key for key in self._pending if key not in self._failures and keep(key)]
         # only a full compaction tells readers of such a table anything
@@ -171,13 +174,12 @@ class _Watch:
         tasks = pick_tasks(store, live, keys=keys, full=is_full)
         tasks.sort(key=lambda task: len(task.files), reverse=True)
         self._pending -= {*keys} - {task.key for task in tasks}
-        events = []
         if tasks:
-            events = self._compact(store, live, tasks, stop, began)  # then it is looked again at once
+            events += self._compact(store, live, tasks, stop, began)  # then it is looked again at once
             self.wait_s = 0.0 if events else self.wait_s
         else:
-            self._wait(0.0 if has_news and not self._failures else self.wait_s)
-            events = [self._failure(key, error) for key, error in self._failures.items()]
+            self._wait(0.0 if (has_news or events) and not self._failures else self.wait_s)
+            events += [self._failure(key, error) for key, error in self._failures.items()]
             self._failures.clear()
         assert self._housekeeping is not None
         self._housekeeping.after_commit()
@@ -205,6 +207,21 @@ class _Watch:
         self._store, self._live, self._housekeeping = store, LiveFiles.latest(store), Housekeeping(store)
         self._pending = set(self._live.buckets())
         return store, self._live, True
+
+    def _distribute(self, store: TableStore, live: LiveFiles, keep: Callable[[BucketKey], bool]) -> list[JobEvent]:
+        """Give postponed rows their buckets."""
+        began = time.perf_counter()
+        distribution = distribute(store, keep=keep) if any(live.postponed()) else None
+        if distribution is None:
+            return []
+        self._pending |= live.advance()
+        seconds = time.perf_counter() - began
+        return [
+            replace(
+                _compacted(self.name, distribution.committed, distribution.messages, left=0, seconds=seconds),
+                event="distributed",
+            )
+        ]
 
     def _compact(
         self, store: TableStore, live: LiveFiles, tasks: Sequence[CompactionTask], stop: threading.Event, began: float
@@ -271,7 +288,7 @@ def _compacted(
     name: str, committed: CommitResult, messages: Sequence[CommitMessage], *, left: int, seconds: float
 ) -> JobEvent:
     before = [file for message in messages for file in message.compact_before]
-    after = [file for message in messages for file in message.compact_after]
+    after = [file for message in messages for file in message.files_after]
     return JobEvent(
         table=name,
         event="compacted",

@@ -72,7 +72,7 @@ def _states(
     indexes = deletion_indexes(table, snapshot)
     by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
-        if entry.file.level >= least_level:
+        if entry.file.level >= least_level and entry.bucket >= 0:  # else its rows are nowhere to be seen yet
             by_bucket[entry.partition, entry.bucket].append(entry)
     states: defaultdict[bytes, dict[int, BucketState]] = defaultdict(dict)
     for (partition, bucket), group in by_bucket.items():

@@ -7,7 +7,7 @@ files with every key once (FL-160, FL-161). Of an append table, rows are written
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from filestore.commit_message import CommitMessage
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import merge_function
+from filestore.options import POSTPONED_BUCKET, TableOptions
 from filestore.rolling_writer import APPEND_SOURCE, RollingWriter
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
@@ -66,6 +67,16 @@ def bucket_writer(
     return _AppendWriter(table, partition, bucket, max_sequence_number + 1)
 
 
+POSTPONED_WRITER: Final = "-u-fluvial-s-0-w-"
+"""Part of the names of postponed files by which Java tells writers apart; it takes those of one as they were made."""
+
+
+def _options(options: TableOptions, bucket: int) -> TableOptions:
+    if bucket != POSTPONED_BUCKET:
+        return options
+    return replace(options, data_file_prefix=f"{options.data_file_prefix}{POSTPONED_WRITER}")
+
+
 class _Files:
     """Files that a writer finished and has not handed over."""
 
@@ -85,7 +96,7 @@ class _Files:
             clock=table.clock,
             bucket_dir=table.bucket_dir(self.partition, self.bucket),
             schema=table.schema,
-            options=table.options,
+            options=_options(table.options, self.bucket),
             level=0,
             file_source=APPEND_SOURCE,
             key_values=table.has_key,

@@ -88,7 +88,7 @@ def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapsho
     """
     if snapshot.commit_kind not in _DATA_KINDS:
         return ()
-    delta = delta_entries(table, snapshot)
+    delta = [entry for entry in delta_entries(table, snapshot) if entry.bucket >= 0]  # else not to be seen yet
     if _stands_as_it_is(table, previous, snapshot, delta):
         if snapshot.changelog_manifest_list is not None:
             return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)

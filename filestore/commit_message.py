@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from filestore.change_tracking import Changes
-from filestore.manifests import DataFileMeta
+from filestore.manifests import DataFileMeta, IndexManifestEntry
 
 BATCH_IDENTIFIER: Final = 2**63 - 1
 """Commit identifier of a batch write. Source: Paimon ``BatchWriteBuilder.COMMIT_IDENTIFIER``."""
@@ -26,11 +26,18 @@ class CommitMessage:
     compact_before: tuple[DataFileMeta, ...] = ()
     compact_after: tuple[DataFileMeta, ...] = ()
     changelog_files: tuple[DataFileMeta, ...] = ()
+    index_before: tuple[IndexManifestEntry, ...] = ()  # index files that go
+    index_after: tuple[IndexManifestEntry, ...] = ()  # and that come
 
     @property
     def is_empty(self) -> bool:
         """True when committing this message would change nothing."""
-        return not (self.new_files or self.compact_before or self.compact_after or self.changelog_files)
+        return not any(getattr(self, name) for name in (*_FILE_LISTS, *_INDEX_LISTS))
+
+    @property
+    def files_after(self) -> tuple[DataFileMeta, ...]:
+        """What is there instead, or besides."""
+        return (*self.compact_after, *self.new_files)
 
     @property
     def row_count(self) -> int:
@@ -43,7 +50,11 @@ class CommitMessage:
             "partition": base64.b64encode(self.partition).decode("ascii"),
             "bucket": self.bucket,
             "totalBuckets": self.total_buckets,
-            **{name: [file.to_json() for file in getattr(self, name)] for name in _FILE_LISTS if getattr(self, name)},
+            **{
+                name: [each.to_json() for each in getattr(self, name)]
+                for name in (*_FILE_LISTS, *_INDEX_LISTS)
+                if getattr(self, name)
+            },
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -51,15 +62,20 @@ class CommitMessage:
     def from_json(cls, text: str | bytes) -> "CommitMessage":
         """Return the message that ``to_json`` wrote."""
         body: dict[str, Any] = json.loads(text)
+        lists: dict[str, Any] = {
+            **{name: tuple(map(DataFileMeta.from_json, body.get(name, ()))) for name in _FILE_LISTS},
+            **{name: tuple(map(IndexManifestEntry.from_json, body.get(name, ()))) for name in _INDEX_LISTS},
+        }
         return cls(
             partition=base64.b64decode(body["partition"]),
             bucket=body["bucket"],
             total_buckets=body["totalBuckets"],
-            **{name: tuple(DataFileMeta.from_json(file) for file in body.get(name, ())) for name in _FILE_LISTS},
+            **lists,
         )
 
 
 _FILE_LISTS: Final = ("new_files", "compact_before", "compact_after", "changelog_files")
+_INDEX_LISTS: Final = ("index_before", "index_after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ from filestore.compaction_output import is_small, rolling_writer
 from filestore.compaction_task import CompactionTask
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta
-from filestore.options import TableOptions
+from filestore.options import POSTPONED_BUCKET, TableOptions
+from filestore.postponed import distribute
 from filestore.split_read import BucketFiles
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
@@ -110,7 +111,7 @@ def compact_buckets(
     keep: Callable[[BucketKey], bool] = lambda _: True,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CompactionOutcome:
-    """Compact what is worth it among some buckets, and commit it.
+    """Compact what is worth it among some buckets, and commit it. Postponed rows get their buckets first.
 
     Args:
         table: to compact.
@@ -123,6 +124,18 @@ def compact_buckets(
         UnavailableError: nothing of it is visible either.
         OutcomeUnknownError: it may be visible; its files stay.
     """
+    distribution = distribute(table, keep=keep) if table.options.bucket == POSTPONED_BUCKET else None
+    outcome = _compact(table, full=full, keep=keep, progress=progress)
+    if distribution is None:
+        return outcome
+    return CompactionOutcome(
+        messages=(*distribution.messages, *outcome.messages), committed=outcome.committed or distribution.committed
+    )
+
+
+def _compact(
+    table: TableStore, *, full: bool, keep: Callable[[BucketKey], bool], progress: Callable[[int, int], None]
+) -> CompactionOutcome:
     live = LiveFiles.latest(table)
     for attempt in range(_MOST_ATTEMPTS):
         tasks = pick_tasks(table, live, keys=[key for key in live.buckets() if keep(key)], full=full)
@@ -152,7 +165,7 @@ def compact_buckets(
 
 def _pick(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> CompactionTask | None:
     files = live.files(key)
-    if not files:
+    if not files or key.bucket < 0:
         return None
     if not table.has_key:
         return pick_appended(table, live, key, full=full)

@@ -67,7 +67,15 @@ class LiveFiles:
         return frozenset(BucketKey(entry.partition, entry.bucket) for entry in entries)
 
     def buckets(self) -> Iterator[BucketKey]:
-        """Every bucket that has files."""
+        """Every bucket that has files, without those of postponed rows."""
+        return (key for key in self.all_buckets() if key.bucket >= 0)
+
+    def postponed(self) -> Iterator[BucketKey]:
+        """Every partition's rows that wait for their buckets, where there are some."""
+        return (key for key in self.all_buckets() if key.bucket < 0)
+
+    def all_buckets(self) -> Iterator[BucketKey]:
+        """Everything that has files."""
         return (key for key, bucket in self._buckets.items() if bucket.files)
 
     def files(self, key: BucketKey) -> tuple[DataFileMeta, ...]:
@@ -91,7 +99,7 @@ class LiveFiles:
 
     def max_sequence_numbers(self) -> Mapping[BucketKey, int]:
         """Highest sequence number of every bucket that has files: what a driver hands to its writing tasks."""
-        return {key: self.max_sequence_number(key) for key in self.buckets()}
+        return {key: self.max_sequence_number(key) for key in self.all_buckets()}
 
     def total_buckets(self, key: BucketKey) -> int | None:
         """The number of buckets that the bucket's live files were written for; None when there are none."""
@@ -111,7 +119,7 @@ class LiveFiles:
         counts = self.partition_total_buckets()
         for message in messages:
             live = counts.get(message.partition, message.total_buckets)
-            if live != message.total_buckets:
+            if live != message.total_buckets and message.bucket >= 0:
                 raise InvalidInputError(
                     f"a partition was written for another number of buckets: table={self._table.name} "
                     f"partition={self._table.partition_values(message.partition)} live={live} "

@@ -3,6 +3,7 @@
 Source: Paimon ManifestFileMeta, IndexManifestEntry.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -154,6 +155,16 @@ class IndexManifestEntry:
             "_EXTERNAL_PATH": self.external_path,
             "_GLOBAL_INDEX": self.global_index,
         }
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as values of JSON; a global index is not among them."""
+        record = self.to_avro()
+        return {**record, "_PARTITION": base64.b64encode(self.partition).decode("ascii"), "_GLOBAL_INDEX": None}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "IndexManifestEntry":
+        """The entry of ``to_json``."""
+        return cls.from_avro({**record, "_PARTITION": base64.b64decode(record["_PARTITION"])})
 
     @classmethod
     def from_avro(cls, record: Mapping[str, Any]) -> "IndexManifestEntry":

@@ -54,6 +54,7 @@ _SHAPE: Final = _declare(
     ("dynamic-bucket.target-row-num", COUNT, 2_000_000, "Rows per bucket when dynamic."),
     ("dynamic-bucket.initial-buckets", COUNT, None, "First buckets when dynamic."),
     ("dynamic-bucket.max-buckets", integer(-1), -1, "Most buckets when dynamic."),
+    ("postpone.default-bucket-num", COUNT, 1, "Buckets that postponed rows of a new partition get."),
     ("path", text, None, "Root path of the table."),
     ("file.path", text, None, "Root path of all tables."),
     ("watermark.column", text, None, "TIMESTAMP column of the watermark."),

@@ -185,8 +185,17 @@ class TableOptions:
             "dynamic buckets are not supported: bucket=-1 fix='set bucket to a number from 1'",
         )
         yield (
-            self.bucket in (0, POSTPONED_BUCKET),
-            f"bucket must be at least 1, or -1 for an append table: bucket={self.bucket} fix='set bucket to 1 or more'",
+            self.bucket == 0,
+            "bucket must be at least 1, or -1 or -2 to leave the buckets to us: bucket=0 fix='set bucket to 1 or more'",
+        )
+        yield (
+            self.bucket == POSTPONED_BUCKET and not has_key,
+            "only rows with a key wait for buckets: bucket=-2 fix='declare a primary key, or set bucket=-1'",
+        )
+        yield (
+            self.bucket == POSTPONED_BUCKET and producer == "input",
+            "rows that wait for buckets are not told as they come: bucket=-2 changelog-producer=input "
+            "fix='set changelog-producer to none, lookup or full-compaction'",
         )
 
     def _log_rules(self, has_key: bool) -> Iterable[tuple[bool, str]]:

@@ -154,7 +154,7 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
     partitions = partitions_to_restore(table, wanted)
     if latest is None or not partitions:
         return CommitResult(snapshot=latest), []
-    restored = [key for key in old.buckets() if key.partition in partitions]
+    restored = [key for key in old.all_buckets() if key.partition in partitions]
     messages: list[CommitMessage] = []
     try:
         for key in restored:
@@ -190,7 +190,9 @@ def partitions_to_restore(table: TableStore, wanted: Snapshot) -> list[bytes]:
     if latest is None or is_restored(latest, wanted):
         return []
     old, now = LiveFiles(table, wanted), LiveFiles(table, latest)
-    partitions = {key.partition for key in {*old.buckets(), *now.buckets()} if _names(old, key) != _names(now, key)}
+    partitions = {
+        key.partition for key in {*old.all_buckets(), *now.all_buckets()} if _names(old, key) != _names(now, key)
+    }
     totals = {old.total_buckets(key) for key in old.buckets() if key.partition in partitions} - {table.options.bucket}
     if totals and table.options.bucket > 0:
         raise InvalidInputError(
@@ -209,7 +211,7 @@ def lost_files(table: TableStore) -> LostFiles:
     """The data files of the newest snapshot that are not there."""
     live = LiveFiles.latest(table)
     found = []
-    for key in live.buckets():
+    for key in live.all_buckets():
         for file in live.files(key):
             path = table.file_path(key.partition, key.bucket, file)
             if not table.io.exists(path):

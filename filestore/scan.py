@@ -73,7 +73,7 @@ class TableScan:
             keep_ranges=pruner.keep_ranges,
             keep_partition=lambda each: (partitions is None or each in partitions) and pruner.keep_partition(each),
             keep_bucket=lambda bucket, total: (
-                (buckets is None or bucket in buckets) and pruner.keep_bucket(bucket, total)
+                bucket >= 0 and (buckets is None or bucket in buckets) and pruner.keep_bucket(bucket, total)
             ),
             bucket_span=(min(buckets), max(buckets)) if buckets else None,
             min_level=self.min_level,

@@ -17,7 +17,7 @@ from filestore.datatypes import (
     walk,
 )
 from filestore.option_values import boolean
-from filestore.options import DYNAMIC_BUCKET, POSTPONED_BUCKET, TableOptions
+from filestore.options import DYNAMIC_BUCKET, TableOptions
 from filestore.table_schema import TableSchema
 from filestore.tag_schedule import TagSchedule
 from lsm.errors import InvalidInputError
@@ -32,8 +32,7 @@ MICROSECONDS: Final = 6
 def check_readable(schema: TableSchema) -> None:
     """Refuse tables that we would read wrongly. Raises: InvalidInputError naming the option or column."""
     _check_switches(schema, _UNREADABLE, "read")
-    if schema.table_options.bucket == POSTPONED_BUCKET:
-        raise InvalidInputError("table cannot be read: bucket=-2 fix='compact it with Paimon into buckets first'")
+    _ = schema.table_options  # refuses values that mean nothing
     _check_types(schema.fields)
 
 

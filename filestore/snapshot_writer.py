@@ -1,11 +1,12 @@
 """Writing what a snapshot refers to, and deciding what the snapshot says."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.change_tracking import change_properties, default_changes
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
+from filestore.index_state import changes_index, index_files, next_index
 from filestore.manifest_merge import MergeLimits, merge_manifests
 from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
 from filestore.snapshot_files import live_files, manifests_of
@@ -62,10 +63,12 @@ def write_snapshot(
     committable: Committable,
     delta: Sequence[ManifestEntry],
     new_files: list[str],
+    replaces: Callable[[bytes], bool] | None = None,
 ) -> Snapshot:
     """Write manifests and lists, and return the snapshot that would follow ``latest``; it is not published.
 
     ``new_files`` gets the path of every file as it is written, so that they can be deleted whatever happens.
+    ``replaces``: the partitions that are overwritten.
     """
     base = _write_base(table, latest, new_files)
     changes = _write_entries(table, delta, new_files)
@@ -88,7 +91,7 @@ def write_snapshot(
         delta_manifest_list_size=changes.size_bytes,
         changelog_manifest_list=changelog_list.name,
         changelog_manifest_list_size=changelog_list.size_bytes,
-        index_manifest=latest.index_manifest if latest else None,
+        index_manifest=_write_index(table, latest, committable.messages, replaces, new_files),
         commit_user=commit_user,
         commit_identifier=committable.identifier,
         commit_kind=kind,
@@ -148,6 +151,25 @@ def _write_list(table: TableStore, manifests: Sequence[ManifestFileMeta], new_fi
     name, size_bytes = table.manifests.write_list(manifests)
     new_files.append(table.paths.manifest(name))
     return _List(name=name, size_bytes=size_bytes)
+
+
+def _write_index(
+    table: TableStore,
+    latest: Snapshot | None,
+    messages: Sequence[CommitMessage],
+    replaces: Callable[[bytes], bool] | None,
+    new_files: list[str],
+) -> str | None:
+    """The index manifest of this commit: the one before, unless index files come or go."""
+    before = latest.index_manifest if latest else None
+    if not changes_index(messages) and (before is None or replaces is None):
+        return before
+    entries = next_index(index_files(table, latest), messages, replaces=replaces or (lambda _: False))
+    if not entries:
+        return None
+    name = table.manifests.write_index_manifest(entries)
+    new_files.append(table.paths.manifest(name))
+    return name
 
 
 def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Committable) -> Mapping[int, int]:

@@ -238,7 +238,7 @@ class Table(TableStore):
     ) -> CommitResult:
         wait_ms = self.options.commit_min_retry_wait_ms
         for attempts_left in reversed(range(self.options.commit_max_retries + 1)):
-            live = LiveFiles.latest(self) if keeps_rows and self.options.bucket > 0 else None
+            live = LiveFiles.latest(self) if keeps_rows and (self.has_key or self.options.bucket > 0) else None
             base_id = live.snapshot_id if live else self.snapshots.latest_id() or 0
             writer = self.new_write(max_sequence_numbers=live.max_sequence_numbers() if live else {})
             try:

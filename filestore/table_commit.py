@@ -14,9 +14,10 @@ from filestore.branch_state import is_gone
 from filestore.commit_history import CommitHistory
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.conflicts import bucket_count_conflict, find_conflict, sequence_conflict
+from filestore.index_state import index_conflict
 from filestore.manifests import EntryKind, ManifestEntry, live_entries
 from filestore.schema import check_writable
-from filestore.snapshot_files import changes_since, live_files, live_files_of_partitions
+from filestore.snapshot_files import changes_since, deletion_indexes, live_files, live_files_of_partitions
 from filestore.snapshot_writer import changes_nothing, entries_of, write_snapshot
 from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
@@ -104,6 +105,18 @@ class TableCommit:
             raise InvalidInputError("new files in a compaction commit: use commit for them")
         committable = Committable(identifier=identifier, messages=messages, base_snapshot_id=base_snapshot_id)
         return self._run(_Request(kind=CommitKind.COMPACT, committable=committable))
+
+    def commit_distribution(self, messages: Sequence[CommitMessage], *, base_snapshot_id: int) -> CommitResult:
+        """Give postponed rows their buckets: streams get the new files' rows now.
+
+        Args:
+            messages: ``compact_before`` are the postponed files, ``new_files`` hold their rows.
+            base_snapshot_id: the snapshot in which they were found.
+
+        Raises: as ``commit_compaction``.
+        """
+        committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base_snapshot_id=base_snapshot_id)
+        return self._run(_Request(kind=CommitKind.APPEND, committable=committable))
 
     def overwrite(self, committable: Committable, *, replaces: PartitionTest) -> CommitResult:
         """Replace all files of the partitions for which ``replaces`` (of the partition's bytes) is true.
@@ -214,6 +227,7 @@ class TableCommit:
             committable=committable,
             delta=delta,
             new_files=progress.scratch,
+            replaces=request.replaces,
         )
         return self._publish(candidate, progress)
 
@@ -270,11 +284,10 @@ class TableCommit:
         base_id = request.committable.base_snapshot_id
         reason: str | None
         if request.kind is CommitKind.OVERWRITE:
-            self._refuse_index(latest)
             reason = self._find_conflict(replaced, delta, request.kind)
         elif request.kind is CommitKind.COMPACT:
             if delta:
-                self._refuse_index(latest)
+                self._refuse_vectors(latest, delta)
             base, done = self._compaction_base(latest, base_id, delta)
             if done is not None:
                 return done
@@ -282,6 +295,13 @@ class TableCommit:
         else:
             others = self._others(latest, base_id, delta)
             reason = bucket_count_conflict(live_entries(others), delta) or sequence_conflict(others, delta)
+            if reason is None and any(entry.kind is EntryKind.DELETE for entry in delta):
+                base, done = self._compaction_base(latest, base_id, delta)
+                if done is not None:
+                    return done
+                reason = self._find_conflict(base, delta, request.kind)
+        if request.kind is not CommitKind.OVERWRITE:
+            reason = reason or index_conflict(self._table, latest, base_id, request.committable.messages)
         if reason is not None:
             raise ConflictError(
                 f"{reason}: table={self._table.name} user={self._commit_user} snapshot={latest.id} base={base_id}"
@@ -330,11 +350,12 @@ class TableCommit:
     ) -> str | None:
         return find_conflict(base, delta, kind=kind, key_of=self._table.key_of if self._table.has_key else None)
 
-    def _refuse_index(self, latest: Snapshot) -> None:
-        if latest.index_manifest is not None:
+    def _refuse_vectors(self, latest: Snapshot, delta: Sequence[ManifestEntry]) -> None:
+        buckets = {(entry.partition, entry.bucket) for entry in delta}
+        if not buckets.isdisjoint(deletion_indexes(self._table, latest)):
             raise InvalidInputError(
-                f"cannot replace files that have deletion vectors or an index: table={self._table.name} "
-                f"index_manifest={latest.index_manifest}: compact and overwrite this table with Paimon"
+                f"cannot replace files that have deletion vectors: table={self._table.name} "
+                f"index_manifest={latest.index_manifest}: compact this table with Paimon"
             )
 
     def _unknown(self, request: _Request, snapshot: Snapshot) -> OutcomeUnknownError:
@@ -355,6 +376,9 @@ def discard(table: TableStore, messages: Sequence[CommitMessage]) -> None:
     Files that a compaction moved to another level keep their name: they are inputs, and stay.
     """
     for message in messages:
+        for entry in message.index_after:
+            with suppress(FluvialError, OSError):
+                table.io.delete(entry.external_path or table.paths.index(entry.file_name))
         inputs = {file.file_name for file in message.compact_before}
         for file in (*message.new_files, *message.compact_after, *message.changelog_files):
             if file.file_name in inputs:

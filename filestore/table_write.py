@@ -17,6 +17,7 @@ from filestore.buckets import bucket_ids
 from filestore.commit_message import CommitMessage
 from filestore.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.merge_engines import check_retracts, without_old_values
+from filestore.options import POSTPONED_BUCKET
 from filestore.row_checks import check_kinds, conform, row_kinds_of_column
 from filestore.schema import check_writable
 from filestore.table_store import TableStore
@@ -158,10 +159,11 @@ class TableWrite:
     def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[BucketKey, pa.RecordBatch]]:
         """The rows of each bucket, in the order they came."""
         partitions, codes = partition_codes(batch, self._table)
+        postponed = self._table.options.bucket == POSTPONED_BUCKET
         bucket_count = max(self._table.options.bucket, 1)
         buckets = self._buckets(batch, bucket_count)
         if len(partitions) * bucket_count == 1:
-            yield BucketKey(partitions[0], 0), batch
+            yield BucketKey(partitions[0], POSTPONED_BUCKET if postponed else 0), batch
             return
         places = codes * bucket_count + buckets
         if len(partitions) * bucket_count <= np.iinfo(np.uint16).max:
@@ -172,7 +174,8 @@ class TableWrite:
         for start, stop in zip(starts, [*starts[1:], len(ordered)], strict=True):
             partition, bucket = divmod(int(ordered[start]), bucket_count)
             # Taken one by one, so that flushing a bucket really frees its rows.
-            yield BucketKey(partitions[partition], bucket), batch.take(pa.array(order[start:stop]))
+            key = BucketKey(partitions[partition], POSTPONED_BUCKET if postponed else bucket)
+            yield key, batch.take(pa.array(order[start:stop]))
 
     def _buckets(self, batch: pa.RecordBatch, bucket_count: int) -> NDArray[np.int64]:
         if bucket_count == 1:

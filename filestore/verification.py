@@ -121,7 +121,7 @@ def _snapshot(
         if _size(table, path, sizes) is None:
             yield Finding(check="manifests", subject=subject, problem=f"missing={path}")
     yield from _files(table, subject, live, sizes)
-    rows = sum(file.row_count for key in live.buckets() for file in live.files(key))
+    rows = sum(file.row_count for key in live.all_buckets() for file in live.files(key))
     if snapshot.total_record_count not in (None, rows):
         problem = f"says={snapshot.total_record_count} files={rows}"
         yield Finding(check="total_record_count", subject=subject, problem=problem)
@@ -132,7 +132,7 @@ def _snapshot(
 
 
 def _files(table: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
-    for key in live.buckets():
+    for key in live.all_buckets():
         for file in live.files(key):
             path = table.file_path(key.partition, key.bucket, file)
             size_bytes = _size(table, path, sizes)

@@ -80,9 +80,9 @@ def compact(
                 "partition": path_of(store, message.partition),
                 "bucket": message.bucket,
                 "files_before": len(message.compact_before),
-                "files_after": len(message.compact_after),
+                "files_after": len(message.files_after),
                 "size_before_bytes": sum(file.size_bytes for file in message.compact_before),
-                "size_after_bytes": sum(file.size_bytes for file in message.compact_after),
+                "size_after_bytes": sum(file.size_bytes for file in message.files_after),
                 "snapshot_id": snapshot.id if snapshot is not None else None,
             }
             for message in outcome.messages

@@ -36,7 +36,7 @@ class FileColumns:
     def of(cls, store: TableStore, snapshot: Snapshot | None) -> "FileColumns":
         """The files of a snapshot, by partition, bucket and level."""
         live = LiveFiles(store, snapshot)
-        pairs = [(key, file) for key in live.buckets() for file in live.files(key)]
+        pairs = [(key, file) for key in live.all_buckets() for file in live.files(key)]
         pairs.sort(key=lambda pair: (pair[0], pair[1].level, pair[1].file_name))
         return cls(store=store, live=live, keys=[key for key, _ in pairs], files=[file for _, file in pairs])
 

@@ -204,7 +204,6 @@ def test_golden_tables_that_we_cannot_keep_right_are_not_written() -> None:
         ({"pk-clustering-override": "TRUE"}, "pk-clustering-override"),
         ({"chain-table.enabled": "true"}, "chain-table.enabled"),
         ({"sequence.snapshot-ordering": "true"}, "sequence.snapshot-ordering"),
-        ({"bucket": "-2"}, "bucket=-2"),
         ({"file.format": "csv"}, "file.format"),
         ({"merge-engine": "of-the-future"}, "merge-engine"),
     ],

@@ -90,7 +90,7 @@ def check_metadata(table: Table) -> None:
     for snapshot_id in table.snapshots.ids():
         snapshot = table.snapshots.read(snapshot_id)
         live = LiveFiles(table, snapshot)
-        files = [(key, file) for key in live.buckets() for file in live.files(key)]
+        files = [(key, file) for key in live.all_buckets() for file in live.files(key)]
         assert snapshot.total_record_count == sum(file.row_count for _, file in files)
         for key, file in files:
             assert table.io.size_bytes(table.file_path(key.partition, key.bucket, file)) == file.size_bytes
@@ -102,6 +102,6 @@ def referenced_files(table: Table) -> set[str]:
     return {
         table.file_path(key.partition, key.bucket, file)
         for live in views
-        for key in live.buckets()
+        for key in live.all_buckets()
         for file in live.files(key)
     }

@@ -1,0 +1,37 @@
+"""Tables whose buckets are not fixed, written by Java and by us."""
+
+from pathlib import Path
+
+import pytest
+
+from filestore.live_files import LiveFiles
+from filestore.postponed import distribute
+from tests.peers import DELETE, INSERT, TableDefinition
+from tests.peers.agreement import FLUVIAL, Agreement
+from tests.peers.java_peer import JavaPeer
+from tests.peers.tables import rows_of
+
+pytestmark = pytest.mark.interop
+
+COLUMNS = [("k", "INT NOT NULL"), ("v", "STRING")]
+
+
+def definition(**options: str) -> TableDefinition:
+    return TableDefinition(columns=COLUMNS, primary_key=["k"], options=options)
+
+
+def test_postponed_rows_of_java_and_ours_get_their_buckets(
+    tmp_path: Path, assert_peers_agree: Agreement, java_peer: JavaPeer
+) -> None:
+    what = definition(**{"bucket": "-2", "postpone.default-bucket-num": "2", "write-only": "true"})
+    java_peer.create(tmp_path, "db.t", what)
+    rows = [{"k": key, "v": "java"} for key in (1, 2, 3, 2)]
+    java_peer.write(tmp_path, "db.t", rows_of(what, rows), kinds=[INSERT, INSERT, INSERT, DELETE])
+    FLUVIAL.write(tmp_path, "db.t", rows_of(what, [{"k": 3, "v": "ours"}, {"k": 4, "v": "ours"}]))
+    table = FLUVIAL.table(tmp_path, "db.t")
+    live = LiveFiles.latest(table)
+    names = [file.file_name for key in live.postponed() for file in live.files(key)]
+    assert len(names) == 2, names
+    assert assert_peers_agree(table.paths.root, only=["java"]) == []
+    distribute(table)
+    assert assert_peers_agree(table.paths.root) == [{"k": 1, "v": "java"}, {"k": 3, "v": "ours"}, {"k": 4, "v": "ours"}]
