@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from engine.lineage.settings import settle_before_first_database, settle_when_opened
 from engine.system_tables import SystemRead, is_system_name, open_system
 from engine.system_tables.read import no_rows_error
 from engine.table import Table
@@ -56,6 +57,7 @@ class Catalog:
         place = warehouse if urlsplit(warehouse).scheme else os.path.abspath(warehouse)
         self._files = FileCatalog(place, self._options.given)
         self._defaults = self._options.table_defaults
+        settle_when_opened(self)
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -74,6 +76,7 @@ class Catalog:
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Make a database. Raises: InvalidInputError when there is one and ``if_not_exists`` is false."""
+        settle_before_first_database(self)
         self._files.create_database(name, ignore_if_exists=if_not_exists)
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
@@ -277,6 +280,7 @@ class Catalog:
         )  # there is one, whether it is used or not
 
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
+        settle_before_first_database(self)
         primary_key, partition_by, options, comment, if_not_exists = arguments
         return Table(
             self._files.create_table(

@@ -31,6 +31,15 @@ CATALOG_OPTIONS: Final[Mapping[str, Option[Any]]] = {
         ("lock.type", choice("jdbc"), "jdbc", "Which lock."),
         ("lock-acquire-timeout", duration_ms, 480_000, "Longest wait for the lock, and life of one whose holder died."),
         ("lock-check-max-sleep", duration_ms, 8_000, "Longest pause between two looks at the lock."),
+        ("table-lineage", boolean, None, "Keep which jobs read and write which tables; stands once it is made."),
+        ("data-lineage", boolean, None, "Keep which snapshots each batch of a job read and wrote; stands likewise."),
+        ("lineage-meta", text, "jdbc", "Store of lineage: jdbc, or one that a package brings."),
+        ("jdbc.driver", text, None, "Taken, and not needed: the driver goes with jdbc.url."),
+        ("jdbc.url", text, None, "Database of lineage; default: a SQLite file in a local warehouse."),
+        ("jdbc.database", text, "paimon", "Database or schema in it that has the tables of lineage."),
+        ("lineage.on-unavailable", choice("queue", "wait", "fail"), "queue", "When the store of lineage is down:"
+         " note it in the warehouse for later, try until it answers, or fail the job."),
+        ("lineage.data.time-retained", duration_ms, None, "Age at which lineage of snapshots goes; default: it stays."),
         ("s3.endpoint", text, None, "URL of the object store; default: AWS_ENDPOINT_URL, else Amazon's."),
         ("s3.region", text, None, "Region; default: AWS_REGION, else us-east-1."),
         ("s3.access-key", text, None, "Access key; default: AWS_ACCESS_KEY_ID, or the role of the machine."),
@@ -55,6 +64,8 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "s3.secret-key": ("AWS_SECRET_ACCESS_KEY",),
     "s3.session-token": ("AWS_SESSION_TOKEN",),
 }
+STORE_PREFIX: Final = "lineage-meta."
+"""Before options of a store of lineage that a package brings."""
 _OTHERS: Final = frozenset(key for key, owner in ELSEWHERE.items() if owner == "the catalog")
 
 
@@ -77,7 +88,7 @@ class CatalogOptions:
         defaults: dict[str, str] = {}
         for key, value in options.items():
             name = CATALOG_ALIASES.get(key, key)
-            if name in CATALOG_OPTIONS or name in _OTHERS:
+            if is_catalog_option(name) or name in _OTHERS:
                 if ours.setdefault(name, value) != value:
                     raise InvalidInputError(f"option is given twice: option={name}")
             else:
@@ -110,7 +121,7 @@ def from_environment(given: Mapping[str, str], environment: Mapping[str, str]) -
 
 def is_catalog_option(key: str) -> bool:
     """Whether a key, in any of its spellings, is a catalog's and not a table's."""
-    return CATALOG_ALIASES.get(key, key) in CATALOG_OPTIONS
+    return CATALOG_ALIASES.get(key, key) in CATALOG_OPTIONS or key.startswith(STORE_PREFIX)
 
 
 def _check_table_key(given: str) -> None:

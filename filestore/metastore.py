@@ -34,12 +34,10 @@ def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) 
     uri = options.value("uri")
     if uri is None:
         raise InvalidInputError("metastore=jdbc needs a database: fix='set uri=sqlite:////path/of/file'")
-    try:
-        from filestore.sql_database import SqlDatabase
-        from filestore.sql_lock import SqlLockFactory
-        from filestore.sql_names import SqlNames
-    except ImportError as error:
-        raise InvalidInputError("metastore=jdbc needs a library: fix=pip install 'fluvial[sql]'") from error
+    from filestore.sql_database import SqlDatabase  # SQLAlchemy takes its time to import
+    from filestore.sql_lock import SqlLockFactory
+    from filestore.sql_names import SqlNames
+
     database = SqlDatabase.of(uri, user=options.value("jdbc.user"), password=options.value("jdbc.password"))
     key = options.value("catalog-key")
     factory = SqlLockFactory(

@@ -1,11 +1,12 @@
-"""The SQL database that a catalog keeps its names and locks in: its tables are those of Paimon's JDBC catalog.
+"""SQL databases, and the tables that a catalog keeps its names and locks in: those of Paimon's JDBC catalog.
 
 Whoever opens the same database under the same ``catalog-key`` sees the same tables. SQLAlchemy speaks the dialects;
-SQLite and PostgreSQL are tested. This module, and what imports it, needs the extra ``sql``.
+SQLite and PostgreSQL are tested.
 Source: Paimon JdbcUtils, names of tables and columns.
 """
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,9 +19,16 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from lsm.errors import ConflictError, InvalidInputError, UnavailableError
 
 DIALECTS: Final = ("sqlite", "postgresql")
-DRIVERS: Final = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+ALL_DIALECTS: Final = (*DIALECTS, "mysql", "mariadb")
+DRIVERS: Final = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
 _WAIT_S: Final = 60  # of SQLite for another writer
 _MESSAGE_CHARS: Final = 300
+_PACKAGES: Final = {"mysql": "pymysql", "mariadb": "pymysql"}
 
 _METADATA: Final = sa.MetaData()
 
@@ -58,7 +66,14 @@ class SqlDatabase:
     url: str = field(repr=False)  # SQLAlchemy's, with the password
 
     @classmethod
-    def of(cls, uri: str, *, user: str | None = None, password: str | None = None) -> "SqlDatabase":
+    def of(
+        cls,
+        uri: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        dialects: Sequence[str] = DIALECTS,
+    ) -> "SqlDatabase":
         """The database at an address.
 
         Args:
@@ -66,6 +81,7 @@ class SqlDatabase:
                 (``jdbc:sqlite:/data/catalog.db``, ``jdbc:postgresql://host/db?user=...``).
             user: in place of the address's.
             password: in place of the address's.
+            dialects: of the databases that will do.
 
         Raises:
             InvalidInputError: an address that cannot be read, a relative path, or a database that is not tested.
@@ -77,8 +93,8 @@ class SqlDatabase:
                 "address of a database cannot be read: uri fix='write sqlite:////path or postgresql://user@host/db'"
             ) from error
         url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
-        if url.get_backend_name() not in DIALECTS:
-            raise InvalidInputError(f"no catalog in this database: uri={_shown(url)} supported={list(DIALECTS)}")
+        if url.get_backend_name() not in dialects:
+            raise InvalidInputError(f"no catalog in this database: uri={_shown(url)} supported={list(dialects)}")
         if url.get_backend_name() == "sqlite" and not (url.database or "").startswith("/"):
             raise InvalidInputError(
                 f"a SQLite file is named by an absolute path: uri={_shown(url)} fix='write sqlite:////path/of/file'"
@@ -102,42 +118,64 @@ class SqlDatabase:
         return str(sa.make_url(self.url).get_backend_name())
 
     @contextmanager
-    def transaction(self, action: str) -> Iterator[sa.Connection]:
+    def transaction(self, action: str, prepare: "Prepare | None" = None) -> Iterator[sa.Connection]:
         """A transaction, committed at its end.
+
+        Args:
+            action: for messages.
+            prepare: makes the tables, once in a process; None makes those of a catalog.
 
         Raises:
             ConflictError: a row of this key is there.
             UnavailableError: the database does not answer, or refuses; nothing was changed.
         """
-        with _errors(action, self.shown), _engine(self.url).begin() as connection:
+        if self.dialect == "sqlite" and not os.path.exists(sa.make_url(self.url).database or ""):
+            _engine.cache_clear()  # the file is gone, and its tables with it
+        with _errors(action, self.shown), _engine(self.url, prepare or _with_catalog_tables).begin() as connection:
             yield connection
 
 
-@lru_cache(maxsize=16)
-def _engine(url: str) -> sa.Engine:
+Prepare = Callable[[sa.Engine], sa.Engine]
+
+
+@lru_cache(maxsize=32)
+def _engine(url: str, prepare: Prepare) -> sa.Engine:
     parsed = sa.make_url(url)
     arguments: Mapping[str, Any] = {"connect_timeout": 10}
-    if parsed.get_backend_name() == "sqlite":
+    dialect = parsed.get_backend_name()
+    if dialect == "sqlite":
         arguments = {"timeout": _WAIT_S}
     with _errors("connect", _shown(parsed)):
         try:
             # A connection for each transaction: few are needed, and none must survive a fork or outlive us.
             engine = sa.create_engine(parsed, connect_args=dict(arguments), poolclass=sa.NullPool)
         except ImportError as error:
+            package = _PACKAGES.get(dialect, "'fluvial[sql]'")
             raise InvalidInputError(
-                f"driver of the database is missing: uri={_shown(parsed)} fix=pip install 'fluvial[sql]'"
+                f"driver of the database is missing: uri={_shown(parsed)} fix=pip install {package}"
             ) from error
-        _make_tables(engine)
-        return engine
+        return prepare(engine)
 
 
-def _make_tables(engine: sa.Engine) -> None:
-    for table in _METADATA.sorted_tables:
+def make_tables(engine: sa.Engine, metadata: sa.MetaData, schema: str | None = None) -> None:
+    """Make the tables that are not there; others may do so at the same time."""
+    for table in metadata.sorted_tables:
         try:
             table.create(engine, checkfirst=True)
         except DBAPIError:
-            if not sa.inspect(engine).has_table(table.name):  # else somebody made it at this moment
+            if not sa.inspect(engine).has_table(table.name, schema):  # else somebody made it at this moment
                 raise
+
+
+def _with_catalog_tables(engine: sa.Engine) -> sa.Engine:
+    make_tables(engine, _METADATA)
+    return engine
+
+
+def without_password(uri: str) -> str:
+    """An address of any dialect, as it may be written to a file. Raises: InvalidInputError."""
+    url = sa.make_url(SqlDatabase.of(uri, dialects=ALL_DIALECTS).url)
+    return url.set(password=None).render_as_string(hide_password=False)
 
 
 def _from_jdbc(uri: str) -> str:

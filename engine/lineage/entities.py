@@ -1,0 +1,130 @@
+"""What is known of a job: the tables that it reads and writes, the snapshots of each barrier, and where it began.
+
+A *job* is a streaming query or a batch write, by its name; a *barrier* is a micro-batch of it, by its id.
+Source: PIP "Table and data lineage", TableLineageEntity and DataLineageEntity; LN-16 to LN-25, LN-62, LN-63.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from lsm.errors import InvalidInputError
+
+TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
+LONGEST_NAME: Final = 255  # characters; what every database can have three of in a primary key
+
+
+@dataclass(frozen=True, slots=True)
+class TableLineage:
+    """A job reads a table, or writes it."""
+
+    job: str
+    database: str
+    table: str
+    create_time: datetime  # UTC without a zone, whole seconds
+
+    def __post_init__(self) -> None:
+        _check_names(self.job, self.database, self.table)
+        object.__setattr__(self, "create_time", _whole_seconds(self.create_time))
+
+
+@dataclass(frozen=True, slots=True)
+class DataLineage:
+    """At a barrier a job has read a table up to a snapshot, or has written this snapshot."""
+
+    job: str
+    barrier_id: int
+    database: str
+    table: str
+    snapshot_id: int
+    create_time: datetime  # UTC without a zone, whole seconds
+
+    def __post_init__(self) -> None:
+        _check_names(self.job, self.database, self.table)
+        object.__setattr__(self, "create_time", _whole_seconds(self.create_time))
+
+
+@dataclass(frozen=True, slots=True)
+class JobStartup:
+    """The snapshot of a table that a job began with."""
+
+    job: str
+    database: str
+    table: str
+    snapshot_id: int
+
+    def __post_init__(self) -> None:
+        _check_names(self.job, self.database, self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageRecords:
+    """What is stored together: all of it, or nothing."""
+
+    source_tables: tuple[TableLineage, ...] = ()
+    sink_tables: tuple[TableLineage, ...] = ()
+    source_snapshots: tuple[DataLineage, ...] = ()
+    sink_snapshots: tuple[DataLineage, ...] = ()
+    startups: tuple[JobStartup, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return any(getattr(self, field.name) for field in fields(self))
+
+    def to_json(self) -> dict[str, list[dict[str, Any]]]:
+        """Lists of plain values by kind; times as text."""
+        return {
+            field.name: [_plain(each) for each in getattr(self, field.name)]
+            for field in fields(self)
+            if getattr(self, field.name)
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, list[dict[str, Any]]]) -> "LineageRecords":
+        """What ``to_json`` gave. Raises: KeyError, TypeError, ValueError for anything else."""
+        return cls(**{kind: tuple(_entity(_TYPES[kind], each) for each in rows) for kind, rows in found.items()})
+
+
+_TYPES: Final[Mapping[str, type[Any]]] = {
+    "source_tables": TableLineage,
+    "sink_tables": TableLineage,
+    "source_snapshots": DataLineage,
+    "sink_snapshots": DataLineage,
+    "startups": JobStartup,
+}
+
+
+def time_of(epoch_ms: int) -> datetime:
+    """The ``create_time`` of a moment: UTC without a zone, whole seconds."""
+    return datetime.fromtimestamp(epoch_ms // 1000, UTC).replace(tzinfo=None)
+
+
+def time_text(time: datetime) -> str:
+    """As ``2023-06-05 13:29:01``."""
+    return time.strftime(TIME_FORMAT)
+
+
+def _plain(entity: Any) -> dict[str, Any]:
+    return {key: time_text(value) if isinstance(value, datetime) else value for key, value in asdict(entity).items()}
+
+
+def _entity(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    made = dict(values)
+    if "create_time" in made:
+        made["create_time"] = datetime.strptime(made["create_time"], TIME_FORMAT)  # noqa: DTZ007
+    return kind(**made)
+
+
+def _whole_seconds(time: datetime) -> datetime:
+    utc = time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+    return utc.replace(microsecond=0)
+
+
+def _check_names(*names: str) -> None:
+    for name in names:
+        if not name or "\0" in name or len(name) > LONGEST_NAME:
+            raise InvalidInputError(
+                f"not a name that lineage can be kept under: name={name[:LONGEST_NAME]!r} characters={len(name)} "
+                f"longest={LONGEST_NAME} fix='give the job, or the table, another name'"
+            )

@@ -1,0 +1,297 @@
+"""Lineage in a SQL database: the tables of the Metadata Database, under their names.
+
+Every call is a transaction of its own. SQLite keeps a write-ahead log, so that readers and a writer do not wait for
+each other, and writers queue up for at most a minute. In PostgreSQL and MySQL the tables are in a schema of their own.
+Source: PIP "Table and data lineage", JdbcLineageMeta; LN-15 to LN-25, LN-42 to LN-52, LN-64.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage
+from engine.lineage.settings import DIRECTORY, SQLITE_FILE
+from engine.lineage.sql_predicates import where
+from engine.lineage.store import JDBC, LineageMetaContext
+from filestore.catalog_options import CatalogOptions
+from filestore.predicates import Predicate
+from filestore.sql_database import ALL_DIALECTS, SqlDatabase, make_tables
+from lsm.errors import InvalidInputError
+
+METADATA: Final = sa.MetaData()
+_ROWS_AT_ONCE: Final = 1000
+_WAL_ATTEMPTS: Final = 200
+_WAL_PAUSE_S: Final = 0.05
+# Compared by their bytes, as everywhere else; three of them and a number are what a key of MySQL can hold.
+_NAME: Final = (
+    sa.String(255)
+    .with_variant(postgresql.VARCHAR(255, collation="C"), "postgresql")
+    .with_variant(mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
+)
+_TIME: Final = sa.DateTime().with_variant(
+    sqlite.DATETIME(  # type: ignore[no-untyped-call]
+        storage_format="%(year)04d-%(month)02d-%(day)02d %(hour)02d:%(minute)02d:%(second)02d",
+        regexp=r"(\d+)-(\d+)-(\d+) (\d+):(\d+):(\d+)",
+    ),
+    "sqlite",
+)
+
+
+def _key(name: str, kind: Any = _NAME) -> "sa.Column[Any]":
+    return sa.Column(name, kind, primary_key=True, autoincrement=False)
+
+
+def _table_lineage(name: str) -> sa.Table:
+    created = sa.Column("create_time", _TIME, nullable=False)
+    table = sa.Table(name, METADATA, _key("job"), _key("database"), _key("table"), created)
+    sa.Index(f"{name}_by_table", table.c.database, table.c.table)
+    return table
+
+
+def _data_lineage(name: str) -> sa.Table:
+    snapshot = sa.Column("snapshot_id", sa.BigInteger, nullable=False)
+    created = sa.Column("create_time", _TIME, nullable=False)
+    keys = (_key("job"), _key("barrier_id", sa.BigInteger), _key("database"), _key("table"))
+    table = sa.Table(name, METADATA, *keys, snapshot, created)
+    sa.Index(f"{name}_by_snapshot", table.c.database, table.c.table, table.c.snapshot_id)
+    sa.Index(f"{name}_by_time", table.c.create_time)
+    return table
+
+
+SOURCE_JOBS: Final = _table_lineage("source_job_lineage")
+SINK_JOBS: Final = _table_lineage("sink_job_lineage")
+SOURCE_SNAPSHOTS: Final = _data_lineage("source_snapshot_lineage")
+SINK_SNAPSHOTS: Final = _data_lineage("sink_snapshot_lineage")
+JOB_STARTUP: Final = sa.Table(
+    "job_startup",
+    METADATA,
+    _key("job"),
+    _key("database"),
+    _key("table"),
+    sa.Column("snapshot_id", sa.BigInteger, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class _Prepare:
+    """Makes the tables; equal ones share an engine."""
+
+    schema: str | None
+
+    def __call__(self, engine: sa.Engine) -> sa.Engine:
+        if engine.dialect.name == "sqlite":
+            _tune(engine)
+        if self.schema is not None:
+            engine = engine.execution_options(schema_translate_map={None: self.schema})
+            _make_schema(engine, self.schema)
+        make_tables(engine, METADATA, self.schema)
+        return engine
+
+
+class JdbcLineageMeta:
+    """See ``LineageMeta``. It can be pickled."""
+
+    def __init__(self, database: SqlDatabase, schema: str | None = None) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            database: SQLite, PostgreSQL or MySQL.
+            schema: that has the tables, made when it is missing; None in SQLite.
+        """
+        self.database = database
+        self._prepare = _Prepare(schema)
+
+    def transaction(self, action: str) -> AbstractContextManager[sa.Connection]:
+        """A transaction on the tables. Raises: UnavailableError."""
+        return self.database.transaction(action, self._prepare)
+
+    def store(self, records: LineageRecords) -> None:
+        """Keep all or nothing."""
+        with self.transaction("store lineage") as connection:
+            # Always in this order, and by key: two writers never wait for each other.
+            self._add(connection, SOURCE_JOBS, records.source_tables)
+            self._add(connection, SINK_JOBS, records.sink_tables)
+            self._add(connection, SOURCE_SNAPSHOTS, records.source_snapshots)
+            self._add(connection, SINK_SNAPSHOTS, records.sink_snapshots)
+            self._add(connection, JOB_STARTUP, records.startups)
+
+    def store_source_table_lineage(self, entity: TableLineage) -> None:
+        """A job reads a table."""
+        self.store(LineageRecords(source_tables=(entity,)))
+
+    def store_sink_table_lineage(self, entity: TableLineage) -> None:
+        """A job writes a table."""
+        self.store(LineageRecords(sink_tables=(entity,)))
+
+    def store_source_data_lineage(self, entity: DataLineage) -> None:
+        """What a barrier has read."""
+        self.store(LineageRecords(source_snapshots=(entity,)))
+
+    def store_sink_data_lineage(self, entity: DataLineage) -> None:
+        """What a barrier has written."""
+        self.store(LineageRecords(sink_snapshots=(entity,)))
+
+    def store_job_startup(self, entity: JobStartup) -> None:
+        """Where a job begins."""
+        self.store(LineageRecords(startups=(entity,)))
+
+    def source_table_lineages(
+        self, predicate: Predicate | None = None, *, limit: int | None = None
+    ) -> Iterator[TableLineage]:
+        """Who reads which tables."""
+        return self._entities(TableLineage, SOURCE_JOBS, predicate, limit)
+
+    def sink_table_lineages(
+        self, predicate: Predicate | None = None, *, limit: int | None = None
+    ) -> Iterator[TableLineage]:
+        """Who writes which tables."""
+        return self._entities(TableLineage, SINK_JOBS, predicate, limit)
+
+    def source_data_lineages(
+        self, predicate: Predicate | None = None, *, limit: int | None = None
+    ) -> Iterator[DataLineage]:
+        """What barriers have read."""
+        return self._entities(DataLineage, SOURCE_SNAPSHOTS, predicate, limit)
+
+    def sink_data_lineages(
+        self, predicate: Predicate | None = None, *, limit: int | None = None
+    ) -> Iterator[DataLineage]:
+        """What barriers have written."""
+        return self._entities(DataLineage, SINK_SNAPSHOTS, predicate, limit)
+
+    def job_startups(self, predicate: Predicate | None = None, *, limit: int | None = None) -> Iterator[JobStartup]:
+        """Where jobs began."""
+        return self._entities(JobStartup, JOB_STARTUP, predicate, limit)
+
+    def delete_source_table_lineage(self, job: str) -> None:
+        """Forget which tables a job reads."""
+        self._delete(job, SOURCE_JOBS)
+
+    def delete_sink_table_lineage(self, job: str) -> None:
+        """Forget which tables a job writes."""
+        self._delete(job, SINK_JOBS)
+
+    def delete_data_lineage(self, job: str) -> None:
+        """Forget all barriers of a job, and where it began."""
+        self._delete(job, SOURCE_SNAPSHOTS, SINK_SNAPSHOTS, JOB_STARTUP)
+
+    def delete_data_lineage_before(self, time: datetime) -> None:
+        """Forget the barriers noted before a time."""
+        with self.transaction("delete old lineage") as connection:
+            for table in (SOURCE_SNAPSHOTS, SINK_SNAPSHOTS):
+                connection.execute(sa.delete(table).where(table.c.create_time < time))
+
+    def close(self) -> None:
+        """Nothing is held between two calls."""
+
+    def rows(self, query: "sa.Select[Any]", limit: int | None) -> Iterator[dict[str, Any]]:
+        """Rows of a query on the tables, fetched as they are asked for."""
+        with self.transaction("read lineage") as connection:
+            found = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query.limit(limit))
+            for row in found.mappings():
+                yield dict(row)
+
+    def _entities(
+        self, kind: type[Any], table: sa.Table, predicate: Predicate | None, limit: int | None
+    ) -> Iterator[Any]:
+        query = (
+            sa.select(table).where(where(predicate, dict(table.c.items()), self._dialect)).order_by(*table.primary_key)
+        )
+        for row in self.rows(query, limit):
+            yield kind(**row)
+
+    def _add(self, connection: sa.Connection, table: sa.Table, entities: Iterable[Any]) -> None:
+        keys = [column.name for column in table.primary_key]
+        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for entity in entities:
+            row = asdict(entity)
+            key = tuple(row[name] for name in keys)
+            if table is JOB_STARTUP or key not in rows:
+                rows[key] = row
+        if rows:
+            connection.execute(self._insert(table), [rows[key] for key in sorted(rows)])
+
+    def _insert(self, table: sa.Table) -> sa.Insert:
+        """Insert that leaves a row that is there as it is; of a startup the new one stays."""
+        replaces = table is JOB_STARTUP
+        if self._dialect in ("mysql", "mariadb"):
+            added = mysql.insert(table)
+            if replaces:
+                return added.on_duplicate_key_update(snapshot_id=added.inserted.snapshot_id)
+            return added.on_duplicate_key_update(job=table.c.job)
+        insert = sqlite.insert(table) if self._dialect == "sqlite" else postgresql.insert(table)
+        if replaces:
+            changed = {"snapshot_id": insert.excluded.snapshot_id}
+            return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
+        return insert.on_conflict_do_nothing()
+
+    def _delete(self, job: str, *tables: sa.Table) -> None:
+        with self.transaction("delete lineage") as connection:
+            for table in tables:
+                connection.execute(sa.delete(table).where(table.c.job == job))
+
+    @cached_property
+    def _dialect(self) -> str:
+        return self.database.dialect
+
+
+class JdbcLineageMetaFactory:
+    """``lineage-meta=jdbc``: the database that ``jdbc.url`` names, or a SQLite file inside the warehouse."""
+
+    identifier: Final = JDBC
+
+    def create(self, context: LineageMetaContext) -> JdbcLineageMeta:
+        """The store. Raises: InvalidInputError for an address that cannot be read."""
+        options = CatalogOptions.parse(context.options)
+        url, schema = options.value("jdbc.url"), options.value("jdbc.database")
+        if url is None:
+            return JdbcLineageMeta(SqlDatabase.of(f"sqlite:///{context.warehouse}/{DIRECTORY}/{SQLITE_FILE}"))
+        user, password = options.value("jdbc.user"), options.value("jdbc.password")
+        database = SqlDatabase.of(url, user=user, password=password, dialects=ALL_DIALECTS)
+        if database.dialect != "sqlite":
+            return JdbcLineageMeta(database, schema)
+        if "jdbc.database" in options.given:
+            raise InvalidInputError(
+                f"a SQLite file is one database: jdbc.url={database.shown} jdbc.database={schema} "
+                "fix='name another file in jdbc.url'"
+            )
+        return JdbcLineageMeta(database)
+
+
+def _tune(engine: sa.Engine) -> None:
+    """Writers take turns from their first statement on, and readers go on meanwhile."""
+
+    def connected(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # transactions begin where we say so
+
+    def begun(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    sa.event.listen(engine, "connect", connected)
+    for attempt in range(_WAL_ATTEMPTS):
+        try:
+            with engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            break
+        except OperationalError as error:  # others may be about to do the same, for which SQLite does not wait
+            if "locked" not in str(error) or attempt == _WAL_ATTEMPTS - 1:
+                raise
+            time.sleep(_WAL_PAUSE_S)
+    sa.event.listen(engine, "begin", begun)
+
+
+def _make_schema(engine: sa.Engine, schema: str) -> None:
+    try:
+        with engine.begin() as connection:
+            connection.execute(sa.schema.CreateSchema(schema, if_not_exists=True))
+    except DBAPIError:
+        if schema not in sa.inspect(engine).get_schema_names():  # else somebody made it at this moment
+            raise

@@ -1,0 +1,182 @@
+"""Whether a catalog keeps lineage and where, as its file ``.fluvial/catalog.json`` says.
+
+The file is made with the first database of a catalog, and by opening an older one with ``table-lineage`` or
+``data-lineage``. Afterwards these two stand. Other engines ignore the directory: a database is called ``*.db``.
+Source: PIP "Table and data lineage"; LN-07 to LN-10, LN-45.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import orjson
+
+from filestore.catalog_options import CatalogOptions
+from filestore.effects import FileIO
+from filestore.object_storage import is_object_path
+from lsm.errors import CorruptDataError, InvalidInputError
+
+TABLE_LINEAGE: Final = "table-lineage"
+DATA_LINEAGE: Final = "data-lineage"
+FIXED_KEYS: Final = (TABLE_LINEAGE, DATA_LINEAGE)
+PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database")
+"""Noted too, so that whoever opens the catalog finds its lineage; given ones win. Secrets are not noted."""
+DIRECTORY: Final = ".fluvial"
+SQLITE_FILE: Final = "lineage.sqlite"
+QUEUE: Final = "lineage-queue"
+
+
+class OpenCatalog(Protocol):
+    """What is asked of a catalog."""
+
+    @property
+    def warehouse(self) -> str:
+        """Path or address."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What it was opened with, secrets too."""
+
+    @property
+    def file_io(self) -> FileIO:
+        """Where the warehouse is."""
+
+    def list_databases(self) -> list[str]:
+        """Names of the databases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageSettings:
+    """What any process needs to write and read the lineage of a catalog. It can be pickled."""
+
+    warehouse: str  # path or address
+    has_tables: bool  # table-lineage
+    has_snapshots: bool  # data-lineage
+    options: Mapping[str, str] = field(repr=False)  # of the catalog: noted ones under given ones; holds secrets
+
+    @property
+    def queue_path(self) -> str:
+        """Directory of what waits for the store."""
+        return f"{self.warehouse}/{DIRECTORY}/{QUEUE}"
+
+    def value(self, key: str) -> Any:
+        """The value in force of a catalog's option."""
+        return CatalogOptions.parse(self.options).value(key)
+
+
+def noted_options(io: FileIO, warehouse: str) -> Mapping[str, str] | None:
+    """What the catalog's file says; None when there is no file. Raises: CorruptDataError."""
+    path = _path(warehouse)
+    try:
+        body = io.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    try:
+        found = orjson.loads(body)["options"]
+        return {key: found[key] for key in (*FIXED_KEYS, *PLACE_KEYS) if isinstance(found.get(key), str)}
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptDataError(f"options of the catalog cannot be read: path={path} error={error}") from error
+
+
+def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
+    """What is in force for a catalog; None when it keeps no lineage."""
+    noted = noted_options(catalog.file_io, catalog.warehouse) or {}
+    tables, snapshots = (noted.get(key) == "true" for key in FIXED_KEYS)
+    if not tables and not snapshots:
+        return None
+    given = CatalogOptions.parse(catalog.options).given
+    options = {**noted, **given, **{key: noted[key] for key in FIXED_KEYS if key in noted}}
+    return LineageSettings(warehouse=catalog.warehouse, has_tables=tables, has_snapshots=snapshots, options=options)
+
+
+def settle_when_opened(catalog: OpenCatalog) -> None:
+    """Hold what a catalog is opened with against what stands; note it for an older catalog that has no file yet.
+
+    Raises:
+        InvalidInputError: ``table-lineage`` or ``data-lineage`` is given and stands otherwise, or cannot be.
+    """
+    given = CatalogOptions.parse(catalog.options).given
+    if not {*FIXED_KEYS} & given.keys():
+        return
+    noted = noted_options(catalog.file_io, catalog.warehouse)
+    if noted is not None:
+        check_given(given, noted, catalog.warehouse)
+    elif catalog.list_databases():
+        _note(catalog, options_of_old(given, is_object_path(catalog.warehouse)))
+    else:
+        options_of_new(given, is_object_path(catalog.warehouse))  # refuse now what could not be
+
+
+def settle_before_first_database(catalog: OpenCatalog) -> None:
+    """Note what is in force for a new catalog. A catalog that has databases and no file is an older one: no lineage.
+
+    Raises:
+        InvalidInputError: options that cannot be, or that somebody else has noted otherwise at this moment.
+    """
+    if noted_options(catalog.file_io, catalog.warehouse) is None and not catalog.list_databases():
+        given = CatalogOptions.parse(catalog.options).given
+        _note(catalog, options_of_new(given, is_object_path(catalog.warehouse)))
+
+
+def options_of_new(given: Mapping[str, str], is_object_store: bool) -> dict[str, str]:
+    """What is noted of a new catalog: lineage is on wherever there is a place for it.
+
+    Raises: InvalidInputError when it is asked for and there is none.
+    """
+    return _options(
+        given,
+        default=not is_object_store or "jdbc.url" in given or _names_other_store(given),
+        is_object_store=is_object_store,
+    )
+
+
+def options_of_old(given: Mapping[str, str], is_object_store: bool) -> dict[str, str]:
+    """What is noted of a catalog that was made without the file: lineage is off unless asked for.
+
+    Raises: InvalidInputError when it is asked for and there is no place for it.
+    """
+    return _options(given, default=False, is_object_store=is_object_store)
+
+
+def check_given(given: Mapping[str, str], noted: Mapping[str, str], warehouse: str) -> None:
+    """Raises: InvalidInputError when an option that stands is given with another value."""
+    for key in FIXED_KEYS:
+        stands = noted.get(key, "false")
+        if key in given and given[key].strip().lower() != stands:
+            raise InvalidInputError(
+                f"option of a catalog stands once it is made: option={key} given={given[key]} stored={stands} "
+                f"path={_path(warehouse)} fix='open it with {key}={stands}, or without the option'"
+            )
+
+
+def _options(given: Mapping[str, str], *, default: bool, is_object_store: bool) -> dict[str, str]:
+    fixed = {key: given[key].strip().lower() if key in given else str(default).lower() for key in FIXED_KEYS}
+    asked = [key for key in FIXED_KEYS if fixed[key] == "true"]
+    if asked and is_object_store and "jdbc.url" not in given and not _names_other_store(given):
+        raise InvalidInputError(
+            f"lineage of a warehouse in an object store needs a database: option={asked[0]} value=true "
+            "fix='set jdbc.url=postgresql://host/database'"
+        )
+    return fixed | ({key: given[key] for key in PLACE_KEYS if key in given} if asked else {})
+
+
+def _names_other_store(given: Mapping[str, str]) -> bool:
+    return given.get("lineage-meta", "jdbc") != "jdbc"
+
+
+def _note(catalog: OpenCatalog, options: Mapping[str, str]) -> None:
+    body = orjson.dumps({"version": 1, "options": _without_passwords(options)}, option=orjson.OPT_INDENT_2)
+    if not catalog.file_io.create_exclusive(_path(catalog.warehouse), body):
+        given = CatalogOptions.parse(catalog.options).given
+        check_given(given, noted_options(catalog.file_io, catalog.warehouse) or {}, catalog.warehouse)
+
+
+def _without_passwords(options: Mapping[str, str]) -> dict[str, str]:
+    """The same options, with addresses as they may be written to a file."""
+    from filestore.sql_database import without_password  # SQLAlchemy takes its time to import
+
+    return {key: without_password(value) if key == "jdbc.url" else value for key, value in options.items()}
+
+
+def _path(warehouse: str) -> str:
+    return f"{warehouse}/{DIRECTORY}/catalog.json"
