@@ -5,6 +5,7 @@ plain Parquet, with Spark's column pruning and push-down intact. Only the rest g
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -20,12 +21,17 @@ from engine.rows import ROW_KIND_COLUMN
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from filestore.data_split import DataSplit
+from filestore.file_indexes import asks_indexes, index_file_of
+from filestore.manifests import DataFileMeta
 from filestore.predicates import Predicate, columns_of
+from filestore.split_read import may_hold_rows
 from filestore.table_schema import TableSchema
 from filestore.table_store import TableStore
 
 _SLOT = "_split"
 _LISTING_KEY: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_MOST_INDEXES: Final = 1000  # files; asking more would hold the driver up for longer than it is worth
+_INDEXES_AT_ONCE: Final = 8
 _MOST_LISTED: Final = "1000"  # paths; above it Spark's job with many tasks is faster
 
 
@@ -103,16 +109,35 @@ def divided(
     """
     if not _spark_opens(spark, store.paths.root):
         return [], list(plan.splits)
-    raw: list[str] = []
+    raw: list[tuple[TableStore, DataSplit, DataFileMeta]] = []
     rest: list[Piece] = []
     for split in plan.splits:
         there, files = (split.store, split.split) if isinstance(split, FallbackSplit) else (store, split)
         if isinstance(files, DataSplit) and all(_spark_can_read(there, files, file, names) for file in files.files):
-            directory = there.bucket_dir(files.partition, files.bucket)
-            raw.extend(file.external_path or f"{directory}/{file.file_name}" for file in files.files)
+            raw.extend((there, files, file) for file in files.files)
         else:
             rest.append(split)
-    return [f"file://{path}" if path.startswith("/") else path for path in raw], rest
+    paths = [
+        file.external_path or f"{there.bucket_dir(split.partition, split.bucket)}/{file.file_name}"
+        for there, split, file in _without_useless(raw, plan.filter)
+    ]
+    return [f"file://{path}" if path.startswith("/") else path for path in paths], rest
+
+
+def _without_useless(
+    raw: Sequence[tuple[TableStore, DataSplit, DataFileMeta]], predicate: Predicate | None
+) -> Sequence[tuple[TableStore, DataSplit, DataFileMeta]]:
+    """Those that no file index rules out: Spark does not know such indexes, so they are asked before."""
+
+    def is_useful(each: tuple[TableStore, DataSplit, DataFileMeta]) -> bool:
+        there, split, file = each
+        return may_hold_rows(there, split.partition, split.bucket, file, predicate)
+
+    indexed = sum(index_file_of(file) is not None for _, _, file in raw)
+    if not raw or not 0 < indexed <= _MOST_INDEXES or not asks_indexes(predicate, raw[0][0].options):
+        return raw
+    with ThreadPoolExecutor(min(indexed, _INDEXES_AT_ONCE), thread_name_prefix="fluvial-index") as pool:
+        return [each for each, is_kept in zip(raw, pool.map(is_useful, raw), strict=True) if is_kept]
 
 
 def _spark_can_read(store: TableStore, split: DataSplit, file: Any, names: Sequence[str]) -> bool:

@@ -5,7 +5,6 @@ files with every key once (FL-160, FL-161). Of an append table, rows are written
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -16,9 +15,8 @@ from filestore.commit_message import CommitMessage
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import merge_function
 from filestore.options import POSTPONED_BUCKET, TableOptions
-from filestore.rolling_writer import APPEND_SOURCE, RollingWriter
+from filestore.rolling_writer import APPEND_SOURCE, RollingWriter, delete_files
 from filestore.table_store import TableStore
-from lsm.errors import FluvialError
 from lsm.keys import key_order
 from lsm.memtable import MemTable
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD
@@ -118,9 +116,7 @@ class _Files:
     def delete(self) -> None:
         """Remove the finished files."""
         directory = self.table.bucket_dir(self.partition, self.bucket)
-        for file in (*self.finished, *self.changelog):
-            with suppress(FluvialError, OSError):  # an orphan costs space only
-                self.table.io.delete(f"{directory}/{file.file_name}")
+        delete_files(self.table.io, directory, (*self.finished, *self.changelog))
         self.finished.clear()
         self.changelog.clear()
 

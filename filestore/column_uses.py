@@ -26,6 +26,10 @@ def renamed_in_options(options: Mapping[str, str], column: str, name: str) -> di
 def _renamed(key: str, text: str, column: str, name: str) -> tuple[str, str]:
     if key in _COLUMN_LISTS or (key.startswith("file-index.") and key.endswith(_INDEX_COLUMNS)):
         return key, _in_list(text, column, name)
+    if key.startswith("file-index."):
+        start, _, word = key.rpartition(".")
+        kind, _, indexed = start.removeprefix("file-index.").partition(".")
+        return (f"file-index.{kind}.{name}.{word}", text) if indexed == column else (key, text)
     for suffix in FIELD_SUFFIXES if key.startswith("fields.") else ():
         if key.endswith(f".{suffix}"):
             columns = key.removeprefix("fields.").removesuffix(f".{suffix}")

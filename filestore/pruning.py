@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from filestore.buckets import bucket_ids
 from filestore.datatypes import arrow_type
+from filestore.file_indexes import asks_indexes, embedded_may_match
 from filestore.manifests import DataFileMeta
 from filestore.predicates import Predicate, equal_values, may_match, on_columns_only
 from filestore.snapshot_files import Ranges
@@ -26,6 +27,8 @@ class Pruner:
         self._predicate = predicate
         self._by_partition = on_columns_only(predicate, table.schema.partition_keys)
         self._by_key = on_columns_only(predicate, table.schema.trimmed_primary_keys)
+        self._indexes_know_key = asks_indexes(self._by_key, table.options)
+        self._indexes_know = asks_indexes(predicate, table.options)
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
 
     def keep_ranges(self, ranges: Ranges) -> bool:
@@ -51,15 +54,23 @@ class Pruner:
         """Whether a file may hold a wanted key: all versions of a key match or none does."""
         if self._by_key is None:
             return True
-        ranges = key_ranges_of(file, self._table.schema_of(file.schema_id))
-        return may_match(self._by_key, self._in_words_of_now(file, ranges), file.row_count)
+        then = self._table.schema_of(file.schema_id)
+        if not may_match(self._by_key, self._in_words_of_now(file, key_ranges_of(file, then)), file.row_count):
+            return False
+        return not self._indexes_know_key or embedded_may_match(
+            file, self._by_key, file_schema=then, read_schema=self._table.schema
+        )
 
     def keep_by_value(self, file: DataFileMeta) -> bool:
         """Whether a file, taken alone, may hold a wanted row."""
         if self._predicate is None:
             return True
-        ranges = ranges_of(file, self._table.schema_of(file.schema_id))
-        return may_match(self._predicate, self._in_words_of_now(file, ranges), file.row_count)
+        then = self._table.schema_of(file.schema_id)
+        if not may_match(self._predicate, self._in_words_of_now(file, ranges_of(file, then)), file.row_count):
+            return False
+        return not self._indexes_know or embedded_may_match(
+            file, self._predicate, file_schema=then, read_schema=self._table.schema
+        )
 
     def _in_words_of_now(self, file: DataFileMeta, ranges: Ranges) -> Ranges:
         """Ranges by today's column names; a column whose type has changed since is unknown."""

@@ -3,7 +3,7 @@
 Source: Paimon RollingFileWriter, KeyValueDataFileWriter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -15,6 +15,7 @@ from filestore.data_files import DataFileWriter
 from filestore.datatypes import DataField
 from filestore.effects import Clock, FileIO, NameSource
 from filestore.file_formats import FileFormat, file_format
+from filestore.file_indexes import INDEX_SUFFIX, IndexWriter, written_blooms
 from filestore.manifests import DataFileMeta
 from filestore.options import TableOptions
 from filestore.statistics import ColumnRange, key_stats, value_stats
@@ -58,6 +59,8 @@ class RollingWriter:
         prefix = options.changelog_file_prefix if changelog else options.data_file_prefix
         self._name_start = f"{prefix}{names.uuid()}"
         self._stats_modes = _stats_modes(schema, options, changelog=changelog)
+        self._bloom_columns = () if changelog else written_blooms(schema, options)
+        self._most_embedded_bytes: int = options.value("file-index.in-manifest-threshold")
         self._file_row_limit: int | None = options.value("target-file-row-num")
         self._open: _OpenFile | None = None
         self._finished: list[DataFileMeta] = []
@@ -95,9 +98,7 @@ class RollingWriter:
         if self._open is not None:
             self._open.writer.abort()
             self._open = None
-        for file in self._finished:
-            with suppress(FluvialError, OSError):  # an orphan costs space only
-                self._io.delete(f"{self._bucket_dir}/{file.file_name}")
+        delete_files(self._io, self._bucket_dir, self._finished)
         self._finished.clear()
 
     def _next_file(self) -> "_OpenFile":
@@ -115,18 +116,21 @@ class RollingWriter:
             changelog=self._changelog,
         )
         keys = self._schema.key_fields if self._key_values else ()
-        return _OpenFile(name=name, writer=writer, key_fields=keys)
+        return _OpenFile(name=name, writer=writer, key_fields=keys, index=IndexWriter(self._bloom_columns))
 
     def _finish(self) -> None:
         assert self._open is not None
         file = self._open
+        index = file.index.close()
         written = file.writer.close()
-        self._open = None
+        is_embedded = index is not None and len(index) <= self._most_embedded_bytes
+        index_file = None if index is None or is_embedded else file.name + INDEX_SUFFIX
         keys = file.key_fields
         key_types = [field.type for field in keys]
         ranges = written.value_ranges
         sequence = ranges[SEQUENCE_NUMBER] if self._key_values else ColumnRange(min=0, max=written.row_count - 1)
         of_values, value_columns = value_stats(ranges, self._schema.fields, self._stats_modes)
+        self._open = None
         self._finished.append(
             DataFileMeta(
                 file_name=file.name,
@@ -144,15 +148,30 @@ class RollingWriter:
                 delete_row_count=file.delete_count,
                 file_source=self._file_source,
                 value_stats_cols=value_columns,
+                embedded_index=index if is_embedded else None,
+                extra_files=() if index_file is None else (index_file,),
             )
         )
+        if index is not None and index_file is not None:
+            self._io.write_new(f"{self._bucket_dir}/{index_file}", index)
+
+
+def delete_files(io: FileIO, bucket_dir: str, files: Iterable[DataFileMeta]) -> None:
+    """Remove data files that nobody was told of, and what belongs to them; what cannot be removed stays."""
+    for file in files:
+        for name in (file.file_name, *file.extra_files):
+            with suppress(FluvialError, OSError):  # an orphan costs space only
+                io.delete(f"{bucket_dir}/{name}")
 
 
 class _OpenFile:
     """The file that is being written, and what its rows have said so far."""
 
-    def __init__(self, *, name: str, writer: DataFileWriter, key_fields: Sequence[DataField]) -> None:
+    def __init__(
+        self, *, name: str, writer: DataFileWriter, key_fields: Sequence[DataField], index: IndexWriter
+    ) -> None:
         self.name = name
+        self.index = index
         self.writer = writer
         self.key_fields = key_fields
         self.row_count = 0
@@ -163,6 +182,7 @@ class _OpenFile:
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Append rows, at least one."""
         self.writer.write(rows)
+        self.index.add(rows)
         if self.key_fields:
             self.delete_count += _retract_count(rows)
             if self.row_count == 0:

@@ -16,6 +16,7 @@ from filestore.datatypes import (
     DataField,
     walk,
 )
+from filestore.file_indexes import check_index_options
 from filestore.option_values import boolean
 from filestore.options import DYNAMIC_BUCKET, TableOptions
 from filestore.table_schema import TableSchema
@@ -73,6 +74,7 @@ def check_creatable(schema: TableSchema, options: TableOptions) -> None:
             )
     _check_bucket_keys(schema)
     _check_option_columns(schema, options)
+    check_index_options(schema, options)
     TagSchedule.of(options)  # refuses rules that contradict each other
     check_writable(schema)
 

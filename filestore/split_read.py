@@ -15,6 +15,7 @@ import pyarrow as pa
 from filestore.data_files import BATCH_ROWS, read_data_file
 from filestore.data_split import DataSplit
 from filestore.deletion_vectors import Positions, read_deletion_vectors
+from filestore.file_indexes import asks_indexes, index_file_of, stored_may_match
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import columns_to_merge, merge_function
 from filestore.predicates import Predicate, columns_of, filter_mask, on_columns_only, parse_filter
@@ -62,6 +63,8 @@ class BucketFiles:
         """The rows of one file in today's schema and in file order, without those that are deleted."""
         table = self.table
         positions = self.deleted.get(file.file_name)
+        if not may_hold_rows(table, self.partition, self.bucket, file, filter):
+            return
         batches = read_data_file(
             table.io,
             table.file_path(self.partition, self.bucket, file),
@@ -122,6 +125,16 @@ class BucketFiles:
             sequence_descending=table.options.sequence_descending,
             drop_deletes=drop_deletes,
         )
+
+
+def may_hold_rows(
+    table: TableStore, partition: bytes, bucket: int, file: DataFileMeta, filter: Predicate | None
+) -> bool:
+    """False only if a file's index beside it says that surely no row of the file passes a filter."""
+    if filter is None or index_file_of(file) is None or not asks_indexes(filter, table.options):
+        return True
+    path, then = table.file_path(partition, bucket, file), table.schema_of(file.schema_id)
+    return stored_may_match(table.io, path, file, filter, file_schema=then, read_schema=table.schema)
 
 
 def read_split(

@@ -379,11 +379,9 @@ def discard(table: TableStore, messages: Sequence[CommitMessage]) -> None:
         for entry in message.index_after:
             with suppress(FluvialError, OSError):
                 table.io.delete(entry.external_path or table.paths.index(entry.file_name))
-        inputs = {file.file_name for file in message.compact_before}
+        inputs = {name for file in message.compact_before for name in (file.file_name, *file.extra_files)}
         for file in (*message.new_files, *message.compact_after, *message.changelog_files):
-            if file.file_name in inputs:
-                continue
-            for name in (file.file_name, *file.extra_files):
+            for name in {file.file_name, *file.extra_files} - inputs:
                 with suppress(FluvialError, OSError):  # an orphan costs space only
                     table.io.delete(f"{table.bucket_dir(message.partition, message.bucket)}/{name}")
 

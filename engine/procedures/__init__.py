@@ -27,6 +27,7 @@ from engine.procedures.rewriting import (
     remove_unexisting_files,
     remove_unexisting_manifests,
     rescale,
+    rewrite_file_index,
     rollback_to_as_latest,
 )
 from engine.procedures.rollback import rollback, rollback_to_timestamp, rollback_to_watermark
@@ -90,6 +91,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rollback_to_timestamp,
     rollback_to_watermark,
     rescale,
+    rewrite_file_index,
     table_diff,
     copy,
     migrate_table,
@@ -137,6 +139,7 @@ __all__ = [
     "reset_consumer",
     "restore_checkpoint",
     "rewind_checkpoint",
+    "rewrite_file_index",
     "rollback",
     "rollback_to_as_latest",
     "rollback_to_cut",

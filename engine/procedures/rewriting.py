@@ -5,10 +5,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from engine.procedures.compaction import chosen_buckets
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import Moment, moment_ms
 from engine.table import Table
 from filestore.commit_message import PURPOSE_KEY
+from filestore.index_rewriting import write_indexes
 from filestore.lost_manifests import forget_manifests, lost_manifests
 from filestore.partitions import path_of
 from filestore.rewriting import forget_files, lost_files, restore
@@ -27,6 +29,13 @@ _MANIFESTS: Final = pa.schema(
         pa.field("size_before_bytes", pa.int64(), nullable=False),
         pa.field("size_after_bytes", pa.int64(), nullable=False),
         pa.field("snapshot_id", pa.int64(), nullable=False),
+    ]
+)
+_INDEXED: Final = pa.schema(
+    [
+        pa.field("written_partitions", pa.int64(), nullable=False),
+        pa.field("written_indexes", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),  # null: every file had its index
     ]
 )
 _LOST: Final = pa.schema(
@@ -92,6 +101,30 @@ def compact_manifest(table: Table) -> pa.Table:
         "snapshot_id": merged.id,
     }
     return rows_table(_MANIFESTS, [row])
+
+
+@procedure(_INDEXED)
+def rewrite_file_index(table: Table, where: str | None = None) -> pa.Table:
+    """Give data files the indexes that the table's options ask for and that they lack; no data is written.
+
+    Args:
+        table: with ``file-index.bloom-filter.columns``.
+        where: only partitions for which this condition on partition columns holds.
+
+    Returns:
+        One row.
+
+    Raises:
+        ConflictError: others replaced some of these files meanwhile: run it again.
+    """
+    done = write_indexes(table.store, keep=chosen_buckets(table.store, where=where))
+    snapshot = None if done.committed is None else done.committed.snapshot
+    row = {
+        "written_partitions": done.partitions,
+        "written_indexes": done.files,
+        "snapshot_id": None if snapshot is None else snapshot.id,
+    }
+    return rows_table(_INDEXED, [row])
 
 
 @procedure(_LOST)

@@ -21,6 +21,7 @@ from filestore.change_tracking import Changes, changes_of
 from filestore.changes import plan_changes, read_changes
 from filestore.live_files import LiveFiles
 from filestore.rewriting import rescale as rescale_files
+from filestore.schema_change import SetOption
 from filestore.snapshot_files import manifests_of
 from filestore.snapshots import CommitKind, Snapshot
 from lsm.errors import ConflictError, InvalidInputError
@@ -105,6 +106,27 @@ def test_a_table_with_a_log_goes_back_and_tells_its_streams(tmp_path: Path, brok
     assert verify(table).num_rows == 0
     with pytest.raises(InvalidInputError, match=r"partitions of the log.*bucket=2 fix=make a new table"):
         rescale(table, 4)
+
+
+# ---- indexes
+
+
+def test_files_get_the_indexes_that_the_options_ask_for(
+    new_table: Callable[..., Table], catalog: Catalog, call: Call, content: Content
+) -> None:
+    """``rewrite_file_index``: no row changes, streams see nothing, and the second time there is nothing to do."""
+    table = new_table()
+    catalog.alter_table("shop.orders", [SetOption(key="file-index.bloom-filter.columns", text="v")])
+    (done,) = call("rewrite_file_index", where="dt = 'd2'")
+    assert (done["written_partitions"], done["written_indexes"]) == (1, 1)
+    (done,) = call("rewrite_file_index")
+    assert done["written_partitions"] == 1
+    assert content(catalog) == ALL
+    assert changes_of(latest(table), has_log=False) is Changes.NONE
+    live = LiveFiles.latest(table.store)
+    assert all(file.embedded_index for key in live.buckets() for file in live.files(key))
+    assert call("rewrite_file_index") == [{"written_partitions": 0, "written_indexes": 0, "snapshot_id": None}]
+    assert verify(table).num_rows == 0
 
 
 # ---- buckets

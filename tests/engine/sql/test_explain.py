@@ -39,6 +39,17 @@ def test_a_compacted_table_is_scanned_by_spark_and_pruned(warehouse: Warehouse) 
     assert "fluvial_" not in plan
 
 
+def test_files_that_an_index_rules_out_are_not_given_to_spark(warehouse: Warehouse) -> None:
+    """Spark does not know bloom filters beside files: they are asked while the read is planned."""
+    options = {"file-index.bloom-filter.columns": "k", "file-index.in-manifest-threshold": "0 b"}
+    table = warehouse.context.catalog.create_table("db.indexed", pa.schema([("k", pa.int64())]), options=options)
+    for first in (0, 1, 2):
+        table.write(pa.table({"k": range(first, 3000, 3)}))
+    _, (found,) = explained(warehouse.context, "EXPLAIN SELECT k FROM db.indexed WHERE k = 1000")
+    assert found["files"] == {"read": 3, "all": 3}
+    assert found["files_of_spark"] < 3
+
+
 def test_overlapping_runs_are_told(warehouse: Warehouse) -> None:
     plan, (t, u) = explained(
         warehouse.context, "EXPLAIN FORMATTED SELECT a.id FROM t a JOIN u VERSION AS OF 2 ON k = id"
