@@ -8,7 +8,7 @@ Source: design.md section 3; reports/kafka.md section 4.2 steps 2 to 6.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import TableLog
 from filestore.commit_message import CommitMessage
 from filestore.live_files import BucketKey
+from filestore.manifests import IndexManifestEntry
 from filestore.predicates import filter_mask
 from filestore.table_store import TableStore
 from filestore.table_write import TableWrite
@@ -42,6 +43,7 @@ class BatchSpec:
     base_snapshot_id: int  # 0: the table was empty
     max_sequence_numbers: Mapping[BucketKey, int]  # in that snapshot; missing: no rows
     log_offsets: Mapping[int, int]  # next offset of each bucket's log, as that snapshot has it
+    index: Sequence[IndexManifestEntry] = ()  # of that snapshot, see ``TableWrite``
     adopted_buckets: frozenset[int] = frozenset()  # written by an earlier run: rows of these are not written again
     observe: Observer = ignore
 
@@ -123,6 +125,7 @@ class _Part:
         self._write = TableWrite(
             spec.store,
             max_sequence_numbers=spec.max_sequence_numbers,
+            index=spec.index,
         )
         self._logs: dict[int, BucketLog] = {}
         self._results: dict[int, BucketResult] = {}

@@ -25,6 +25,7 @@ from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import OrphanPolicy, TableLog
 from filestore.change_tracking import Changes
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
+from filestore.index_state import bucket_index, changes_index
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.snapshots import carried_offsets
 from filestore.table_commit import CommitResult, TableCommit, discard
@@ -141,6 +142,7 @@ class BatchWriter:
             batch_id=batch_id,
             base_snapshot_id=self.live.snapshot_id,
             max_sequence_numbers=self.live.max_sequence_numbers(),
+            index=bucket_index(self._store, self.live.snapshot),
             log_offsets=dict(self._log_offsets()),
             adopted_buckets=frozenset(adopted),
             observe=self._observe,
@@ -222,7 +224,7 @@ class BatchWriter:
             try:
                 return commit.commit(committable)
             except ConflictError:
-                if is_exclusive:
+                if is_exclusive or changes_index(messages):  # renumbered rows would still be in buckets of their own
                     discard(self._store, messages)
                     raise
                 self.live.advance()

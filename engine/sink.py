@@ -155,6 +155,8 @@ def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:
             min(store.options.bucket, parallelism),
             function=store.options.bucket_function,
         )
+    elif store.has_dynamic_buckets:
+        rows = rows.repartition(1)  # who assigns a key knows all the others
     answers = rows.mapInArrow(_PartTask(spec), "result string").collect()
     return [BucketResult.from_json(answer.result) for answer in answers]
 

@@ -212,7 +212,7 @@ def _numbers_follow(
     if previous is None:
         return snapshot.id == FIRST_SNAPSHOT_ID
     known = live_files_of_partitions(table, previous, {entry.partition for entry in delta})
-    return sequence_conflict(known, delta) is None
+    return sequence_conflict(known, delta, has_key=True) is None
 
 
 def _changelog_entries(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:

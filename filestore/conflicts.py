@@ -51,7 +51,7 @@ def bucket_count_conflict(live: Iterable[ManifestEntry], delta: Iterable[Manifes
     return None
 
 
-def sequence_conflict(newer: Iterable[ManifestEntry], delta: Iterable[ManifestEntry]) -> str | None:
+def sequence_conflict(newer: Iterable[ManifestEntry], delta: Iterable[ManifestEntry], *, has_key: bool) -> str | None:
     """Return the bucket in which somebody took sequence numbers that we also use, or None.
 
     Two records of one key with one number have no order: readers disagree about the winner (paimon-format.md 0.13), so
@@ -60,10 +60,11 @@ def sequence_conflict(newer: Iterable[ManifestEntry], delta: Iterable[ManifestEn
     Args:
         newer: entries published after the snapshot from whose highest numbers ``delta`` was numbered, or all live ones.
         delta: our entries.
+        has_key: whether the table has one.
     """
     ours: dict[tuple[bytes, int], int] = {}
     for entry in delta:
-        if entry.kind is EntryKind.ADD and entry.total_buckets > 0:  # files without buckets all count from 0
+        if entry.kind is EntryKind.ADD and is_numbered(entry, has_key=has_key):
             place = (entry.partition, entry.bucket)
             ours[place] = min(entry.file.min_sequence_number, ours.get(place, entry.file.min_sequence_number))
     for entry in newer:
@@ -75,6 +76,14 @@ def sequence_conflict(newer: Iterable[ManifestEntry], delta: Iterable[ManifestEn
                 f"our_first_sequence={first}: write the rows again from the new highest number"
             )
     return None
+
+
+def is_numbered(entry: ManifestEntry, *, has_key: bool) -> bool:
+    """Whether the rows of a file are numbered behind those of its bucket.
+
+    Those of append tables without buckets all count from 0, and postponed ones are numbered again with their buckets.
+    """
+    return entry.total_buckets > 0 or (has_key and entry.bucket >= 0)
 
 
 def _repeated_add(live: Collection[ManifestEntry], delta: Sequence[ManifestEntry]) -> str | None:

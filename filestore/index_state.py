@@ -25,6 +25,13 @@ def index_files(table: TableStore, snapshot: Snapshot | None) -> list[IndexManif
     return [entry for entry in entries if entry.kind is EntryKind.ADD]
 
 
+def bucket_index(table: TableStore, snapshot: Snapshot | None) -> list[IndexManifestEntry]:
+    """What a writer must know of a snapshot to find the dynamic buckets of keys; nothing for other tables."""
+    if not table.has_dynamic_buckets:
+        return []
+    return [entry for entry in index_files(table, snapshot) if entry.index_type == HASH]
+
+
 def changes_index(messages: Iterable[CommitMessage]) -> bool:
     """Whether a commit of these messages needs another index manifest."""
     return any(message.index_before or message.index_after for message in messages)

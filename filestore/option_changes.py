@@ -63,11 +63,16 @@ def _check_option_may_change(
         raise InvalidInputError(
             f"a table gets its log when it is made: {values} fix='create a table with a log and copy'"
         )
-    if has_rows and key in IMMUTABLE_KEYS:
+    if has_rows and key in IMMUTABLE_KEYS and not (key == "bucket" and _only_rescales(before, after)):
         raise InvalidInputError(
             f"option cannot change once there are rows, the files depend on it: {values} "
             "fix='create a new table and copy, or drop and create it'"
         )
+
+
+def _only_rescales(before: str | None, after: str | None) -> bool:
+    """Whether partitions keep their buckets until they are overwritten: both numbers are fixed ones."""
+    return before is not None and after is not None and int(before) > 0 and int(after) > 0
 
 
 def _shown(key: str, text: str | None) -> str:

@@ -15,9 +15,11 @@ from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committabl
 from filestore.compaction_task import CompactionTask
 from filestore.compactor import run_task
 from filestore.effects import copy_file
+from filestore.index_state import bucket_index
 from filestore.live_files import BucketKey, LiveFiles
-from filestore.manifests import DataFileMeta
+from filestore.manifests import DataFileMeta, IndexManifestEntry
 from filestore.scan import TableScan
+from filestore.snapshot_files import deletion_indexes
 from filestore.snapshots import Snapshot
 from filestore.split_read import read_split
 from filestore.table_commit import CommitResult, TableCommit, discard
@@ -146,7 +148,7 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
 
     Raises:
         ConflictError: the commit lost too many races: run it again.
-        InvalidInputError: one of both states has deletion vectors or an index.
+        InvalidInputError: one of both states has deletion vectors.
     """
     latest, old = table.snapshots.latest(), LiveFiles(table, wanted)
     if latest is not None and is_restored(latest, wanted):
@@ -163,6 +165,7 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
             for file in old.files(key):
                 copied = copied_file(table, key, file)
                 messages[-1] = replace(messages[-1], new_files=(*messages[-1].new_files, copied))
+        messages = [replace(each, index_after=_copied_index(table, wanted, each)) for each in messages]
     except BaseException:
         discard(table, messages)
         raise
@@ -183,9 +186,10 @@ def partitions_to_restore(table: TableStore, wanted: Snapshot) -> list[bytes]:
     """The partitions that ``restore`` would replace. Raises: InvalidInputError when it cannot."""
     latest = table.snapshots.latest()
     for snapshot in (wanted, latest):
-        if snapshot is not None and snapshot.index_manifest is not None:
+        if deletion_indexes(table, snapshot):
+            assert snapshot is not None
             raise InvalidInputError(
-                f"cannot restore a table with deletion vectors or an index: table={table.name} snapshot={snapshot.id}"
+                f"cannot restore a table with deletion vectors: table={table.name} snapshot={snapshot.id}"
             )
     if latest is None or is_restored(latest, wanted):
         return []
@@ -258,6 +262,17 @@ def copied_file(table: TableStore, key: BucketKey, file: DataFileMeta) -> DataFi
     target = f"{table.bucket_dir(key.partition, key.bucket)}/{name}"
     copy_file(table.io, source, target)
     return replace(file, file_name=name, extra_files=(), external_path=None)
+
+
+def _copied_index(table: TableStore, wanted: Snapshot, message: CommitMessage) -> tuple[IndexManifestEntry, ...]:
+    """The key hashes that a bucket had, in a file of this commit."""
+    copies = []
+    for entry in bucket_index(table, wanted):
+        if (entry.partition, entry.bucket) == (message.partition, message.bucket):
+            name = f"index-{table.names.uuid()}-0"
+            copy_file(table.io, entry.external_path or table.paths.index(entry.file_name), table.paths.index(name))
+            copies.append(replace(entry, file_name=name, external_path=None))
+    return tuple(copies)
 
 
 def _published(

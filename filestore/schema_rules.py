@@ -18,7 +18,7 @@ from filestore.datatypes import (
 )
 from filestore.file_indexes import check_index_options
 from filestore.option_values import boolean
-from filestore.options import DYNAMIC_BUCKET, TableOptions
+from filestore.options import TableOptions
 from filestore.table_schema import TableSchema
 from filestore.tag_schedule import TagSchedule
 from lsm.errors import InvalidInputError
@@ -42,9 +42,10 @@ def check_writable(schema: TableSchema) -> None:
     check_readable(schema)
     _check_switches(schema, _UNWRITABLE, "written")
     options = schema.table_options
-    if schema.primary_keys and options.bucket == DYNAMIC_BUCKET:
+    if schema.primary_keys and not set(schema.partition_keys) <= set(schema.primary_keys):
         raise InvalidInputError(
-            "table with dynamic buckets cannot be written: bucket=-1 fix='create a table with bucket of 1 or more'"
+            f"a key may move between the partitions of this table, which we cannot follow: "
+            f"primary_key={list(schema.primary_keys)} partition={list(schema.partition_keys)} fix='write it with Java'"
         )
     if options.bucket == 0:
         raise InvalidInputError("bucket must be 1 or more, or -1 for an append table: bucket=0")

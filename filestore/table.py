@@ -1,6 +1,6 @@
 """A table: read, write, overwrite and compact it without Spark and without a log."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,10 @@ from filestore.catalog_lock import CatalogLockFactory
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
 from filestore.compactor import compact_table
 from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
+from filestore.index_state import bucket_index
 from filestore.live_files import LiveFiles
 from filestore.main_branch import main_branch
+from filestore.manifests import IndexManifestEntry
 from filestore.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.scan import Filter, Plan, TableScan
 from filestore.schema import SchemaStore, TableSchema, check_readable
@@ -122,9 +124,15 @@ class Table(TableStore):
         """Plans reads."""
         return TableScan(self)
 
-    def new_write(self, *, max_sequence_numbers: MaxSequenceNumbers, budget_bytes: int | None = None) -> TableWrite:
+    def new_write(
+        self,
+        *,
+        max_sequence_numbers: MaxSequenceNumbers,
+        budget_bytes: int | None = None,
+        index: Iterable[IndexManifestEntry] = (),
+    ) -> TableWrite:
         """Writes files; see ``TableWrite``."""
-        return TableWrite(self, max_sequence_numbers=max_sequence_numbers, budget_bytes=budget_bytes)
+        return TableWrite(self, max_sequence_numbers=max_sequence_numbers, budget_bytes=budget_bytes, index=index)
 
     def new_commit(self, commit_user: str, *, history_start: int = 0) -> TableCommit:
         """Publishes files; see ``TableCommit``."""
@@ -240,7 +248,10 @@ class Table(TableStore):
         for attempts_left in reversed(range(self.options.commit_max_retries + 1)):
             live = LiveFiles.latest(self) if keeps_rows and (self.has_key or self.options.bucket > 0) else None
             base_id = live.snapshot_id if live else self.snapshots.latest_id() or 0
-            writer = self.new_write(max_sequence_numbers=live.max_sequence_numbers() if live else {})
+            writer = self.new_write(
+                max_sequence_numbers=live.max_sequence_numbers() if live else {},
+                index=bucket_index(self, live.snapshot) if live else (),
+            )
             try:
                 writer.write(rows, kinds)
                 messages = writer.prepare_commit()

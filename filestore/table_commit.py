@@ -13,7 +13,7 @@ from itertools import chain
 from filestore.branch_state import is_gone
 from filestore.commit_history import CommitHistory
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
-from filestore.conflicts import bucket_count_conflict, find_conflict, sequence_conflict
+from filestore.conflicts import bucket_count_conflict, find_conflict, is_numbered, sequence_conflict
 from filestore.index_state import index_conflict
 from filestore.manifests import EntryKind, ManifestEntry, live_entries
 from filestore.schema import check_writable
@@ -294,7 +294,8 @@ class TableCommit:
             reason = self._find_conflict(base, delta, request.kind)
         else:
             others = self._others(latest, base_id, delta)
-            reason = bucket_count_conflict(live_entries(others), delta) or sequence_conflict(others, delta)
+            reason = sequence_conflict(others, delta, has_key=self._table.has_key)
+            reason = bucket_count_conflict(live_entries(others), delta) or reason
             if reason is None and any(entry.kind is EntryKind.DELETE for entry in delta):
                 base, done = self._compaction_base(latest, base_id, delta)
                 if done is not None:
@@ -318,7 +319,7 @@ class TableCommit:
 
     def _others(self, latest: Snapshot, base_id: int | None, delta: Sequence[ManifestEntry]) -> list[ManifestEntry]:
         """What others may have numbered: the changes since the base; without one, all files of our partitions."""
-        partitions = {entry.partition for entry in delta if entry.total_buckets > 0}
+        partitions = {each.partition for each in delta if is_numbered(each, has_key=self._table.has_key)}
         if not partitions:
             return []
         changes = None if base_id is None else changes_since(self._table, base_id, latest)

@@ -16,7 +16,7 @@ from filestore.effects import Clock, FileIO, NameSource
 from filestore.log_names import other_names
 from filestore.manifests import DataFileMeta, ManifestStore
 from filestore.object_storage import is_object_path, under_lock
-from filestore.options import TableOptions
+from filestore.options import DYNAMIC_BUCKET, TableOptions
 from filestore.paths import MAIN_BRANCH, TablePaths
 from filestore.schema import SchemaStore, TableSchema
 from filestore.snapshots import SnapshotStore
@@ -97,6 +97,11 @@ class TableStore:
     def has_key(self) -> bool:
         """Whether rows of one key replace each other."""
         return bool(self.schema.primary_keys)
+
+    @property
+    def has_dynamic_buckets(self) -> bool:
+        """Whether a key is given its bucket when it first comes."""
+        return self.has_key and self.options.bucket == DYNAMIC_BUCKET
 
     @property
     def has_log(self) -> bool:

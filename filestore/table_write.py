@@ -3,7 +3,7 @@
 FL-76, FL-78, FL-160, FL-161, FL-163.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from filestore.binary_row import EMPTY_ROW, encode_row
 from filestore.bucket_writer import BucketWriter, bucket_writer
-from filestore.buckets import bucket_ids
+from filestore.buckets import bucket_ids, key_hashes
 from filestore.commit_message import CommitMessage
+from filestore.dynamic_buckets import BucketAssigner
 from filestore.live_files import NO_SEQUENCE_NUMBER, BucketKey
+from filestore.manifests import IndexManifestEntry
 from filestore.merge_engines import check_retracts, without_old_values
 from filestore.options import POSTPONED_BUCKET
 from filestore.row_checks import check_kinds, conform, row_kinds_of_column
@@ -38,7 +40,12 @@ class TableWrite:
     """
 
     def __init__(
-        self, table: TableStore, *, max_sequence_numbers: MaxSequenceNumbers, budget_bytes: int | None = None
+        self,
+        table: TableStore,
+        *,
+        max_sequence_numbers: MaxSequenceNumbers,
+        budget_bytes: int | None = None,
+        index: Iterable[IndexManifestEntry] = (),
     ) -> None:
         """Nothing is written yet.
 
@@ -48,6 +55,8 @@ class TableWrite:
                 that the commit will name as its base; a bucket that is missing has no rows.
                 ``LiveFiles.max_sequence_numbers()`` gives it.
             budget_bytes: memory for rows of all buckets together; None is ``write-buffer-size``.
+            index: index files of that snapshot, which say where the keys of dynamic buckets are; none: there are no
+                keys, or they are all replaced.
 
         Raises:
             InvalidInputError: the table cannot be written; says why.
@@ -57,6 +66,7 @@ class TableWrite:
         self._max_sequence_numbers = max_sequence_numbers
         self._budget_bytes = table.options.write_buffer_bytes if budget_bytes is None else budget_bytes
         self._writers: dict[BucketKey, BucketWriter] = {}
+        self._assigner = BucketAssigner(table, index) if table.has_dynamic_buckets else None
 
     @property
     def size_bytes(self) -> int:
@@ -100,6 +110,9 @@ class TableWrite:
         for writer in self._writers.values():
             writer.finish()  # all of them before the first hands over: when one fails, ``abort`` still knows every file
         messages = [writer.prepare_commit() for writer in self._writers.values()]
+        if self._assigner is not None:
+            messages = [self._assigner.with_index(message) for message in messages]
+            self._assigner.hand_over()
         return [message for message in messages if not message.is_empty]
 
     def abort(self) -> None:
@@ -107,6 +120,8 @@ class TableWrite:
         for writer in self._writers.values():
             writer.abort()
         self._writers.clear()
+        if self._assigner is not None:
+            self._assigner.abort()
 
     def _prepared(
         self, rows: pa.Table | pa.RecordBatch, given_kinds: pa.Array | None, first_row: int
@@ -160,8 +175,8 @@ class TableWrite:
         """The rows of each bucket, in the order they came."""
         partitions, codes = partition_codes(batch, self._table)
         postponed = self._table.options.bucket == POSTPONED_BUCKET
-        bucket_count = max(self._table.options.bucket, 1)
-        buckets = self._buckets(batch, bucket_count)
+        buckets = self._buckets(batch, partitions, codes)
+        bucket_count = int(buckets.max()) + 1 if self._assigner else max(self._table.options.bucket, 1)
         if len(partitions) * bucket_count == 1:
             yield BucketKey(partitions[0], POSTPONED_BUCKET if postponed else 0), batch
             return
@@ -177,13 +192,24 @@ class TableWrite:
             key = BucketKey(partitions[partition], POSTPONED_BUCKET if postponed else bucket)
             yield key, batch.take(pa.array(order[start:stop]))
 
-    def _buckets(self, batch: pa.RecordBatch, bucket_count: int) -> NDArray[np.int64]:
-        if bucket_count == 1:
-            return np.zeros(batch.num_rows, np.int64)
+    def _buckets(
+        self, batch: pa.RecordBatch, partitions: Sequence[bytes], codes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """(n,) the bucket of each row."""
+        buckets = np.zeros(batch.num_rows, np.int64)
+        bucket_count = self._table.options.bucket
         schema = self._table.schema
         columns = [batch.column(name) for name in schema.bucket_keys]
         types = [schema.field(name).type for name in schema.bucket_keys]
-        return bucket_ids(columns, types, bucket_count, function=self._table.options.bucket_function).astype(np.int64)
+        if self._assigner is not None:
+            hashes = key_hashes(columns, types)
+            for code, partition in enumerate(partitions):
+                here = codes == code
+                buckets[here] = self._assigner.assign(partition, hashes[here])
+        elif bucket_count > 1:
+            function = self._table.options.bucket_function
+            buckets[:] = bucket_ids(columns, types, bucket_count, function=function)
+        return buckets
 
     def _writer(self, key: BucketKey) -> BucketWriter:
         if key not in self._writers:

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table, sink
+from engine.procedures import compact
 from filestore.snapshots import CommitKind
 from lsm.errors import InvalidInputError
 from tests.peers.agreement import Agreement
@@ -70,6 +71,20 @@ def test_more_buckets_are_written_by_more_tasks_and_hold_the_same_rows(
     assert {split.bucket for split in splits} == set(range(8))
     assert sorted(table.read().to_arrow()["value"].to_pylist()) == list(range(500))
     assert len(assert_peers_agree(table.store.paths.root)) == 500
+
+
+@pytest.mark.parametrize("bucket", ["-1", "-2"])
+def test_tables_whose_buckets_are_not_fixed(spark: SparkSession, tmp_path: Path, bucket: str) -> None:
+    """Dynamic buckets: keys stay where they are, bucket after bucket is filled. Postponed: seen once compacted."""
+    table = new_table(tmp_path, bucket=bucket, **{"dynamic-bucket.target-row-num": "40"})
+    table.append(spark.range(100).selectExpr("id AS value", "current_timestamp() AS timestamp"))
+    frame = spark.range(50, 130).selectExpr("id AS value", "timestamp'2026-01-01' AS timestamp")
+    frame.write.format("fluvial").options(warehouse=str(tmp_path / "warehouse"), table="db.t").mode("append").save()
+    if bucket == "-2":
+        assert table.read().to_arrow().num_rows == 0
+        compact(table)
+    assert sorted(table.read().to_arrow()["value"].to_pylist()) == list(range(130))
+    assert {split.bucket for split in table.read().plan().splits} == ({0, 1, 2, 3} if bucket == "-1" else {0})
 
 
 @pytest.mark.interop

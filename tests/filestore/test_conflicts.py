@@ -78,12 +78,12 @@ def test_a_partition_is_rescaled_whole() -> None:
 )
 def test_numbers_at_or_above_ours_are_a_conflict(theirs: tuple[int, int], is_conflict: bool) -> None:
     """Rows numbered higher would win over ours although they were not there when ours were numbered."""
-    reason = sequence_conflict([add(file("x", sequence=theirs))], [add(file("y", sequence=(10, 12)))])
+    reason = sequence_conflict([add(file("x", sequence=theirs))], [add(file("y", sequence=(10, 12)))], has_key=True)
     assert (reason is not None) is is_conflict
 
 
 def test_other_buckets_deletes_and_unbucketed_files_do_not_count() -> None:
     mine = [add(file("y", sequence=(0, 9)))]
-    assert sequence_conflict([add(A, bucket=1), delete(B)], mine) is None
+    assert sequence_conflict([add(A, bucket=1), delete(B)], mine, has_key=True) is None
     unbucketed = [add(file("y", sequence=(0, 9)), total_buckets=-1)]
-    assert sequence_conflict([add(A, total_buckets=-1)], unbucketed) is None
+    assert sequence_conflict([add(A, total_buckets=-1)], unbucketed, has_key=False) is None

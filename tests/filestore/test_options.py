@@ -184,7 +184,7 @@ TOGETHER: list[tuple[list[str], dict[str, str], str]] = [
         "exclude each other",
     ),
     (KEY, {"fields.b.sequence-group": "c"}, "need merge-engine=partial-update"),
-    (KEY, {"bucket": "-1"}, "dynamic buckets"),
+    (KEY, {"bucket": "-1", "bucket-key": "id"}, "choose no bucket"),
     (KEY, {"bucket": "0"}, "at least 1"),
     ([], {"bucket": "-2"}, "bucket=-2 fix='declare a primary key"),
     (KEY, {"bucket": "-2", "changelog-producer": "input"}, "bucket=-2 changelog-producer=input"),

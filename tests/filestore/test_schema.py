@@ -157,7 +157,6 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         {"primary_key": ["id"], "options": {"deletion-vectors.enabled": "true"}},
         "option=deletion-vectors.enabled",
     ),
-    (COLUMNS, {"primary_key": ["id"], "options": {"bucket": "-1"}}, "dynamic buckets"),
     (COLUMNS, {"options": {"type": "format-table"}}, "type=format-table"),
     (COLUMNS, {"primary_key": ["id"], "options": {"bucket-function.type": "hive"}}, "bucket-function.type=hive"),
     (COLUMNS, {"options": {"bukcet": "1"}}, r"did_you_mean=\['bucket'"),

@@ -13,6 +13,7 @@ from filestore.catalog import Catalog
 from filestore.column_paths import Position
 from filestore.datatypes import STRING, DataField, DataType
 from filestore.effects import LocalFileIO
+from filestore.live_files import LiveFiles
 from filestore.schema import new_schema
 from filestore.schema_change import (
     AddColumn,
@@ -29,8 +30,10 @@ from filestore.schema_change import (
     SetOption,
     apply_changes,
 )
+from filestore.table import Table
 from filestore.table_schema import TableSchema
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from tests.support.tables import KEY_SCHEMA, key_table
 
 INT, BIGINT = DataType(root="INT"), DataType(root="BIGINT")
 POINT = DataType(root="ROW", fields=(DataField(id=0, name="x", type=INT), DataField(id=1, name="y", type=INT)))
@@ -135,7 +138,7 @@ def test_options_that_name_a_column_follow_its_new_name() -> None:
         (ChangeNullability(("a",), nullable=False), "may hold nulls"),
         (ChangeNullability(("id",), nullable=True), "never null"),
         (MoveColumn(("a",), Position("a")), "behind itself"),
-        (SetOption("bucket", "3"), "once there are rows"),
+        (SetOption("bucket", "-1"), "once there are rows"),
         (SetOption("merge-engine", "first-row"), "once there are rows"),
         (SetOption("primary-key", "a"), "keys and partitions cannot change"),
         (SetOption("log.kafka.bootstrap.servers", "b:1"), "gets its log when it is made"),
@@ -153,6 +156,30 @@ def test_refused_changes_name_the_reason(change: SchemaChange, reason: str) -> N
 
 def test_files_do_not_depend_on_options_before_the_first_row() -> None:
     assert changed(schema_of(), SetOption("bucket", "3"), has_rows=False).options["bucket"] == "3"
+
+
+def test_partitions_are_rescaled_by_overwriting_them() -> None:
+    """FL-84: the number of buckets may change where there is no log; rows need the new one, overwrites bring it."""
+    schema = pa.schema([("p", pa.string()), *KEY_SCHEMA])
+    table = key_table(schema=schema, primary_key=["p", "id"], partition_by=["p"], bucket="2")
+
+    def part(name: str, *ids: int) -> pa.Table:
+        return pa.table({"p": [name] * len(ids), "id": list(ids), "v": list(ids)}, schema=schema)
+
+    table.write(pa.concat_tables([part("a", *range(20)), part("b", *range(20))]))
+    table.schemas.create(replace(changed(table.schema, SetOption("bucket", "5")), id=1))
+    wider = Table.open(table.name, table.paths.root, io=table.io, clock=table.clock, names=table.names)
+    with pytest.raises(InvalidInputError, match="live=2 now=5 fix='overwrite the partition"):
+        wider.write(part("a", 99))
+    wider.overwrite(part("a", *range(30)))
+    wider.write(part("a", 99))
+    live = LiveFiles.latest(wider)
+    assert {wider.partition_values(name): total for name, total in live.partition_total_buckets().items()} == {
+        ("a",): 5,
+        ("b",): 2,
+    }
+    assert wider.read().to_arrow().num_rows == 31 + 20
+    assert wider.read().to_arrow(filter="p = 'a' and id = 7").num_rows == 1
 
 
 def test_only_wider_types_when_casts_are_off() -> None:

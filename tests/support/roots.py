@@ -49,11 +49,14 @@ def used_by(table: Table, snapshot: Snapshot, *, with_changelog: bool) -> set[st
         for manifest in table.manifests.read_list(snapshot.changelog_manifest_list, None):
             found.add(paths.manifest(manifest.file_name))
             live += table.manifests.read_manifest(manifest)
+    if snapshot.index_manifest is not None:
+        found.add(paths.manifest(snapshot.index_manifest))
+        found |= {paths.index(each.file_name) for each in table.manifests.read_index_manifest(snapshot.index_manifest)}
     return found | {path for entry in live for path in _paths(table, entry)}
 
 
 def used_files(table: Table) -> set[str]:
-    """Data, changelog, manifest and list files that anything refers to."""
+    """Data, changelog, index, manifest and list files that anything refers to."""
     return {
         path
         for branch, snapshot, with_changelog in roots_of(table)
@@ -62,9 +65,11 @@ def used_files(table: Table) -> set[str]:
 
 
 def files_there(table: Table) -> set[str]:
-    """Data, changelog, manifest and list files of a table in memory."""
+    """Data, changelog, index, manifest and list files of a table in memory."""
     inside = (path.removeprefix(f"{table.paths.root}/") for path in table.io.files)  # type: ignore[attr-defined]
-    return {f"{table.paths.root}/{path}" for path in inside if path.startswith("manifest/") or "bucket-" in path}
+    return {
+        f"{table.paths.root}/{path}" for path in inside if path.startswith(("manifest/", "index/")) or "bucket-" in path
+    }
 
 
 def _paths(table: Table, entry: ManifestEntry) -> list[str]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from filestore.catalog import Catalog
 from filestore.commit_message import CommitMessage, Committable
 from filestore.effects import FileIO
+from filestore.index_state import bucket_index
 from filestore.live_files import LiveFiles
 from filestore.options import OPTIONS
 from filestore.table import Table
@@ -62,7 +63,7 @@ def rows(*pairs: tuple[int, int | None]) -> pa.Table:
 def messages_of(table: Table, data: pa.Table, kinds: Sequence[str] | None = None) -> list[CommitMessage]:
     """Files with these rows, numbered from the newest snapshot, not committed."""
     live = LiveFiles.latest(table)
-    writer = table.new_write(max_sequence_numbers=live.max_sequence_numbers())
+    writer = table.new_write(max_sequence_numbers=live.max_sequence_numbers(), index=bucket_index(table, live.snapshot))
     writer.write(data, None if kinds is None else pa.array(kinds))
     return writer.prepare_commit()
 
