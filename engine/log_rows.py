@@ -1,13 +1,13 @@
 """A range of a table's log as the table's rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from engine.log_columns import LogColumns
 from engine.row_changes import RowChanges
 from engine.table_log import TableLog
 from filestore.table_store import TableStore
@@ -27,7 +27,9 @@ def log_rows(
 ) -> Iterator[RowChanges]:
     """The changes in a range of one bucket's log, in order; no batch is empty.
 
-    Records keep the names that columns had when they were written; a column is found under any of them.
+    Records keep the names that columns had when they were written; a column is found under any of them. They are
+    decoded as the newest version of the schema has the columns, and then shown as ``store`` was opened: so a stream
+    that runs while somebody renames or widens a column goes on with its own.
 
     With ``log.changelog-mode=all`` a row that is taken back just before its key is added again is ``-U`` and its
     follower ``+U``; the log itself tells adds from retracts only.
@@ -42,14 +44,12 @@ def log_rows(
     Raises:
         CorruptDataError: offsets are lost, or a record is not of the table's format. Names bucket and offsets.
         UnavailableError: no progress in time.
+        InvalidInputError: a value is none of the column as ``store`` knows it, because it was made wider meanwhile.
     """
     needed = list(columns)
     if log.key_names and (log.log_format == "json" or log.keeps_update_before):
         needed += [name for name in log.key_names if name not in columns]
-    fields = [store.arrow_field(name).with_nullable(True) for name in needed]
-    others = {name: names for name, names in store.other_column_names().items() if name in needed}
-    fields += [store.arrow_field(name).with_nullable(True).with_name(each) for name in others for each in others[name]]
-    schema = pa.schema(fields)
+    columns_of_log = LogColumns.of(store, needed)
     # keys are needed for deletes without a value only
     parts = [*(["key"] if log.log_format == "json" else []), "value", *(["offset", "timestamp"] if with_origin else [])]
     batches = read_range(log.properties, topic=log.topic, log_range=log_range, columns=parts)
@@ -58,7 +58,7 @@ def log_rows(
             rows, kinds = decode_changes(
                 records["key"] if "key" in parts else None,
                 records["value"],
-                schema=schema,
+                schema=columns_of_log.schema,
                 key_names=log.key_names,
                 log_format=log.log_format,
             )
@@ -67,7 +67,7 @@ def log_rows(
                 f"{error} table={store.name} topic={log.topic} bucket={log_range.bucket} "
                 f"range={log_range.start_offset}..{log_range.end_offset}"
             ) from error
-        rows = _under_one_name(rows, others)
+        rows = columns_of_log.apply(rows, kinds)
         if log.key_names and log.keeps_update_before:
             kinds = paired_kinds(rows.select(list(log.key_names)).columns, np.asarray(kinds))
         if len(rows):
@@ -77,15 +77,6 @@ def log_rows(
                 offsets=records["offset"] if with_origin else None,
                 timestamps=records["timestamp"] if with_origin else None,
             )
-
-
-def _under_one_name(rows: pa.RecordBatch, others: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-    """Columns that were renamed, each from the only one of its names that a record has."""
-    for name, names in others.items():
-        index = rows.schema.get_field_index(name)
-        merged = pc.coalesce(rows.column(index), *(rows.column(each) for each in names))
-        rows = rows.set_column(index, rows.schema.field(index), merged)
-    return rows
 
 
 def paired_kinds(keys: Sequence[pa.Array], kinds: NDArray[np.int8]) -> pa.Array:

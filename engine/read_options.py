@@ -59,6 +59,7 @@ STREAM_KEYS: Final = (
     "read.stream.maxFilesPerTrigger",
     "read.stream.maxBytesPerTrigger",
     "read.stream.maxRowsPerTrigger",
+    "read.stream.on-dropped-column",
     "streaming-read-mode",
     "streaming-read-overwrite",
     "streaming-read-append-overwrite",

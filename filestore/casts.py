@@ -68,6 +68,41 @@ def can_cast(source: DataType, target: DataType) -> bool:
     return _find(source, target) is not None
 
 
+def widens(source: DataType, target: DataType) -> bool:
+    """Whether every value of an atomic type is, unchanged, one of another."""
+    if source.root in INTEGER_ROOTS and target.root == "DECIMAL":
+        digits = _DECIMAL_DIGITS[source.root]
+        return digits <= (target.precision or 0) - (target.scale or 0)
+    if source.root == target.root == "DECIMAL":
+        whole = (source.precision or 0) - (source.scale or 0)
+        return (source.scale or 0) <= (target.scale or 0) and whole <= (target.precision or 0) - (target.scale or 0)
+    if source.root in TIMESTAMP_ROOTS and source.root == target.root:
+        return (source.precision or 0) <= (target.precision or 0)
+    if source.root in ("TINYINT", "SMALLINT") and target.root in ("FLOAT", "DOUBLE"):
+        return True
+    return (source.root == "INT" and target.root == "DOUBLE") or keeps_order(source, target)
+
+
+def narrowed(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Values of an atomic type as values of a narrower one, ``widens(target, source)``: the same values, or an error.
+
+    Texts and clocks that are kept in the same way are not cut.
+
+    Raises:
+        ArrowInvalid: a value is none of the target.
+    """
+    wanted = arrow_type(target)
+    if array.type == wanted:
+        return array
+    found = pc.cast(array, wanted, safe=True)
+    if pa.types.is_floating(wanted) and pa.types.is_floating(array.type):  # Arrow rounds these silently
+        same = pc.or_kleene(pc.equal(found.cast(array.type), array), pc.is_nan(array))
+        if not pc.all(same).as_py():
+            value = array[pc.index(same, pa.scalar(False)).as_py()]
+            raise pa.ArrowInvalid(f"{value} is not a value of {wanted}")
+    return found
+
+
 def floor_clock(array: pa.Array, unit: str) -> pa.Array:
     """Timestamps without the ticks below ``unit``, cut towards the past, where a plain cast would go towards 1970."""
     if _DIGITS_OF_UNIT[array.type.unit] <= _DIGITS_OF_UNIT[unit]:

@@ -226,16 +226,7 @@ def _changelog(table: TableStore, task: CompactionTask) -> CompactionChangelog |
 def _with_columns_of(table: TableStore, files: Sequence[DataFileMeta]) -> TableStore:
     """The table as it is at the newest schema of some files: merged at an older one they would lose new columns."""
     newest = max(file.schema_id for file in files)
-    if newest <= table.schema.id:
-        return table
-    stored = table.schemas.read(table.schema.id).options
-    dynamic = {key: text for key, text in table.schema.options.items() if stored.get(key) != text}
-    schema = table.schema_of(newest)
-    schema = replace(schema, options={**schema.options, **dynamic})
-    options = schema.table_options
-    return replace(
-        table, schema=schema, options=options, paths=table.paths.with_layout(schema.partition_fields, options)
-    )
+    return table if newest <= table.schema.id else table.at_version(newest)
 
 
 def _merge(

@@ -20,7 +20,7 @@ from filestore.manifests import DataFileMeta
 from filestore.options import TableOptions
 from filestore.parquet_format import KeepRows, missing_ranges
 from filestore.predicates import Predicate, columns_of, filter_mask, may_match
-from filestore.schema_mapping import SchemaMapping, map_schema
+from filestore.schema_mapping import SchemaMapping, map_schema, newer_than
 from filestore.statistics import ColumnRange, has_order
 from filestore.table_schema import TableSchema
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
@@ -189,7 +189,7 @@ def read_data_file(
     extra = sorted(columns_of(filter) - set(columns)) if filter is not None else []
     system = [SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN] if with_system else []
     read_fields = [*read_schema.fields_of([*columns, *extra]), *system]
-    mapping = map_schema([*file_schema.fields, *system], read_fields)
+    mapping = map_schema([*file_schema.fields, *system], read_fields, newer=newer_than(read_schema, file_schema))
     wanted = [*columns, *(field.name for field in system)]
     tested = columns_of(filter) if filter is not None else frozenset()
     keep_fields = [c.source for c in mapping.columns if c.source is not None and c.target.name in tested]

@@ -11,12 +11,12 @@ from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
 
-def other_names(schema: TableSchema, versions: Sequence[TableSchema]) -> Mapping[str, tuple[str, ...]]:
-    """What the columns of a schema are called in other versions, by their name; only those that were renamed."""
+def other_names(fields: Sequence[DataField], versions: Sequence[TableSchema]) -> Mapping[str, tuple[str, ...]]:
+    """What columns are called in versions of the schema, by their name; only those that were renamed."""
     found: dict[str, tuple[str, ...]] = {}
-    for field in schema.fields:
+    for field in fields:
         names = {each.name for version in versions for each in version.fields if each.id == field.id}
-        names -= {*schema.column_names}
+        names -= {each.name for each in fields}
         if names:
             found[field.name] = tuple(sorted(names))
     return found

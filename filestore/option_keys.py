@@ -287,6 +287,12 @@ _READS: Final = _declare(
     ("read.stream.maxRowsPerTrigger", COUNT, None, "Rows of a micro-batch."),
     ("read.stream.minRowsPerTrigger", COUNT, None, "Rows that start a micro-batch."),
     ("read.stream.maxTriggerDelayMs", NUMBER, None, "Longest wait for them."),
+    (
+        "read.stream.on-dropped-column",
+        choice("fail", "null"),
+        "fail",
+        "What a running stream does when a column that it reads is dropped: stop, or null from then on.",
+    ),
     ("streaming-read-overwrite", boolean, True, "Streams see overwrites (Paimon's default: false)."),
     ("streaming-read-append-overwrite", boolean, True, "The same of append tables (Paimon's default: false)."),
     ("streaming.read.snapshot.delay", duration_ms, None, "Streams stay behind."),

@@ -10,7 +10,7 @@ from itertools import count
 
 import pyarrow as pa
 
-from filestore.casts import can_cast, cast_array, keeps_order
+from filestore.casts import can_cast, cast_array, keeps_order, widens
 from filestore.column_paths import (
     ColumnPath,
     Position,
@@ -335,21 +335,6 @@ def _with_default(field: DataField, text: str | None) -> DataField:
     if text is not None:
         parse_default(text, field.type)
     return replace(field, default_value=text)
-
-
-def widens(source: DataType, target: DataType) -> bool:
-    """Whether every value of an atomic type is, unchanged, one of another."""
-    if source.root in INTEGER_ROOTS and target.root == "DECIMAL":
-        digits = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}[source.root]
-        return digits <= (target.precision or 0) - (target.scale or 0)
-    if source.root == target.root == "DECIMAL":
-        whole = (source.precision or 0) - (source.scale or 0)
-        return (source.scale or 0) <= (target.scale or 0) and whole <= (target.precision or 0) - (target.scale or 0)
-    if source.root in TIMESTAMP_ROOTS and source.root == target.root:
-        return (source.precision or 0) <= (target.precision or 0)
-    if source.root in ("TINYINT", "SMALLINT") and target.root in ("FLOAT", "DOUBLE"):
-        return True
-    return (source.root == "INT" and target.root == "DOUBLE") or keeps_order(source, target)
 
 
 def _reads_same_json(source: DataType, target: DataType) -> bool:

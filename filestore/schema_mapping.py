@@ -1,6 +1,8 @@
 """Rows of an old file as rows of the schema that is read: columns found by field id, renamed, cast, filled with nulls.
 
 A column that was added after the file was written is null in it, whatever default it has now: defaults are for writing.
+A file may also be newer than its reader, which was opened before somebody widened a column: then values that fit the
+narrower type are read, and others are an error, because cutting them would be a lie.
 Source: Paimon SchemaEvolutionUtil; paimon-format.md section 2.
 """
 
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from filestore.casts import cast_array, floor_clock, keeps_order
+from filestore.casts import cast_array, floor_clock, keeps_order, narrowed, widens
 from filestore.datatypes import NESTED_ROOTS, DataField, DataType, arrow_field, arrow_type
 from filestore.file_layout import map_parts
 from filestore.statistics import ColumnRange
@@ -27,12 +29,21 @@ class ColumnMapping:
     is_same: bool  # the types agree, down to nested field ids
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newer:
+    """Rows that were written with a later version of the schema than the one that they are read with."""
+
+    written: int  # number of that version
+    read: int  # of the reader's
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaMapping:
     """The columns of one reading of one file's schema, and how to make them."""
 
     columns: tuple[ColumnMapping, ...]
     arrow_schema: pa.Schema
+    newer: Newer | None = None  # None: the file is as old as its reader, or older
 
     @property
     def file_fields(self) -> tuple[DataField, ...]:
@@ -47,9 +58,10 @@ class SchemaMapping:
 
         Raises:
             CorruptDataError: a stored value is outside its declared type.
-            InvalidInputError: a stored value cannot be cast to the column's new type.
+            InvalidInputError: a stored value cannot be cast to the column's new type; or the rows are newer than their
+                reader, and a value is none of the type that the reader knows. Names the column.
         """
-        arrays = [_mapped(rows, column) for column in self.columns]
+        arrays = [_mapped(rows, column, self.newer) for column in self.columns]
         if not arrays:
             return rows.select([])
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
@@ -70,11 +82,24 @@ class SchemaMapping:
         return mapped
 
 
-def map_schema(file_fields: Sequence[DataField], read_fields: Sequence[DataField]) -> SchemaMapping:
-    """How to read ``read_fields`` from a file with ``file_fields``, by field id."""
+def newer_than(known: TableSchema, written: TableSchema) -> Newer | None:
+    """What a reader with the first version must look out for in rows of the second; None: nothing."""
+    return Newer(written=written.id, read=known.id) if written.id > known.id else None
+
+
+def map_schema(
+    file_fields: Sequence[DataField], read_fields: Sequence[DataField], *, newer: Newer | None = None
+) -> SchemaMapping:
+    """How to read ``read_fields`` from a file with ``file_fields``, by field id.
+
+    Args:
+        file_fields: columns of the file.
+        read_fields: columns that are wanted.
+        newer: given when the file's version of the schema is later than the reader's.
+    """
     by_id = {field.id: field for field in file_fields}
     columns = tuple(_column(by_id.get(field.id), field) for field in read_fields)
-    return SchemaMapping(columns, pa.schema([arrow_field(field) for field in read_fields]))
+    return SchemaMapping(columns, pa.schema([arrow_field(field) for field in read_fields]), newer)
 
 
 def _column(source: DataField | None, target: DataField) -> ColumnMapping:
@@ -104,19 +129,29 @@ def _same(source: DataType, target: DataType) -> bool:
     return (source.length, source.precision, source.scale) == (target.length, target.precision, target.scale)
 
 
-def _mapped(rows: pa.RecordBatch, column: ColumnMapping) -> pa.Array:
+def _mapped(rows: pa.RecordBatch, column: ColumnMapping, newer: Newer | None) -> pa.Array:
     target = arrow_type(column.target.type)
     index = -1 if column.source is None else rows.schema.get_field_index(column.source.name)
     if column.source is None or index < 0:
         return pa.nulls(rows.num_rows, target)
     array = rows.column(index)
+    if newer is not None and array.null_count and column.source.type.nullable and not column.target.type.nullable:
+        raise _not_known(column.target.name, column.source.type, column.target.type, newer, "null")
     if column.is_same and array.type == target:
         return array
     declared = conform(array, column.source.type, column.source.name)
-    return (
-        declared
-        if column.is_same and declared.type == target
-        else _evolve(declared, column.source.type, column.target.type)
+    if column.is_same and declared.type == target:
+        return declared
+    return _evolve(declared, column.source.type, column.target.type, column.target.name, newer)
+
+
+def _not_known(
+    column: str, written: DataType, known: DataType, newer: Newer, error: pa.ArrowInvalid | str
+) -> InvalidInputError:
+    return InvalidInputError(
+        f"a value is not one of the column as it was when the table was opened: column={column} type={known} "
+        f"new_type={written} schema={newer.written} opened_schema={newer.read} error={error} "
+        "fix=open the table again, or restart the query: it goes on with the new type"
     )
 
 
@@ -164,10 +199,10 @@ def _conform_nested(array: pa.Array, data_type: DataType, column: str) -> pa.Arr
     )
 
 
-def _evolve(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+def _evolve(array: pa.Array, source: DataType, target: DataType, column: str, newer: Newer | None) -> pa.Array:
     """Values of ``arrow_type(source)`` as values of ``arrow_type(target)``, nested fields by id."""
     if _same(source, target):
-        return conform(array, target, "")
+        return conform(array, target, column)
     if source.root == target.root == "ROW":
         by_id = {field.id: (index, field.type) for index, field in enumerate(source.fields)}
         inner = []
@@ -176,18 +211,25 @@ def _evolve(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
             inner.append(
                 pa.nulls(len(array), arrow_type(field.type))
                 if index < 0
-                else _evolve(array.field(index), old, field.type)
+                else _evolve(array.field(index), old, field.type, f"{column}.{field.name}", newer)
             )
         return _struct(array, inner, arrow_type(target))
     if source.root == target.root == "ARRAY" and source.element is not None and target.element is not None:
-        return _list(array, _evolve(array.values, source.element, target.element), arrow_type(target))
+        values = _evolve(array.values, source.element, target.element, f"{column}.element", newer)
+        return _list(array, values, arrow_type(target))
     if source.root == target.root and source.root in ("MAP", "MULTISET"):
         (old_key, old_value), (new_key, new_value) = map_parts(source), map_parts(target)
-        keys, items = _evolve(array.keys, old_key, new_key), _evolve(array.items, old_value, new_value)
+        keys = _evolve(array.keys, old_key, new_key, f"{column}.key", newer)
+        items = _evolve(array.items, old_value, new_value, f"{column}.value", newer)
         return _map(array, keys, items, arrow_type(target))
     if source.root in NESTED_ROOTS or target.root in NESTED_ROOTS:
         raise InvalidInputError(f"a column cannot be read as its new type: old_type={source} new_type={target}")
-    return cast_array(array, source, target)
+    if newer is None or not widens(target, source):
+        return cast_array(array, source, target)
+    try:
+        return narrowed(array, source, target)
+    except pa.ArrowInvalid as error:
+        raise _not_known(column, source, target, newer, error) from error
 
 
 # Children are swapped under the same offsets and null bitmap, so that slices stay slices and nothing else is copied.

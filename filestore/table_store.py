@@ -1,9 +1,9 @@
 """What one opened table consists of: its schema and options, its files, and the world it lives in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -13,7 +13,6 @@ from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_l
 from filestore.consumers import ConsumerStore
 from filestore.datatypes import DataType, arrow_field
 from filestore.effects import Clock, FileIO, NameSource
-from filestore.log_names import other_names
 from filestore.manifests import DataFileMeta, ManifestStore
 from filestore.object_storage import is_object_path, under_lock
 from filestore.options import DYNAMIC_BUCKET, TableOptions
@@ -131,10 +130,19 @@ class TableStore:
             self._schemas[schema_id] = self.schemas.read(schema_id)
         return self._schemas[schema_id]
 
-    def other_column_names(self) -> Mapping[str, tuple[str, ...]]:
-        """What columns are called in other versions of the schema, older and newer; looked up at every call."""
-        ids = self.schemas.ids()
-        return other_names(self.schema, [self.schema_of(schema_id) for schema_id in ids]) if len(ids) > 1 else {}
+    def schema_versions(self) -> list[TableSchema]:
+        """All versions of the schema, ascending, newer ones than the opened one too; looked up at every call."""
+        return [self.schema_of(schema_id) for schema_id in self.schemas.ids()] or [self.schema]
+
+    def at_version(self, schema_id: int) -> Self:
+        """The same table opened at another version of its schema, with what is in force for this object only."""
+        stored = self.schemas.read(self.schema.id).options
+        dynamic = {key: text for key, text in self.schema.options.items() if stored.get(key) != text}
+        schema = self.schema_of(schema_id)
+        schema = replace(schema, options={**schema.options, **dynamic})
+        options = schema.table_options
+        paths = self.paths.with_layout(schema.partition_fields, options)
+        return replace(self, schema=schema, options=options, paths=paths)
 
     def partition_values(self, partition: bytes) -> tuple[Any, ...]:
         """Internal values of the partition columns."""

@@ -50,6 +50,13 @@ class StreamOptions:
     ignores_consumer: bool
     at_least: CommitHandle | None  # a commit that must be visible before the stream looks how far it may read
     at_least_timeout_s: float
+    drops_as_null: bool  # a column that is dropped while the stream runs is null from then on
+
+    @property
+    def columns(self) -> list[str]:
+        """The table's columns that are read, for rows or for the filter, in the table's order."""
+        wanted = {*self.schema.names, *(columns_of(self.filter) if self.filter is not None else ())}
+        return [name for name in self.store.schema.column_names if name in wanted]
 
     @classmethod
     def of(cls, read: ReadOptions, schema: StructType) -> "StreamOptions":
@@ -85,6 +92,7 @@ class StreamOptions:
             ignores_consumer=options.value("consumer.ignore-progress"),
             at_least=None if handle is None else CommitHandle.parse(handle),
             at_least_timeout_s=options.value("scan.at-least.timeout") / 1000,
+            drops_as_null=options.value("read.stream.on-dropped-column") == "null",
         )
 
 

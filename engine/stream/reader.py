@@ -33,7 +33,13 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions) -> None:
         """Nothing is looked at yet."""
         self._options = options
-        self._rows = StreamRows(store=options.store, log=options.log, schema=options.schema, filter=options.filter)
+        self._rows = StreamRows(
+            store=options.store,
+            log=options.log,
+            schema=options.schema,
+            columns=options.columns,
+            filter=options.filter,
+        )
         self._watching: TableWatch | None = None
 
     def __getstate__(self) -> Mapping[str, Any]:
@@ -53,7 +59,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             CorruptDataError: what ``start`` needs is lost, and the options do not say how to go on.
-            InvalidInputError: the table's schema changed.
+            InvalidInputError: the table's schema changed in a way that the stream cannot follow.
         """
         if isinstance(limit, ReadAllAvailable):
             raise InvalidInputError(

@@ -17,7 +17,7 @@ from engine.stream.normalizer import normalized
 from engine.table_log import TableLog
 from filestore.changes import ChangeSplit, read_changes
 from filestore.data_split import DataSplit
-from filestore.predicates import Predicate, columns_of, filter_mask
+from filestore.predicates import Predicate, filter_mask
 from filestore.split_read import read_split
 from filestore.table_store import TableStore
 from filestore.untracked import is_untracked
@@ -58,6 +58,7 @@ class StreamRows:
     store: TableStore
     log: TableLog | None
     schema: pa.Schema  # of the rows: the table's columns, the row kind's, metadata
+    columns: Sequence[str]  # of the table, that are needed
     filter: Predicate | None
 
     def read(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
@@ -69,17 +70,11 @@ class StreamRows:
                     yield self._as_asked(rows)
 
     @property
-    def _columns(self) -> list[str]:
-        """The table's columns that are needed, in the table's order."""
-        wanted = {*self.schema.names, *(columns_of(self.filter) if self.filter is not None else ())}
-        return [name for name in self.store.schema.column_names if name in wanted]
-
-    @property
     def _shows_origin(self) -> bool:
         return not {MetadataColumn.LOG_OFFSET, MetadataColumn.LOG_TIMESTAMP}.isdisjoint(self.schema.names)
 
     def _changes(self, piece: Piece) -> Iterator[RowChanges]:
-        columns = self._columns
+        columns = self.columns
         match piece:
             case SnapshotPiece():
                 for rows in read_split(self.store, piece.split, columns=columns, filter=self.filter):

@@ -11,6 +11,7 @@ from engine.stream.options import StreamOptions
 from engine.stream.place import ConsumerPlace
 from engine.stream.plan import SnapshotExpiredError, Target, advance, end_of_log
 from engine.stream.position import Phase, Position
+from engine.stream.schemas import SchemaWatch
 from engine.stream.start import Start, StartKind, offsets_of_time
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -29,7 +30,7 @@ class TableWatch:
         self.log = None if options.log is None else StreamLog(options.log)
         self.lag: Lag | None = None
         self._stop: Target | None = None
-        self._schema_id = self._store.schema.id  # the newest version with the columns of the stream
+        self._schemas = SchemaWatch(options)
         self._place: ConsumerPlace | None = None
         if options.consumer_id is not None:
             ignores = options.ignores_consumer
@@ -73,7 +74,7 @@ class TableWatch:
 
         Raises:
             CorruptDataError: something needed is lost, and the options do not say how to go on.
-            InvalidInputError: the table's schema changed.
+            InvalidInputError: the table's schema changed in a way that the stream cannot follow.
         """
         self.history.forget_what_was_taken_back()
         target = self._stop or self._now()
@@ -93,8 +94,8 @@ class TableWatch:
         return end if end == here else self.with_commit(end)
 
     def with_commit(self, here: Position) -> Position:
-        """The position with the commit of its snapshot, so that a rollback is noticed."""
-        return replace(here, commit=self.history.commit_of(here.newest_id))
+        """The position with the commit of its snapshot, so that a rollback is noticed, and the version of its rows."""
+        return replace(here, commit=self.history.commit_of(here.newest_id), schema_id=self._store.schema.id)
 
     def check_history(self, here: Position) -> None:
         """Refuse a table that was rolled back behind the stream, even when it has as many snapshots again.
@@ -214,21 +215,7 @@ class TableWatch:
         self._check_commit(here)
         if here.snapshot_id > target.snapshot_id and not self.is_bounded:
             raise _went_back(self._store.name, here, f"latest_snapshot={target.snapshot_id}")
-        self._check_schema()
-
-    def _check_schema(self) -> None:
-        """Refuse columns that the reader was not opened with; each version of the schema is read once."""
-        ids = self._store.schemas.ids()
-        if not ids or ids[-1] == self._schema_id:
-            return
-        newest = self._store.schemas.read(ids[-1])
-        columns = {field.name: field.type for field in self._store.schema.fields}
-        if columns != {field.name: field.type for field in newest.fields}:
-            raise InvalidInputError(
-                f"the table's schema changed: table={self._store.name} schema={newest.id} "
-                f"stream_schema={self._store.schema.id} fix=restart the query, it goes on with the new columns"
-            )
-        self._schema_id = newest.id
+        self._schemas.check()
 
 
 def _went_back(table: str, here: Position, told: str) -> CorruptDataError:

@@ -4,7 +4,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from engine.batch_part import write_part
+from engine.batch_writer import BatchWriter
 from engine.table import Table
+from engine.table_log import TableLog
 from logstore.changelog_json import decode_changes
 from logstore.log_reader import read_range
 from logstore.offsets import LogRange
@@ -70,3 +76,22 @@ def folded(changes: list[tuple[RowKind, Row]], key: str) -> dict[Any, Row]:
         else:
             rows.pop(row[key], None)
     return rows
+
+
+class DiedBeforeTheCommit(Exception):
+    """The log has the rows, the table does not."""
+
+
+def write_without_commit(table: Table, batch: int, news: pa.Table) -> None:
+    """A batch of the user ``eventual`` that is in the log, and never in the table."""
+    writer = BatchWriter(table.store, TableLog.of(table.store), commit_user="eventual")
+    ends: dict[int, int] = {}
+
+    def die(spec: Any) -> Any:
+        results = list(write_part(spec, news.to_batches()))
+        ends.update({each.bucket: each.log_slice.end_offset for each in results if each.log_slice})
+        raise DiedBeforeTheCommit
+
+    with pytest.raises(DiedBeforeTheCommit):
+        writer.write(batch, die)
+    wait_for_log(table, ends)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import Catalog, Table
+from engine import Table
 from engine.batch_part import write_part
 from engine.batch_writer import BatchWriter
 from engine.data_source import FluvialDataSource
@@ -19,7 +19,7 @@ from engine.table_log import TableLog
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 from tests.engine.stream.conftest import NewTable
-from tests.support.logs import wait_for_log
+from tests.support.logs import write_without_commit
 from tests.support.streams import Query, as_foreign, content, fold, ids, query, rows
 
 broker = pytest.mark.broker
@@ -31,24 +31,6 @@ def plain(found: pa.Table) -> pa.Table:
 
 def shown(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in found]
-
-
-class DiedBeforeTheCommit(Exception):
-    """The log has the rows, the table does not."""
-
-
-def write_without_commit(table: Table, batch: int, news: pa.Table) -> None:
-    writer = BatchWriter(table.store, TableLog.of(table.store), commit_user="eventual")
-    ends: dict[int, int] = {}
-
-    def die(spec: Any) -> Any:
-        results = list(write_part(spec, news.to_batches()))
-        ends.update({each.bucket: each.log_slice.end_offset for each in results if each.log_slice})
-        raise DiedBeforeTheCommit
-
-    with pytest.raises(DiedBeforeTheCommit):
-        writer.write(batch, die)
-    wait_for_log(table, ends)
 
 
 def write(table: Table, batch: int, news: pa.Table) -> None:
@@ -406,23 +388,6 @@ def test_an_append_table_can_be_filtered_by_every_column(new_table: NewTable) ->
 
 
 @broker
-@pytest.mark.parametrize("log", [True, False])
-def test_a_changed_schema_stops_the_query_and_a_restart_goes_on(new_table: NewTable, log: bool) -> None:
-    """FL-24: no change is lost, and rows from before have no value in the new column."""
-    table = new_table(log=log)
-    table.write(rows([1]))
-    stream = query(table)
-    assert ids(stream.available()) == [1]
-    table.write(rows([2]))
-    changed = add_column(table)
-    changed.write(pa.table({"id": [3], "v": ["x"], "n": [7]}, schema=changed.schema.arrow_schema))
-    with pytest.raises(InvalidInputError, match=r"the table's schema changed: .*schema=1 stream_schema=0 fix=restart"):
-        stream.available()
-    stream.start()
-    assert shown(stream.available()) == [(2, "x", None, "+I"), (3, "x", 7, "+I")]
-
-
-@broker
 def test_a_schema_with_the_same_columns_is_looked_at_once(new_table: NewTable) -> None:
     """A stream that waits lists the versions, and reads none."""
     table = new_table(log=False)
@@ -434,13 +399,3 @@ def test_a_schema_with_the_same_columns_is_looked_at_once(new_table: NewTable) -
     assert ids(stream.available()) == [1]
     newest.write_text("not to be read again")
     assert stream.available() == []
-
-
-def add_column(table: Table) -> Table:
-    """As another engine does it: a new schema file."""
-    body = json.loads(Path(table.store.paths.schema(0)).read_text())
-    body["id"] = 1
-    body["fields"].append({"id": body["highestFieldId"] + 1, "name": "n", "type": "BIGINT"})
-    body["highestFieldId"] += 1
-    Path(table.store.paths.schema(1)).write_text(json.dumps(body))
-    return Catalog(table_home(table)).table(table.name)

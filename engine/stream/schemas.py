@@ -1,0 +1,67 @@
+"""A table's schema changes while a stream runs: the stream goes on with its own columns where that is no lie.
+
+Spark fixes the columns of a frame when the query starts. What is decided here, before a batch is planned, is whether
+rows that were written since can be shown with them (``filestore.schema_crossing``). Tasks find the rest out by
+themselves: files name the version of the schema that they were written with, and records of the log name their columns.
+"""
+
+import logging
+
+from engine.stream.options import StreamOptions
+from filestore.schema_crossing import Crossing, crossing
+from lsm.errors import InvalidInputError
+
+logger = logging.getLogger("fluvial.stream")
+
+
+class SchemaWatch:
+    """Looks at every version of a schema once."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        """Nothing is looked at yet."""
+        self._store = options.store
+        self._columns = options.columns
+        self._drops_as_null = options.drops_as_null
+        self._checked_id = options.store.schema.id  # the newest version that the stream can cross to
+
+    def check(self) -> None:
+        """Go on, or say why not. Lists the versions; a new one is read, and told in the process's log.
+
+        Raises:
+            InvalidInputError: the columns of the stream are not what they were. Names them and the way on.
+        """
+        ids = self._store.schemas.ids()
+        if not ids or ids[-1] == self._checked_id:
+            return
+        newest = self._store.schemas.read(ids[-1])
+        found = crossing(self._store.schema, newest, self._columns)
+        known_id = self._store.schema.id
+        dropped = () if self._drops_as_null else found.dropped
+        if found.refused or dropped:
+            reasons = [*found.refused, *(f"column={name} reason='it was dropped'" for name in dropped)]
+            fix = "restart the query, it goes on from here with the new columns"
+            if dropped and not found.refused:
+                fix += "; or set read.stream.on-dropped-column=null: null from now on"
+            raise InvalidInputError(
+                f"the table's schema changed: table={self._store.name} {'; '.join(reasons)} schema={newest.id} "
+                f"stream_schema={known_id} fix={fix}"
+            )
+        self._checked_id = newest.id
+        told = _told(found)
+        if told:
+            logger.warning(
+                "the table's schema changed, the stream goes on with its own columns: table=%s schema=%d "
+                "stream_schema=%d %s",
+                self._store.name, newest.id, known_id, told,
+            )  # fmt: skip
+
+
+def _told(found: Crossing) -> str:
+    """What a user may want to know, '' when nothing."""
+    parts = {
+        "not_delivered_until_restart": found.added,
+        "renamed": found.renamed,
+        "widened_and_checked": found.widened,
+        "dropped_and_null": found.dropped,
+    }
+    return " ".join(f"{name}=[{', '.join(texts)}]" for name, texts in parts.items() if texts)
