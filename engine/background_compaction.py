@@ -15,8 +15,9 @@ from typing import Final
 
 from engine.metrics import COMPACTION_FAILURES, COMPACTION_WAIT, record_compaction
 from filestore.commit_message import CommitMessage
+from filestore.compaction_strategy import commits_until_full, watches_the_clock
 from filestore.compaction_task import CompactionTask
-from filestore.compactor import commits_until_full, pick_tasks
+from filestore.compactor import pick_tasks
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.table_commit import TableCommit, discard
 from filestore.table_store import TableStore
@@ -152,7 +153,7 @@ class BackgroundCompaction:
 
     def _start(self, live: LiveFiles) -> bool:
         """Start what is worth most; whether there was anything."""
-        tasks = sorted(self._pick(live), key=lambda task: len(task.files), reverse=True)
+        tasks = self._pick(live)
         self._changed.clear()
         most = len(tasks) if self._waits else _TASKS_AT_ONCE  # a batch that waits gets all its changes by one commit
         chosen, left = tasks[:most], tasks[most:]
@@ -168,7 +169,8 @@ class BackgroundCompaction:
             self._since_full = {task.key for task in tasks}
             self._commits = 0 if len(tasks) <= _TASKS_AT_ONCE else self._commits
             return tasks
-        keys = [key for key in self._changed if live.file_count(key)] or list(live.buckets())
+        changed = [] if watches_the_clock(self._table.options) else [k for k in self._changed if live.file_count(k)]
+        keys = changed or list(live.buckets())
         return pick_tasks(self._table, live, keys=keys)
 
     def _wait(self, timeout_s: float | None) -> None:

@@ -17,6 +17,7 @@ from engine.catalog import Catalog
 from engine.housekeeping import Housekeeping
 from engine.metrics import COMPACTION_FAILURES, record_compaction
 from filestore.commit_message import CommitMessage
+from filestore.compaction_strategy import watches_the_clock
 from filestore.compaction_task import CompactionTask
 from filestore.compactor import pick_tasks, run_task
 from filestore.live_files import BucketKey, LiveFiles
@@ -25,7 +26,6 @@ from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 
-_TASKS_PER_COMMIT: Final = 8
 _SLOWER: Final = 2.0
 
 Choice = Callable[[TableStore], Callable[[BucketKey], bool]]
@@ -45,6 +45,7 @@ class JobPolicy:
     interval_s: float = 10.0  # between two looks at a table that changes
     most_wait_s: float = 120.0  # at one that does not, or that fails
     parallelism: int = 1  # tasks at once
+    buckets_per_commit: int = 8
 
     def next_wait_s(self, last_s: float) -> float:
         """Seconds until the next look at a table without news, when the last one came after ``last_s``."""
@@ -172,8 +173,8 @@ class _Watch:
         # only a full compaction tells readers of such a table anything
         is_full = self._policy.is_full or store.options.changelog_producer == "full-compaction"
         tasks = pick_tasks(store, live, keys=keys, full=is_full)
-        tasks.sort(key=lambda task: len(task.files), reverse=True)
-        self._pending -= {*keys} - {task.key for task in tasks}
+        if not watches_the_clock(store.options):
+            self._pending -= {*keys} - {task.key for task in tasks}
         if tasks:
             events += self._compact(store, live, tasks, stop, began)  # then it is looked again at once
             self.wait_s = 0.0 if events else self.wait_s
@@ -226,7 +227,7 @@ class _Watch:
     def _compact(
         self, store: TableStore, live: LiveFiles, tasks: Sequence[CompactionTask], stop: threading.Event, began: float
     ) -> list[JobEvent]:
-        done = self._run(store, tasks[:_TASKS_PER_COMMIT], stop)
+        done = self._run(store, tasks[: self._policy.buckets_per_commit], stop)
         messages = [message for _, message in done if not message.is_empty]
         if messages:
             committed = _commit(store, live, messages)

@@ -19,16 +19,24 @@ from filestore.table_store import TableStore
 from lsm.compaction import CompactionReason
 
 
-def pick_appended(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> CompactionTask | None:
-    """Small files of an append table; in a bucket only neighbours in sequence order, so that rows keep their order."""
+def pick_appended(
+    table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool = False
+) -> CompactionTask | None:
+    """Small files of an append table; in a bucket only neighbours in sequence order, so that rows keep their order.
+
+    With ``rewrites_all`` every file.
+    """
     options = table.options
     is_ordered = options.bucket > 0
     files = sorted(live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
     least = 2 if full else max(2, options.value("compaction.min.file-num"))
     chosen: list[DataFileMeta] = []
-    for group in _small_groups(files, options, is_ordered=is_ordered):
-        if len(group) >= least or (
-            len(group) > 1 and sum(f.size_bytes for f in group) >= options.target_file_size_bytes
+    groups = [files] if rewrites_all else _small_groups(files, options, is_ordered=is_ordered)
+    for group in groups:
+        if (
+            rewrites_all
+            or len(group) >= least
+            or (len(group) > 1 and sum(f.size_bytes for f in group) >= options.target_file_size_bytes)
         ):
             chosen.extend(group)
             if is_ordered:
@@ -44,6 +52,8 @@ def pick_appended(table: TableStore, live: LiveFiles, key: BucketKey, *, full: b
         drops_deletes=False,
         cleans_deletes=False,
         reason=CompactionReason.FORCED if full else CompactionReason.RUN_COUNT,
+        rewrites_all=rewrites_all,
+        read_cost=len(chosen) - 1,
     )
 
 

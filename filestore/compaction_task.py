@@ -24,6 +24,8 @@ class CompactionTask:
     reason: CompactionReason
     known_level: int | None = None  # a changelog is owed to readers that know the rows from this level on
     lookup_files: tuple[DataFileMeta, ...] = ()  # not replaced: known rows of the same keys
+    rewrites_all: bool = False  # no file only moves
+    read_cost: int = 0  # what readers pay for the bucket as it is; to compare tasks of one table
 
     @property
     def key(self) -> BucketKey:
@@ -48,6 +50,8 @@ class CompactionTask:
             "reason": self.reason.value,
             "knownLevel": self.known_level,
             "lookupFiles": [file.to_json() for file in self.lookup_files],
+            "rewritesAll": self.rewrites_all,
+            "readCost": self.read_cost,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -66,4 +70,6 @@ class CompactionTask:
             reason=CompactionReason(body["reason"]),
             known_level=body["knownLevel"],
             lookup_files=tuple(DataFileMeta.from_json(file) for file in body["lookupFiles"]),
+            rewrites_all=body["rewritesAll"],
+            read_cost=body["readCost"],
         )

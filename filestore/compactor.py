@@ -17,59 +17,44 @@ from filestore.bucket_writer import write_files
 from filestore.commit_message import CommitMessage
 from filestore.compaction_changelog import CompactionChangelog, files_to_look_up, known_level
 from filestore.compaction_output import is_small, rolling_writer
+from filestore.compaction_strategy import compaction_strategy
 from filestore.compaction_task import CompactionTask
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta
-from filestore.options import POSTPONED_BUCKET, TableOptions
+from filestore.options import POSTPONED_BUCKET
 from filestore.postponed import distribute
 from filestore.split_read import BucketFiles
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
-from lsm.compaction import CompactionStrategy, CompactionUnit, full_compaction
-from lsm.errors import ConflictError, UnavailableError
-from lsm.leveled import LeveledCompaction
+from lsm.compaction import CompactionUnit, full_compaction, merge_cost
+from lsm.errors import ConflictError, OutcomeUnknownError
 from lsm.levels import Levels, SortedRun
-from lsm.universal import UniversalCompaction
 
 _MOST_ATTEMPTS: Final = 3
 
 
-def compaction_strategy(options: TableOptions) -> CompactionStrategy:
-    """The strategy that the options ask for."""
-    looks_up = options.changelog_producer == "lookup"
-    if options.compaction_style == "leveled":
-        return LeveledCompaction(
-            level0_run_count_trigger=1 if looks_up else options.level0_trigger,
-            max_bytes_for_level_base=options.level_base_bytes,
-            max_bytes_for_level_multiplier=options.level_multiplier,
-        )
-    return UniversalCompaction(
-        run_count_trigger=options.run_count_trigger,
-        max_size_amplification_percent=options.max_size_amplification_percent,
-        size_ratio_percent=options.size_ratio_percent,
-        moves_level0_at_once=looks_up,
-    )
-
-
-def commits_until_full(options: TableOptions) -> int | None:
-    """How many commits a stream makes until it merges everything into one run; None: that is left to the strategy."""
-    commits: int | None = options.value("full-compaction.delta-commits")
-    return max(commits or 1, 1) if options.changelog_producer == "full-compaction" else commits
-
-
 def pick_tasks(
-    table: TableStore, live: LiveFiles, *, keys: Iterable[BucketKey] | None = None, full: bool = False
+    table: TableStore,
+    live: LiveFiles,
+    *,
+    keys: Iterable[BucketKey] | None = None,
+    full: bool = False,
+    rewrites_all: bool = False,
 ) -> list[CompactionTask]:
-    """What is worth compacting.
+    """What is worth compacting; first the buckets that cost readers most, so that whoever stops early did the best.
 
     Args:
         table: whose.
         live: its files.
         keys: buckets to look at, for example those that changed; None is all.
         full: everything into one run, whether it is worth it or not.
+        rewrites_all: with ``full``, also what is one run already.
     """
-    found = (_pick(table, live, key, full=full) for key in (live.buckets() if keys is None else keys))
-    return [task for task in found if task is not None]
+    found = (
+        _pick(table, live, key, full=full, rewrites_all=rewrites_all)
+        for key in (live.buckets() if keys is None else keys)
+    )
+    return sorted((task for task in found if task is not None), key=lambda task: task.read_cost, reverse=True)
 
 
 def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
@@ -92,6 +77,17 @@ def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionLimits:
+    """How much one run of ``compact_buckets`` does at most."""
+
+    buckets: int | None = None
+    time_ms: int | None = None  # after it no further bucket is begun; one is always done
+
+
+UNLIMITED: Final = CompactionLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOutcome:
     """What one run of ``compact_buckets`` did."""
 
@@ -109,14 +105,17 @@ def compact_buckets(
     *,
     full: bool = False,
     keep: Callable[[BucketKey], bool] = lambda _: True,
+    limits: CompactionLimits = UNLIMITED,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CompactionOutcome:
     """Compact what is worth it among some buckets, and commit it. Postponed rows get their buckets first.
 
     Args:
         table: to compact.
-        full: everything into one run, whether it is worth it or not.
+        full: everything into one run, whether it is worth it or not; with ``compaction.force-rewrite-all-files``
+            every file is written anew.
         keep: whether a bucket is to be looked at.
+        limits: how much to do; what costs readers most comes first.
         progress: told how many buckets are done, of how many.
 
     Raises:
@@ -125,7 +124,7 @@ def compact_buckets(
         OutcomeUnknownError: it may be visible; its files stay.
     """
     distribution = distribute(table, keep=keep) if table.options.bucket == POSTPONED_BUCKET else None
-    outcome = _compact(table, full=full, keep=keep, progress=progress)
+    outcome = _compact(table, full=full, keep=keep, limits=limits, progress=progress)
     if distribution is None:
         return outcome
     return CompactionOutcome(
@@ -134,27 +133,39 @@ def compact_buckets(
 
 
 def _compact(
-    table: TableStore, *, full: bool, keep: Callable[[BucketKey], bool], progress: Callable[[int, int], None]
+    table: TableStore,
+    *,
+    full: bool,
+    keep: Callable[[BucketKey], bool],
+    limits: CompactionLimits,
+    progress: Callable[[int, int], None],
 ) -> CompactionOutcome:
     live = LiveFiles.latest(table)
+    rewrites_all = full and table.options.value("compaction.force-rewrite-all-files")
+    stop_ms = None if limits.time_ms is None else table.clock.now_ms() + limits.time_ms
     for attempt in range(_MOST_ATTEMPTS):
-        tasks = pick_tasks(table, live, keys=[key for key in live.buckets() if keep(key)], full=full)
-        messages = []
-        for done, task in enumerate(tasks):
-            progress(done, len(tasks))
-            messages.append(run_task(table, task))
-        messages = [message for message in messages if not message.is_empty]
-        if not messages:
-            return CompactionOutcome()
-        commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
+        keys = [key for key in live.buckets() if keep(key)]
+        tasks = pick_tasks(table, live, keys=keys, full=full, rewrites_all=rewrites_all)[: limits.buckets]
+        messages: list[CommitMessage] = []
         try:
+            for done, task in enumerate(tasks):
+                if messages and stop_ms is not None and table.clock.now_ms() >= stop_ms:
+                    break
+                progress(done, len(tasks))
+                messages.append(run_task(table, task))
+            messages = [message for message in messages if not message.is_empty]
+            if not messages:
+                return CompactionOutcome()
+            commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
             committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        except OutcomeUnknownError:
+            raise
         except ConflictError:
             discard(table, messages)
             if attempt + 1 == _MOST_ATTEMPTS:
                 raise
             live.advance()
-        except UnavailableError:
+        except BaseException:
             discard(table, messages)
             raise
         else:
@@ -163,14 +174,16 @@ def _compact(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _pick(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> CompactionTask | None:
+def _pick(
+    table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool
+) -> CompactionTask | None:
     files = live.files(key)
     if not files or key.bucket < 0:
         return None
     if not table.has_key:
-        return pick_appended(table, live, key, full=full)
+        return pick_appended(table, live, key, full=full, rewrites_all=rewrites_all)
     levels = live.levels(key)
-    unit = _pick_unit(table.options, levels, full=full)
+    unit = _pick_unit(table, levels, full=full, rewrites_all=rewrites_all)
     if unit is None:
         return None
     by_name = {file.file_name: file for file in files}
@@ -187,17 +200,19 @@ def _pick(table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool) -> 
         reason=unit.reason,
         known_level=known,
         lookup_files=tuple(by_name[file.file_name] for file in looked_up),
+        rewrites_all=rewrites_all,
+        read_cost=merge_cost(levels),
     )
 
 
-def _pick_unit(options: TableOptions, levels: Levels, *, full: bool) -> CompactionUnit | None:
+def _pick_unit(table: TableStore, levels: Levels, *, full: bool, rewrites_all: bool) -> CompactionUnit | None:
     if full:
-        return full_compaction(levels)
-    if options.merge_engine == "first-row":
+        return full_compaction(levels, even_if_done=rewrites_all)
+    if table.options.merge_engine == "first-row":
         # Readers of such a table take every row above level 0 for the first of its key, so all levels are merged at
         # once.
         return full_compaction(levels) if levels.runs[0].level == 0 else None
-    return compaction_strategy(options).pick(levels)
+    return compaction_strategy(table.options, local_ms=table.clock.local_ms()).pick(levels)
 
 
 def _message(task: CompactionTask, before: Iterable[DataFileMeta], after: Iterable[DataFileMeta]) -> CommitMessage:
@@ -277,5 +292,5 @@ def _merge(
 
 
 def _must_rewrite(file: DataFileMeta, task: CompactionTask) -> bool:
-    """Whether the file has deletes that must not stay on the last level."""
-    return task.cleans_deletes and file.delete_row_count != 0
+    """Whether everything is written anew, or the file has deletes that must not stay on the last level."""
+    return task.rewrites_all or (task.cleans_deletes and file.delete_row_count != 0)

@@ -20,6 +20,7 @@ class CompactionReason(Enum):
     LEVEL0_COUNT = "level0-count"
     LEVEL_SIZE = "level-size"
     LOOKUP = "lookup"
+    EARLY_FULL = "early-full"
     FORCED = "forced"
 
 
@@ -71,11 +72,19 @@ class CompactionStrategy(Protocol):
         """The next unit, or None when the tree is in shape."""
 
 
-def full_compaction(levels: Levels) -> CompactionUnit | None:
-    """Everything into one run of the top level; None when that is so already and no retract is left."""
+def merge_cost(levels: Levels) -> int:
+    """What readers pay for a tree that is not one run: its bytes, for every run that they are merged with."""
+    return max(len(levels.runs) - 1, 0) * sum(run.size_bytes for run in levels.runs)
+
+
+def full_compaction(levels: Levels, *, even_if_done: bool = False) -> CompactionUnit | None:
+    """Everything into one run of the top level.
+
+    None when that is so already and no retract is left, unless ``even_if_done``: then only for an empty tree.
+    """
     if not levels.runs:
         return None
-    if len(levels.runs) == 1:
+    if len(levels.runs) == 1 and not even_if_done:
         run = levels.runs[0]
         if run.level == levels.top_level > 0 and run.delete_count == 0:
             return None

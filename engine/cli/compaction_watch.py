@@ -14,10 +14,12 @@ from engine.cli.output import console
 from engine.cli.signals import asks_for_an_end
 from engine.compaction_job import CompactionJob, JobEvent, JobPolicy, every_bucket
 from engine.procedures.compaction import chosen_buckets, matching_tables
+from engine.procedures.values import duration_ms
 from engine.table import Table
 from engine.units import size_text
 
 WATCHED: Final = frozenset({"compact", "compact_database"})
+_OF_THE_POLICY: Final = ("compact_strategy", "most_buckets", "time_limit")
 _OPTIONS: Final = ("watch", "interval", "max_interval", "parallelism")
 
 
@@ -71,9 +73,15 @@ def watch(
         interval_s=options["interval"],
         most_wait_s=options["max_interval"],
         parallelism=options["parallelism"],
+        buckets_per_commit=arguments.get("most_buckets") or JobPolicy().buckets_per_commit,
     )
-    chosen = {key: value for key, value in arguments.items() if key != "compact_strategy"}
+    chosen = {key: value for key, value in arguments.items() if key not in _OF_THE_POLICY}
     stop = threading.Event()
+    time_limit = arguments.get("time_limit")
+    if time_limit is not None:
+        end = threading.Timer(duration_ms("time_limit", time_limit) / 1000, stop.set)
+        end.daemon = True
+        end.start()
     print_event = _print_json if as_json else _print_line
     if isinstance(target, Table):
         name = target.name

@@ -10,7 +10,7 @@ from engine.catalog import Catalog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import Duration, duration_ms, pattern
 from engine.table import Table
-from filestore.compactor import compact_buckets
+from filestore.compactor import CompactionLimits, compact_buckets
 from filestore.live_files import BucketKey
 from filestore.partitions import list_partitions, partition_predicate, path_of, select_partitions
 from filestore.table_store import TableStore
@@ -48,9 +48,11 @@ def compact(
     compact_strategy: Strategy = "minor",
     partition_idle_time: Duration | None = None,
     buckets: str | None = None,
+    most_buckets: int | None = None,
+    time_limit: Duration | None = None,
     progress: Progress = silent,
 ) -> pa.Table:
-    """Merge the sorted runs of a table's buckets, where it pays or everywhere.
+    """Merge the sorted runs of a table's buckets, where it pays or everywhere; first those that cost readers most.
 
     Args:
         table: to compact.
@@ -59,6 +61,8 @@ def compact(
         compact_strategy: "minor" merges what is worth it, "full" each bucket into one run, whatever it costs.
         partition_idle_time: only partitions that got no file for so long, as "1 h".
         buckets: only these, as "0-99,150".
+        most_buckets: no more than so many.
+        time_limit: begin no further bucket after so long, as "10 min"; what is done by then is committed.
         progress: told how far it is.
 
     Returns:
@@ -71,7 +75,12 @@ def compact(
     keep = chosen_buckets(
         store, partitions=partitions, where=where, partition_idle_time=partition_idle_time, buckets=buckets
     )
-    outcome = compact_buckets(store, full=compact_strategy == "full", keep=keep, progress=progress)
+    if most_buckets is not None and most_buckets < 1:
+        raise InvalidInputError(f"nothing would be compacted: most_buckets={most_buckets} fix='1 or more'")
+    limits = CompactionLimits(
+        buckets=most_buckets, time_ms=None if time_limit is None else duration_ms("time_limit", time_limit)
+    )
+    outcome = compact_buckets(store, full=compact_strategy == "full", keep=keep, limits=limits, progress=progress)
     snapshot = outcome.committed.snapshot if outcome.committed is not None else None
     return rows_table(
         _BUCKETS,

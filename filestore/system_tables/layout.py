@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from filestore.binary_columns import decode_columns
 from filestore.binary_row import ARITY_BYTES
-from filestore.compactor import compaction_strategy
+from filestore.compaction_strategy import compaction_strategy
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import ManifestFileMeta
 from filestore.snapshot_files import manifests_of
@@ -17,6 +17,7 @@ from filestore.system_tables.files import FileColumns, partition_texts
 from filestore.system_tables.json_columns import json_objects
 from filestore.system_tables.system_table import LOCAL_TIME, SystemTable
 from filestore.table_store import TableStore
+from lsm.universal import UniversalCompaction
 
 _SUMS: Final = (
     pa.field("record_count", pa.int64(), nullable=False),
@@ -80,8 +81,9 @@ def compaction_debts(
     if not store.has_key:
         return {}
     options = store.options
-    strategy = compaction_strategy(options)
-    least = options.run_count_trigger if options.compaction_style != "leveled" else 1
+    strategy = compaction_strategy(options, local_ms=store.clock.local_ms())
+    waits_for_runs = isinstance(strategy, UniversalCompaction) and not strategy.moves_level0_at_once
+    least = options.run_count_trigger if waits_for_runs else 1
     debts = {}
     for key in live.buckets() if keys is None else keys:
         if live.file_count(key) >= least:  # as many runs as files, at most: spares the keys of small buckets

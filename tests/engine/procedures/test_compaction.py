@@ -9,7 +9,7 @@ from engine import Catalog, Table
 from engine.inspection import inspect_table
 from engine.procedures import compact
 from lsm.errors import InvalidInputError
-from tests.engine.procedures.conftest import Call
+from tests.engine.procedures.conftest import Call, rows
 
 Content = Callable[..., set[tuple[str, int, int]]]
 ALL = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
@@ -64,11 +64,28 @@ def test_only_what_is_chosen_is_compacted(
         ({"partitions": "dt=d1", "where": "dt = 'd1'"}, "not both"),
         ({"buckets": "1-x"}, "buckets are written 0-99,150"),
         ({"partition_idle_time": "soon"}, "not a duration: argument=partition_idle_time"),
+        ({"most_buckets": 0}, "nothing would be compacted: most_buckets=0"),
+        ({"time_limit": "a while"}, "not a duration: argument=time_limit"),
     ],
 )
 def test_a_wrong_choice_is_named(new_table: Callable[..., Table], arguments: dict[str, Any], fact: str) -> None:
     with pytest.raises(InvalidInputError, match=fact):
         compact(new_table(), **arguments)
+
+
+@pytest.mark.parametrize("limit", [{"most_buckets": 1}, {"time_limit": "0 ms"}])
+def test_with_little_time_the_bucket_that_costs_readers_most_is_compacted(
+    new_table: Callable[..., Table], call: Call, content: Content, catalog: Catalog, limit: dict[str, Any]
+) -> None:
+    """Of two buckets with rows in each the one with more runs; what is left is done by the next calls."""
+    table = new_table()
+    table.write(rows(("d2", 3, 4)))
+    table.write(rows(("d2", 3, 5)))
+    assert max(runs(table)["dt=d2"]) == 3
+    done = [call("compact", compact_strategy="full", **limit) for _ in range(4)]
+    assert [len(each) for each in done] == [1, 1, 0, 0]
+    assert [each[0]["partition"] for each in done[:2]] == ["dt=d2", "dt=d1"]
+    assert content(catalog) == {*ALL} - {("d2", 3, 3)} | {("d2", 3, 5)}
 
 
 def test_many_tables_are_compacted_and_one_that_fails_stops_nobody(new_table: Callable[..., Table], call: Call) -> None:

@@ -86,13 +86,13 @@ def test_what_a_write_only_stream_leaves_is_compacted_while_it_writes(
     assert orphans(table) == []
 
 
-def test_each_commit_takes_the_buckets_with_most_files_first_and_says_what_is_left(
-    new_table: Callable[..., Table], catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+def test_each_commit_takes_the_buckets_that_cost_readers_most_first_and_says_what_is_left(
+    new_table: Callable[..., Table], catalog: Catalog
 ) -> None:
-    monkeypatch.setattr(compaction_job, "_TASKS_PER_COMMIT", 1)
     new_table()
     recorder = Recorder(2)
-    job(catalog, recorder, policy=JobPolicy(is_full=True, interval_s=0.01)).run(recorder.stop)
+    policy = JobPolicy(is_full=True, interval_s=0.01, buckets_per_commit=1)
+    job(catalog, recorder, policy=policy).run(recorder.stop)
     first, second = recorder.events[0], recorder.events[1]
     assert first.files_before == 2
     assert first.tasks_left == second.tasks_left + 1 > 0
