@@ -172,7 +172,12 @@ _COMPACTION: Final = _declare(
     ("compaction.small-file-ratio", fraction, 0.7, "A file below this part of the target is small."),
     ("compaction.delete-ratio-threshold", fraction, 0.2, "Deleted part at which a file is rewritten."),
     ("compaction.force-up-level-0", boolean, False, "Always take level 0."),
-    ("compaction.force-rewrite-all-files", boolean, False, "Full compactions that somebody asks for rewrite every file."),
+    (
+        "compaction.force-rewrite-all-files",
+        boolean,
+        False,
+        "Full compactions that somebody asks for rewrite every file.",
+    ),
     ("compaction.offpeak.start.hour", integer(-1, 23), -1, "First hour off the peak."),
     ("compaction.offpeak.end.hour", integer(-1, 23), -1, "End of the hours off the peak."),
     ("compaction.offpeak-ratio", integer(0, 100), 0, "Slack off the peak, percent."),
