@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
-from engine.system_tables import SystemRead, is_system_name, open_system
+from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
+from engine.system_tables import SystemRead, is_system_table, open_system
 from engine.system_tables.read import no_rows_error
 from engine.table import Table
 from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
@@ -76,6 +77,7 @@ class Catalog:
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Make a database. Raises: InvalidInputError when there is one and ``if_not_exists`` is false."""
+        self._check_not_reserved(name)
         settle_before_first_database(self)
         self._files.create_database(name, ignore_if_exists=if_not_exists)
 
@@ -119,8 +121,7 @@ class Catalog:
             InvalidInputError: there is no such table or branch, names those that there are; or name and ``branch`` do
                 not agree.
         """
-        if is_system_name(name):
-            raise no_rows_error(name)
+        self._check_writable(name)
         return Table(self._files.table(name, branch=branch))
 
     def system_table(self, name: str, options: Mapping[str, str] | None = None) -> SystemRead:
@@ -163,6 +164,7 @@ class Catalog:
         """
         if if_not_exists and self._files.table_exists(name):
             return self.table(name)
+        self._check_not_reserved(name.partition(".")[0])
         given = {**self._defaults, **canonical_options(options or {})}
         if given.get("log.system", "kafka") == "none":
             given = {key: value for key, value in given.items() if not key.startswith("log.") or key == "log.system"}
@@ -213,6 +215,7 @@ class Catalog:
             UnavailableError: the brokers do not answer, and ``log.retention`` is among the changes; nothing has
                 changed, or only the retention is left to do: run it again.
         """
+        self._check_writable(name)
         log = self._log_of(name)
         retained = any(isinstance(each, (SetOption, RemoveOption)) and each.key == RETENTION_KEY for each in changes)
         topics = LogTopics(log.properties) if log is not None and retained else None
@@ -236,6 +239,7 @@ class Catalog:
         Raises:
             InvalidInputError: no such table, the new name is taken or cannot be one; a branch is named.
         """
+        self._check_writable(name)
         _check_whole(name, "CALL sys.rename_branch")
         log = self._log_of(name)
         if log is not None and TOPIC_KEY not in self.table(name).schema.options:
@@ -261,6 +265,7 @@ class Catalog:
             InvalidInputError: there is none and ``if_exists`` is false.
             UnavailableError: the brokers do not answer. Nothing was dropped.
         """
+        self._check_writable(name)
         if if_exists and not self._files.table_exists(name):
             return []
         _check_whole(name, "CALL sys.delete_branch")
@@ -273,6 +278,18 @@ class Catalog:
         if left:
             logger.warning("the brokers did not answer, topics may be left: table=%s topics=%s", name, left)
         return left
+
+    def _check_not_reserved(self, database: str) -> None:
+        """Refuse a database that every catalog has; one that is a user's from before is fine."""
+        if database == LINEAGE_DATABASE and database not in self._files.list_databases():
+            raise InvalidInputError(
+                f"name is that of the tables of lineage, which every catalog has: database={database} "
+                "fix='choose another name'"
+            )
+
+    def _check_writable(self, name: str) -> None:
+        if is_system_table(self, name):
+            raise no_rows_error(name)
 
     def _log_of(self, name: str) -> TableLog | None:
         return TableLog.of(

@@ -17,10 +17,17 @@ from engine.spark_types import spark_schema
 from engine.stream.options import StreamOptions
 from engine.stream.reader import HybridStreamReader
 from engine.system_tables.binlog import packed
-from engine.system_tables.names import BINLOG, CHANGE_TABLES, ROW_TABLES, is_system_name, parse_system_name
+from engine.system_tables.names import (
+    BINLOG,
+    CHANGE_TABLES,
+    ROW_TABLES,
+    is_system_name,
+    is_system_table,
+    parse_system_name,
+)
 from engine.system_tables.read import AUDIT_KEYS, SystemRead, open_system
 from engine.system_tables.row_tables import CHANGELOG_KEY, ROW_KIND, RowTable, open_row_table
-from filestore.branch_names import on_branch_name
+from filestore.branch_names import MARK, on_branch_name
 from filestore.options import canonical_options
 from filestore.paths import MAIN_BRANCH
 from lsm.errors import InvalidInputError
@@ -30,7 +37,11 @@ _LOWER: Final = {key.lower(): key for key in (*PLACE_KEYS, *ROW_KEYS, *BATCH_KEY
 
 def names_system_table(options: Mapping[str, str]) -> bool:
     """Whether the option ``table`` names a system table."""
-    return is_system_name(_named(options).get("table", ""))
+    named = _named(options)
+    name, warehouse = named.get("table", ""), named.get("warehouse")
+    if not is_system_name(name) or not warehouse or MARK in name:
+        return is_system_name(name)
+    return is_system_table(named_catalog(warehouse, named), name)
 
 
 def system_schema(options: Mapping[str, str]) -> StructType:

@@ -48,6 +48,8 @@ CATALOG_OPTIONS: Final[Mapping[str, Option[Any]]] = {
         ("s3.path.style.access", boolean, True, "Bucket in the path of the URL; false: in the name of the host."),
     )
 }  # fmt: skip
+FIXED_CATALOG_KEYS: Final = ("table-lineage", "data-lineage")
+"""They stand once a catalog is made."""
 CATALOG_ALIASES: Final[Mapping[str, str]] = {
     "s3.access.key": "s3.access-key",
     "s3.secret.key": "s3.secret-key",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from filestore.catalog_options import CATALOG_OPTIONS, CatalogOptions, from_environment
+from filestore.catalog_options import CATALOG_OPTIONS, FIXED_CATALOG_KEYS, CatalogOptions, from_environment
 from filestore.option_keys import MIB, OPTIONS
 from filestore.option_rules import IMMUTABLE_KEYS
 from filestore.option_values import Option, duration_ms, size_bytes, some_bytes
@@ -49,7 +49,7 @@ class EffectiveOption:
     value: str | None  # text, secrets starred; None: not set
     origin: Origin
     doc: str  # one line; empty for keys behind a free prefix
-    immutable: bool  # cannot change once the table has rows
+    immutable: bool  # cannot change once the table has rows, or the catalog is made
 
 
 def effective_options(layers: Sequence[Layer], declared: Mapping[str, Option[Any]]) -> list[EffectiveOption]:
@@ -70,7 +70,7 @@ def effective_options(layers: Sequence[Layer], declared: Mapping[str, Option[Any
             value=None if text is None else shown_value(key, text),
             origin=origin,
             doc=declared[key].doc if key in declared else "",
-            immutable=key in IMMUTABLE_KEYS,
+            immutable=key in IMMUTABLE_KEYS or key in FIXED_CATALOG_KEYS,
         )
         for key, (text, origin) in sorted(found.items())
     ]

@@ -8,8 +8,10 @@ import click
 
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.place import Place, with_place
+from engine.lineage.settings import options_in_force
 from filestore.effective_options import (
     EffectiveOption,
+    Layer,
     Origin,
     effective_catalog_options,
     effective_defaults,
@@ -26,13 +28,14 @@ def config(place: Place, table: str | None, is_all: bool, as_json: bool) -> None
     """Show the options of the catalog, and of a table or of tables that will be made, with where they come from.
 
     Weakest first, a value is the default, derived from other options, of the environment, of the configuration file, of
-    the command line, of the catalog, of the table.
+    the command line, of the catalog, of the table. Of lineage it is what stands, or will once there is a database.
     """
     options = effective_defaults(place.layers)
     if table is not None:
         schema = place.table(table).schema
         options = effective_table_options(schema.options, primary_key=schema.primary_keys)
-    catalog = effective_catalog_options(place.layers, os.environ)
+    stands = Layer(origin=Origin.CATALOG, options=options_in_force(place.catalog))
+    catalog = effective_catalog_options([*place.layers, stands], os.environ)
     if as_json:
         told = {"catalog": [asdict(each) for each in catalog], "options": [asdict(each) for each in options]}
         print_json({"warehouse": place.warehouse, "table": table, **told})

@@ -4,12 +4,12 @@ from typing import Final
 
 import click
 
-from engine.batch_read import BatchRead
 from engine.cli.output import console, first_rows, grid, json_option, print_json, print_rows
 from engine.cli.place import Place, with_place
-from engine.system_tables import SystemRead, is_system_name
+from engine.system_tables import is_system_table
 from filestore.datatypes import arrow_schema
 from filestore.secrets import without_secrets
+from filestore.table_schema import TableSchema
 
 _SHOWN_ROWS: Final = 20
 
@@ -71,15 +71,18 @@ def read(
 
     JSON is one object per line; --json is short for --format json.
     """
-    read: BatchRead | SystemRead
-    if is_system_name(table):
-        read = place.catalog.system_table(table)
-        schema = read.table_schema
-    else:
-        found = place.table(table)
-        read, schema = found.read(), found.schema
-    names = [name.strip() for name in columns.split(",")] if columns else list(schema.column_names)
     form = "json" if as_json else form
     shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
-    rows = read.to_batches(columns=names, filter=filter_text)
+    if is_system_table(place.catalog, table):
+        system = place.catalog.system_table(table)
+        schema, names = system.table_schema, _names(columns, system.table_schema)
+        rows = system.to_batches(names, filter_text, shown)
+    else:
+        found = place.table(table)
+        schema, names = found.schema, _names(columns, found.schema)
+        rows = found.read().to_batches(columns=names, filter=filter_text)
     print_rows(first_rows(rows, shown), arrow_schema(schema.fields_of(names)), form=form)
+
+
+def _names(columns: str | None, schema: TableSchema) -> list[str]:
+    return [name.strip() for name in columns.split(",")] if columns else list(schema.column_names)

@@ -1,14 +1,14 @@
 """Lineage in a SQL database: the tables of the Metadata Database, under their names.
 
 Every call is a transaction of its own. SQLite keeps a write-ahead log, so that readers and a writer do not wait for
-each other, and writers queue up for at most a minute. In PostgreSQL and MySQL the tables are in a schema of their own.
+each other, and writers queue up for ten seconds at most. In PostgreSQL and MySQL the tables have a schema of their own.
 Source: PIP "Table and data lineage", JdbcLineageMeta; LN-15 to LN-25, LN-42 to LN-52, LN-64.
 """
 
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -28,6 +28,8 @@ from lsm.errors import InvalidInputError
 
 METADATA: Final = sa.MetaData()
 _ROWS_AT_ONCE: Final = 1000
+_WAIT_MS: Final = 10_000  # for another writer
+_READS: Final = "fluvial_reads"
 _WAL_ATTEMPTS: Final = 200
 _WAL_PAUSE_S: Final = 0.05
 # Compared by their bytes, as everywhere else; three of them and a number are what a key of MySQL can hold.
@@ -78,40 +80,59 @@ JOB_STARTUP: Final = sa.Table(
     _key("table"),
     sa.Column("snapshot_id", sa.BigInteger, nullable=False),
 )
+OWNER: Final = sa.Table(
+    "fluvial_catalog", METADATA, _key("id", sa.Integer), sa.Column("catalog_id", sa.String(64), nullable=False)
+)
+"""One row: the catalog that the tables belong to."""
 
 
 @dataclass(frozen=True)
 class _Prepare:
-    """Makes the tables; equal ones share an engine."""
+    """Makes the tables, once in a process; equal ones share an engine."""
 
     schema: str | None
+    catalog_id: str | None
+    reads: bool = False
 
     def __call__(self, engine: sa.Engine) -> sa.Engine:
         if engine.dialect.name == "sqlite":
-            _tune(engine)
+            _tune_sqlite(engine)
+        elif engine.dialect.name == "postgresql":
+            sa.event.listen(engine, "connect", _limit_waits)
         if self.schema is not None:
             engine = engine.execution_options(schema_translate_map={None: self.schema})
-            _make_schema(engine, self.schema)
-        make_tables(engine, METADATA, self.schema)
-        return engine
+        reader = engine.execution_options(**{_READS: True})
+        if {table.name for table in METADATA.sorted_tables} - {*sa.inspect(reader).get_table_names(self.schema)}:
+            if self.schema is not None:
+                _make_schema(engine, self.schema)
+            make_tables(engine, METADATA, self.schema)
+        if self.catalog_id is not None:
+            _check_owner(engine, self.catalog_id, self.schema)
+        return reader if self.reads else engine
 
 
 class JdbcLineageMeta:
     """See ``LineageMeta``. It can be pickled."""
 
-    def __init__(self, database: SqlDatabase, schema: str | None = None) -> None:
+    def __init__(self, database: SqlDatabase, schema: str | None = None, catalog_id: str | None = None) -> None:
         """Nothing is asked yet.
 
         Args:
             database: SQLite, PostgreSQL or MySQL.
             schema: that has the tables, made when it is missing; None in SQLite.
+            catalog_id: whose lineage it is; None asks nothing.
         """
         self.database = database
-        self._prepare = _Prepare(schema)
+        self._prepare = _Prepare(schema, catalog_id)
 
-    def transaction(self, action: str) -> AbstractContextManager[sa.Connection]:
-        """A transaction on the tables. Raises: UnavailableError."""
-        return self.database.transaction(action, self._prepare)
+    def transaction(self, action: str, *, reads: bool = False) -> AbstractContextManager[sa.Connection]:
+        """A transaction on the tables; one that only reads waits for nobody.
+
+        Raises:
+            UnavailableError: the database does not answer, or refuses.
+            InvalidInputError: the tables are another catalog's.
+        """
+        return self.database.transaction(action, replace(self._prepare, reads=reads))
 
     def store(self, records: LineageRecords) -> None:
         """Keep all or nothing."""
@@ -194,7 +215,7 @@ class JdbcLineageMeta:
 
     def rows(self, query: "sa.Select[Any]", limit: int | None) -> Iterator[dict[str, Any]]:
         """Rows of a query on the tables, fetched as they are asked for."""
-        with self.transaction("read lineage") as connection:
+        with self.transaction("read lineage", reads=True) as connection:
             found = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query.limit(limit))
             for row in found.mappings():
                 yield dict(row)
@@ -253,27 +274,30 @@ class JdbcLineageMetaFactory:
         options = CatalogOptions.parse(context.options)
         url, schema = options.value("jdbc.url"), options.value("jdbc.database")
         if url is None:
-            return JdbcLineageMeta(SqlDatabase.of(f"sqlite:///{context.warehouse}/{DIRECTORY}/{SQLITE_FILE}"))
+            file = f"{context.warehouse}/{DIRECTORY}/{SQLITE_FILE}"
+            return JdbcLineageMeta(SqlDatabase.of(f"sqlite:///{file}"), catalog_id=context.catalog_id)
         user, password = options.value("jdbc.user"), options.value("jdbc.password")
         database = SqlDatabase.of(url, user=user, password=password, dialects=ALL_DIALECTS)
         if database.dialect != "sqlite":
-            return JdbcLineageMeta(database, schema)
+            return JdbcLineageMeta(database, schema, context.catalog_id)
         if "jdbc.database" in options.given:
             raise InvalidInputError(
                 f"a SQLite file is one database: jdbc.url={database.shown} jdbc.database={schema} "
                 "fix='name another file in jdbc.url'"
             )
-        return JdbcLineageMeta(database)
+        return JdbcLineageMeta(database, catalog_id=context.catalog_id)
 
 
-def _tune(engine: sa.Engine) -> None:
+def _tune_sqlite(engine: sa.Engine) -> None:
     """Writers take turns from their first statement on, and readers go on meanwhile."""
 
     def connected(connection: Any, _: object) -> None:
         connection.isolation_level = None  # transactions begin where we say so
+        connection.execute(f"PRAGMA busy_timeout={_WAIT_MS}")
 
     def begun(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        reads = connection.get_execution_options().get(_READS)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     sa.event.listen(engine, "connect", connected)
     for attempt in range(_WAL_ATTEMPTS):
@@ -286,6 +310,30 @@ def _tune(engine: sa.Engine) -> None:
                 raise
             time.sleep(_WAL_PAUSE_S)
     sa.event.listen(engine, "begin", begun)
+
+
+def _limit_waits(connection: Any, _: object) -> None:
+    """PostgreSQL would wait for a lock for ever."""
+    connection.autocommit = True
+    connection.execute(f"SET lock_timeout = {_WAIT_MS}")
+    connection.autocommit = False
+
+
+def _check_owner(engine: sa.Engine, catalog_id: str, schema: str | None) -> None:
+    """The first catalog that comes takes the tables; names of tables mean something in one catalog only."""
+    with engine.execution_options(**{_READS: True}).connect() as connection:
+        owner = connection.execute(sa.select(OWNER.c.catalog_id)).scalar()
+    if owner is None:
+        with engine.begin() as connection:
+            owner = connection.execute(sa.select(OWNER.c.catalog_id)).scalar()
+            if owner is None:
+                connection.execute(sa.insert(OWNER), {"id": 1, "catalog_id": catalog_id})
+                owner = catalog_id
+    if owner != catalog_id:
+        raise InvalidInputError(
+            f"tables of lineage belong to another catalog: jdbc.database={schema} catalog={catalog_id} owner={owner} "
+            "fix='set jdbc.database to another name, or drop the tables if that catalog is gone'"
+        )
 
 
 def _make_schema(engine: sa.Engine, schema: str) -> None:

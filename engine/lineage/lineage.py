@@ -66,7 +66,10 @@ class Lineage:
         """The store itself. Raises: InvalidInputError for options that cannot be."""
         if self._given_meta is not None:
             return self._given_meta
-        context = LineageMetaContext(options=self.settings.options, warehouse=self.settings.warehouse)
+        settings = self.settings
+        context = LineageMetaContext(
+            options=settings.options, warehouse=settings.warehouse, catalog_id=settings.catalog_id
+        )
         return find_factory(self.settings.value("lineage-meta")).create(context)
 
     def now_ms(self) -> int:

@@ -11,14 +11,12 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from filestore.catalog_options import FIXED_CATALOG_KEYS as FIXED_KEYS
 from filestore.catalog_options import CatalogOptions
-from filestore.effects import FileIO
-from filestore.object_storage import is_object_path
+from filestore.effects import FileIO, RandomNames
+from filestore.object_storage import is_object_path, under_lock
 from lsm.errors import CorruptDataError, InvalidInputError
 
-TABLE_LINEAGE: Final = "table-lineage"
-DATA_LINEAGE: Final = "data-lineage"
-FIXED_KEYS: Final = (TABLE_LINEAGE, DATA_LINEAGE)
 PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database")
 """Noted too, so that whoever opens the catalog finds its lineage; given ones win. Secrets are not noted."""
 DIRECTORY: Final = ".fluvial"
@@ -50,6 +48,7 @@ class LineageSettings:
     """What any process needs to write and read the lineage of a catalog. It can be pickled."""
 
     warehouse: str  # path or address
+    catalog_id: str | None  # of this catalog and no other
     has_tables: bool  # table-lineage
     has_snapshots: bool  # data-lineage
     options: Mapping[str, str] = field(repr=False)  # of the catalog: noted ones under given ones; holds secrets
@@ -64,7 +63,15 @@ class LineageSettings:
         return CatalogOptions.parse(self.options).value(key)
 
 
-def noted_options(io: FileIO, warehouse: str) -> Mapping[str, str] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """What the catalog's file says."""
+
+    catalog_id: str | None
+    options: Mapping[str, str]
+
+
+def noted(io: FileIO, warehouse: str) -> Noted | None:
     """What the catalog's file says; None when there is no file. Raises: CorruptDataError."""
     path = _path(warehouse)
     try:
@@ -72,21 +79,50 @@ def noted_options(io: FileIO, warehouse: str) -> Mapping[str, str] | None:
     except FileNotFoundError:
         return None
     try:
-        found = orjson.loads(body)["options"]
-        return {key: found[key] for key in (*FIXED_KEYS, *PLACE_KEYS) if isinstance(found.get(key), str)}
+        found = orjson.loads(body)
+        options = {key: str(found["options"][key]) for key in (*FIXED_KEYS, *PLACE_KEYS) if key in found["options"]}
+        return Noted(catalog_id=found.get("id"), options=options)
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDataError(f"options of the catalog cannot be read: path={path} error={error}") from error
 
 
+def noted_options(catalog: OpenCatalog) -> Mapping[str, str]:
+    """The options that stand for a catalog; {} when none do. Raises: CorruptDataError."""
+    found = noted(catalog.file_io, catalog.warehouse)
+    return {} if found is None else found.options
+
+
+def options_in_force(catalog: OpenCatalog) -> Mapping[str, str]:
+    """Whether lineage is kept: as it stands, or as it will once the first database is made.
+
+    Raises:
+        InvalidInputError: options that cannot be.
+    """
+    found = noted(catalog.file_io, catalog.warehouse)
+    if found is None:
+        choose = options_of_old if catalog.list_databases() else options_of_new
+        options: Mapping[str, str] = choose(
+            CatalogOptions.parse(catalog.options).given, is_object_path(catalog.warehouse)
+        )
+    else:
+        options = found.options
+    return {key: options[key] for key in FIXED_KEYS if key in options}
+
+
 def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
     """What is in force for a catalog; None when it keeps no lineage."""
-    noted = noted_options(catalog.file_io, catalog.warehouse) or {}
-    tables, snapshots = (noted.get(key) == "true" for key in FIXED_KEYS)
-    if not tables and not snapshots:
+    found = noted(catalog.file_io, catalog.warehouse)
+    if found is None or "true" not in [found.options.get(key) for key in FIXED_KEYS]:
         return None
-    given = CatalogOptions.parse(catalog.options).given
-    options = {**noted, **given, **{key: noted[key] for key in FIXED_KEYS if key in noted}}
-    return LineageSettings(warehouse=catalog.warehouse, has_tables=tables, has_snapshots=snapshots, options=options)
+    tables, snapshots = (found.options.get(key) == "true" for key in FIXED_KEYS)
+    stands = {key: found.options[key] for key in FIXED_KEYS if key in found.options}
+    return LineageSettings(
+        warehouse=catalog.warehouse,
+        catalog_id=found.catalog_id,
+        has_tables=tables,
+        has_snapshots=snapshots,
+        options={**found.options, **CatalogOptions.parse(catalog.options).given, **stands},
+    )
 
 
 def settle_when_opened(catalog: OpenCatalog) -> None:
@@ -98,9 +134,9 @@ def settle_when_opened(catalog: OpenCatalog) -> None:
     given = CatalogOptions.parse(catalog.options).given
     if not {*FIXED_KEYS} & given.keys():
         return
-    noted = noted_options(catalog.file_io, catalog.warehouse)
-    if noted is not None:
-        check_given(given, noted, catalog.warehouse)
+    found = noted(catalog.file_io, catalog.warehouse)
+    if found is not None:
+        check_given(given, found.options, catalog.warehouse)
     elif catalog.list_databases():
         _note(catalog, options_of_old(given, is_object_path(catalog.warehouse)))
     else:
@@ -113,9 +149,12 @@ def settle_before_first_database(catalog: OpenCatalog) -> None:
     Raises:
         InvalidInputError: options that cannot be, or that somebody else has noted otherwise at this moment.
     """
-    if noted_options(catalog.file_io, catalog.warehouse) is None and not catalog.list_databases():
-        given = CatalogOptions.parse(catalog.options).given
-        _note(catalog, options_of_new(given, is_object_path(catalog.warehouse)))
+    if noted(catalog.file_io, catalog.warehouse) is not None or catalog.list_databases():
+        return
+    given, is_object_store = CatalogOptions.parse(catalog.options).given, is_object_path(catalog.warehouse)
+    options = options_of_new(given, is_object_store)
+    if "true" in options.values() or not is_object_store:  # there nothing is noted that may be said later
+        _note(catalog, options)
 
 
 def options_of_new(given: Mapping[str, str], is_object_store: bool) -> dict[str, str]:
@@ -165,10 +204,10 @@ def _names_other_store(given: Mapping[str, str]) -> bool:
 
 
 def _note(catalog: OpenCatalog, options: Mapping[str, str]) -> None:
-    body = orjson.dumps({"version": 1, "options": _without_passwords(options)}, option=orjson.OPT_INDENT_2)
-    if not catalog.file_io.create_exclusive(_path(catalog.warehouse), body):
-        given = CatalogOptions.parse(catalog.options).given
-        check_given(given, noted_options(catalog.file_io, catalog.warehouse) or {}, catalog.warehouse)
+    content = {"version": 1, "id": RandomNames().uuid(), "options": _without_passwords(options)}
+    body = orjson.dumps(content, option=orjson.OPT_INDENT_2)
+    if not under_lock(catalog.file_io).create_exclusive(_path(catalog.warehouse), body):
+        check_given(CatalogOptions.parse(catalog.options).given, noted_options(catalog), catalog.warehouse)
 
 
 def _without_passwords(options: Mapping[str, str]) -> dict[str, str]:

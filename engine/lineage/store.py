@@ -83,6 +83,7 @@ class LineageMetaContext:
 
     options: Mapping[str, str] = field(repr=False)  # of the catalog, secrets too
     warehouse: str  # path or address
+    catalog_id: str | None = None  # of this catalog and no other
 
 
 class LineageMetaFactory(Protocol):

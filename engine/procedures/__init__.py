@@ -17,6 +17,7 @@ from engine.procedures.comparing import table_diff
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.copying import copy
 from engine.procedures.cuts import create_consistent_tag, rewind_checkpoint, rollback_to_cut
+from engine.procedures.lineage import delete_data_lineage, delete_table_lineage
 from engine.procedures.migration import migrate_table
 from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.purging import purge_files
@@ -80,6 +81,8 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rewind_checkpoint,
     reset_consumer,
     clear_consumers,
+    delete_table_lineage,
+    delete_data_lineage,
     remove_orphan_files,
     verify,
     repair_earliest_snapshot,
@@ -115,7 +118,9 @@ __all__ = [
     "create_tag",
     "create_tag_from_timestamp",
     "delete_branch",
+    "delete_data_lineage",
     "delete_savepoint",
+    "delete_table_lineage",
     "delete_tag",
     "drop_partition",
     "expire_changelogs",

@@ -13,7 +13,7 @@ from engine.sql.results import texts_table
 from engine.sql.statements import DescribeDatabase, DescribeTable
 from engine.sql.table_parts import TableParts
 from engine.sql.watermark import latest_watermark
-from engine.system_tables.names import is_system_name
+from engine.system_tables.names import is_system_table
 from engine.table import Table
 from engine.table_log import TableLog
 from filestore.column_paths import field_at
@@ -32,7 +32,7 @@ Row = tuple[str, str | None, str | None]
 def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
     """Columns; with EXTENDED also how the table is kept; with PARTITION how one partition is."""
     name = context.full_name(*statement.name)
-    if is_system_name(name):
+    if is_system_table(context.catalog, name):
         return _describe_system(context, name, statement)
     table = opened(context, statement.name)
     if statement.column:

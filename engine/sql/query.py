@@ -4,7 +4,7 @@ Only the names of tables are replaced, at their places, so that whatever Spark c
 resolves the text; the frame that it gives keeps what it read of each table for ever.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from types import TracebackType
@@ -23,7 +23,9 @@ from engine.sql.splice import Edit, Spliced, quoted, with_names
 from engine.sql.statements import Statement
 from engine.sql.usage import row_conditions, used_columns
 from engine.system_tables.frames import system_frame
+from engine.system_tables.names import CATALOG_DATABASES
 from engine.write_options import WRITE_ONLY_KEYS
+from filestore.predicates import and_all
 from filestore.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -213,11 +215,9 @@ class _Frames:
 
     def of(self, reference: Reference) -> DataFrame:
         """The frame of a reference."""
-        spark = self._context.spark
         if reference.system is not None:
             options = {**reference.options, **version_options(self._context, self._text, reference)}
-            frame: DataFrame = system_frame(spark, self._context, reference.name, reference.system, options)
-            return frame
+            return self._system_frame(reference, reference.system, options)
         read = self._reads[reference.start]
         schemas: dict[int, TableSchema] = {start: each.table.schema for start, each in self._reads.items()}
         conditions = [] if self._has_pipe else list(row_conditions(reference, schemas, time_zone=self._time_zone))
@@ -228,6 +228,18 @@ class _Frames:
         plan = plan_read(self._context, read, reference, names, conditions)
         self.plans.append(plan)
         return with_computed(plan.frame, [each for each in computed if names is None or each.name.lower() in names])
+
+    def _system_frame(self, reference: Reference, system: str, options: Mapping[str, str]) -> DataFrame:
+        """The frame of a system table; tables of lineage may be long, and are asked for the wanted rows only."""
+        predicate = None
+        if reference.name in CATALOG_DATABASES and not self._has_pipe:
+            opened = self._context.catalog.system_table(f"{reference.name}.{system}", options)
+            schemas = {start: each.table.schema for start, each in self._reads.items()}
+            schemas[reference.start] = opened.table_schema
+            found = row_conditions(reference, schemas, time_zone=self._time_zone)
+            predicate = and_all([each.predicate for each in found if each.predicate is not None])
+        frame: DataFrame = system_frame(self._context.spark, self._context, reference.name, system, options, predicate)
+        return frame
 
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:

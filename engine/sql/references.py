@@ -3,19 +3,17 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 from sqlglot import Token, TokenType, exp
 
+from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.sql.context import SqlContext
 from engine.sql.dialect import table_options, table_span, tokens_of
 from engine.sql.places import Source, did_you_mean
 from engine.sql.statements import Statement
+from engine.system_tables.names import CATALOG_DATABASES, is_system_name
 from filestore.branch_names import BRANCH_WORD, MARK
 from lsm.errors import InvalidInputError
-
-SYSTEM_DATABASE: Final = "sys"
-"""Its tables are about the whole catalog."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +121,7 @@ def find_references(
 def _parts_of(name: str) -> tuple[str, str | None]:
     """The table, with its branch, and the system table that is meant."""
     base, *marked = name.split(MARK)
-    if marked and marked[0].startswith(BRANCH_WORD) and base != SYSTEM_DATABASE:
+    if marked and marked[0].startswith(BRANCH_WORD) and base not in CATALOG_DATABASES:
         base = f"{base}{MARK}{marked.pop(0)}"
     return base, MARK.join(marked) or None
 
@@ -142,8 +140,10 @@ def our_name(context: SqlContext, node: exp.Table) -> str | None:
     base = table.partition("$")[0]
     if table_exists(context, database, base):
         return name
-    if database == SYSTEM_DATABASE and database not in context.catalog.list_databases():
-        return f"{SYSTEM_DATABASE}${table}"
+    if database == LINEAGE_DATABASE and is_system_name(name):
+        return f"{LINEAGE_DATABASE}{MARK}{table}"
+    if database in CATALOG_DATABASES and database not in context.catalog.list_databases():
+        return f"{database}{MARK}{table}"
     if len(parts) == 3:
         raise missing_table(context, database, base)
     return None

@@ -19,7 +19,7 @@ from engine.sql.statements import (
     ShowTables,
 )
 from engine.sql.table_parts import TableParts, quoted
-from engine.system_tables.names import is_system_name
+from engine.system_tables.names import CATALOG_DATABASES, is_system_table
 from filestore.partitions import list_partitions, path_of
 from filestore.secrets import without_secrets
 from lsm.errors import InvalidInputError
@@ -34,9 +34,10 @@ def show_tables(context: SqlContext, statement: ShowTables) -> pa.Table:
     """The tables of a database, default the current one."""
     database = context.database_name(statement.database) if statement.database else context.database
     is_there = database in context.catalog.list_databases()
-    if not is_there and statement.database:
+    if not is_there and statement.database and database not in CATALOG_DATABASES:
         context.catalog.list_tables(database)  # says what databases there are
-    names = _like(context.catalog.list_tables(database), statement.pattern) if is_there else []
+    tables = context.catalog.list_tables(database) if is_there else CATALOG_DATABASES.get(database, ())
+    names = _like(tables, statement.pattern)
     table = texts_table(("namespace", "tableName"), [(database, name) for name in names])
     return table.append_column("isTemporary", pa.array([False] * len(names), pa.bool_()))
 
@@ -69,7 +70,7 @@ def show_properties(context: SqlContext, statement: ShowProperties) -> pa.Table:
 def show_columns(context: SqlContext, statement: ShowColumns) -> pa.Table:
     """The columns, computed ones last."""
     name = context.full_name(*statement.name)
-    if is_system_name(name):
+    if is_system_table(context.catalog, name):
         return texts_table(("col_name",), [(each,) for each in context.catalog.system_table(name).schema.names])
     schema = opened(context, statement.name).schema
     computed = [each.name for each in TableParts.of(schema.options).computed]

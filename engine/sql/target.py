@@ -18,7 +18,7 @@ from engine.sql.context import SqlContext
 from engine.sql.dialect import table_options
 from engine.sql.references import our_name
 from engine.sql.statements import Statement
-from engine.system_tables import is_system_name
+from engine.system_tables import is_system_table
 from engine.table import Table
 from engine.write_options import BATCH_WRITE_KEYS, DYNAMIC_KEY, PARTITION_KEY
 from filestore.datatypes import DataField
@@ -157,7 +157,9 @@ def find_target(context: SqlContext, statement: Statement, node: exp.Expr) -> Wr
         name = our_name(context, table)
         if name is None:
             return None
-        problem = f"system tables are read only: name={name}" if is_system_name(name) else ""
+        problem = (
+            f"system tables are read only: name={_written(table)}" if is_system_table(context.catalog, name) else ""
+        )
         problem = "only the present can be written: fix=remove the version" if table.args.get("version") else problem
         target = None if problem else WriteTarget.of(context, name, table_options(table))
     except InvalidInputError as error:
@@ -165,6 +167,10 @@ def find_target(context: SqlContext, statement: Statement, node: exp.Expr) -> Wr
     if problem:
         raise statement.source.problem(problem, *place)
     return target
+
+
+def _written(table: exp.Table) -> str:
+    return ".".join(part.name for part in table.parts)
 
 
 def find_field(schema: TableSchema, name: str) -> DataField:

@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.lineage.settings import OpenCatalog
 from engine.table import Table
 from filestore.secrets import without_secrets
 from filestore.system_tables import SYSTEM_TABLES
@@ -13,15 +14,8 @@ from filestore.system_tables.system_table import INSTANT, LOCAL_TIME
 from lsm.errors import FluvialError
 
 
-class Tables(Protocol):
+class Tables(OpenCatalog, Protocol):
     """What is asked of a catalog."""
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """Options that the catalog was opened with."""
-
-    def list_databases(self) -> list[str]:
-        """Names of the databases."""
 
     def list_tables(self, database: str) -> list[str]:
         """Names of a database's tables."""

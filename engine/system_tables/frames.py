@@ -12,9 +12,10 @@ from engine.rows import ROW_KIND_COLUMN
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from engine.system_tables.catalog_tables import Tables
-from engine.system_tables.names import CHANGE_TABLES, ROW_TABLES, SYSTEM_DATABASE
+from engine.system_tables.names import CATALOG_DATABASES, CHANGE_TABLES, ROW_TABLES
 from engine.system_tables.read import SystemRead, open_system
 from engine.system_tables.row_tables import ROW_KIND, open_row_table
+from filestore.predicates import Predicate
 
 
 def system_frame(
@@ -23,28 +24,30 @@ def system_frame(
     table_name: str,
     system_name: str,
     options: Mapping[str, str] | None = None,
+    filter: Predicate | None = None,
 ) -> DataFrame:
     """A system table as a frame.
 
     Args:
         spark: the session.
         catalog: an ``engine.Catalog``, or what holds one as ``catalog`` (the context of SQL statements).
-        table_name: ``db.t`` or ``db.t$branch_b``; ``sys`` for the tables of the catalog.
+        table_name: ``db.t`` or ``db.t$branch_b``; ``sys`` or ``paimon`` for the tables of the catalog.
         system_name: ``files``.
         options: see ``open_system``.
+        filter: what the statement asks of its rows anyway; tables of lineage leave out the others.
 
     Raises:
         InvalidInputError: no such table, branch, system table or option; no such snapshot.
     """
     tables: Tables = getattr(catalog, "catalog", catalog)
-    mark = "." if table_name == SYSTEM_DATABASE else "$"
-    return frame_of(spark, open_system(tables, f"{table_name}{mark}{system_name}", options))
+    mark = "." if table_name in CATALOG_DATABASES else "$"
+    return frame_of(spark, open_system(tables, f"{table_name}{mark}{system_name}", options), filter)
 
 
-def frame_of(spark: SparkSession, read: SystemRead) -> DataFrame:
+def frame_of(spark: SparkSession, read: SystemRead, filter: Predicate | None = None) -> DataFrame:
     """The frame of an opened system table: rows of the table itself are read by tasks, all others are here at once."""
     if read.name.table is None or read.name.system not in ROW_TABLES:
-        rows = read.to_arrow()
+        rows = read.to_arrow(filter=filter if read.name.is_lineage else None)
         batches = [to_spark_batch(batch) for batch in rows.to_batches()]
         schema = spark_schema(read.table_schema.fields)
         if not batches:

@@ -1,9 +1,10 @@
-"""Names of system tables: ``db.t$files``, ``db.t$branch_b$files``, ``sys.tables``."""
+"""Names of system tables: ``db.t$files``, ``db.t$branch_b$files``, ``sys.tables``, ``paimon.source_job_lineage``."""
 
 import difflib
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
+from engine.lineage import tables as lineage
 from filestore.branch_names import BRANCH_WORD, MARK, on_branch_name
 from filestore.paths import MAIN_BRANCH
 from filestore.system_tables import SYSTEM_TABLES
@@ -19,6 +20,10 @@ CHANGE_TABLES: Final = (AUDIT_LOG, BINLOG)
 SYSTEM_DATABASE: Final = "sys"
 """Its tables speak of all tables of a catalog."""
 CATALOG_TABLES: Final = ("tables", "partitions", "all_table_options", "catalog_options")
+LINEAGE_TABLES: Final = tuple(lineage.SCHEMAS)
+"""Tables of database ``paimon``; those of ``sys`` go before where names are the same."""
+CATALOG_DATABASES: Final = {SYSTEM_DATABASE: (*CATALOG_TABLES, *LINEAGE_TABLES), lineage.DATABASE: LINEAGE_TABLES}
+"""Databases that every catalog has, and their tables. A user's table goes before one of ``paimon``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,20 +33,40 @@ class SystemName:
     table: str | None  # "db.t"; None: the catalog itself
     branch: str = MAIN_BRANCH
     system: str  # "files"
+    database: str = SYSTEM_DATABASE  # of a table of the catalog
+
+    @property
+    def is_lineage(self) -> bool:
+        """Whether it is about lineage, and not about tables."""
+        of_paimon = self.database == lineage.DATABASE or self.system not in CATALOG_TABLES
+        return self.table is None and of_paimon
 
     def __str__(self) -> str:
         if self.table is None:
-            return f"{SYSTEM_DATABASE}.{self.system}"
+            return f"{self.database}.{self.system}"
         return f"{on_branch_name(self.table, self.branch)}{MARK}{self.system}"
 
 
 def is_system_name(name: str) -> bool:
     """Whether a name is that of a system table, right or wrong; ``db.t$branch_b`` is not."""
     database, _, table = name.partition(".")
-    if database == SYSTEM_DATABASE and table in CATALOG_TABLES:
+    if table in CATALOG_DATABASES.get(database, ()):
         return True
     marked = name.split(MARK)[1:]
     return bool(marked) and not (len(marked) == 1 and marked[0].startswith(BRANCH_WORD))
+
+
+class HasTables(Protocol):
+    """What is asked of a catalog."""
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is a table ``database.table``."""
+
+
+def is_system_table(catalog: HasTables, name: str) -> bool:
+    """Whether a name means a system table in this catalog: a database ``paimon`` may be a user's, from before."""
+    is_users = name.startswith(f"{lineage.DATABASE}.") and MARK not in name
+    return is_system_name(name) and not (is_users and catalog.table_exists(name))
 
 
 def parse_system_name(name: str) -> SystemName:
@@ -51,8 +76,8 @@ def parse_system_name(name: str) -> SystemName:
         InvalidInputError: there is no such system table; names the nearest and all there are.
     """
     database, _, table = name.partition(".")
-    if database == SYSTEM_DATABASE and MARK not in name:
-        return SystemName(table=None, system=_known(table, CATALOG_TABLES, name))
+    if database in CATALOG_DATABASES and MARK not in name:
+        return SystemName(table=None, system=_known(table, CATALOG_DATABASES[database], name), database=database)
     base, *marked = name.split(MARK)
     branch = MAIN_BRANCH
     if len(marked) > 1 and marked[0].startswith(BRANCH_WORD):

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from engine.lineage import tables as lineage
 from engine.option_check import unknown_option
 from engine.read_request import PLACES
 from engine.system_tables.binlog import arrays_of_one
@@ -56,6 +57,8 @@ class SystemRead:
     @cached_property
     def table_schema(self) -> TableSchema:
         """Columns as those of any table."""
+        if self.name.is_lineage:
+            return new_schema(lineage.SCHEMAS[self.name.system], time_ms=0)
         if self.name.table is None:
             return new_schema(catalog_schema(self.name.system), time_ms=0)
         if self.name.system in ROW_TABLES:
@@ -67,29 +70,59 @@ class SystemRead:
         """Arrow schema of the rows."""
         return arrow_schema(self.table_schema.fields)
 
-    def to_arrow(self, columns: Sequence[str] | None = None, filter: str | None = None) -> pa.Table:
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | Predicate | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
         """The rows that match, in memory.
 
         Args:
             columns: to return, in this order; None is all.
-            filter: SQL text on the columns of the system table.
+            filter: on the columns of the system table, as SQL text or parsed.
+            limit: rows at most; None is all.
 
         Raises:
             InvalidInputError: an unknown column, a filter that cannot be read, no such snapshot.
         """
         fields = self.table_schema.fields if columns is None else self.table_schema.fields_of(columns)
-        return pa.Table.from_batches(self.to_batches(columns, filter), schema=arrow_schema(fields))
+        return pa.Table.from_batches(self.to_batches(columns, filter, limit), schema=arrow_schema(fields))
 
-    def to_batches(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Iterator[pa.RecordBatch]:
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | Predicate | None = None,
+        limit: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """The rows that match; see ``to_arrow``."""
+        left = limit
+        for rows in self._batches(columns, filter, limit):
+            if left is None:
+                yield rows
+            elif left > 0:
+                yield rows.slice(0, left)
+                left -= rows.num_rows
+            else:
+                return
+
+    def _batches(
+        self, columns: Sequence[str] | None, filter: str | Predicate | None, limit: int | None
+    ) -> Iterator[pa.RecordBatch]:
         names = [field.name for field in self.table_schema.fields] if columns is None else list(columns)
         target = arrow_schema(self.table_schema.fields_of(names))
-        predicate = None if filter is None else parse_filter(filter, self._tested_schema)
+        predicate = parse_filter(filter, self._tested_schema) if isinstance(filter, str) else filter
         if self.name.system in ROW_TABLES and self.name.table is not None:
-            for rows in self._rows(names, predicate, filter):
+            for rows in self._rows(names, predicate, filter if isinstance(filter, str) else None):
                 yield rows.cast(target)
             return
-        if self.name.table is None:
+        if self.name.is_lineage and self.name.system != lineage.CATALOG_OPTIONS:
+            for rows in lineage.read_table(self.catalog, self.name.system, predicate, limit):
+                yield rows.select(names).cast(target)
+            return
+        if self.name.is_lineage:
+            found = pa.Table.from_batches(lineage.read_table(self.catalog, self.name.system))
+        elif self.name.table is None:
             found = catalog_rows(self.catalog, self.name.system)
         else:
             _, snapshot = snapshot_of(self.store, self._places)
@@ -99,7 +132,8 @@ class SystemRead:
 
     def _rows(self, names: list[str], predicate: Predicate | None, text: str | None) -> Iterator[pa.RecordBatch]:
         """Rows of the table itself; a filter on their kind is applied here, any other one prunes files."""
-        on_kind = predicate is not None and ROW_KIND in columns_of(predicate) and self.name.system in CHANGE_TABLES
+        is_about_kind = predicate is not None and ROW_KIND in columns_of(predicate)
+        on_kind = predicate is not None and (text is None or (is_about_kind and self.name.system in CHANGE_TABLES))
         opened = open_row_table(self.store, self.name.system, self.given, None if on_kind else text)
         wanted, is_packed = opened.schema.names if on_kind else names, opened.is_packed
         opened = replace(opened, is_packed=is_packed and not on_kind)
@@ -128,7 +162,7 @@ def open_system(catalog: Tables, name: str | SystemName, options: Mapping[str, s
 
     Args:
         catalog: whose.
-        name: ``db.t$files``, ``db.t$branch_b$files`` or ``sys.tables``.
+        name: ``db.t$files``, ``db.t$branch_b$files``, ``sys.tables`` or ``paimon.source_job_lineage``.
         options: ``scan.snapshot-id``, ``scan.tag-name``, ``scan.timestamp``; for ``audit_log`` those of a batch read.
 
     Raises:

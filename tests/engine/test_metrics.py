@@ -163,7 +163,7 @@ def test_a_file_is_kept_up_to_date(tmp_path: Path, table: Table) -> None:
         assert of(samples(target.read_text()), "fluvial_table_snapshot", table="db.metered") == 6
         table.write(rows((1, 1)))
     assert of(samples(target.read_text()), "fluvial_table_snapshot", table="db.metered") == 7
-    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
+    assert [each.name for each in tmp_path.iterdir() if each.name.endswith(".tmp")] == []
     (tmp_path / "taken").touch()
     with pytest.raises(InvalidInputError, match="metrics cannot be written"), metrics_file(tmp_path / "taken" / "file"):
         pass

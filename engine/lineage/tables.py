@@ -1,0 +1,127 @@
+"""The tables of database ``paimon``, read-only: options of the catalog, lineage, and views of it.
+
+Source: PIP "Table and data lineage", Metadata Database; LN-10, LN-11, LN-15 to LN-29, LN-66.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.lineage.lineage import Lineage, lineage_of
+from engine.lineage.settings import FIXED_KEYS, OpenCatalog, noted_options
+from engine.lineage.store import LineageMeta
+from filestore.catalog_options import CatalogOptions
+from filestore.predicates import Predicate
+from filestore.secrets import without_secrets
+from lsm.errors import InvalidInputError, UnavailableError
+
+DATABASE: Final = "paimon"
+CATALOG_OPTIONS: Final = "catalog_options"
+_ROWS_AT_ONCE: Final = 4096
+
+
+def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
+
+
+_TIME: Final = pa.timestamp("ms")  # UTC, as DATETIME columns show it
+_JOB: Final = ("job", pa.string())
+_BARRIER: Final = ("barrier_id", pa.int64())
+_TABLE: Final = (("database", pa.string()), ("table", pa.string()))
+_SNAPSHOT: Final = ("snapshot_id", pa.int64())
+_CREATED: Final = ("create_time", _TIME)
+_DEPTH: Final = ("depth", pa.int64())
+
+
+def _led_to(prefix: str, *columns: tuple[str, pa.DataType]) -> list[tuple[str, pa.DataType]]:
+    return [(f"{prefix}{name}", kind) for name, kind in columns]
+
+
+_TABLE_LINEAGE: Final = _schema(_JOB, *_TABLE, _CREATED)
+_DATA_LINEAGE: Final = _schema(_JOB, _BARRIER, *_TABLE, _SNAPSHOT, _CREATED)
+_VIEWS: Final[Mapping[str, pa.Schema]] = {
+    f"{way}{kind}": schema
+    for way in ("upstream_", "downstream_")
+    for kind, schema in (
+        ("tables", _schema(*_TABLE, *_led_to(way, *_TABLE), _DEPTH)),
+        ("jobs", _schema(*_TABLE, _JOB, _DEPTH)),
+        ("snapshots", _schema(*_TABLE, _SNAPSHOT, _JOB, _BARRIER, *_led_to(way, *_TABLE, _SNAPSHOT), _DEPTH)),
+    )
+}
+SCHEMAS: Final[Mapping[str, pa.Schema]] = {
+    CATALOG_OPTIONS: _schema(("key", pa.string()), ("value", pa.string()), ("name", pa.string())),
+    "source_job_lineage": _TABLE_LINEAGE,
+    "sink_job_lineage": _TABLE_LINEAGE,
+    "source_snapshot_lineage": _DATA_LINEAGE,
+    "sink_snapshot_lineage": _DATA_LINEAGE,
+    "job_startup": _schema(_JOB, *_TABLE, _SNAPSHOT),
+    **_VIEWS,
+}
+"""Columns by table. ``name`` is ``key`` under the name that the PIP's sample shows."""
+
+_ENTITIES: Final[Mapping[str, Callable[[LineageMeta, Predicate | None, int | None], Iterable[Any]]]] = {
+    "source_job_lineage": lambda meta, predicate, limit: meta.source_table_lineages(predicate, limit=limit),
+    "sink_job_lineage": lambda meta, predicate, limit: meta.sink_table_lineages(predicate, limit=limit),
+    "source_snapshot_lineage": lambda meta, predicate, limit: meta.source_data_lineages(predicate, limit=limit),
+    "sink_snapshot_lineage": lambda meta, predicate, limit: meta.sink_data_lineages(predicate, limit=limit),
+    "job_startup": lambda meta, predicate, limit: meta.job_startups(predicate, limit=limit),
+}
+
+
+def read_table(
+    catalog: OpenCatalog, name: str, predicate: Predicate | None = None, limit: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of ``paimon.<name>``. The store of lineage applies filter and limit, not we.
+
+    Args:
+        catalog: whose.
+        name: of ``SCHEMAS``; ``catalog_options`` comes whole.
+        predicate: on its columns.
+        limit: rows at most; None is all.
+
+    Raises:
+        InvalidInputError: the catalog keeps no lineage.
+        UnavailableError: the store does not answer.
+    """
+    rows = _rows(catalog, name, predicate, limit)
+    while some := list(islice(rows, _ROWS_AT_ONCE)):
+        yield pa.RecordBatch.from_pylist(some, schema=SCHEMAS[name])
+
+
+def kept_lineage(catalog: OpenCatalog) -> Lineage:
+    """The lineage of a catalog. Raises: InvalidInputError when it keeps none."""
+    lineage = lineage_of(catalog)
+    if lineage is not None:
+        return lineage
+    fix = "open the catalog with table-lineage=true or data-lineage=true"
+    if noted_options(catalog):
+        fix = "these options stand once a catalog is made: make another one"
+    raise InvalidInputError(
+        f"catalog keeps no lineage: warehouse={catalog.warehouse} "
+        f"{' '.join(f'{key}=false' for key in FIXED_KEYS)} fix='{fix}'"
+    )
+
+
+def _rows(
+    catalog: OpenCatalog, name: str, predicate: Predicate | None, limit: int | None
+) -> Iterator[Mapping[str, Any]]:
+    if name == CATALOG_OPTIONS:
+        return iter(_options(catalog))
+    lineage = kept_lineage(catalog)
+    with suppress(UnavailableError):  # the read itself says what is wrong
+        lineage.replay()
+    if name in _VIEWS:
+        from engine.lineage.views import view_rows  # SQLAlchemy takes its time to import
+
+        return view_rows(lineage.meta, name, predicate, limit)
+    return (asdict(each) for each in _ENTITIES[name](lineage.meta, predicate, limit))
+
+
+def _options(catalog: OpenCatalog) -> list[dict[str, str]]:
+    given = CatalogOptions.parse(catalog.options)
+    known = {**dict.fromkeys(FIXED_KEYS, "false"), **given.table_defaults, **noted_options(catalog), **given.given}
+    return [{"key": key, "value": value, "name": key} for key, value in without_secrets(known).items()]

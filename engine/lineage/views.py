@@ -1,0 +1,186 @@
+"""What lineage says of tables that are not neighbours, as queries that follow it step by step.
+
+A query begins at the rows that the filter chooses and goes on from there, so it costs what it finds. From one job to
+the next a snapshot leads to the last one of a job that is not newer (upstream), or the first that is not older
+(downstream): snapshots of compactions lie between them, and a job may read several at once.
+Source: PIP "Table and data lineage", queries; LN-26 to LN-29. The PIP's own text joins snapshots by the tables of
+jobs, which have none: here they are joined by those of snapshots.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from engine.lineage.entities import LineageRecords
+from engine.lineage.jdbc import SINK_JOBS, SINK_SNAPSHOTS, SOURCE_JOBS, SOURCE_SNAPSHOTS, JdbcLineageMeta
+from engine.lineage.sql_predicates import where
+from engine.lineage.store import LineageMeta
+from filestore.predicates import Compare, CompareOp, Predicate, conjuncts, on_columns_only
+from filestore.sql_database import SqlDatabase
+
+MOST_STEPS: Final = 32
+_COPIED_AT_ONCE: Final = 1000
+_BOUNDS: Final = {CompareOp.EQ: 0, CompareOp.LE: 0, CompareOp.LT: -1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Direction:
+    """Upstream leads from what jobs write to what they read, downstream the other way."""
+
+    prefix: str  # of the columns that are led to
+    near: sa.Table  # jobs of the table where a step begins
+    far: sa.Table
+    near_snapshots: sa.Table
+    far_snapshots: sa.Table
+    is_back: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """A closure: where it begins, and what one more step finds."""
+
+    start: tuple[str, ...]  # columns that a filter may choose the beginning by
+    first: "sa.Select[Any]"  # one step, with names of columns, without the depth
+    next: Callable[["sa.CTE"], "sa.Select[Any]"]  # from what was found to one step more
+
+
+def view_rows(meta: LineageMeta, name: str, predicate: Predicate | None, limit: int | None) -> Iterator[dict[str, Any]]:
+    """Rows of a view, sorted.
+
+    Args:
+        meta: the store; of one that is not ours a copy is asked.
+        name: ``upstream_tables`` and so on.
+        predicate: on its columns.
+        limit: rows at most; None is all.
+
+    Raises:
+        UnavailableError: the store does not answer.
+    """
+    with _as_sql(meta) as database:
+        yield from database.rows(view_query(name, predicate, database.database.dialect), limit)
+
+
+def view_query(name: str, predicate: Predicate | None, dialect: str) -> "sa.Select[Any]":
+    """The query of a view."""
+    view = _VIEWS[name]
+    first = view.first
+    begin = where(on_columns_only(predicate, view.start), dict(first.selected_columns.items()), dialect)
+    found = (
+        first.add_columns(sa.literal_column("1", sa.Integer).label("depth")).where(begin).cte("found", recursive=True)
+    )
+    step = view.next(found).add_columns((found.c.depth + 1).label("depth")).where(found.c.depth < _deepest(predicate))
+    closure = found.union(step)
+    columns = [closure.c[column.name] for column in first.selected_columns]
+    depth = sa.func.min(closure.c.depth).label("depth")
+    shortest = sa.select(*columns, depth).group_by(*columns).subquery("shortest")
+    passes = where(predicate, dict(shortest.c.items()), dialect)
+    return sa.select(shortest).where(passes).order_by(*shortest.c)
+
+
+def _deepest(predicate: Predicate | None) -> int:
+    """Steps after which nothing passes the filter any more."""
+    parts = conjuncts(predicate) if predicate is not None else []
+    bounds: list[int] = [
+        each.value + _BOUNDS[each.op]
+        for each in parts
+        if isinstance(each, Compare) and each.column == "depth" and each.op in _BOUNDS
+    ]
+    return min([MOST_STEPS, *bounds])
+
+
+@contextmanager
+def _as_sql(meta: LineageMeta) -> Iterator[JdbcLineageMeta]:
+    if isinstance(meta, JdbcLineageMeta):
+        yield meta
+        return
+    with TemporaryDirectory(prefix="fluvial-lineage-") as directory:
+        copy = JdbcLineageMeta(SqlDatabase.of(f"sqlite:///{directory}/lineage.sqlite"))
+        kinds: dict[str, Iterator[Any]] = {
+            "source_tables": meta.source_table_lineages(),
+            "sink_tables": meta.sink_table_lineages(),
+            "source_snapshots": meta.source_data_lineages(),
+            "sink_snapshots": meta.sink_data_lineages(),
+        }
+        for kind, entities in kinds.items():
+            while some := tuple(islice(entities, _COPIED_AT_ONCE)):
+                copy.store(LineageRecords(**{kind: some}))
+        yield copy
+
+
+def _tables(way: _Direction) -> _View:
+    near, far = way.near.alias("n").c, way.far.alias("f").c
+    led_to = (far.database.label(f"{way.prefix}database"), far.table.label(f"{way.prefix}table"))
+    return _View(
+        start=("database", "table"),
+        first=sa.select(near.database, near.table, *led_to).where(far.job == near.job),
+        next=lambda found: sa.select(found.c.database, found.c.table, *led_to).where(
+            _leads_to(found, way, near), far.job == near.job
+        ),
+    )
+
+
+def _jobs(way: _Direction) -> _View:
+    near, far = way.near.alias("n").c, way.far.alias("f").c
+    return _View(
+        start=("database", "table"),
+        first=sa.select(near.database, near.table, near.job),
+        next=lambda found: sa.select(found.c.database, found.c.table, near.job).where(
+            far.job == found.c.job, near.database == far.database, near.table == far.table
+        ),
+    )
+
+
+def _snapshots(way: _Direction) -> _View:
+    near, far = way.near_snapshots.alias("n").c, way.far_snapshots.alias("f").c
+    by = (near.job, near.barrier_id)
+    led_to = [far[name].label(f"{way.prefix}{name}") for name in ("database", "table", "snapshot_id")]
+    is_same_barrier = sa.and_(far.job == near.job, far.barrier_id == near.barrier_id)
+
+    def more(found: "sa.CTE") -> "sa.Select[Any]":
+        there, place = way.near_snapshots.alias("t"), found.c[f"{way.prefix}snapshot_id"]
+        of_job = sa.and_(*(there.c[name] == near[name] for name in ("job", "database", "table")))
+        is_before = there.c.snapshot_id <= place if way.is_back else there.c.snapshot_id >= place
+        nearest = sa.func.max(there.c.snapshot_id) if way.is_back else sa.func.min(there.c.snapshot_id)
+        wanted = sa.select(nearest).select_from(there).where(of_job, is_before).scalar_subquery()
+        begin = (found.c.database, found.c.table, found.c.snapshot_id)
+        return sa.select(*begin, *by, *led_to).where(
+            _leads_to(found, way, near), near.snapshot_id == wanted, is_same_barrier
+        )
+
+    return _View(
+        start=("database", "table", "snapshot_id"),
+        first=sa.select(near.database, near.table, near.snapshot_id, *by, *led_to).where(is_same_barrier),
+        next=more,
+    )
+
+
+def _leads_to(found: "sa.CTE", way: _Direction, near: Any) -> sa.ColumnElement[bool]:
+    return sa.and_(near.database == found.c[f"{way.prefix}database"], near.table == found.c[f"{way.prefix}table"])
+
+
+_UP: Final = _Direction(
+    prefix="upstream_",
+    near=SINK_JOBS,
+    far=SOURCE_JOBS,
+    near_snapshots=SINK_SNAPSHOTS,
+    far_snapshots=SOURCE_SNAPSHOTS,
+    is_back=True,
+)
+_DOWN: Final = _Direction(
+    prefix="downstream_",
+    near=SOURCE_JOBS,
+    far=SINK_JOBS,
+    near_snapshots=SOURCE_SNAPSHOTS,
+    far_snapshots=SINK_SNAPSHOTS,
+    is_back=False,
+)
+_VIEWS: Final = {
+    f"{way.prefix}{kind}": make(way)
+    for way in (_UP, _DOWN)
+    for kind, make in (("tables", _tables), ("jobs", _jobs), ("snapshots", _snapshots))
+}
