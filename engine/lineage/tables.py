@@ -12,9 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.lineage.lineage import Lineage, lineage_of
-from engine.lineage.settings import FIXED_KEYS, OpenCatalog, noted_options
+from engine.lineage.settings import OpenCatalog, noted_options
 from engine.lineage.store import LineageMeta
-from filestore.catalog_options import CatalogOptions
+from filestore.catalog_options import FIXED_CATALOG_KEYS, CatalogOptions
 from filestore.predicates import Predicate
 from filestore.secrets import without_secrets
 from lsm.errors import InvalidInputError, UnavailableError
@@ -102,7 +102,7 @@ def kept_lineage(catalog: OpenCatalog) -> Lineage:
         fix = "these options stand once a catalog is made: make another one"
     raise InvalidInputError(
         f"catalog keeps no lineage: warehouse={catalog.warehouse} "
-        f"{' '.join(f'{key}=false' for key in FIXED_KEYS)} fix='{fix}'"
+        f"{' '.join(f'{key}=false' for key in FIXED_CATALOG_KEYS)} fix='{fix}'"
     )
 
 
@@ -123,5 +123,10 @@ def _rows(
 
 def _options(catalog: OpenCatalog) -> list[dict[str, str]]:
     given = CatalogOptions.parse(catalog.options)
-    known = {**dict.fromkeys(FIXED_KEYS, "false"), **given.table_defaults, **noted_options(catalog), **given.given}
+    known = {
+        **dict.fromkeys(FIXED_CATALOG_KEYS, "false"),
+        **given.table_defaults,
+        **noted_options(catalog),
+        **given.given,
+    }
     return [{"key": key, "value": value, "name": key} for key, value in without_secrets(known).items()]
