@@ -19,6 +19,7 @@ from filestore.compaction_strategy import commits_until_full, watches_the_clock
 from filestore.compaction_task import CompactionTask
 from filestore.compactor import pick_tasks
 from filestore.live_files import BucketKey, LiveFiles
+from filestore.options import TableOptions
 from filestore.table_commit import TableCommit, discard
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError
@@ -28,8 +29,22 @@ logger = logging.getLogger("fluvial.compaction")
 RunTasks = Callable[[Sequence[CompactionTask]], list[CommitMessage]]
 """Carries out tasks somewhere and returns what each wrote, in any order."""
 
-_SOFT_WAIT_S: Final = 1.0
+SOFT_WAIT_S: Final = 1.0
 _TASKS_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """How ``write.backpressure`` holds batches back."""
+
+    soft: bool  # for a moment, above the soft limit
+    hard: bool  # until it is better, at the stop trigger
+
+    @classmethod
+    def of(cls, options: TableOptions) -> "Pressure":
+        """As the option of a table says."""
+        words = str(options.value("write.backpressure")).split("+")
+        return cls(soft="soft" in words, hard="hard" in words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +95,11 @@ class BackgroundCompaction:
         self._commits_until_full = commits_until_full(table.options)
         self._commits = 0  # since everything was merged into one run
         self._since_full: set[BucketKey] | None = None  # buckets that changed since; None: any may have
-        self._waits = table.options.changelog_producer == "lookup" and table.options.value("lookup-wait")
+        self._waits = table.options.value("commit.force-compact") or (
+            table.options.changelog_producer == "lookup" and table.options.value("lookup-wait")
+        )
         self._failures = CompactionFailures()
+        self._pressure = Pressure.of(table.options)
 
     @property
     def failures(self) -> CompactionFailures:
@@ -98,10 +116,10 @@ class BackgroundCompaction:
             return 0.0
         began = time.perf_counter()
         debt = self._debt(live)
-        if debt.over_soft and self._running is not None and not self._running.done():
-            self._wait(_SOFT_WAIT_S)
+        if self._pressure.soft and debt.over_soft and self._running is not None and not self._running.done():
+            self._wait(SOFT_WAIT_S)
             debt = self._debt(live)
-        while debt.over_stop:
+        while self._pressure.hard and debt.over_stop:
             if self._running is None or self._running.done():
                 self._start(live)
             self._wait(None)
@@ -115,7 +133,7 @@ class BackgroundCompaction:
                 break
         waited = time.perf_counter() - began
         COMPACTION_WAIT.labels(self._table.name).inc(waited)
-        if waited > _SOFT_WAIT_S:
+        if waited > SOFT_WAIT_S:
             logger.info("batch waited for compaction: table=%s seconds=%.1f", self._table.name, waited)
         return waited
 

@@ -17,6 +17,7 @@ from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
 from engine.branch_choice import BRANCH_KEY, on_named_branch
 from engine.commit_handle import CommitHandle
+from engine.dedicated_compaction import DedicatedCompaction, is_write_only, waits_for_others
 from engine.housekeeping import Housekeeping
 from engine.option_check import unknown_option
 from engine.routing import brought_together
@@ -78,6 +79,7 @@ class StreamSink:
         self._log = TableLog.of(store, options)
         self._writer: BatchWriter | None = None
         self._compaction: BackgroundCompaction | None = None
+        self._dedicated: DedicatedCompaction | None = None
         self._housekeeping: Housekeeping | None = None
         self._last_commit: CommitHandle | None = None
 
@@ -90,6 +92,8 @@ class StreamSink:
             self._housekeeping.before_batch()
         if self._compaction is not None:
             self._compaction.before_batch(self._writer.live)
+        elif self._dedicated is not None:
+            self._dedicated.before_batch(self._writer.live)
         committed = self._writer.write(batch_id, lambda spec: run_parts(frame, spec))
         self._last_commit = CommitHandle.of(committed)
         if self._compaction is not None:
@@ -125,6 +129,8 @@ class StreamSink:
         )
         if compacts(self._store, self._options):
             self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))
+        elif waits_for_others(self._store, self._options):
+            self._dedicated = DedicatedCompaction(self._store)
         if not is_write_only(self._store, self._options):
             location = checkpoint_of(frame)
             place = None if location is None else CheckpointPlace(location=location, commit_user=user)
@@ -134,11 +140,6 @@ class StreamSink:
 def compacts(store: TableStore, options: Mapping[str, str]) -> bool:
     """Whether a stream into this table compacts it: tables with a key, unless ``write-only``."""
     return store.has_key and not is_write_only(store, options)
-
-
-def is_write_only(store: TableStore, options: Mapping[str, str]) -> bool:
-    """Whether a stream into this table leaves compaction and expiry to others."""
-    return options.get("write-only", str(store.options.write_only)).lower() == "true"
 
 
 def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:

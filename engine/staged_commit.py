@@ -17,9 +17,10 @@ from typing import Final
 from engine.background_compaction import BackgroundCompaction
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
+from engine.dedicated_compaction import DedicatedCompaction, compact_if_forced, is_write_only, waits_for_others
 from engine.housekeeping import Housekeeping
 from engine.overwrite import overwrite
-from engine.sink import compacts, is_write_only
+from engine.sink import compacts
 from engine.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
 from engine.steps import Observer, ignore
 from engine.table_log import TableLog, tracks_changes
@@ -65,10 +66,13 @@ class StagedCommits:
             tracks_changes=tracks_changes(store, options),
             observe=observe,
         )
-        self._tells_when_compacted = store.options.changelog_producer in ("lookup", "full-compaction")
+        self._compacts_behind = store.options.value("commit.force-compact") or (
+            store.options.changelog_producer in ("lookup", "full-compaction")
+        )
         self._compaction: BackgroundCompaction | None = None
         if compacts:
             self._compaction = BackgroundCompaction(store, lambda tasks: [run_task(store, task) for task in tasks])
+        self._dedicated = DedicatedCompaction(store) if waits_for_others(store, options) else None
         place = None if checkpoint is None else CheckpointPlace(location=checkpoint, commit_user=commit_user)
         self._housekeeping = Housekeeping(store, checkpoint=place) if expires else None
 
@@ -83,8 +87,10 @@ class StagedCommits:
             self._housekeeping.before_batch()
         if self._compaction is not None:
             self._compaction.before_batch(self._writer.live)
+        elif self._dedicated is not None:
+            self._dedicated.before_batch(self._writer.live)
         result = self._writer.write(batch_id, lambda spec: _write_staged(spec, files))
-        if self._compaction is not None and self._tells_when_compacted:
+        if self._compaction is not None and self._compacts_behind:
             self._compaction.after_commit(self._writer.live)
         if self._housekeeping is not None:
             self._housekeeping.after_commit()
@@ -160,6 +166,7 @@ def append_batch(
         FluvialError: see ``StagedCommits.commit``.
     """
     result = StagedCommits(store, options, commit_user=commit_user, compacts=False).commit(BATCH_IDENTIFIER, files)
+    compact_if_forced(store, options)
     clear_staged(store, commit_user)
     clear_abandoned(store, commit_user)
     return result

@@ -12,6 +12,7 @@ from engine.batch_read import BatchRead, log_served, open_read
 from engine.batch_writer import BatchWriter
 from engine.branch_choice import on_named_branch
 from engine.commit_handle import CommitHandle, wait_until_visible
+from engine.dedicated_compaction import DedicatedCompaction, compact_if_forced, waits_for_others
 from engine.difference import Difference
 from engine.overwrite import overwrite
 from engine.table_log import TableLog, tracks_changes
@@ -195,7 +196,9 @@ class Table:
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         if kinds is not None:
             table = table.append_column("_row_kind", kinds)
-        return self._batch_writer(options).write(BATCH_IDENTIFIER, lambda spec: write_part(spec, table.to_batches()))
+        done = self._batch_writer(options).write(BATCH_IDENTIFIER, lambda spec: write_part(spec, table.to_batches()))
+        compact_if_forced(on_named_branch(self.store, options or {}), options or {})
+        return done
 
     def append(
         self, frame: "DataFrame", options: Mapping[str, str] | None = None, *, read_snapshot_id: int | None = None
@@ -220,8 +223,9 @@ class Table:
         def run(spec: BatchSpec) -> Any:
             return _run_in_spark(frame, spec)
 
-        writer = self._batch_writer(options)
-        return writer.write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id)
+        done = self._batch_writer(options).write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id)
+        compact_if_forced(on_named_branch(self.store, options or {}), options or {})
+        return done
 
     def overwrite(
         self,
@@ -289,12 +293,15 @@ class Table:
 
     def _batch_writer(self, options: Mapping[str, str] | None) -> BatchWriter:
         store = on_named_branch(self.store, options or {})
-        return BatchWriter(
+        writer = BatchWriter(
             store,
             TableLog.of(store, options),
             commit_user=str(uuid.uuid4()),
             tracks_changes=tracks_changes(store, options),
         )
+        if waits_for_others(store, options or {}):
+            DedicatedCompaction(store).before_batch(writer.live)
+        return writer
 
 
 def _run_in_spark(frame: "DataFrame", spec: BatchSpec) -> Any:

@@ -192,6 +192,12 @@ _COMPACTION: Final = _declare(
         "soft+hard",
         "How writing waits for compaction.",
     ),
+    (
+        "write.backpressure.timeout",
+        duration_ms,
+        30_000,
+        "Longest wait of a write-only writer for a commit of the job that compacts.",
+    ),
 )
 _COMMIT: Final = _declare(
     ("commit.user-prefix", text, None, "Readable start of commit users."),
