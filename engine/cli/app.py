@@ -97,6 +97,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, of a table.",
     ),
     "lag": ("engine.cli.lag", "Show how far streams are behind a table, and the table behind its log."),
+    "lineage": (
+        "engine.cli.lineage",
+        "Show the tables and jobs that a table comes from, and those that come from it.",
+    ),
     "metrics": ("engine.cli.metrics", "Print one scrape of some tables as Prometheus text, from their own files."),
     "package": (
         "engine.cli.deploy",

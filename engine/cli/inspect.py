@@ -55,7 +55,7 @@ def inspect(
         )
         for path, draw in ((svg, _svg), (html, _html), (png, _png)):
             if path is not None:
-                _write(Path(path), draw(picture))
+                write_picture(Path(path), draw(picture))
         if not as_json:
             return
     state = inspect_table(store, snapshot_limit=snapshots or _TOLD_SNAPSHOTS)
@@ -81,7 +81,8 @@ def _png(picture: TablePicture) -> bytes:
     return png_picture(svg_page(picture))
 
 
-def _write(path: Path, body: bytes) -> None:
+def write_picture(path: Path, body: bytes) -> None:
+    """Leave a picture where it was asked for. Raises: UnavailableError."""
     try:
         path.write_bytes(body)
     except OSError as error:

@@ -1,6 +1,8 @@
 """SVG elements: a drawing is made of few kinds of them, and the standard library knows how to write XML."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 from xml.etree import ElementTree as ET
 
@@ -20,7 +22,18 @@ class Canvas:
         self.width = width
         self._root = ET.Element("svg", {"xmlns": SVG, "font-family": "Inter, 'Segoe UI', Helvetica, Arial, sans-serif"})
         ET.SubElement(self._root, "style").text = STYLE
+        self._parent = self._root
         self._back = self.rect(0, 0, width, 0, kind="page")
+
+    @contextmanager
+    def link(self, address: str) -> Iterator[None]:
+        """What is drawn meanwhile leads to an address when it is clicked."""
+        outer = self._parent
+        self._parent = ET.SubElement(outer, "a", {"href": writable(address)})
+        try:
+            yield
+        finally:
+            self._parent = outer
 
     def rect(
         self,
@@ -92,7 +105,7 @@ class Canvas:
         return ET.tostring(self._root, encoding="unicode") + "\n"
 
     def _add(self, tag: str, body: dict[str, str], tip: str = "") -> ET.Element:
-        element = ET.SubElement(self._root, tag, {key: writable(value) for key, value in body.items()})
+        element = ET.SubElement(self._parent, tag, {key: writable(value) for key, value in body.items()})
         if tip:
             ET.SubElement(element, "title").text = writable(tip)
         return element

@@ -6,13 +6,14 @@ The same graph one step closer has snapshots for tables and barriers for jobs. L
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal
 
 from engine.lineage.entities import DataLineage, TableLineage
 
 _SWEEPS: Final = 4
 
-Kind = Literal["table", "job"]
+Kind = Literal["table", "job", "way"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -133,30 +134,27 @@ def trace(
     return LineageGraph.of(kept, [node])
 
 
-def layers(graph: LineageGraph) -> tuple[tuple[Node, ...], ...]:
-    """Columns of nodes from left to right: edges lead to the right, but for those that close a circle.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where nodes are, from left to right, and the ways that edges take between them."""
 
-    In a column neighbours of the same nodes lie near each other.
-    """
+    columns: tuple[tuple[Node, ...], ...]  # nodes, and the points where long edges pass: nodes of the kind "way"
+    ways: Mapping[Edge, tuple[Node, ...]]  # of each edge, from its start to its end
+
+
+def layout(graph: LineageGraph) -> Layout:
+    """Columns such that edges lead to the right, but for those that close a circle; neighbours lie near each other."""
     back = _closing_edges(graph)
-    forward = [edge for edge in graph.edges if edge not in back]
-    rank = dict.fromkeys(graph.nodes, 0)
-    waiting = dict.fromkeys(graph.nodes, 0)
-    for _, end in forward:
-        waiting[end] += 1
-    followers = LineageGraph.of(forward, graph.nodes).followers()
-    ready = deque(node for node in graph.nodes if not waiting[node])
-    while ready:
-        node = ready.popleft()
-        for end in followers.get(node, ()):
-            rank[end] = max(rank[end], rank[node] + 1)
-            waiting[end] -= 1
-            if not waiting[end]:
-                ready.append(end)
+    rank = _ranks(graph, back)
+    ways = {edge: _way(edge, rank) if edge not in back else edge for edge in graph.edges}
     columns: list[list[Node]] = [[] for _ in range(max(rank.values(), default=-1) + 1)]
     for node in graph.nodes:
         columns[rank[node]].append(node)
-    return tuple(tuple(column) for column in _untangled(columns, forward))
+    for (start, _), way in ways.items():
+        for at, node in enumerate(way[1:-1], start=rank[start] + 1):
+            columns[at].append(node)
+    steps = [step for edge, way in ways.items() if edge not in back for step in pairwise(way)]
+    return Layout(columns=tuple(tuple(column) for column in _untangled(columns, steps)), ways=ways)
 
 
 def table_node(entity: TableLineage | DataLineage) -> Node:
@@ -192,6 +190,31 @@ def _walk(start: Node, after: Callable[[Node], Iterable[Node]], depth: int | Non
                 steps[end] = steps[node] + 1
                 ready.append(end)
     return edges
+
+
+def _ranks(graph: LineageGraph, back: set[Edge]) -> dict[Node, int]:
+    """The column of each node: as far to the right as the longest way to it."""
+    forward = LineageGraph.of((edge for edge in graph.edges if edge not in back), graph.nodes)
+    rank = dict.fromkeys(graph.nodes, 0)
+    waiting = dict.fromkeys(graph.nodes, 0)
+    for _, end in forward.edges:
+        waiting[end] += 1
+    followers = forward.followers()
+    ready = deque(node for node in graph.nodes if not waiting[node])
+    while ready:
+        node = ready.popleft()
+        for end in followers.get(node, ()):
+            rank[end] = max(rank[end], rank[node] + 1)
+            waiting[end] -= 1
+            if not waiting[end]:
+                ready.append(end)
+    return rank
+
+
+def _way(edge: Edge, rank: Mapping[Node, int]) -> tuple[Node, ...]:
+    start, end = edge
+    between = range(rank[start] + 1, rank[end])
+    return (start, *(Node("way", f"{start.kind} {start.title} {end.title}", at) for at in between), end)
 
 
 def _closing_edges(graph: LineageGraph) -> set[Edge]:

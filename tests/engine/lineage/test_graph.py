@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.lineage.entities import DataLineage, TableLineage
-from engine.lineage.graph import Edge, LineageGraph, Node, around, barrier_graph, graph_of, layers, trace
+from engine.lineage.graph import Edge, LineageGraph, Node, around, barrier_graph, graph_of, layout, trace
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)
 
@@ -91,10 +91,16 @@ def test_what_is_kept_is_what_a_way_leads_to(drawn: list[tuple[int, int, bool]],
 @given(EDGES)
 def test_columns_have_every_node_once_and_edges_lead_to_the_right(drawn: list[tuple[int, int, bool]]) -> None:
     graph = LineageGraph.of(edges_of(drawn))
-    columns = layers(graph)
-    assert sorted(node for column in columns for node in column) == list(graph.nodes)
+    found = layout(graph)
+    columns = found.columns
+    assert sorted(node for column in columns for node in column if node.kind != "way") == list(graph.nodes)
     assert all(columns)
+    assert set(found.ways) == set(graph.edges)
     rank = {node: at for at, column in enumerate(columns) for node in column}
+    for (start, end), way in found.ways.items():
+        assert (way[0], way[-1]) == (start, end)
+        if rank[end] > rank[start]:
+            assert [rank[node] for node in way] == list(range(rank[start], rank[end] + 1))
     wrong = [edge for edge in graph.edges if rank[edge[0]] >= rank[edge[1]]]
     # without those that lead back there is no circle, so each of them closes one
     forward = LineageGraph.of((edge for edge in graph.edges if edge not in wrong), graph.nodes)
@@ -106,5 +112,5 @@ def test_columns_have_every_node_once_and_edges_lead_to_the_right(drawn: list[tu
 def test_a_long_chain_is_no_recursion(length: int) -> None:
     nodes = [Node("table" if at % 2 == 0 else "job", f"n{at:05d}") for at in range(2 * length + 1)]
     graph = LineageGraph.of(pairwise(nodes))
-    assert layers(graph) == tuple((node,) for node in nodes)
+    assert layout(graph).columns == tuple((node,) for node in nodes)
     assert around(graph, nodes[-1]) == graph

@@ -1,0 +1,168 @@
+"""Lineage as it is looked at: the graph around a table or a snapshot, with what is known of each node."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.lineage.entities import DataLineage, time_text
+from engine.lineage.graph import LineageGraph, Node, around, barrier_graph, graph_of, table_node, trace
+from engine.lineage.store import LineageMeta
+from filestore.predicates import And, Compare, CompareOp, Predicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageView:
+    """A graph, and the newest of what its tables and jobs did."""
+
+    root: Node
+    graph: LineageGraph
+    sources: tuple[DataLineage, ...] = ()
+    sinks: tuple[DataLineage, ...] = ()
+
+    def facts(self) -> dict[Node, str]:
+        """A line about each node: the newest snapshot, or barrier, with its time."""
+        newest: dict[Node, DataLineage] = {}
+        for each in (*self.sources, *self.sinks):
+            for node, number in ((table_node(each), each.snapshot_id), (Node("job", each.job), each.barrier_id)):
+                known = newest.get(node)
+                if known is None or _number(node, known) < number:
+                    newest[node] = each
+        return {
+            node: f"{'snapshot' if node.kind == 'table' else 'barrier'} {_number(node, each)}, "
+            f"{time_text(each.create_time)}"
+            for node, each in newest.items()
+        }
+
+    def closer(self, node: Node) -> LineageGraph:
+        """The snapshots of a table with the barriers at both sides, or the barriers of a job with their snapshots."""
+        return barrier_graph(
+            (each for each in self.sources if node in (table_node(each), Node("job", each.job))),
+            (each for each in self.sinks if node in (table_node(each), Node("job", each.job))),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts: nodes, and edges as pairs of titles."""
+        facts = self.facts()
+        return {
+            "root": self.root.title,
+            "nodes": [
+                {"kind": node.kind, "name": node.name, "number": node.number, "newest": facts.get(node)}
+                for node in self.graph.nodes
+            ],
+            "edges": [{"from": start.title, "to": end.title} for start, end in self.graph.edges],
+        }
+
+
+def view_of_table(
+    meta: LineageMeta,
+    table: str,
+    *,
+    newest: Mapping[str, int],
+    last: int,
+    upstream: bool = True,
+    downstream: bool = True,
+    depth: int | None = None,
+) -> LineageView:
+    """The graph around a table.
+
+    Args:
+        meta: the store.
+        table: as ``database.table``.
+        newest: the newest snapshot of tables; of others no snapshots are shown.
+        last: how many snapshots of each.
+        upstream: with what it is made of.
+        downstream: with what is made of it.
+        depth: jobs on a way, at most; None: all.
+
+    Raises: UnavailableError.
+    """
+    root = Node("table", table)
+    whole = graph_of(meta.source_table_lineages(), meta.sink_table_lineages())
+    graph = around(whole, root, upstream=upstream, downstream=downstream, depth=depth)
+    shown = {node for node in graph.nodes if node.kind == "job"}
+    sources: list[DataLineage] = []
+    sinks: list[DataLineage] = []
+    for node in graph.nodes:
+        if node.kind == "table" and node.name in newest:
+            recent = _of_table(
+                node.name, Compare(column="snapshot_id", op=CompareOp.GT, value=newest[node.name] - last)
+            )
+            sources += (each for each in meta.source_data_lineages(recent) if Node("job", each.job) in shown)
+            sinks += (each for each in meta.sink_data_lineages(recent) if Node("job", each.job) in shown)
+    return LineageView(root=root, graph=graph, sources=tuple(sources), sinks=tuple(sinks))
+
+
+def view_of_snapshot(
+    meta: LineageMeta,
+    table: str,
+    snapshot_id: int,
+    *,
+    upstream: bool = True,
+    downstream: bool = True,
+    depth: int | None = None,
+) -> LineageView:
+    """The snapshots and barriers around one snapshot; arguments as of ``view_of_table``. LN-28, LN-29.
+
+    Raises: UnavailableError.
+    """
+    seen: dict[bool, dict[tuple[str, int, str], DataLineage]] = {True: {}, False: {}}
+
+    def beside(node: Node, *, is_sink: bool) -> Iterator[Node]:
+        find = meta.sink_data_lineages if is_sink else meta.source_data_lineages
+        for each in find(_of_node(node)):
+            seen[is_sink][each.job, each.barrier_id, f"{each.database}.{each.table}"] = each
+            snapshot = Node("table", f"{each.database}.{each.table}", each.snapshot_id)
+            yield Node("job", each.job, each.barrier_id) if node.kind == "table" else snapshot
+
+    root = Node("table", table, snapshot_id)
+    graph = trace(
+        root,
+        read_by=lambda node: beside(node, is_sink=False),
+        written_by=lambda node: beside(node, is_sink=True),
+        upstream=upstream,
+        downstream=downstream,
+        depth=depth,
+    )
+    return LineageView(root=root, graph=graph, sources=tuple(seen[False].values()), sinks=tuple(seen[True].values()))
+
+
+def _of_node(node: Node) -> Predicate:
+    assert node.number is not None
+    if node.kind == "table":
+        return _of_table(node.name, Compare(column="snapshot_id", op=CompareOp.EQ, value=node.number))
+    return And(
+        parts=(
+            Compare(column="job", op=CompareOp.EQ, value=node.name),
+            Compare(column="barrier_id", op=CompareOp.EQ, value=node.number),
+        )
+    )
+
+
+def _of_table(name: str, further: Predicate) -> Predicate:
+    database, _, table = name.partition(".")
+    return And(
+        parts=(
+            Compare(column="database", op=CompareOp.EQ, value=database),
+            Compare(column="table", op=CompareOp.EQ, value=table),
+            further,
+        )
+    )
+
+
+def _number(node: Node, entity: DataLineage) -> int:
+    return entity.snapshot_id if node.kind == "table" else entity.barrier_id
+
+
+def lines(graph: LineageGraph, root: Node, facts: Mapping[Node, str], *, upstream: bool) -> Iterable[tuple[int, str]]:
+    """The graph as an indented list of one direction: (depth, text), nodes that come again are not unfolded again."""
+    followers = (graph.reversed() if upstream else graph).followers()
+    unfolded: set[Node] = set()
+    waiting = [(1, node) for node in reversed(followers.get(root, ()))]
+    while waiting:
+        depth, node = waiting.pop()
+        fact = f"  {facts[node]}" if node in facts else ""
+        again = node in unfolded or node == root
+        yield depth, f"{node.kind} {node.title}{fact}{'  (see above)' if again else ''}"
+        if not again:
+            unfolded.add(node)
+            waiting += [(depth + 1, each) for each in reversed(followers.get(node, ()))]
