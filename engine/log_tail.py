@@ -56,7 +56,7 @@ def refusal(store: TableStore, log: TableLog | None) -> str | None:
     options = store.options
     if options.deletion_vectors_enabled:
         return "deletion-vectors.enabled=true reason='rows of level 0 are not part of what is read'"
-    if not store.has_key or options.merge_engine == "first-row":
+    if not store.schema.primary_keys or options.merge_engine == "first-row":
         return None
     is_folded = options.merge_engine != "deduplicate"
     if log.log_format == "json" and (is_folded or options.sequence_fields):
@@ -135,16 +135,17 @@ def _spooled(
 
 def _scratch(store: TableStore, directory: str) -> TableStore:
     """The table as a writer of temporary files sees it."""
+    stored = store.stored.schema
     fields = tuple(
         field
-        if field.name in store.schema.primary_keys
+        if field.name in stored.primary_keys
         else replace(field, type=replace(field.type, nullable=True))  # a delete may have its key only
-        for field in store.schema.fields
+        for field in stored.fields
     )
-    schema = replace(store.schema, fields=fields, options={**store.schema.options, **_SCRATCH_OPTIONS})
-    options = schema.table_options
-    paths = TablePaths(directory).with_layout(schema.partition_fields, options)
-    return replace(store, schema=schema, options=options, paths=paths, io=_ScratchIO())
+    scratch = store.at_stored(replace(stored, fields=fields, options={**stored.options, **_SCRATCH_OPTIONS}))
+    options = scratch.schema.table_options
+    paths = TablePaths(directory).with_layout(stored.partition_fields, options)
+    return replace(scratch, options=options, paths=paths, io=_ScratchIO())
 
 
 def _with_tail(store: TableStore, splits: Sequence[DataSplit], message: CommitMessage, directory: str) -> DataSplit:

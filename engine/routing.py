@@ -16,8 +16,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
+from engine.rows import change_rows, row_buckets
 from filestore.buckets import bucket_ids
 from filestore.datatypes import DataField, DataType, arrow_type
+from filestore.table_store import TableStore
 
 _BYTES_1_OF_2: Final = 0x00FF00FF00FF00FF
 _BYTES_2_OF_4: Final = 0x0000FFFF0000FFFF
@@ -40,6 +42,27 @@ def brought_together(
         function: option ``bucket-function.type``.
     """
     return frame.repartitionById(task_count, bucket_column(keys, bucket_count, function=function) % F.lit(task_count))
+
+
+def counted_together(frame: DataFrame, store: TableStore, task_count: int) -> DataFrame:
+    """The same for a table that counts its rows: the bucket is of all values, so it is worked out by an Arrow function.
+
+    Args:
+        frame: already in the table's types, perhaps with ``_row_kind``.
+        store: the table.
+        task_count: > 0, at most the number of buckets.
+    """
+    names = store.schema.column_names
+
+    def tasks(*columns: pa.Array) -> pa.Array:
+        rows, _ = change_rows(pa.RecordBatch.from_arrays(list(columns), names=list(names)), store)
+        return pa.array(row_buckets(rows, store) % task_count, pa.int32())
+
+    if task_count == 1:
+        return frame.repartitionById(1, F.lit(0))
+    return frame.repartitionById(
+        task_count, F.arrow_udf(tasks, IntegerType())(*[F.col(_quoted(each)) for each in names])
+    )
 
 
 def bucket_column(keys: Sequence[DataField], bucket_count: int, *, function: str = "default") -> Column:

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from filestore.buckets import bucket_ids
 from filestore.datatypes import arrow_type
@@ -43,6 +44,15 @@ def change_rows(batch: pa.RecordBatch, store: TableStore) -> tuple[pa.RecordBatc
     return rows, kinds
 
 
+def row_buckets(rows: pa.RecordBatch, store: TableStore) -> NDArray[np.int32]:
+    """(n,) the bucket of every row of a table with fixed buckets; see ``bucket_places``."""
+    schema, options = store.stored.schema, store.options
+    keyed = rows if store.row_counts is None else store.row_counts.hashed(rows)
+    columns = [keyed.column(name) for name in schema.bucket_keys]
+    types = [schema.field(name).type for name in schema.bucket_keys]
+    return bucket_ids(columns, types, options.bucket, function=options.bucket_function)
+
+
 def bucket_places(rows: pa.RecordBatch, store: TableStore) -> Iterator[tuple[int, pa.Array | None]]:
     """Where the rows of each bucket are, in arrival order.
 
@@ -53,13 +63,10 @@ def bucket_places(rows: pa.RecordBatch, store: TableStore) -> Iterator[tuple[int
     Yields:
         (bucket, row numbers), buckets rising; row numbers None: all rows are in this bucket.
     """
-    schema, options = store.schema, store.options
-    if options.bucket <= 1:
+    if store.options.bucket <= 1:
         yield 0, None
         return
-    columns = [rows.column(name) for name in schema.bucket_keys]
-    types = [schema.field(name).type for name in schema.bucket_keys]
-    buckets = bucket_ids(columns, types, options.bucket, function=options.bucket_function)
+    buckets = row_buckets(rows, store)
     first = int(buckets[0])
     if (buckets == first).all():
         yield first, None

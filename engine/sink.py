@@ -20,7 +20,7 @@ from engine.commit_handle import CommitHandle
 from engine.dedicated_compaction import DedicatedCompaction, is_write_only, waits_for_others
 from engine.housekeeping import Housekeeping
 from engine.option_check import unknown_option
-from engine.routing import brought_together
+from engine.routing import brought_together, counted_together
 from engine.spark_compaction import SparkUnits
 from engine.spark_types import aligned
 from engine.steps import Observer, ignore
@@ -72,7 +72,7 @@ class StreamSink:
 
     def __init__(self, store: TableStore, options: Mapping[str, str], observe: Observer) -> None:
         """Made by ``sink``."""
-        check_writable(store.schema)
+        check_writable(store.stored.schema)
         self._store = store
         self._options = options
         self._observe = observe
@@ -146,7 +146,10 @@ def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:
     """Write a frame's rows in Spark tasks, every bucket in one of them."""
     store = spec.store
     rows = aligned(frame, store.schema)
-    if store.options.bucket > 0:
+    if store.row_counts is not None:
+        parallelism = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+        rows = counted_together(rows, store, min(store.options.bucket, parallelism))
+    elif store.options.bucket > 0:
         keys = [store.schema.field(name) for name in store.schema.bucket_keys]
         parallelism = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
         rows = brought_together(

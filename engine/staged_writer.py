@@ -139,7 +139,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _check(options: WriteOptions, schema: StructType) -> None:
-    check_writable(options.store.schema)
+    check_writable(options.store.stored.schema)
     check_frame(schema, options.store.schema)
     TableLog.of(options.store, options.given)
 

@@ -18,12 +18,15 @@ import pyarrow.compute as pc
 from filestore.bucket_states import BucketState, differing_buckets
 from filestore.change_tracking import is_foreign
 from filestore.conflicts import sequence_conflict
+from filestore.data_split import DataSplit
 from filestore.deletion_vectors import Positions, read_deletion_vectors
 from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry
 from filestore.merge_engines import columns_to_merge
+from filestore.predicates import Predicate
+from filestore.row_counts import signed, with_count
 from filestore.snapshot_files import deletion_indexes, delta_entries, live_files_of_partitions
 from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
-from filestore.split_read import BucketFiles
+from filestore.split_read import BucketFiles, read_split
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 from lsm.row_diff import diff_runs
@@ -165,6 +168,11 @@ def read_changes(
         -D) when ``added`` is read and no changelog; else all kinds. Of one without: rows that came (+I) or went (-D).
     """
     names = list(table.schema.column_names if columns is None else columns)
+    if table.row_counts is not None:
+        before = None if before_table is None else before_table.stored
+        found = read_changes(table.stored, split, columns=with_count(names), before_table=before)
+        yield from signed(found, is_difference=not split.added)
+        return
     if split.added:
         changes = _added_rows(table, split, names)
     elif table.has_key:
@@ -177,6 +185,20 @@ def read_changes(
             yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema), kinds
         elif rows.num_rows:
             yield rows.select([]), kinds
+
+
+def read_whole(
+    table: TableStore, split: DataSplit, *, columns: Sequence[str] | None = None, filter: Predicate | None = None
+) -> Changes:
+    """The rows of a snapshot as the changes of a stream that begins there, see ``split_read.read_split``.
+
+    Rows that went more often than they came are told too, as -D, so that sums of what streams are told are right.
+    """
+    names = list(table.schema.column_names if columns is None else columns)
+    shown = names if table.row_counts is None else with_count(names)
+    found = read_split(table.stored, split, columns=shown, filter=filter)
+    changes = ((rows, _kinds(rows, RowKind.INSERT)) for rows in found)
+    yield from changes if table.row_counts is None else signed(changes)
 
 
 # ---- planning
@@ -198,7 +220,7 @@ def _stands_as_it_is(
         return False
     if snapshot.index_manifest is not None and deletion_indexes(table, previous) != deletion_indexes(table, snapshot):
         return False
-    if not table.has_key:
+    if not table.has_key or table.row_counts is not None:
         return True
     if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
         return False

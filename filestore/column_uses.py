@@ -8,7 +8,7 @@ from filestore.option_rules import FIELD_SUFFIXES
 # Their value is a column, or columns with commas between them.
 _COLUMN_LISTS: Final = frozenset(
     {"bucket-key", "sequence.field", "rowkind.field", "record-level.time-field", "watermark.column",
-     "partial-update.remove-record-on-sequence-group"}
+     "row-counts.index-key", "partial-update.remove-record-on-sequence-group"}
 )  # fmt: skip
 _INDEX_COLUMNS: Final = ".columns"
 

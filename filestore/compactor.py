@@ -50,6 +50,7 @@ def pick_tasks(
         full: everything into one run, whether it is worth it or not.
         rewrites_all: with ``full``, also what is one run already.
     """
+    table = table.stored
     found = (
         _pick(table, live, key, full=full, rewrites_all=rewrites_all)
         for key in (live.buckets() if keys is None else keys)
@@ -60,6 +61,7 @@ def pick_tasks(
 def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
     """Write the files that replace those of a task; nothing is left behind when it fails."""
     written: list[DataFileMeta] = []
+    table = table.stored
     table = _with_columns_of(table, (*task.files, *task.lookup_files))
     changelog = _changelog(table, task)
     try:

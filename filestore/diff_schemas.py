@@ -49,7 +49,7 @@ def read_as(before: Table, after: Table) -> Table:
 
     Raises: InvalidInputError: the keys differ, so rows cannot be compared.
     """
-    if before.schema.primary_keys != after.schema.primary_keys or (
+    if before.stored.schema.primary_keys != after.stored.schema.primary_keys or (
         before.schema.partition_keys != after.schema.partition_keys
     ):
         raise InvalidInputError(
@@ -59,21 +59,21 @@ def read_as(before: Table, after: Table) -> Table:
     ids = {field.id: own.id for own, field in _pairs(before, after)}
     unused = -1
     fields: list[DataField] = []
-    for field in after.schema.fields:
+    for field in after.stored.schema.fields:
         known = ids.get(field.id)
         if known is None:
             known, unused = unused, unused - 1  # no file of that side has such an id
         fields.append(replace(field, id=known))
     # a number of no version, so that files are looked up in the schemas of their own branch
-    return replace(before, schema=replace(after.schema, id=-1, fields=tuple(fields)))
+    return before.at_stored(replace(after.stored.schema, id=-1, fields=tuple(fields)))
 
 
 def _pairs(before: Table, after: Table) -> list[tuple[DataField, DataField]]:
     shared = _shared_ids(before, after)
-    by_id = {field.id: field for field in before.schema.fields}
-    by_name = {field.name: field for field in before.schema.fields}
+    by_id = {field.id: field for field in before.stored.schema.fields}
+    by_name = {field.name: field for field in before.stored.schema.fields}
     pairs = []
-    for field in after.schema.fields:
+    for field in after.stored.schema.fields:
         if shared is None or field.id <= shared:
             own = by_id.get(field.id)
         else:

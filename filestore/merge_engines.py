@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 
 from filestore.option_values import boolean, names
 from filestore.options import TableOptions
+from filestore.row_counts import is_counted
 from filestore.table_schema import TableSchema
 from lsm.aggregates import AGGREGATE_FUNCTIONS, FieldAggregate
 from lsm.aggregation import Aggregation
 from lsm.errors import InvalidInputError
 from lsm.merge_function import Deduplicate, FirstRow, MergeFunction
 from lsm.partial_update import PartialUpdate, SequenceGroup
+from lsm.row_count import ROW_COUNT, RowCountSum
 from lsm.row_kind import RowKind
 
 _GROUP_SUFFIX: Final = ".sequence-group"
@@ -33,6 +35,8 @@ def merge_function(schema: TableSchema, options: TableOptions, columns: Collecti
     Raises:
         InvalidInputError: an option names a function or column that does not exist.
     """
+    if is_counted(schema.options):
+        return RowCountSum()
     if options.merge_engine == "deduplicate":
         return Deduplicate(ignore_delete=options.ignore_delete)
     if options.merge_engine == "first-row":
@@ -63,6 +67,8 @@ def merge_function(schema: TableSchema, options: TableOptions, columns: Collecti
 def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:
     """The columns that have to be read so that these come out right."""
     needed = {*wanted, *schema.trimmed_primary_keys, *options.sequence_fields}
+    if is_counted(schema.options):
+        needed.add(ROW_COUNT)
     if options.merge_engine == "partial-update":
         # All of them: without a group a retract would mean something else.
         needed |= {name for group in sequence_groups(schema, options) for name in group.sequence_names}

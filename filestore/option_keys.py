@@ -76,6 +76,8 @@ _MERGE: Final = _declare(
     ("sequence.field", names, (), "Columns that order the rows of a key."),
     ("sequence.field.sort-order", choice("ascending", "descending"), "ascending", "Direction of sequence.field."),
     ("sequence.snapshot-ordering", boolean, False, "Later snapshots win (not supported)."),
+    ("row-counts", boolean, False, "Tables without a key: rows come and go, each is kept with how often it is there."),
+    ("row-counts.index-key", names, (), "NOT NULL columns by which such a table is sorted and its files are pruned."),
     ("rowkind.field", text, None, "STRING column that holds +I -U +U -D."),
     ("ignore-delete", boolean, False, "Drop deletes and update-befores."),
     ("ignore-update-before", boolean, False, "Drop update-befores."),

@@ -78,6 +78,8 @@ IMMUTABLE_KEYS: Final = frozenset(
         "partition",
         "pk-clustering-override",
         "primary-key",
+        "row-counts",
+        "row-counts.index-key",
         "row-tracking.enabled",
         "rowkind.field",
         "sequence.snapshot-ordering",

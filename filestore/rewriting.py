@@ -69,6 +69,7 @@ def rescale(
         InvalidInputError: rows of such tables are not visible before they are compacted; or a compaction is still to
             tell readers of its changelog about some.
     """
+    table, rescaled = table.stored, rescaled.stored
     if TableScan(table).skips_level0:
         raise InvalidInputError(
             f"new files of this table are not visible before they are compacted: table={table.name} "

@@ -66,7 +66,7 @@ class TableScan:
         snapshot = snapshot or table.snapshots.latest()
         if snapshot is None:
             return Plan(snapshot=None, splits=(), filter=predicate)
-        pruner = Pruner(table, predicate)
+        pruner = Pruner(table.stored, predicate)
         entries = live_files(
             table,
             snapshot,
@@ -110,7 +110,7 @@ class TableScan:
                         bucket=bucket,
                         total_buckets=group[0].total_buckets,
                         files=pack.files,
-                        raw_convertible=pack.is_raw and not vectors,
+                        raw_convertible=pack.is_raw and not vectors and self._table.row_counts is None,
                         needs_merge=not pack.is_raw,
                         deletion_vectors=vectors,
                     )

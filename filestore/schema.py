@@ -12,6 +12,7 @@ from filestore.datatypes import DataField, DataType, data_type_of, walk
 from filestore.effects import FileIO
 from filestore.options import SCHEMA_VERSION, TableOptions, canonical_options
 from filestore.paths import SCHEMA_PREFIX, TablePaths
+from filestore.row_counts import is_counted, stored_form
 from filestore.schema_rules import check_creatable, check_readable, check_writable, hashable
 from filestore.table_schema import TableSchema
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
@@ -47,7 +48,12 @@ def new_schema(
     keys = _columns_of("primary-key", primary_key, texts)
     partitions = _columns_of("partition", partition_by, texts)
     texts.pop("path", None)  # where a table is does not stand inside it
-    fields, highest = _numbered(_fields_of(columns), not_null=keys)
+    given = _fields_of(columns)
+    if is_counted(texts):
+        TableOptions.parse(texts)  # what a table without a key cannot have, this one cannot have either
+        form = stored_form(given, primary_keys=keys, partitions=partitions, options=texts)
+        given, keys, texts = form.columns, form.primary_keys, form.options
+    fields, highest = _numbered(given, not_null=keys)
     parsed = TableOptions.parse(texts, primary_key=keys)
     texts |= _written_out(texts, parsed, fields, keys=keys, partitions=partitions)
     schema = TableSchema(

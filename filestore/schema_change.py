@@ -36,6 +36,7 @@ from filestore.datatypes import (
 from filestore.log_names import check_log_names
 from filestore.option_changes import with_option
 from filestore.options import SCHEMA_VERSION
+from filestore.row_counts import check_change
 from filestore.schema import renumbered
 from filestore.schema_rules import check_altered
 from filestore.table_schema import TableSchema
@@ -171,6 +172,8 @@ def apply_changes(
     after = _of_our_version(schema)
     first = after
     for change in changes:
+        if not isinstance(change, SetOption | RemoveOption | SetComment):
+            check_change(after, change.path, keeps_values=not isinstance(change, DropColumn | ChangeType))
         after = _applied(after, change, has_rows=has_rows)
     if after == first:
         return schema

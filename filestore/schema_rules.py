@@ -19,6 +19,7 @@ from filestore.datatypes import (
 from filestore.file_indexes import check_index_options
 from filestore.option_values import boolean
 from filestore.options import TableOptions
+from filestore.row_counts import check_stored
 from filestore.table_schema import TableSchema
 from filestore.tag_schedule import TagSchedule
 from lsm.errors import InvalidInputError
@@ -85,6 +86,7 @@ def check_altered(schema: TableSchema) -> None:
     options = schema.table_options
     options.check_together(has_key=bool(schema.primary_keys))
     check_creatable(schema, options)
+    check_stored(schema)
 
 
 def hashable(field: DataField) -> bool:

@@ -19,6 +19,7 @@ from filestore.file_indexes import asks_indexes, index_file_of, stored_may_match
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import columns_to_merge, merge_function
 from filestore.predicates import Predicate, columns_of, filter_mask, on_columns_only, parse_filter
+from filestore.row_counts import repeated, with_count
 from filestore.scan import Filter
 from filestore.table_store import TableStore
 from lsm.change_recorder import ChangeRecorder, marked
@@ -159,6 +160,10 @@ def read_split(
     """
     predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
     names = list(table.schema.column_names if columns is None else columns)
+    if table.row_counts is not None:
+        found = repeated(read_split(table.stored, split, columns=with_count(names), filter=predicate))
+        yield from found if names else (batch.select([]) for batch in found)
+        return
     fields = [table.arrow_field(name) for name in names]
     if with_system:
         fields += [SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]

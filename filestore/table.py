@@ -18,6 +18,7 @@ from filestore.live_files import LiveFiles
 from filestore.main_branch import main_branch
 from filestore.manifests import IndexManifestEntry
 from filestore.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
+from filestore.row_counts import seen_schema
 from filestore.scan import Filter, Plan, TableScan
 from filestore.schema import SchemaStore, TableSchema, check_readable
 from filestore.snapshots import Snapshot
@@ -84,14 +85,21 @@ class Table(TableStore):
 
     @classmethod
     def _of(cls, schema: TableSchema, dynamic: Mapping[str, str], *, paths: TablePaths, **parts: Any) -> "Table":
-        schema = replace(schema, options={**schema.options, **dynamic})
+        stored = replace(schema, options={**schema.options, **dynamic})
+        schema = seen_schema(stored)
         options = schema.table_options
-        return cls(schema=schema, options=options, paths=paths.with_layout(schema.partition_fields, options), **parts)
+        return cls(
+            schema=schema,
+            stored_schema=None if schema is stored else stored,
+            options=options,
+            paths=paths.with_layout(schema.partition_fields, options),
+            **parts,
+        )
 
     def with_options(self, options: Mapping[str, str]) -> "Table":
         """The same table with other options in force; nothing is stored."""
         return self._of(
-            self.schema,
+            self.stored.schema,
             options,
             name=self.name,
             paths=self.paths,
@@ -118,7 +126,7 @@ class Table(TableStore):
         """The same table seen with another version of its schema; today's options stay in force."""
         if schema_id == self.schema.id:
             return self
-        return replace(self, schema=replace(self.schema_of(schema_id), options=self.schema.options))
+        return self.at_stored(replace(self.schema_of(schema_id), options=self.stored.schema.options))
 
     def new_scan(self) -> TableScan:
         """Plans reads."""

@@ -67,7 +67,7 @@ class TableCommit:
             history_start: no snapshot up to this id is by this user; saves a fresh user the walk through the whole
                 history.
         """
-        check_writable(table.schema)
+        check_writable(table.stored.schema)
         table.check_commit_lock()
         self._table = table
         self._commit_user = commit_user

@@ -17,6 +17,7 @@ from filestore.manifests import DataFileMeta, ManifestStore
 from filestore.object_storage import is_object_path, under_lock
 from filestore.options import DYNAMIC_BUCKET, TableOptions
 from filestore.paths import MAIN_BRANCH, TablePaths
+from filestore.row_counts import RowCounts, seen_schema
 from filestore.schema import SchemaStore, TableSchema
 from filestore.snapshots import SnapshotStore
 from lsm.keys import KeyTuple, comparable
@@ -36,6 +37,7 @@ class TableStore:
     names: NameSource
     lock_factory: CatalogLockFactory | None = None  # the catalog's lock: where files cannot be created exclusively
     main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
+    stored_schema: TableSchema | None = None  # what the files have, where users see something else: see ``row_counts``
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> Mapping[str, Any]:
@@ -92,10 +94,30 @@ class TableStore:
             compression=self.options.manifest_compression,
         )
 
+    @cached_property
+    def stored(self) -> Self:
+        """The table as its files have it; the very same where that is what users see.
+
+        What writes, merges and compacts files works on this one; users' rows come in and go out by ``row_counts``.
+        """
+        if self.stored_schema is None:
+            return self
+        return replace(self, schema=self.stored_schema, options=self.stored_schema.table_options, stored_schema=None)
+
+    @cached_property
+    def row_counts(self) -> RowCounts | None:
+        """How users' rows become stored rows; None: they are the same."""
+        return None if self.stored_schema is None else RowCounts(self.stored_schema, self.schema)
+
+    def at_stored(self, schema: TableSchema) -> Self:
+        """The same table with another version of its stored schema; today's options stay in force."""
+        seen = seen_schema(schema)
+        return replace(self, schema=seen, stored_schema=None if seen is schema else schema)
+
     @property
     def has_key(self) -> bool:
-        """Whether rows of one key replace each other."""
-        return bool(self.schema.primary_keys)
+        """Whether files are sorted by a key and merged; users need not see that key."""
+        return bool(self.stored.schema.primary_keys)
 
     @property
     def has_dynamic_buckets(self) -> bool:
@@ -115,7 +137,7 @@ class TableStore:
     @cached_property
     def key_types(self) -> tuple[DataType, ...]:
         """Types of the trimmed primary key."""
-        return tuple(each.type for each in self.schema.key_fields)
+        return tuple(each.type for each in self.stored.schema.key_fields)
 
     @property
     def level_count(self) -> int:
@@ -123,9 +145,9 @@ class TableStore:
         return self.options.level_count or self.options.run_count_trigger + 1
 
     def schema_of(self, schema_id: int) -> TableSchema:
-        """The schema version that a data file was written with."""
+        """The stored schema that a data file was written with."""
         if schema_id == self.schema.id:
-            return self.schema
+            return self.stored.schema
         if schema_id not in self._schemas:
             self._schemas[schema_id] = self.schemas.read(schema_id)
         return self._schemas[schema_id]

@@ -61,8 +61,10 @@ class TableWrite:
         Raises:
             InvalidInputError: the table cannot be written; says why.
         """
+        self._given = table  # whose rows are given
+        self._counts = table.row_counts
+        self._table = table = table.stored  # whose rows are written
         check_writable(table.schema)
-        self._table = table
         self._max_sequence_numbers = max_sequence_numbers
         self._budget_bytes = table.options.write_buffer_bytes if budget_bytes is None else budget_bytes
         self._writers: dict[BucketKey, BucketWriter] = {}
@@ -129,9 +131,11 @@ class TableWrite:
         """The rows as they go to a bucket writer, checked."""
         table = self._table
         try:
-            batch = conform(rows, table.schema)
+            batch = conform(rows, self._given.schema)
             kinds = self._kinds(batch) if given_kinds is None else given_kinds
             batch, kinds = self._without_ignored(batch, kinds)
+            if self._counts is not None:
+                batch, kinds = self._counts.to_stored(batch, kinds), _inserts(batch.num_rows)
             self._check_kinds(kinds)
         except InvalidInputError as error:
             if not first_row:
@@ -147,7 +151,7 @@ class TableWrite:
         field = self._table.options.rowkind_field
         if field is not None:
             return row_kinds_of_column(batch.column(field), field)
-        return pa.repeat(pa.scalar(int(RowKind.INSERT), pa.int8()), batch.num_rows)
+        return _inserts(batch.num_rows)
 
     def _without_ignored(self, batch: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
         """Leave out what the table ignores: other readers would take ignored retracts for real ones."""
@@ -167,7 +171,7 @@ class TableWrite:
                 raise InvalidInputError(
                     f"a table without a primary key takes inserts only: table={self._table.name} "
                     f"updates_before={counts[RowKind.UPDATE_BEFORE]} deletes={counts[RowKind.DELETE]} "
-                    "fix='declare a primary key, or set ignore-delete=true'"
+                    "fix='declare a primary key, make the table with row-counts=true, or set ignore-delete=true'"
                 )
             check_retracts(self._table.schema, self._table.options, deletes_only=not counts[RowKind.UPDATE_BEFORE])
 
@@ -230,6 +234,10 @@ class TableWrite:
                 return
             size_bytes -= writer.size_bytes
             writer.flush()
+
+
+def _inserts(count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(int(RowKind.INSERT), pa.int8()), count)
 
 
 def _with_kinds(batch: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:

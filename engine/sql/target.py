@@ -73,7 +73,7 @@ class WriteTarget:
         table = context.catalog.table(name, branch=options.pop(BRANCH_KEY, None))
         if DYNAMIC_KEY in options:
             table = Table(table.store.with_options({DYNAMIC_KEY: options.pop(DYNAMIC_KEY)}))
-        check_writable(table.schema)
+        check_writable(table.store.stored.schema)
         return cls(table, options)
 
     @property
@@ -95,10 +95,16 @@ class WriteTarget:
             InvalidInputError: says why.
         """
         options = self.table.options
-        if not self.schema.primary_keys:
+        counts_rows = self.table.store.row_counts is not None
+        if counts_rows and statement == "MERGE":
+            raise InvalidInputError(
+                f"a row without a key cannot be found by some of its columns alone: statement=MERGE "
+                f"table={self.table.name} row-counts=true fix=DELETE, UPDATE and INSERT"
+            )
+        if not self.schema.primary_keys and not counts_rows:
             raise InvalidInputError(
                 f"only tables with a primary key know their rows: statement={statement} table={self.table.name} "
-                "fix=overwrite a partition, or make the table with PRIMARY KEY"
+                "fix=overwrite a partition, or make the table with PRIMARY KEY or 'row-counts' = 'true'"
             )
         if options.merge_engine != "deduplicate":
             raise InvalidInputError(

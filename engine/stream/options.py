@@ -73,7 +73,7 @@ class StreamOptions:
         log = log_to_read(store, read.table.log, options)
         if store.has_key and ROW_KIND_COLUMN not in names:
             raise InvalidInputError(
-                f"rows of a table with a key come and go, so a stream of it needs their kinds: table={store.name} "
+                f"rows of a table with a key or row-counts come and go, and a stream needs kinds: table={store.name} "
                 "fix=set read.changelog=true, which adds the column _row_kind"
             )
         _check_names(store.schema, names)
@@ -105,7 +105,7 @@ def log_to_read(store: TableStore, log: TableLog | None, options: TableOptions) 
         )
     if mode == "file" or log is None:
         return None
-    reason = _not_in_log(options) if store.has_key else None
+    reason = _not_in_log(options) if store.schema.primary_keys else None
     if reason is None:
         return log
     if mode == "log":
@@ -131,7 +131,7 @@ def _normalizes(store: TableStore, log: TableLog | None, options: TableOptions) 
         return False
     if options.value("log.scan.remove-normalize"):
         raise InvalidInputError("options contradict each other: log.scan.normalize=true log.scan.remove-normalize=true")
-    if log is None or not store.has_key:
+    if log is None or not store.schema.primary_keys:
         raise InvalidInputError(
             f"nothing to normalize: table={store.name} log.scan.normalize=true "
             "cause=only the upsert log of a table with a key leaves out what a change replaces fix=remove it"
@@ -157,7 +157,7 @@ def _checked_filter(text: str | None, store: TableStore) -> Predicate | None:
     if text is None:
         return None
     predicate = parse_filter(text, store.schema)
-    others = sorted(columns_of(predicate) - {*store.schema.primary_keys}) if store.has_key else []
+    others = sorted(columns_of(predicate) - {*store.schema.primary_keys}) if store.schema.primary_keys else []
     if others:
         raise InvalidInputError(
             f"a stream can be filtered by key columns only: filter={text!r} column={others[0]} "

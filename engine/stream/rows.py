@@ -7,7 +7,6 @@ which they were written. Rows of a whole snapshot have no order, and each key is
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from engine.log_rows import log_rows
@@ -15,10 +14,9 @@ from engine.row_changes import MetadataColumn, RowChanges
 from engine.rows import ROW_KIND_COLUMN
 from engine.stream.normalizer import normalized
 from engine.table_log import TableLog
-from filestore.changes import ChangeSplit, read_changes
+from filestore.changes import ChangeSplit, read_changes, read_whole
 from filestore.data_split import DataSplit
 from filestore.predicates import Predicate, filter_mask
-from filestore.split_read import read_split
 from filestore.table_store import TableStore
 from filestore.untracked import is_untracked
 from logstore.offsets import LogRange
@@ -77,8 +75,8 @@ class StreamRows:
         columns = self.columns
         match piece:
             case SnapshotPiece():
-                for rows in read_split(self.store, piece.split, columns=columns, filter=self.filter):
-                    yield RowChanges(rows=rows, kinds=_inserts(len(rows)), snapshot_id=piece.split.snapshot_id)
+                for rows, kinds in read_whole(self.store, piece.split, columns=columns, filter=self.filter):
+                    yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
             case ChangePiece():
                 newest = self.store.schemas.latest() or self.store.schema
                 if is_untracked(self.store, newest.options, piece.split.partition):
@@ -120,7 +118,3 @@ class StreamRows:
                 column = found.rows.column(field.name)
             columns.append(column if column.type == field.type else column.cast(field.type, safe=False))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-
-def _inserts(count: int) -> pa.Array:
-    return pa.array(np.zeros(count, np.int8))

@@ -8,6 +8,7 @@ themselves: files name the version of the schema that they were written with, an
 import logging
 
 from engine.stream.options import StreamOptions
+from filestore.row_counts import seen_schema
 from filestore.schema_crossing import Crossing, crossing
 from lsm.errors import InvalidInputError
 
@@ -33,7 +34,7 @@ class SchemaWatch:
         ids = self._store.schemas.ids()
         if not ids or ids[-1] == self._checked_id:
             return
-        newest = self._store.schemas.read(ids[-1])
+        newest = seen_schema(self._store.schemas.read(ids[-1]))
         found = crossing(self._store.schema, newest, self._columns)
         known_id = self._store.schema.id
         dropped = () if self._drops_as_null else found.dropped

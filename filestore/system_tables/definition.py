@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from filestore.row_counts import seen_schema
 from filestore.secrets import without_secrets
 from filestore.snapshots import Snapshot
 from filestore.system_tables.history import table_of
@@ -36,7 +37,7 @@ def _schemas(store: TableStore, _: Snapshot | None) -> pa.Table:
             "comment": each.comment,
             "update_time": each.time_ms,
         }
-        for each in map(store.schemas.read, store.schemas.ids())
+        for each in (seen_schema(store.schemas.read(schema_id)) for schema_id in store.schemas.ids())
     ]
     return table_of(rows, _SCHEMAS)
 
