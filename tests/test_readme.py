@@ -21,7 +21,7 @@ def test_the_examples_run_word_for_word(tmp_path: Path) -> None:
     """FL-02, FL-82, TAG-01, TAG-02."""
     parts = re.findall(r"<!-- run by tests/test_readme.py -->\n```python\n(.*?)```", README, re.DOTALL)
     code = "".join(parts)
-    assert len(parts) == 2
+    assert len(parts) == 3
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
