@@ -98,7 +98,7 @@ def stored_form(
     return StoredForm(
         columns=(*columns, *hidden),
         primary_keys=(*partitions, *index, *HASH_NAMES),
-        options={**options, **_STORED_OPTIONS},
+        options={"bucket": "1", **options, **_STORED_OPTIONS},
     )
 
 
