@@ -57,9 +57,10 @@ class DataFileWriter:
         self._io = io
         self._path = path
         self._format = format_of_file(path)
-        self._fields = file_fields(schema, key_values=with_key)
+        thin = options.value("data-file.thin-mode")
+        self._fields = file_fields(schema, key_values=with_key, thin=thin)
         self._schema = file_schema(self._fields)
-        keys = schema.trimmed_primary_keys if with_key else ()
+        keys = schema.trimmed_primary_keys if with_key and not thin else ()
         self._shared = {KEY_PREFIX + name: name for name in keys}
         self._row_count = 0
         self._null_counts = {field.name: 0 for field in schema.fields if not has_order(field.type)}
@@ -147,10 +148,18 @@ def _writing(path: str) -> Iterator[None]:
 
 
 def _settings(options: TableOptions, level: int, *, changelog: bool) -> WriteSettings:
+    return WriteSettings(
+        compression=compression_of(options, level, changelog=changelog),
+        zstd_level=options.zstd_level,
+        row_group_rows=options.row_group_rows_at(level),
+        block_bytes=options.value("file.block-size"),
+    )
+
+
+def compression_of(options: TableOptions, level: int, *, changelog: bool) -> str:
+    """The codec of new files of a level."""
     usual = options.compression_per_level.get(level, options.compression)
-    compression = (options.value("changelog-file.compression") if changelog else None) or usual
-    rows = options.row_group_rows_at(level)
-    return WriteSettings(compression=compression, zstd_level=options.zstd_level, row_group_rows=rows)
+    return (options.value("changelog-file.compression") if changelog else None) or usual
 
 
 def read_data_file(

@@ -24,6 +24,7 @@ class WriteSettings:
     compression: str
     zstd_level: int
     row_group_rows: int
+    block_bytes: int | None = None  # of a row group or stripe; None: ``row_group_rows``, and the format's own
 
 
 class FormatWriter(Protocol):
@@ -92,6 +93,7 @@ class ParquetFormat:
             compression=settings.compression,
             zstd_level=settings.zstd_level,
             row_group_rows=settings.row_group_rows,
+            row_group_bytes=settings.block_bytes,
             shared=shared,
         )
 
@@ -117,7 +119,9 @@ class OrcFormat:
         self, sink: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings, *, shared: Mapping[str, str]
     ) -> FormatWriter:
         """A writer of one file."""
-        return OrcFileWriter(sink, fields, compression=settings.compression, shared=shared)
+        return OrcFileWriter(
+            sink, fields, compression=settings.compression, shared=shared, stripe_bytes=settings.block_bytes
+        )
 
     def reader(
         self,

@@ -27,18 +27,25 @@ _NESTED_ID_START: Final = 536_870_911
 _NESTED_DEPTHS: Final = 1_024  # ids of one column's elements lie this far from those of the next column
 
 
-def file_fields(schema: TableSchema, *, key_values: bool) -> tuple[DataField, ...]:
-    """The columns of a data file in file order: a key-value file's, or just the table's for an append file."""
+def file_fields(schema: TableSchema, *, key_values: bool, thin: bool = False) -> tuple[DataField, ...]:
+    """The columns of a data file in file order: a key-value file's, or just the table's for an append file.
+
+    A thin key-value file does not hold the key once more.
+    """
     if not key_values:
         return tuple(schema.fields)
-    keys = tuple(
-        replace(
-            field,
-            id=KEY_FIELD_ID_START + field.id,
-            name=KEY_PREFIX + field.name,
-            type=replace(field.type, nullable=False),
+    keys = (
+        ()
+        if thin
+        else tuple(
+            replace(
+                field,
+                id=KEY_FIELD_ID_START + field.id,
+                name=KEY_PREFIX + field.name,
+                type=replace(field.type, nullable=False),
+            )
+            for field in schema.key_fields
         )
-        for field in schema.key_fields
     )
     return (*keys, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, *schema.fields)
 

@@ -11,6 +11,7 @@ from filestore.option_values import (
     Option,
     boolean,
     choice,
+    choice_per_level,
     duration_ms,
     fraction,
     integer,
@@ -19,6 +20,7 @@ from filestore.option_values import (
     size_bytes,
     some_bytes,
     stats_mode,
+    stats_mode_per_level,
     text,
     time_of_day_ms,
 )
@@ -30,6 +32,7 @@ INT_MAX: Final = 2**31 - 1
 COUNT: Final = integer(1)
 NUMBER: Final = integer(0)
 FORMAT: Final = choice("parquet", "orc", "avro")
+FORMAT_PER_LEVEL: Final = choice_per_level("parquet", "orc", "avro")
 
 
 def _declare(*rows: tuple[str, Callable[[str], Any], Any, str]) -> dict[str, Option[Any]]:
@@ -142,7 +145,7 @@ _FILES: Final = _declare(
     ("target-file-size", size_bytes, None, "Size at which a new file begins; 128 mb, append tables 256 mb."),
     ("target-file-row-num", COUNT, None, "Rows at which a new file begins."),
     ("file.format", FORMAT, "parquet", "Format of data files."),
-    ("file.format.per.level", per_level, {}, "Format by level."),
+    ("file.format.per.level", FORMAT_PER_LEVEL, {}, "Format by level."),
     ("file.compression", text, "zstd", "Compression of data files."),
     ("file.compression.zstd-level", integer(-7, 22), 1, "Effort of zstd."),
     ("file.compression.per.level", per_level, {}, "Compression by level."),
@@ -153,7 +156,7 @@ _FILES: Final = _declare(
     ("data-file.external-paths", text, None, "Other places for data files (not supported)."),
     ("file.suffix.include.compression", boolean, False, "Compression in file names."),
     ("metadata.stats-mode", stats_mode, "truncate(16)", "Statistics of columns in manifests."),
-    ("metadata.stats-mode.per.level", text, None, "Statistics by level."),
+    ("metadata.stats-mode.per.level", stats_mode_per_level, {}, "Statistics by level."),
     ("file-index.in-manifest-threshold", size_bytes, 500, "Largest index inside a manifest."),
     ("file-index.read.enabled", boolean, True, "Use file indexes."),
     ("deletion-vectors.enabled", boolean, False, "Delete marks."),

@@ -149,6 +149,21 @@ def per_level(value: str) -> Mapping[int, str]:
     return levels
 
 
+def choice_per_level(*words: str) -> Callable[[str], Mapping[int, str]]:
+    """``0:avro,3:parquet`` as one of a few words by level."""
+    one = choice(*words)
+
+    def parse(value: str) -> Mapping[int, str]:
+        return {level: one(word) for level, word in per_level(value).items()}
+
+    return parse
+
+
+def stats_mode_per_level(value: str) -> Mapping[int, str]:
+    """``0:none,3:full`` as statistics mode by level."""
+    return {level: stats_mode(word) for level, word in per_level(value).items()}
+
+
 _AMOUNT: Final = re.compile(r"(?P<number>\d+)\s*(?P<unit>[a-zµ]*)")
 _SIZE_UNITS: Final[Mapping[str, int]] = {
     word: 1024**power

@@ -37,7 +37,13 @@ class OrcFileWriter:
     """Writes one file; stripes leave memory when they are full."""
 
     def __init__(
-        self, sink: pa.NativeFile, fields: Sequence[DataField], *, compression: str, shared: Mapping[str, str]
+        self,
+        sink: pa.NativeFile,
+        fields: Sequence[DataField],
+        *,
+        compression: str,
+        shared: Mapping[str, str],
+        stripe_bytes: int | None = None,
     ) -> None:
         """``shared``: columns whose content, and range, is that of another one."""
         codec = _CODECS.get(compression.strip().lower())
@@ -48,7 +54,7 @@ class OrcFileWriter:
                 raise InvalidInputError(f"orc files cannot hold times inside a column: column={field.name}")
         self._sink = sink
         self._fields = fields
-        self._writer = orc.ORCWriter(sink, compression=codec, stripe_size=STRIPE_BYTES)
+        self._writer = orc.ORCWriter(sink, compression=codec, stripe_size=stripe_bytes or STRIPE_BYTES)
         self._collector = RangeCollector([field for field in fields if field.name not in shared])
         self._is_empty = True
 

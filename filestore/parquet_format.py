@@ -32,6 +32,7 @@ from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER
 
 READ_BUFFER_BYTES: Final = 64 * 1024  # per column: a reader holds a page of each, not a whole column chunk
 SAMPLE_ROWS: Final = 1024
+_LEAST_GROUP_ROWS: Final = 1024  # smaller groups would be mostly footer
 SMALL_FILE_ROWS: Final = 512  # below, looking for repetition costs more than it saves
 DICTIONARY_SHARE: Final = 4  # a dictionary must save this factor in the sample
 DELTA_ROOTS: Final = frozenset({"INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ"})
@@ -56,8 +57,12 @@ class ParquetFileWriter:
         zstd_level: int,
         row_group_rows: int,
         shared: Mapping[str, str],
+        row_group_bytes: int | None = None,
     ) -> None:
-        """``shared``: columns whose content is that of another one, whose range and encoding they take over."""
+        """``row_group_bytes``: as large as the first rows are in memory, instead of so many rows.
+
+        ``shared``: columns whose content is that of another one, whose range and encoding they take over.
+        """
         for field in fields:
             _check_writable(field)
         self._sink = sink
@@ -66,6 +71,7 @@ class ParquetFileWriter:
         self._codec = _codec(compression)
         self._zstd_level = zstd_level if self._codec == "zstd" else None
         self._row_group_rows = row_group_rows
+        self._row_group_bytes = row_group_bytes
         self._shared = shared
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.Table] = []
@@ -80,6 +86,10 @@ class ParquetFileWriter:
             self._nulls_of_floats[name] += rows.column(name).null_count
             if name not in self._with_nan and holds_nan(rows.column(name)):
                 self._with_nan.add(name)
+        if self._row_group_bytes is not None and rows.num_rows:
+            row_bytes = max(rows.nbytes / rows.num_rows, 1)
+            self._row_group_rows = max(int(self._row_group_bytes / row_bytes), _LEAST_GROUP_ROWS)
+            self._row_group_bytes = None
         self._pending.append(rows)
         self._pending_rows += rows.num_rows
         if self._pending_rows >= self._row_group_rows:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from filestore.binary_row import EMPTY_ROW, encode_row
-from filestore.data_files import DataFileWriter
+from filestore.data_files import DataFileWriter, compression_of
 from filestore.datatypes import DataField
 from filestore.effects import Clock, FileIO, NameSource
 from filestore.file_formats import FileFormat, file_format
@@ -23,6 +23,11 @@ from filestore.table_schema import TableSchema
 from lsm.errors import FluvialError
 from lsm.keys import internal_value
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND
+
+# In names of files, as Java has them; other codecs are not named.
+_CODEC_SUFFIXES: Final = {
+    "gzip": "gz", "bzip2": "bz2", "deflate": "deflate", "snappy": "snappy", "lz4": "lz4", "zstd": "zst",
+}  # fmt: skip
 
 APPEND_SOURCE: Final = 0
 COMPACT_SOURCE: Final = 1
@@ -56,9 +61,11 @@ class RollingWriter:
         self._key_values = key_values
         self._changelog = changelog
         self._format = _chosen_format(options, level, changelog=changelog)
+        codec = compression_of(options, level, changelog=changelog).strip().lower()
+        self._codec_suffix = _CODEC_SUFFIXES.get(codec) if options.value("file.suffix.include.compression") else None
         prefix = options.changelog_file_prefix if changelog else options.data_file_prefix
         self._name_start = f"{prefix}{names.uuid()}"
-        self._stats_modes = _stats_modes(schema, options, changelog=changelog)
+        self._stats_modes = _stats_modes(schema, options, level, changelog=changelog)
         self._bloom_columns = () if changelog else written_blooms(schema, options)
         self._most_embedded_bytes: int = options.value("file-index.in-manifest-threshold")
         self._file_row_limit: int | None = options.value("target-file-row-num")
@@ -102,8 +109,7 @@ class RollingWriter:
         self._finished.clear()
 
     def _next_file(self) -> "_OpenFile":
-        compression = self._options.compression if self._options.value("file.suffix.include.compression") else None
-        middle = f".{compression}" if compression else ""
+        middle = f".{self._codec_suffix}" if self._codec_suffix else ""
         name = f"{self._name_start}-{self._file_count}{middle}.{self._format.name}"
         self._file_count += 1
         writer = DataFileWriter(
@@ -207,7 +213,8 @@ def _chosen_format(options: TableOptions, level: int, *, changelog: bool) -> Fil
     return file_format(name)
 
 
-def _stats_modes(schema: TableSchema, options: TableOptions, *, changelog: bool) -> dict[str, str]:
-    """Statistics mode by column: the column's own, else the changelog's, else the table's."""
-    common = (options.value("changelog-file.stats-mode") if changelog else None) or options.stats_mode
+def _stats_modes(schema: TableSchema, options: TableOptions, level: int, *, changelog: bool) -> dict[str, str]:
+    """Statistics mode by column: the column's own, else the changelog's, else the level's, else the table's."""
+    usual = options.value("metadata.stats-mode.per.level").get(level, options.stats_mode)
+    common = (options.value("changelog-file.stats-mode") if changelog else None) or usual
     return {f.name: options.field_options(f.name).get("stats-mode", common) for f in schema.fields}

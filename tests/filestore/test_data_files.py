@@ -215,7 +215,7 @@ def test_levels_and_changelogs_have_formats_and_names_of_their_own() -> None:
         write(io, SMALL, small_rows(1), options=options, **how)[0].file_name
         for how in ({"level": 0}, {"level": 1}, {"changelog": True}, {"level": 1, "file_source": COMPACT_SOURCE})
     ]
-    assert [name.rpartition("-0")[2] for name in names] == [".zstd.avro", ".zstd.parquet", ".zstd.orc", ".zstd.parquet"]
+    assert [name.rpartition("-0")[2] for name in names] == [".zst.avro", ".zst.parquet", ".zst.orc", ".zst.parquet"]
     assert [name.partition("-")[0] for name in names] == ["data", "data", "changelog", "data"]
 
 
