@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
@@ -186,6 +186,8 @@ def _from_jdbc(uri: str) -> str:
     parts = urlsplit(plain)
     address = sa.URL.create(
         parts.scheme,
+        username=None if parts.username is None else unquote(parts.username),
+        password=None if parts.password is None else unquote(parts.password),
         host=parts.hostname,
         port=parts.port,
         database=parts.path.lstrip("/"),

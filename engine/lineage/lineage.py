@@ -25,6 +25,7 @@ _REPLAYED_AT_ONCE: Final = 200  # files in one transaction
 _PAUSE_MS: Final = 30_000  # after a failure, before the store is asked again
 _LONGEST_SLEEP_S: Final = 30.0
 _RETENTION_EVERY_MS: Final = 60_000
+_LOOKS_EVERY_MS: Final = 60_000
 
 
 class Lineage:
@@ -52,7 +53,7 @@ class Lineage:
         self._given_io, self._given_meta = io, meta
         self._clock = clock or SystemClock()
         self._names = names or RandomNames()
-        self._is_queue_seen = False
+        self._looks_again_ms = 0  # into the queue: others may have left something
         self._asked_again_ms = 0
         self._last_queued_ms = 0
         self._retention_ms = 0
@@ -132,11 +133,11 @@ class Lineage:
             for path in found:
                 self._io.delete(path)
             brought += len(found)
-        self._is_queue_seen = True
+        self._looks_again_ms = self._clock.now_ms() + _LOOKS_EVERY_MS
         return brought
 
     def _store_now(self, records: LineageRecords) -> None:
-        if not self._is_queue_seen:
+        if self._clock.now_ms() >= self._looks_again_ms:
             self.replay()
         self._asked(records)
         retained_ms, now_ms = self.settings.value("lineage.data.time-retained"), self._clock.now_ms()
@@ -165,7 +166,7 @@ class Lineage:
         self._last_queued_ms = max(self._last_queued_ms + 1, self._clock.now_ms())
         path = f"{self.settings.queue_path}/{self._last_queued_ms:015d}-{self._names.uuid()}.json"
         self._io.replace(path, orjson.dumps(records.to_json()))
-        self._is_queue_seen = False
+        self._looks_again_ms = 0
 
     def _read(self, path: str) -> LineageRecords | None:
         """Records of a file of the queue; None when somebody else has brought it in, or it is broken and stays."""
