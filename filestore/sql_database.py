@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
+from filestore.secrets import STARS, shown_value
 from lsm.errors import ConflictError, InvalidInputError, UnavailableError
 
 DIALECTS: Final = ("sqlite", "postgresql")
@@ -175,7 +176,9 @@ def _with_catalog_tables(engine: sa.Engine) -> sa.Engine:
 def without_password(uri: str) -> str:
     """An address of any dialect, as it may be written to a file. Raises: InvalidInputError."""
     url = sa.make_url(SqlDatabase.of(uri, dialects=ALL_DIALECTS).url)
-    return url.set(password=None).render_as_string(hide_password=False)
+    query = {key: value for key, value in url.query.items() if shown_value(key, "") != STARS}
+    plain = sa.URL.create(url.drivername, url.username, None, url.host, url.port, url.database, query)
+    return plain.render_as_string()
 
 
 def _from_jdbc(uri: str) -> str:

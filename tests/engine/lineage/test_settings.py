@@ -1,0 +1,112 @@
+"""Whether a catalog keeps lineage, and that it stands."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from engine.catalog import Catalog
+from engine.lineage.lineage import lineage_of
+from engine.lineage.settings import options_in_force, options_of_new, options_of_old, settings_of
+from filestore.catalog import Catalog as FileCatalog
+from filestore.catalog_options import CatalogOptions
+from lsm.errors import InvalidInputError
+
+ON = {"table-lineage": "true", "data-lineage": "true"}
+OFF = {"table-lineage": "false", "data-lineage": "false"}
+URL = {"jdbc.url": "postgresql://h/d"}
+
+
+def test_a_new_catalog_keeps_lineage_wherever_there_is_a_place_for_it() -> None:
+    """LN-07, LN-08, LN-10: on in a local warehouse, in an object store with a database; else asked for."""
+    assert options_of_new({}, is_object_store=False) == ON
+    assert options_of_new({"data-lineage": "FALSE "}, is_object_store=False) == {**ON, "data-lineage": "false"}
+    assert options_of_new({}, is_object_store=True) == OFF
+    assert options_of_new(URL, is_object_store=True) == {**ON, **URL}
+    assert options_of_new({"lineage-meta": "mine"}, is_object_store=True) == {**ON, "lineage-meta": "mine"}
+    assert options_of_old({}, is_object_store=False) == OFF
+    assert options_of_old(URL, is_object_store=False) == OFF
+    assert options_of_old({"table-lineage": "true"}, is_object_store=False) == {**OFF, "table-lineage": "true"}
+    for decide in (options_of_new, options_of_old):
+        with pytest.raises(InvalidInputError, match=r"needs a database: option=table-lineage .*fix='set jdbc.url="):
+            decide({"table-lineage": "true"}, is_object_store=True)
+
+
+def test_the_options_stand_once_the_catalog_is_made(tmp_path: Path) -> None:
+    """LN-09, LN-45: another value is refused with what stands; the same one, and none, are fine."""
+    Catalog(str(tmp_path), {"data-lineage": "false"}).create_table("db.t", pa.schema([("n", pa.int64())]))
+    noted = json.loads((tmp_path / ".fluvial" / "catalog.json").read_text())
+    assert noted["options"] == {"table-lineage": "true", "data-lineage": "false"}
+    with pytest.raises(
+        InvalidInputError, match=r"option=data-lineage given=true stored=false path=.* fix='open it with"
+    ):
+        Catalog(str(tmp_path), {"data-lineage": "true"})
+    with pytest.raises(InvalidInputError, match=r"option=table-lineage given=false stored=true"):
+        Catalog(str(tmp_path), {"table-lineage": "false"})
+    for given in ({}, {"data-lineage": "False"}, {"table-lineage": "true", "data-lineage": "false"}):
+        settings = settings_of(Catalog(str(tmp_path), given))
+        assert settings is not None
+        assert (settings.has_tables, settings.has_snapshots) == (True, False)
+    with pytest.raises(InvalidInputError, match="option value is not valid: option=table-lineage value='maybe'"):
+        Catalog(str(tmp_path / "other"), {"table-lineage": "maybe"})
+
+
+def test_a_catalog_from_before_keeps_none_until_it_is_asked(tmp_path: Path) -> None:
+    """LN-10: somebody else's warehouse is not written to unless it is said; then it stands."""
+    FileCatalog(str(tmp_path)).create_database("old")
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("new")
+    catalog.create_table("new.t", pa.schema([("n", pa.int64())]))
+    assert lineage_of(catalog) is None
+    assert not (tmp_path / ".fluvial").exists()
+    assert options_in_force(catalog) == OFF
+    Catalog(str(tmp_path), {"data-lineage": "true"})
+    asked = lineage_of(catalog)
+    assert asked is not None
+    assert (asked.settings.has_tables, asked.settings.has_snapshots) == (False, True)
+    with pytest.raises(InvalidInputError, match="option=table-lineage given=true stored=false"):
+        Catalog(str(tmp_path), {"table-lineage": "true"})
+
+
+def test_opening_makes_nothing(tmp_path: Path) -> None:
+    """A catalog is made with its first database."""
+    catalog = Catalog(str(tmp_path / "w"), {"table-lineage": "true"})
+    assert options_in_force(catalog) == ON
+    assert lineage_of(catalog) is None
+    assert not (tmp_path / "w").exists()
+
+
+def test_who_opens_the_catalog_without_its_options_finds_its_lineage(tmp_path: Path) -> None:
+    """LN-49 to LN-52: the address is noted without the password; what is given wins."""
+    url = "jdbc:postgresql://me:secret@h:5/d?password=hidden"
+    Catalog(str(tmp_path), {"jdbc.url": url, "jdbc.password": "never", "jdbc.database": "own"}).create_database("db")
+    body = (tmp_path / ".fluvial" / "catalog.json").read_text()
+    assert not [word for word in ("secret", "hidden", "never") if word in body]
+    settings = settings_of(Catalog(str(tmp_path)))
+    assert settings is not None
+    assert settings.value("jdbc.url") == "postgresql+psycopg://me@h:5/d"
+    assert settings.value("jdbc.database") == "own"
+    assert "me@h" not in repr(settings)
+    moved = settings_of(Catalog(str(tmp_path), {"jdbc.url": "postgresql://elsewhere/d"}))
+    assert moved is not None
+    assert moved.value("jdbc.url") == "postgresql://elsewhere/d"
+
+
+def test_other_engines_and_lists_do_not_see_the_directory(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    assert catalog.list_databases() == ["db"]
+    assert FileCatalog(str(tmp_path)).list_databases() == ["db"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".fluvial", "db.db"]
+
+
+def test_keys_of_the_catalog_are_told_from_those_of_tables() -> None:
+    """LN-47 to LN-52: the names of the PIP, its user too; options of other stores behind ``lineage-meta.``."""
+    given = {"jdbc.username": "u", "jdbc.driver": "com.mysql.jdbc.Driver", "lineage-meta.token": "x", "bucket": "2"}
+    parsed = CatalogOptions.parse(given)
+    assert parsed.value("jdbc.user") == "u"
+    assert parsed.given["lineage-meta.token"] == "x"
+    assert dict(parsed.table_defaults) == {"bucket": "2"}
+    with pytest.raises(InvalidInputError, match=r"unknown option: option=table-linage did_you_mean=\['table-lineage"):
+        CatalogOptions.parse({"table-linage": "true"})
