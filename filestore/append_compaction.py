@@ -3,7 +3,7 @@
 Source: paimon-format.md section 6.8.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,8 +11,10 @@ import pyarrow as pa
 from filestore.bucket_writer import write_files
 from filestore.compaction_output import is_small, rolling_writer
 from filestore.compaction_task import CompactionTask
+from filestore.deletion_vectors import Positions
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta
+from filestore.marks import marked_counts
 from filestore.options import TableOptions
 from filestore.split_read import BucketFiles
 from filestore.table_store import TableStore
@@ -22,21 +24,26 @@ from lsm.compaction import CompactionReason
 def pick_appended(
     table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool = False
 ) -> CompactionTask | None:
-    """Small files of an append table; in a bucket only neighbours in sequence order, so that rows keep their order.
+    """Small files of an append table, and those with too many deleted rows; with ``rewrites_all`` every file.
 
-    With ``rewrites_all`` every file.
+    In a bucket only neighbours in sequence order, so that rows keep their order.
     """
     options = table.options
+    indexes = live.indexes(key)
+    threshold = 0.0 if full else options.value("compaction.delete-ratio-threshold")
+    counts = marked_counts(indexes)
+    marked = {f.file_name for f in live.files(key) if counts.get(f.file_name, 0) > threshold * f.row_count}
     is_ordered = options.bucket > 0
     files = sorted(live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
     least = 2 if full else max(2, options.value("compaction.min.file-num"))
     chosen: list[DataFileMeta] = []
-    groups = [files] if rewrites_all else _small_groups(files, options, is_ordered=is_ordered)
+    groups = [files] if rewrites_all else _groups(files, options, marked, is_ordered=is_ordered)
     for group in groups:
         if (
             rewrites_all
             or len(group) >= least
             or (len(group) > 1 and sum(f.size_bytes for f in group) >= options.target_file_size_bytes)
+            or any(f.file_name in marked for f in group)
         ):
             chosen.extend(group)
             if is_ordered:
@@ -54,15 +61,16 @@ def pick_appended(
         reason=CompactionReason.FORCED if full else CompactionReason.RUN_COUNT,
         rewrites_all=rewrites_all,
         read_cost=len(chosen) - 1,
+        indexes=indexes,
     )
 
 
-def _small_groups(
-    files: Sequence[DataFileMeta], options: TableOptions, *, is_ordered: bool
+def _groups(
+    files: Sequence[DataFileMeta], options: TableOptions, marked: Collection[str], *, is_ordered: bool
 ) -> Iterator[list[DataFileMeta]]:
     group: list[DataFileMeta] = []
     for file in files:
-        if is_small(file, options):
+        if is_small(file, options) or file.file_name in marked:
             group.append(file)
         elif is_ordered and group:
             yield group
@@ -72,10 +80,17 @@ def _small_groups(
 
 
 def concatenate(
-    table: TableStore, task: CompactionTask, written: list[DataFileMeta]
+    table: TableStore,
+    task: CompactionTask,
+    written: list[DataFileMeta],
+    *,
+    deleted: Mapping[str, Positions],
 ) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-    """Write the rows of small files into few; what went and what came. `written` learns of files as they are made."""
-    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files)
+    """Write the rows of files into few; what went and what came. `written` learns of files as they are made.
+
+    Rows that are ``deleted``, by file name, are left out.
+    """
+    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in task.files:

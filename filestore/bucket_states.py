@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from filestore.data_split import vectors_of
+from filestore.manifest_lists import vectors_of
 from filestore.manifests import DataFileMeta, IndexManifestEntry, ManifestEntry
 from filestore.snapshot_files import deletion_indexes, live_files, live_files_of_partitions
 from filestore.snapshots import Snapshot

@@ -350,7 +350,7 @@ _NO_ROWS: Final[Positions] = np.zeros(0, np.int64)
 
 
 def _bucket_files(table: TableStore, partition: bytes, state: BucketState) -> BucketFiles:
-    deleted = read_deletion_vectors(table.io, table.paths, state.deletion_vectors)
+    deleted = read_deletion_vectors(table, state.deletion_vectors)
     files = state.files if table.has_key else sorted(state.files, key=lambda file: file.min_sequence_number)
     return BucketFiles(table=table, partition=partition, bucket=state.bucket, files=files, deleted=deleted)
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import merge_function
+from filestore.numbered_rows import span_of
 from filestore.options import TableOptions
-from filestore.predicate_nodes import Compare, CompareOp, In, and_all
-from filestore.predicates import Predicate
 from filestore.rolling_writer import APPEND_SOURCE, RollingWriter
 from filestore.split_read import BucketFiles, Recording
 from filestore.table_store import TableStore
@@ -23,10 +22,8 @@ from lsm.change_recorder import ChangeRecorder
 from lsm.compaction import CompactionUnit
 from lsm.key_groups import one_chunk
 from lsm.key_lookup import rows_with_keys
-from lsm.keys import internal_value, key_at
+from lsm.keys import key_at
 from lsm.levels import Levels, SortedFile
-
-_NAMED_KEYS: Final = 256  # up to so many keys are asked for one by one, more as the span from the first to the last
 
 
 def known_level(options: TableOptions, unit: CompactionUnit, levels: Levels) -> int | None:
@@ -136,24 +133,13 @@ class CompactionChangelog:
         """Rows of some keys in one file. Its keys are read first, since often it has none of them."""
         hits = []
         names = list(self._key_names)
-        for batch in self._below.read(file, names, with_system=False, filter=_span(keys)):
+        for batch in self._below.read(file, names, with_system=False, filter=span_of(keys)):
             rows = rows_with_keys(batch, keys)
             if len(rows):
                 hits.append(batch.take(pa.array(rows)))
         if not hits:
             return []
         there = pa.Table.from_batches(hits).combine_chunks()
-        batches = self._below.read(file, self._columns, with_system=True, filter=_span(there))
+        batches = self._below.read(file, self._columns, with_system=True, filter=span_of(there))
         taken = (batch.take(pa.array(rows_with_keys(batch, there))) for batch in batches)
         return [batch for batch in taken if batch.num_rows]
-
-
-def _span(keys: pa.Table) -> Predicate | None:
-    """What leaves out row groups without any of the keys, which are in key order, by their leading column."""
-    name, column = keys.column_names[0], one_chunk(keys.column(0))
-    if len(keys) <= _NAMED_KEYS:
-        return In(column=name, values=tuple(dict.fromkeys(internal_value(value) for value in column)))
-    low, high = internal_value(column[0]), internal_value(column[-1])
-    return and_all(
-        [Compare(column=name, op=CompareOp.GE, value=low), Compare(column=name, op=CompareOp.LE, value=high)]
-    )

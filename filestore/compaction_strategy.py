@@ -49,6 +49,7 @@ def moves_level0_at_once(options: TableOptions) -> bool:
     """Whether level 0 does not wait for more runs."""
     return (
         options.changelog_producer == "lookup"
+        or options.deletion_vectors_enabled
         or options.value("compaction.force-up-level-0")
         or options.value("force-lookup")
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from filestore.live_files import BucketKey
-from filestore.manifests import DataFileMeta
+from filestore.manifests import DataFileMeta, IndexManifestEntry
 from lsm.compaction import CompactionReason
 
 
@@ -26,6 +26,8 @@ class CompactionTask:
     lookup_files: tuple[DataFileMeta, ...] = ()  # not replaced: known rows of the same keys
     rewrites_all: bool = False  # no file only moves
     read_cost: int = 0  # what readers pay for the bucket as it is; to compare tasks of one table
+    indexes: tuple[IndexManifestEntry, ...] = ()  # deletion vectors of the whole bucket
+    marks_old_rows: bool = False  # rows in the looked-up files that new ones replace are marked as deleted
 
     @property
     def key(self) -> BucketKey:
@@ -52,6 +54,8 @@ class CompactionTask:
             "lookupFiles": [file.to_json() for file in self.lookup_files],
             "rewritesAll": self.rewrites_all,
             "readCost": self.read_cost,
+            "indexes": [entry.to_json() for entry in self.indexes],
+            "marksOldRows": self.marks_old_rows,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -72,4 +76,6 @@ class CompactionTask:
             lookup_files=tuple(DataFileMeta.from_json(file) for file in body["lookupFiles"]),
             rewrites_all=body["rewritesAll"],
             read_cost=body["readCost"],
+            indexes=tuple(IndexManifestEntry.from_json(entry) for entry in body["indexes"]),
+            marks_old_rows=body["marksOldRows"],
         )

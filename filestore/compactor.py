@@ -5,29 +5,29 @@ visible is decided when it is committed: if somebody else took one of its inputs
 Source: paimon-format.md sections 6.7 and 6.8; FL-162, FL-166 to FL-177.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final
 
-import pyarrow as pa
-
 from filestore.append_compaction import concatenate, pick_appended
-from filestore.bucket_writer import write_files
 from filestore.commit_message import CommitMessage
 from filestore.compaction_changelog import CompactionChangelog, files_to_look_up, known_level
-from filestore.compaction_output import is_small, rolling_writer
 from filestore.compaction_strategy import compaction_strategy
 from filestore.compaction_task import CompactionTask
+from filestore.deletion_vectors import read_deletion_vectors
 from filestore.live_files import BucketKey, LiveFiles
+from filestore.manifest_lists import IndexManifestEntry, vectors_of
 from filestore.manifests import DataFileMeta
-from filestore.options import POSTPONED_BUCKET
+from filestore.marks import change_index, marked_counts
+from filestore.merge_compaction import merge_files
+from filestore.old_rows import OldRows, find_old_rows
+from filestore.options import POSTPONED_BUCKET, TableOptions
 from filestore.postponed import distribute
-from filestore.split_read import BucketFiles
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
-from lsm.compaction import CompactionUnit, full_compaction, merge_cost
-from lsm.errors import ConflictError, OutcomeUnknownError
+from lsm.compaction import CompactionReason, CompactionUnit, full_compaction, merge_cost
+from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from lsm.levels import Levels, SortedRun
 
 _MOST_ATTEMPTS: Final = 3
@@ -65,17 +65,28 @@ def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
     table = _with_columns_of(table, (*task.files, *task.lookup_files))
     changelog = _changelog(table, task)
     try:
+        deleted = read_deletion_vectors(table, vectors_of((*task.files, *task.lookup_files), task.indexes))
+        old = OldRows()
+        if task.marks_old_rows:
+            old = find_old_rows(table, task, deleted, tells_changes=changelog is not None)
         if table.has_key:
-            before, after = _merge(table, task, written, changelog)
+            before, after = merge_files(table, task, written, changelog, deleted=deleted, old=old)
         else:
-            before, after = concatenate(table, task, written)
+            before, after = concatenate(table, task, written, deleted=deleted)
         changes = changelog.close() if changelog else []
+        gone = {file.file_name for file in before} - {file.file_name for file in after}
+        index = change_index(table, task.partition, task.bucket, task.indexes, gone=gone, marks=old.marks)
     except BaseException:
         discard(table, [_message(task, (), written)])
         if changelog:
             changelog.abort()
         raise
-    return replace(_message(task, before, after), changelog_files=tuple(changes))
+    return replace(
+        _message(task, before, after),
+        changelog_files=tuple(changes),
+        index_before=index.before,
+        index_after=index.after,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +111,28 @@ class CompactionOutcome:
 def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | None:
     """Compact what is worth it and commit; None when nothing was. Raises: as ``compact_buckets``."""
     return compact_buckets(table, full=full).committed
+
+
+def waits_for_compaction(table: TableStore) -> bool:
+    """Whether nobody sees new rows before a compaction, which their writers therefore do: with deletion vectors."""
+    options = table.options
+    return (
+        table.has_key
+        and options.deletion_vectors_enabled
+        and not options.write_only
+        and not options.value("deletion-vectors.merge-on-read")
+    )
+
+
+def make_visible(table: TableStore, messages: Sequence[CommitMessage]) -> None:
+    """Compact the buckets of rows that were just committed, if nobody sees them before.
+
+    When others are in the way, or it fails, the next compaction makes them visible: the rows are in the table.
+    """
+    if waits_for_compaction(table):
+        keys = {BucketKey(message.partition, message.bucket) for message in messages}
+        with suppress(ConflictError, UnavailableError, OutcomeUnknownError):
+            compact_buckets(table, keep=keys.__contains__)
 
 
 def compact_buckets(
@@ -185,25 +218,32 @@ def _pick(
     if not table.has_key:
         return pick_appended(table, live, key, full=full, rewrites_all=rewrites_all)
     levels = live.levels(key)
+    indexes = live.indexes(key)
     unit = _pick_unit(table, levels, full=full, rewrites_all=rewrites_all)
+    unit = unit or _marked_unit(table.options, levels, indexes, full=full)
     if unit is None:
         return None
     by_name = {file.file_name: file for file in files}
     known = known_level(table.options, unit, levels)
-    looked_up = () if known is None else files_to_look_up(unit, levels, known)
+    # Readers of such a table do not merge: no older row stays without a mark, and no delete above level 0.
+    marks = table.options.deletion_vectors_enabled
+    look_up_from = 1 if marks else known
+    looked_up = () if look_up_from is None else files_to_look_up(unit, levels, look_up_from)
     return CompactionTask(
         partition=key.partition,
         bucket=key.bucket,
         total_buckets=live.total_buckets(key) or table.options.bucket,
         files=tuple(by_name[file.file_name] for file in unit.files),
         output_level=unit.output_level,
-        drops_deletes=unit.drops_deletes(levels),
-        cleans_deletes=unit.output_level == levels.top_level,
+        drops_deletes=marks or unit.drops_deletes(levels),
+        cleans_deletes=marks or unit.output_level == levels.top_level,
         reason=unit.reason,
         known_level=known,
         lookup_files=tuple(by_name[file.file_name] for file in looked_up),
         rewrites_all=rewrites_all,
         read_cost=merge_cost(levels),
+        indexes=indexes,
+        marks_old_rows=marks,
     )
 
 
@@ -215,6 +255,20 @@ def _pick_unit(table: TableStore, levels: Levels, *, full: bool, rewrites_all: b
         # once.
         return full_compaction(levels) if levels.runs[0].level == 0 else None
     return compaction_strategy(table.options, local_ms=table.clock.local_ms()).pick(levels)
+
+
+def _marked_unit(
+    options: TableOptions, levels: Levels, indexes: Sequence[IndexManifestEntry], *, full: bool
+) -> CompactionUnit | None:
+    """Files of one level of which too many rows are marked as deleted; with ``full`` any."""
+    threshold = 0.0 if full else options.value("compaction.delete-ratio-threshold")
+    counts = marked_counts(indexes)
+    for run in levels.runs if counts else ():
+        files = tuple(file for file in run.files if counts.get(file.file_name, 0) > threshold * file.row_count)
+        if files and run.level > 0:
+            marked = SortedRun(level=run.level, files=files)
+            return CompactionUnit(runs=(marked,), output_level=run.level, reason=CompactionReason.DELETE_RATIO)
+    return None
 
 
 def _message(task: CompactionTask, before: Iterable[DataFileMeta], after: Iterable[DataFileMeta]) -> CommitMessage:
@@ -236,7 +290,7 @@ def _changelog(table: TableStore, task: CompactionTask) -> CompactionChangelog |
         bucket=task.bucket,
         level=task.output_level,
         known_level=task.known_level,
-        lookup_files=task.lookup_files,
+        lookup_files=() if task.marks_old_rows else task.lookup_files,  # else old rows take part in the merge
     )
 
 
@@ -244,55 +298,3 @@ def _with_columns_of(table: TableStore, files: Sequence[DataFileMeta]) -> TableS
     """The table as it is at the newest schema of some files: merged at an older one they would lose new columns."""
     newest = max(file.schema_id for file in files)
     return table if newest <= table.schema.id else table.at_version(newest)
-
-
-def _merge(
-    table: TableStore, task: CompactionTask, written: list[DataFileMeta], changelog: CompactionChangelog | None
-) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-    """Merge sorted files.
-
-    A file that nothing overlaps only moves to its new level, if it is worth a file of its own.
-    """
-    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files)
-    by_name = {file.file_name: file for file in task.files}
-    before: list[DataFileMeta] = []
-    after: list[DataFileMeta] = []
-    pending: list[list[SortedRun]] = []
-
-    def merged(runs: list[SortedRun]) -> Iterator[pa.Table]:
-        recording = changelog.recording if changelog else None
-        return files.merged(runs, table.schema.column_names, drop_deletes=task.drops_deletes, recording=recording)
-
-    def settle() -> None:
-        inputs = [by_name[each.file_name] for runs in pending for run in runs for each in run.files]
-        if len(inputs) == 1 and not _must_rewrite(inputs[0], task):
-            upgrade(pending[0])
-        elif inputs:
-            outputs = write_files(rolling_writer(table, task), chain.from_iterable(map(merged, pending)))
-            written.extend(outputs)
-            before.extend(inputs)
-            after.extend(outputs)
-        pending.clear()
-
-    def upgrade(runs: list[SortedRun]) -> None:
-        file = by_name[runs[0].files[0].file_name]
-        if changelog and changelog.tells_of(file):
-            changelog.read_through(merged(runs))
-        if file.level != task.output_level:
-            before.append(file)
-            after.append(replace(file, level=task.output_level))
-
-    for runs in files.sections():
-        file = by_name[runs[0].files[0].file_name]
-        if len(runs) == 1 and not is_small(file, table.options) and not _must_rewrite(file, task):
-            settle()
-            upgrade(runs)
-        else:
-            pending.append(runs)
-    settle()
-    return before, after
-
-
-def _must_rewrite(file: DataFileMeta, task: CompactionTask) -> bool:
-    """Whether everything is written anew, or the file has deletes that must not stay on the last level."""
-    return task.rewrites_all or (task.cleans_deletes and file.delete_row_count != 0)

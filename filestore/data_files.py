@@ -6,7 +6,7 @@ files have none).
 Source: Paimon KeyValueDataFileWriter, RollingFileWriter, KeyValueFileReaderFactory.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +27,7 @@ from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, Unavai
 from lsm.row_kind import KEY_PREFIX
 
 BATCH_ROWS: Final = 65_536
+_SYSTEM_NAMES: Final = (SEQUENCE_NUMBER_COLUMN.name, VALUE_KIND_COLUMN.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,30 +197,74 @@ def read_data_file(
         CorruptDataError: the file is not what its schema says.
     """
     extra = sorted(columns_of(filter) - set(columns)) if filter is not None else []
-    system = [SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN] if with_system else []
-    read_fields = [*read_schema.fields_of([*columns, *extra]), *system]
-    mapping = map_schema([*file_schema.fields, *system], read_fields, newer=newer_than(read_schema, file_schema))
-    wanted = [*columns, *(field.name for field in system)]
     tested = columns_of(filter) if filter is not None else frozenset()
-    keep_fields = [c.source for c in mapping.columns if c.source is not None and c.target.name in tested]
-    data_format = format_of_file(meta.file_name)
+    keep = None if filter is None else lambda ranges, row_count: may_match(filter, ranges, row_count)
+    names = [*columns, *extra]
+    wanted = [*columns, *(_SYSTEM_NAMES if with_system else ())]
+    for rows in open_data_file(
+        io,
+        path,
+        meta,
+        file_schema=file_schema,
+        read_schema=read_schema,
+        columns=names,
+        with_system=with_system,
+        keep=keep,
+        tested=tested,
+        batch_rows=batch_rows,
+    ):
+        matching = rows if filter is None else rows.filter(filter_mask(filter, rows))
+        if matching.num_rows:
+            yield matching.select(wanted) if extra else matching
+
+
+def open_data_file(
+    io: FileIO,
+    path: str,
+    meta: DataFileMeta,
+    *,
+    file_schema: TableSchema,
+    read_schema: TableSchema,
+    columns: Sequence[str],
+    with_system: bool,
+    keep: KeepRows | None,
+    tested: Collection[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """All rows of the row groups of a data file that ``keep`` wants, in today's schema.
+
+    Args:
+        io: where the file is.
+        path: of the file.
+        meta: of the file.
+        file_schema: the schema that the file was written with.
+        read_schema: the schema that the rows shall have.
+        columns: of the read schema, in the order wanted.
+        with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
+        keep: asked with ranges of columns of the read schema, see ``FileFormat.reader``; None: all.
+        tested: the columns whose ranges it gets; None: all that are read.
+        batch_rows: most rows of a batch.
+
+    Raises: as ``read_data_file``.
+    """
+    system = [SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN] if with_system else []
+    read_fields = [*read_schema.fields_of(columns), *system]
+    mapping = map_schema([*file_schema.fields, *system], read_fields, newer=newer_than(read_schema, file_schema))
+    named = columns if tested is None else tested
+    keep_fields = [c.source for c in mapping.columns if c.source is not None and c.target.name in named]
     with _reading(path), io.open_input(path) as source:
-        for batch in data_format.reader(
+        for batch in format_of_file(meta.file_name).reader(
             source,
             mapping.file_fields,
             batch_rows=batch_rows,
-            keep=None if filter is None else _keeps(filter, mapping),
+            keep=None if keep is None else _mapped(keep, mapping),
             keep_fields=keep_fields,
         ):
-            rows = mapping.apply(batch)
-            if filter is not None:
-                rows = rows.filter(filter_mask(filter, rows))
-            if rows.num_rows:
-                yield rows.select(wanted) if extra else rows
+            yield mapping.apply(batch)
 
 
-def _keeps(predicate: Predicate, mapping: SchemaMapping) -> KeepRows:
-    return lambda ranges, row_count: may_match(predicate, mapping.ranges(ranges, row_count), row_count)
+def _mapped(keep: KeepRows, mapping: SchemaMapping) -> KeepRows:
+    return lambda ranges, row_count: keep(mapping.ranges(ranges, row_count), row_count)
 
 
 @contextmanager

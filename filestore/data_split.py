@@ -2,14 +2,10 @@
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
-from filestore.manifests import DataFileMeta, DeletionVectorRange, EntryKind, IndexManifestEntry
-
-DELETION_VECTORS: Final = "DELETION_VECTORS"
-"""Index type of deletion vectors."""
+from filestore.manifests import DataFileMeta, IndexManifestEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +43,7 @@ class DataSplit:
             "files": [file.to_json() for file in self.files],
             "rawConvertible": self.raw_convertible,
             "needsMerge": self.needs_merge,
-            "deletionVectors": [_index_to_json(entry) for entry in self.deletion_vectors],
+            "deletionVectors": [entry.to_json() for entry in self.deletion_vectors],
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -63,49 +59,5 @@ class DataSplit:
             files=tuple(DataFileMeta.from_json(file) for file in body["files"]),
             raw_convertible=body["rawConvertible"],
             needs_merge=body["needsMerge"],
-            deletion_vectors=tuple(_index_from_json(each) for each in body["deletionVectors"]),
+            deletion_vectors=tuple(IndexManifestEntry.from_json(each) for each in body["deletionVectors"]),
         )
-
-
-def vectors_of(files: Iterable[DataFileMeta], indexes: Sequence[IndexManifestEntry]) -> tuple[IndexManifestEntry, ...]:
-    """The index entries with the deletion vectors of these files only."""
-    if not indexes:
-        return ()
-    names = {file.file_name for file in files}
-    found = []
-    for entry in indexes:
-        vectors = tuple(each for each in entry.deletion_vectors or () if each.data_file_name in names)
-        if vectors:
-            found.append(replace(entry, deletion_vectors=vectors))
-    return tuple(found)
-
-
-def _index_to_json(entry: IndexManifestEntry) -> dict[str, Any]:
-    return {
-        "partition": base64.b64encode(entry.partition).decode("ascii"),
-        "bucket": entry.bucket,
-        "fileName": entry.file_name,
-        "sizeBytes": entry.size_bytes,
-        "rowCount": entry.row_count,
-        "externalPath": entry.external_path,
-        "vectors": [
-            [each.data_file_name, each.offset, each.length, each.cardinality] for each in entry.deletion_vectors or ()
-        ],
-    }
-
-
-def _index_from_json(body: Mapping[str, Any]) -> IndexManifestEntry:
-    return IndexManifestEntry(
-        kind=EntryKind.ADD,
-        partition=base64.b64decode(body["partition"]),
-        bucket=body["bucket"],
-        index_type=DELETION_VECTORS,
-        file_name=body["fileName"],
-        size_bytes=body["sizeBytes"],
-        row_count=body["rowCount"],
-        deletion_vectors=tuple(
-            DeletionVectorRange(data_file_name=name, offset=offset, length=length, cardinality=cardinality)
-            for name, offset, length, cardinality in body["vectors"]
-        ),
-        external_path=body["externalPath"],
-    )

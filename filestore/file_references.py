@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from filestore.manifests import EntryKind, IndexManifestEntry, ManifestEntry
+from filestore.manifests import EntryKind, ManifestEntry
 from filestore.roots import Root, RootKind, on_branch
 from filestore.snapshot_files import delta_entries, live_files, live_files_of_partitions
 from filestore.snapshots import Snapshot
@@ -70,7 +70,7 @@ def metadata_files(
     if snapshot.index_manifest is not None:
         try:
             entries = table.manifests.read_index_manifest(snapshot.index_manifest)
-            leaves |= {_index_path(table, each) for each in entries if each.kind is EntryKind.ADD}
+            leaves |= {table.index_path(each) for each in entries if each.kind is EntryKind.ADD}
             lists.add(table.paths.manifest(snapshot.index_manifest))
         except FileNotFoundError:
             if not is_partial:
@@ -220,14 +220,6 @@ def _sizes(table: TableStore, entry: ManifestEntry) -> list[FileSize]:
     first, *others = _paths(table, entry)
     own = FileSize(partition=entry.partition, path=first, size_bytes=entry.file.size_bytes)
     return [own, *(FileSize(partition=entry.partition, path=path, size_bytes=0) for path in others)]
-
-
-def _index_path(table: TableStore, entry: IndexManifestEntry) -> str:
-    if entry.external_path is not None:
-        return entry.external_path.removeprefix("file:").replace("//", "/", 1)
-    if table.options.value("index-file-in-data-file-dir"):
-        return f"{table.bucket_dir(entry.partition, entry.bucket)}/{entry.file_name}"
-    return table.paths.index(entry.file_name)
 
 
 def _is_there(table: TableStore, root: Root) -> bool:

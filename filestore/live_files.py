@@ -1,12 +1,12 @@
 """A view of a table's live files that a long-lived writer keeps, and advances by what newer snapshots changed."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from filestore.commit_message import CommitMessage
-from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry
-from filestore.snapshot_files import changes_since, live_files
+from filestore.manifests import DataFileMeta, EntryKind, IndexManifestEntry, ManifestEntry
+from filestore.snapshot_files import changes_since, deletion_indexes, live_files
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -36,6 +36,7 @@ class LiveFiles:
         """Read every live file of a snapshot; None is the empty table."""
         self._table = table
         self._buckets: dict[BucketKey, _Bucket] = {}
+        self._indexes: tuple[str | None, Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]] = (None, {})
         self.snapshot: Snapshot | None = None
         self._load(snapshot)
 
@@ -82,6 +83,13 @@ class LiveFiles:
         """The live files of a bucket, in no order."""
         bucket = self._buckets.get(key)
         return tuple(bucket.files.values()) if bucket else ()
+
+    def indexes(self, key: BucketKey) -> tuple[IndexManifestEntry, ...]:
+        """The index files with deletion vectors of a bucket. Raises: FileNotFoundError when the snapshot expired."""
+        name = None if self.snapshot is None else self.snapshot.index_manifest
+        if name != self._indexes[0]:
+            self._indexes = (name, deletion_indexes(self._table, self.snapshot))
+        return tuple(self._indexes[1].get(key, ()))
 
     def file_count(self, key: BucketKey) -> int:
         """Number of live files of a bucket."""

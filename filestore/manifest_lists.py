@@ -4,15 +4,24 @@ Source: Paimon ManifestFileMeta, IndexManifestEntry.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from filestore.binary_row import decode_row, encode_row
 from filestore.datatypes import DataType
-from filestore.manifest_entries import MANIFEST_VERSION, EntryKind, ManifestEntry, SimpleStats, check_version
+from filestore.manifest_entries import (
+    MANIFEST_VERSION,
+    DataFileMeta,
+    EntryKind,
+    ManifestEntry,
+    SimpleStats,
+    check_version,
+)
 
 INDEX_VERSION: Final = 1
+DELETION_VECTORS: Final = "DELETION_VECTORS"
+"""Index type of deletion vectors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,3 +203,33 @@ class IndexManifestEntry:
             external_path=record.get("_EXTERNAL_PATH"),
             global_index=record.get("_GLOBAL_INDEX"),
         )
+
+    @property
+    def index_vectors(self) -> tuple[DeletionVectorRange, ...]:
+        """Its deletion vectors; none of an index of another kind."""
+        return self.deletion_vectors or () if self.index_type == DELETION_VECTORS else ()
+
+
+def vectors_of(files: Iterable[DataFileMeta], indexes: Sequence[IndexManifestEntry]) -> tuple[IndexManifestEntry, ...]:
+    """The index entries with the deletion vectors of these files only."""
+    if not indexes:
+        return ()
+    names = {file.file_name for file in files}
+    return vectors_of_names(names.__contains__, indexes)
+
+
+def vectors_of_names(
+    keep: Callable[[str], bool], indexes: Iterable[IndexManifestEntry]
+) -> tuple[IndexManifestEntry, ...]:
+    """The index entries with the deletion vectors of data files whose name is kept; those left without any go."""
+    found = []
+    for entry in indexes:
+        vectors = tuple(each for each in entry.index_vectors if keep(each.data_file_name))
+        if vectors:
+            found.append(replace(entry, deletion_vectors=vectors, row_count=len(vectors)))
+    return tuple(found)
+
+
+def marked_names(entries: Iterable[IndexManifestEntry]) -> frozenset[str]:
+    """The data files that have a deletion vector."""
+    return frozenset(each.data_file_name for entry in entries for each in entry.index_vectors)

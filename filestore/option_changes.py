@@ -63,7 +63,8 @@ def _check_option_may_change(
         raise InvalidInputError(
             f"a table gets its log when it is made: {values} fix='create a table with a log and copy'"
         )
-    if has_rows and key in IMMUTABLE_KEYS and not (key == "bucket" and _only_rescales(before, after)):
+    needs_marks = key == "deletion-vectors.enabled" and schema.primary_keys  # older rows have none
+    if has_rows and (key in IMMUTABLE_KEYS or needs_marks) and not (key == "bucket" and _only_rescales(before, after)):
         raise InvalidInputError(
             f"option cannot change once there are rows, the files depend on it: {values} "
             "fix='create a new table and copy, or drop and create it'"

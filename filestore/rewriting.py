@@ -12,12 +12,11 @@ import pyarrow as pa
 from filestore.change_tracking import Changes
 from filestore.changes import told_level
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
-from filestore.compaction_task import CompactionTask
-from filestore.compactor import run_task
 from filestore.effects import copy_file
 from filestore.index_state import bucket_index
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta, IndexManifestEntry
+from filestore.raising import raised
 from filestore.scan import TableScan
 from filestore.snapshot_files import deletion_indexes
 from filestore.snapshots import Snapshot
@@ -25,7 +24,6 @@ from filestore.split_read import read_split
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
 from filestore.table_write import TableWrite
-from lsm.compaction import CompactionReason
 from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
 
 RESTORED_KEY: Final = "fluvial.restored"
@@ -70,10 +68,11 @@ def rescale(
             tell readers of its changelog about some.
     """
     table, rescaled = table.stored, rescaled.stored
-    if TableScan(table).skips_level0:
+    uses_vectors = table.options.deletion_vectors_enabled
+    if TableScan(table).skips_level0 and not uses_vectors:
         raise InvalidInputError(
             f"new files of this table are not visible before they are compacted: table={table.name} "
-            f"merge-engine={table.options.merge_engine} deletion-vectors={table.options.deletion_vectors_enabled}"
+            f"merge-engine={table.options.merge_engine}"
         )
     live = LiveFiles.latest(table)
     wanted = rescaled.options.bucket
@@ -81,7 +80,7 @@ def rescale(
     partitions = {key.partition for key in keys}
     if live.snapshot is None or not partitions:
         return CommitResult(snapshot=live.snapshot), 0
-    told = told_level(table)
+    told = max(told_level(table), int(uses_vectors and table.has_key))
     if any(file.level < told for key in keys for file in live.files(key)):
         raise InvalidInputError(
             f"rows wait for a compaction that tells streams about them: table={table.name} "
@@ -95,7 +94,7 @@ def rescale(
     except BaseException:
         writer.abort()
         raise
-    outputs = _told(rescaled, written) if told else written
+    outputs = raised(rescaled, written) if told else written
     outputs = [replace(each, new_files=(), compact_after=each.new_files) for each in outputs]
     inputs = [
         CommitMessage(
@@ -103,6 +102,7 @@ def rescale(
             bucket=key.bucket,
             total_buckets=live.total_buckets(key) or wanted,
             compact_before=live.files(key),
+            index_before=live.indexes(key),
         )
         for key in keys
     ]
@@ -110,32 +110,6 @@ def rescale(
     return _published(
         rescaled, outputs, lambda: commit.commit_compaction([*inputs, *outputs], base_snapshot_id=live.snapshot_id)
     ), len(partitions)
-
-
-def _told(table: TableStore, written: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """The files merged to the top level, where no compaction takes their rows for new ones."""
-    merged: list[CommitMessage] = []
-    try:
-        for message in written:
-            task = CompactionTask(
-                partition=message.partition,
-                bucket=message.bucket,
-                total_buckets=message.total_buckets,
-                files=message.new_files,
-                output_level=table.level_count - 1,
-                drops_deletes=True,
-                cleans_deletes=True,
-                reason=CompactionReason.FORCED,
-            )
-            merged.append(replace(message, new_files=run_task(table, task).compact_after))
-    except BaseException:
-        discard(table, [*written, *merged])
-        raise
-    kept = {file.file_name for message in merged for file in message.new_files}
-    for message in written:
-        gone = tuple(file for file in message.new_files if file.file_name not in kept)
-        discard(table, [replace(message, new_files=gone)])
-    return merged
 
 
 def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:

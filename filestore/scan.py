@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from filestore.data_split import DataSplit, vectors_of
+from filestore.data_split import DataSplit
+from filestore.manifest_lists import vectors_of
 from filestore.manifests import DataFileMeta, ManifestEntry
 from filestore.predicates import Predicate, parse_filter
 from filestore.pruning import Pruner
@@ -87,6 +88,8 @@ class TableScan:
         if self._all_levels:
             return False
         options = self._table.options
+        if options.deletion_vectors_enabled and options.value("deletion-vectors.merge-on-read"):
+            return False
         return self._table.has_key and (options.deletion_vectors_enabled or options.merge_engine == "first-row")
 
     @property
@@ -101,8 +104,10 @@ class TableScan:
             by_bucket[entry.partition, entry.bucket].append(entry)
         splits = []
         for (partition, bucket), group in by_bucket.items():
-            for pack in self._packs([entry.file for entry in group], pruner):
-                vectors = vectors_of(pack.files, indexes.get((partition, bucket), ()))
+            index = indexes.get((partition, bucket), ())
+            marked = {each.data_file_name for entry in index for each in entry.index_vectors}
+            for pack in self._packs([entry.file for entry in group], pruner, marked):
+                vectors = vectors_of(pack.files, index)
                 splits.append(
                     DataSplit(
                         snapshot_id=snapshot.id,
@@ -117,13 +122,16 @@ class TableScan:
                 )
         return splits
 
-    def _packs(self, files: Sequence[DataFileMeta], pruner: Pruner) -> list[Pack]:
+    def _packs(self, files: Sequence[DataFileMeta], pruner: Pruner, marked: Collection[str]) -> list[Pack]:
         table = self._table
         limits = PackLimits(
             target_bytes=table.options.value("source.split.target-size"),
             open_cost_bytes=table.options.value("source.split.open-file-cost"),
         )
-        if table.has_key and not table.options.deletion_vectors_enabled:
+        if table.has_key and not (table.options.deletion_vectors_enabled and self.skips_level0):
             return pack_sorted(files, sorted_file=table.sorted_file, keep=pruner.keep_by_value, limits=limits)
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
-        return pack_plain((file for file in ordered if pruner.keep_by_value(file)), limits)
+        kept = [file for file in ordered if pruner.keep_by_value(file)]
+        # files without marks can be scanned by whoever reads their format: they are not put together with others
+        plain = pack_plain((file for file in kept if file.file_name not in marked), limits)
+        return [*plain, *pack_plain((file for file in kept if file.file_name in marked), limits)]

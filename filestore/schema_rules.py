@@ -54,6 +54,7 @@ def check_writable(schema: TableSchema) -> None:
         raise InvalidInputError(
             f"append table with buckets has no bucket key: bucket={options.bucket} fix='set bucket-key or bucket=-1'"
         )
+    _check_vectors(schema, options)
     _check_timestamps(schema.fields, options)
     for field in schema.partition_fields:
         if field.type.root == "TIMESTAMP_LTZ" and not options.partition_legacy_name:
@@ -102,9 +103,24 @@ _UNREADABLE: Final[Mapping[str, str]] = {
 }
 _UNWRITABLE: Final[Mapping[str, str]] = {
     "row-tracking.enabled": "row ids are not kept",
-    "deletion-vectors.enabled": "delete marks are not kept",
     "primary-key.nullable": "key columns are never null",
 }
+
+
+def _check_vectors(schema: TableSchema, options: TableOptions) -> None:
+    """Source: Paimon SchemaValidation.validateForDeletionVectors."""
+    if not options.deletion_vectors_enabled or not schema.primary_keys:
+        return
+    if options.merge_engine == "first-row":
+        raise InvalidInputError(
+            "no row of a first-row table is ever replaced, so deletion vectors have no use: merge-engine=first-row "
+            "deletion-vectors.enabled=true fix='leave deletion-vectors.enabled out'"
+        )
+    if options.changelog_producer == "full-compaction":
+        raise InvalidInputError(
+            "a table with deletion vectors tells changes when they become visible: "
+            "changelog-producer=full-compaction fix='use changelog-producer=lookup'"
+        )
 
 
 def _check_switches(schema: TableSchema, switches: Mapping[str, str], verb: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from filestore.binary_row import decode_row
-from filestore.data_split import DELETION_VECTORS
+from filestore.manifest_lists import DELETION_VECTORS
 from filestore.manifests import EntryKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta, live_entries
 from filestore.snapshots import Snapshot
 from filestore.statistics import ColumnRange

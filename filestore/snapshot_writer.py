@@ -43,6 +43,7 @@ def changes_nothing(committable: Committable, delta: Sequence[ManifestEntry]) ->
     return (
         not delta
         and not changelog_entries(committable.messages)
+        and not changes_index(committable.messages)
         and not committable.log_offsets
         and not committable.properties
         and committable.identifier == BATCH_IDENTIFIER
@@ -162,11 +163,12 @@ def _write_index(
 ) -> str | None:
     """The index manifest of this commit: the one before, unless index files come or go."""
     before = latest.index_manifest if latest else None
-    if not changes_index(messages) and (before is None or replaces is None):
+    if not changes_index(messages, has_index=before is not None) and (before is None or replaces is None):
         return before
-    entries = next_index(index_files(table, latest), messages, replaces=replaces or (lambda _: False))
-    if not entries:
-        return None
+    now = index_files(table, latest)
+    entries = next_index(now, messages, replaces=replaces or (lambda _: False))
+    if not entries or entries == now:
+        return before if entries else None
     name = table.manifests.write_index_manifest(entries)
     new_files.append(table.paths.manifest(name))
     return name

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from filestore.data_files import BATCH_ROWS, read_data_file
@@ -18,6 +17,7 @@ from filestore.deletion_vectors import Positions, read_deletion_vectors
 from filestore.file_indexes import asks_indexes, index_file_of, stored_may_match
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import columns_to_merge, merge_function
+from filestore.numbered_rows import rows_at, without_rows
 from filestore.predicates import Predicate, columns_of, filter_mask, on_columns_only, parse_filter
 from filestore.row_counts import repeated, with_count
 from filestore.scan import Filter
@@ -51,6 +51,7 @@ class BucketFiles:
     bucket: int
     files: Sequence[DataFileMeta]
     deleted: Mapping[str, Positions] = field(default_factory=dict)  # rows that are deleted, by name of the file
+    chosen: Mapping[str, Positions] = field(default_factory=dict)  # of these files no other rows are read
 
     def read(
         self,
@@ -63,6 +64,20 @@ class BucketFiles:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file in today's schema and in file order, without those that are deleted."""
         table = self.table
+        chosen = self.chosen.get(file.file_name)
+        if chosen is not None:
+            for batch in rows_at(
+                table,
+                self.partition,
+                self.bucket,
+                file,
+                chosen,
+                columns,
+                with_system=with_system,
+                batch_rows=batch_rows,
+            ):
+                yield _matching(batch, filter)
+            return
         positions = self.deleted.get(file.file_name)
         if not may_hold_rows(table, self.partition, self.bucket, file, filter):
             return
@@ -80,7 +95,7 @@ class BucketFiles:
         if positions is None:
             yield from batches
             return
-        for batch in _without(batches, positions):
+        for batch in without_rows(batches, positions):
             yield _matching(batch, filter)
 
     def sections(self) -> list[list[SortedRun]]:
@@ -182,28 +197,21 @@ def read_split(
 def _raw_rows(
     table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None, *, with_system: bool
 ) -> Iterator[pa.RecordBatch]:
-    deleted = read_deletion_vectors(table.io, table.paths, split.deletion_vectors)
-    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files, deleted=deleted)
+    files = _files_of(table, split)
     columns = _in_order(table, {*names, *_columns_of(predicate)})
     for file in split.files:
         yield from files.read(file, columns, with_system=with_system, filter=predicate)
 
 
-def _without(batches: Iterable[pa.RecordBatch], positions: Positions) -> Iterator[pa.RecordBatch]:
-    """Leave out the rows at these places of the file."""
-    start = 0
-    for batch in batches:
-        inside = positions[(positions >= start) & (positions < start + batch.num_rows)]
-        kept = np.ones(batch.num_rows, np.bool_)
-        kept[inside - start] = False
-        start += batch.num_rows
-        yield batch if kept.all() else batch.filter(pa.array(kept))
+def _files_of(table: TableStore, split: DataSplit) -> BucketFiles:
+    deleted = read_deletion_vectors(table, split.deletion_vectors)
+    return BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files, deleted=deleted)
 
 
 def _merged_rows(
     table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
+    files = _files_of(table, split)
     columns = _in_order(table, columns_to_merge(table.schema, table.options, {*names, *_columns_of(predicate)}))
     by_key = on_columns_only(predicate, table.schema.trimmed_primary_keys)
     for runs in files.sections():

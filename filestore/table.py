@@ -10,14 +10,15 @@ from filestore.branch_log import branch_options
 from filestore.branch_names import on_branch_name
 from filestore.branch_state import is_hidden
 from filestore.catalog_lock import CatalogLockFactory
-from filestore.commit_message import BATCH_IDENTIFIER, Committable
-from filestore.compactor import compact_table
+from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
+from filestore.compactor import compact_table, make_visible, waits_for_compaction
 from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
 from filestore.index_state import bucket_index
 from filestore.live_files import LiveFiles
 from filestore.main_branch import main_branch
 from filestore.manifests import IndexManifestEntry
 from filestore.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
+from filestore.raising import raised
 from filestore.row_counts import seen_schema
 from filestore.scan import Filter, Plan, TableScan
 from filestore.schema import SchemaStore, TableSchema, check_readable
@@ -185,7 +186,7 @@ class Table(TableStore):
         return TableRead(there.at_schema(found.snapshot.schema_id), found.snapshot)
 
     def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> CommitResult:
-        """Write rows and commit them, as one batch.
+        """Write rows and commit them, as one batch. With deletion vectors they are compacted too: before, none is seen.
 
         Args:
             rows: columns by name.
@@ -195,7 +196,16 @@ class Table(TableStore):
             InvalidInputError: names the column, the value and what to change.
             ConflictError: other writers were faster too often: try again.
         """
-        return self._write(rows, kinds, lambda commit, committable: commit.commit(committable), keeps_rows=True)
+        written: list[CommitMessage] = []
+
+        def publish(commit: TableCommit, committable: Committable) -> CommitResult:
+            done = commit.commit(committable)
+            written.extend(committable.messages)
+            return done
+
+        done = self._write(rows, kinds, publish, keeps_rows=True)
+        make_visible(self, written)
+        return done
 
     def overwrite(self, rows: pa.Table | pa.RecordBatch, partition: Mapping[str, object] | None = None) -> CommitResult:
         """Replace rows.
@@ -231,7 +241,17 @@ class Table(TableStore):
             raise InvalidInputError(
                 f"rows lie outside the partition to overwrite: partition={dict(partition or {})} found={values}"
             )
-        return commit.overwrite(committable, replaces=self._replaced(present, spec, is_static=partition is not None))
+        replaces = self._replaced(present, spec, is_static=partition is not None)
+        if not waits_for_compaction(self):
+            return commit.overwrite(committable, replaces=replaces)
+        messages = raised(self, committable.messages)  # else there would be no rows until they are compacted
+        try:
+            return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
+        except OutcomeUnknownError:
+            raise
+        except FluvialError:
+            discard(self, messages)
+            raise
 
     def check_partition(self, partition: Mapping[str, object]) -> None:
         """Refuse what names no partition. Raises: InvalidInputError naming the column and the value."""

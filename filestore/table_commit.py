@@ -14,10 +14,10 @@ from filestore.branch_state import is_gone
 from filestore.commit_history import CommitHistory
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.conflicts import bucket_count_conflict, find_conflict, is_numbered, sequence_conflict
-from filestore.index_state import index_conflict
+from filestore.index_state import index_conflict, lost_mark
 from filestore.manifests import EntryKind, ManifestEntry, live_entries
 from filestore.schema import check_writable
-from filestore.snapshot_files import changes_since, deletion_indexes, live_files, live_files_of_partitions
+from filestore.snapshot_files import changes_since, live_files, live_files_of_partitions
 from filestore.snapshot_writer import changes_nothing, entries_of, write_snapshot
 from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
@@ -286,18 +286,17 @@ class TableCommit:
         if request.kind is CommitKind.OVERWRITE:
             reason = self._find_conflict(replaced, delta, request.kind)
         elif request.kind is CommitKind.COMPACT:
-            if delta:
-                self._refuse_vectors(latest, delta)
-            base, done = self._compaction_base(latest, base_id, delta)
+            base, done, is_all = self._compaction_base(latest, base_id, delta)
             if done is not None:
                 return done
             reason = self._find_conflict(base, delta, request.kind)
+            reason = reason or lost_mark(base, request.committable.messages, is_all=is_all)
         else:
             others = self._others(latest, base_id, delta)
             reason = sequence_conflict(others, delta, has_key=self._table.has_key)
             reason = bucket_count_conflict(live_entries(others), delta) or reason
             if reason is None and any(entry.kind is EntryKind.DELETE for entry in delta):
-                base, done = self._compaction_base(latest, base_id, delta)
+                base, done, _ = self._compaction_base(latest, base_id, delta)
                 if done is not None:
                     return done
                 reason = self._find_conflict(base, delta, request.kind)
@@ -329,8 +328,8 @@ class TableCommit:
 
     def _compaction_base(
         self, latest: Snapshot, base_id: int | None, delta: Sequence[ManifestEntry]
-    ) -> tuple[list[ManifestEntry], Snapshot | None]:
-        """The entries that a compaction must fit to, and the snapshot that holds it already.
+    ) -> tuple[list[ManifestEntry], Snapshot | None, bool]:
+        """The entries that a compaction must fit to, the snapshot that holds it already, and if these are all files.
 
         The inputs were live in the base snapshot, and nothing else in it overlaps the outputs: so the changes since are
         enough.
@@ -338,26 +337,18 @@ class TableCommit:
         changes = None if base_id is None else changes_since(self._table, base_id, latest)
         if changes is None:
             live = live_files_of_partitions(self._table, latest, {entry.partition for entry in delta})
-            return live, latest if _is_in_place(live, delta) else None
+            return live, latest if _is_in_place(live, delta) else None, True
         ours = {(entry.kind, entry.identity) for entry in delta}
         for snapshot_id, entries in changes.items():
             if ours <= {(entry.kind, entry.identity) for entry in entries}:
-                return [], self._table.snapshots.read(snapshot_id)
+                return [], self._table.snapshots.read(snapshot_id), False
         inputs = [replace(entry, kind=EntryKind.ADD) for entry in delta if entry.kind is EntryKind.DELETE]
-        return [*inputs, *chain.from_iterable(changes.values())], None
+        return [*inputs, *chain.from_iterable(changes.values())], None, False
 
     def _find_conflict(
         self, base: Iterable[ManifestEntry], delta: Sequence[ManifestEntry], kind: CommitKind
     ) -> str | None:
         return find_conflict(base, delta, kind=kind, key_of=self._table.key_of if self._table.has_key else None)
-
-    def _refuse_vectors(self, latest: Snapshot, delta: Sequence[ManifestEntry]) -> None:
-        buckets = {(entry.partition, entry.bucket) for entry in delta}
-        if not buckets.isdisjoint(deletion_indexes(self._table, latest)):
-            raise InvalidInputError(
-                f"cannot replace files that have deletion vectors: table={self._table.name} "
-                f"index_manifest={latest.index_manifest}: compact this table with Paimon"
-            )
 
     def _unknown(self, request: _Request, snapshot: Snapshot) -> OutcomeUnknownError:
         return OutcomeUnknownError(
@@ -377,9 +368,11 @@ def discard(table: TableStore, messages: Sequence[CommitMessage]) -> None:
     Files that a compaction moved to another level keep their name: they are inputs, and stay.
     """
     for message in messages:
+        known = {entry.file_name for entry in message.index_before}
         for entry in message.index_after:
-            with suppress(FluvialError, OSError):
-                table.io.delete(entry.external_path or table.paths.index(entry.file_name))
+            if entry.file_name not in known:
+                with suppress(FluvialError, OSError):
+                    table.io.delete(table.index_path(entry))
         inputs = {name for file in message.compact_before for name in (file.file_name, *file.extra_files)}
         for file in (*message.new_files, *message.compact_after, *message.changelog_files):
             for name in {file.file_name, *file.extra_files} - inputs:

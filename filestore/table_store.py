@@ -13,7 +13,7 @@ from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_l
 from filestore.consumers import ConsumerStore
 from filestore.datatypes import DataType, arrow_field
 from filestore.effects import Clock, FileIO, NameSource
-from filestore.manifests import DataFileMeta, ManifestStore
+from filestore.manifests import DataFileMeta, IndexManifestEntry, ManifestStore
 from filestore.object_storage import is_object_path, under_lock
 from filestore.options import DYNAMIC_BUCKET, TableOptions
 from filestore.paths import MAIN_BRANCH, TablePaths
@@ -181,9 +181,16 @@ class TableStore:
     def file_path(self, partition: bytes, bucket: int, file: DataFileMeta) -> str:
         """Path of a data file."""
         if file.external_path is not None:
-            path = file.external_path
-            return path.removeprefix("file:").replace("//", "/", 1) if path.startswith("file:") else path
+            return _local(file.external_path)
         return f"{self.bucket_dir(partition, bucket)}/{file.file_name}"
+
+    def index_path(self, entry: IndexManifestEntry) -> str:
+        """Path of an index file."""
+        if entry.external_path is not None:
+            return _local(entry.external_path)
+        if self.options.value("index-file-in-data-file-dir"):
+            return f"{self.bucket_dir(entry.partition, entry.bucket)}/{entry.file_name}"
+        return self.paths.index(entry.file_name)
 
     def arrow_field(self, name: str) -> pa.Field:
         """A column as Arrow sees it. Raises: InvalidInputError with the names there are."""
@@ -203,3 +210,8 @@ class TableStore:
             max_sequence_number=file.max_sequence_number,
             creation_time_ms=file.creation_time_ms or 0,
         )
+
+
+def _local(path: str) -> str:
+    """Java names local files by ``file:`` and one or three slashes."""
+    return path.removeprefix("file:").replace("//", "/", 1) if path.startswith("file:") else path

@@ -21,6 +21,7 @@ class CompactionReason(Enum):
     LEVEL_SIZE = "level-size"
     LOOKUP = "lookup"
     EARLY_FULL = "early-full"
+    DELETE_RATIO = "delete-ratio"
     FORCED = "forced"
 
 

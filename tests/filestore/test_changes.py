@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from filestore.change_tracking import Changes, changes_of
 from filestore.changes import ChangeSplit, plan_changes, plan_diff, read_changes
 from filestore.commit_message import Committable
-from filestore.data_split import DELETION_VECTORS
 from filestore.live_files import LiveFiles
+from filestore.manifest_lists import DELETION_VECTORS
 from filestore.manifests import DeletionVectorRange, EntryKind, IndexManifestEntry
 from filestore.snapshot_files import live_files, manifests_of
 from filestore.snapshots import CommitKind, Snapshot
