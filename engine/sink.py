@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from engine.background_compaction import BackgroundCompaction, CompactionFailures
 from engine.batch_part import BatchSpec, BucketResult, write_part
@@ -21,12 +22,15 @@ from engine.dedicated_compaction import DedicatedCompaction, is_write_only, wait
 from engine.housekeeping import Housekeeping
 from engine.option_check import unknown_option
 from engine.routing import brought_together, counted_together
+from engine.schema_evolution import evolved, merge_rules
 from engine.spark_compaction import SparkUnits
-from engine.spark_types import aligned
+from engine.spark_types import aligned, cast_frame, fields_of_frame
 from engine.steps import Observer, ignore
 from engine.table_log import ORPHANS_KEY, TableLog, tracks_changes
 from engine.versions.saved_checkpoints import CheckpointPlace
+from filestore.options import canonical_options
 from filestore.schema import check_writable
+from filestore.schema_merge import MERGE_KEYS, MergeRules
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
@@ -35,7 +39,7 @@ logger = logging.getLogger("fluvial.sink")
 COMMIT_USER_KEY: Final = "write.stream.commit-user"
 _QUERY_ID: Final = "sql.streaming.queryId"
 _TEMPORARY: Final = "temporary-"  # how Spark begins the name of a checkpoint that it makes up
-SINK_KEYS: Final = (BRANCH_KEY, COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only")
+SINK_KEYS: Final = (BRANCH_KEY, COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only", *MERGE_KEYS)
 NO_CHECKPOINT: Final = (
     "the query has no checkpoint location, so a restart would write everything again: "
     'fix=set .option("checkpointLocation", …)'
@@ -53,14 +57,15 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
         options: of this writer alone: ``branch`` (unless the table was opened on one),
             ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true:
             somebody else compacts and expires),
-            ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``.
+            ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``,
+            ``write.merge-schema`` and its parts (the table's schema grows with the frames').
         observe: told each step; called in tasks too, so it must be picklable.
 
     Raises:
         InvalidInputError: an unknown option. When the query runs: no checkpoint location, or a frame that does not
             fit the table.
     """
-    given = dict(options or {})
+    given = canonical_options(options or {})
     for key in given:
         if key not in SINK_KEYS and not key.startswith("log.kafka."):
             raise unknown_option(key, SINK_KEYS, "sink option")
@@ -76,6 +81,8 @@ class StreamSink:
         self._store = store
         self._options = options
         self._observe = observe
+        self._rules = merge_rules(store, options)
+        self._merged: T.StructType | None = None  # the columns of the newest frame that the table holds
         self._log = TableLog.of(store, options)
         self._writer: BatchWriter | None = None
         self._compaction: BackgroundCompaction | None = None
@@ -85,6 +92,8 @@ class StreamSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""
+        if self._rules is not None:
+            frame = self._merge(frame, self._rules)
         if self._writer is None:
             self._start(frame)
         assert self._writer is not None
@@ -118,15 +127,27 @@ class StreamSink:
         """Compactions of this run that failed: look at them when a table gets slow to read."""
         return CompactionFailures() if self._compaction is None else self._compaction.failures
 
-    def _start(self, frame: DataFrame) -> None:
-        user = self._options.get(COMMIT_USER_KEY) or _query_id(frame)
-        self._writer = BatchWriter(
-            self._store,
+    def _merge(self, frame: DataFrame, rules: MergeRules) -> DataFrame:
+        """The frame as the table holds it, whose schema grows before anything of the batch is written."""
+        if frame.schema != self._merged:
+            store = evolved(self._store, fields_of_frame(frame.schema, self._store.schema), rules)
+            self._merged = frame.schema
+            if store is not self._store:  # the old writer does not know the new columns; compaction learns from files
+                self._store, self._writer = store, None if self._writer is None else self._new_writer(frame, store)
+        return cast_frame(frame, self._store.schema) if rules.casts else frame
+
+    def _new_writer(self, frame: DataFrame, store: TableStore) -> BatchWriter:
+        return BatchWriter(
+            store,
             self._log,
-            commit_user=user,
-            tracks_changes=tracks_changes(self._store, self._options),
+            commit_user=self._options.get(COMMIT_USER_KEY) or _query_id(frame),
+            tracks_changes=tracks_changes(store, self._options),
             observe=self._observe,
         )
+
+    def _start(self, frame: DataFrame) -> None:
+        user = self._options.get(COMMIT_USER_KEY) or _query_id(frame)
+        self._writer = self._new_writer(frame, self._store)
         if compacts(self._store, self._options):
             self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))
         elif waits_for_others(self._store, self._options):

@@ -105,6 +105,35 @@ def fields_of_spark(schema: T.StructType) -> list[DataField]:
     return fields
 
 
+def fields_of_frame(schema: T.StructType, known: TableSchema) -> list[DataField]:
+    """The columns of a frame that is written, without the row kind, and without those that are null in every row.
+
+    Raises:
+        InvalidInputError: a new column has no type, or one that no table can hold.
+    """
+    kept = [
+        column
+        for column in schema.fields
+        if (column.name != ROW_KIND_COLUMN or ROW_KIND_COLUMN in known.column_names)
+        and not (isinstance(column.dataType, T.NullType) and column.name in known.column_names)
+    ]
+    return fields_of_spark(T.StructType(kept))
+
+
+def cast_frame(frame: DataFrame, schema: TableSchema) -> DataFrame:
+    """The frame with every column cast that the table holds in another type, after ``schema_evolution.evolved``."""
+    fields = {field.name: spark_type(field.type) for field in schema.fields}
+
+    def column(given: T.StructField) -> Column:
+        value = F.col(quoted(given.name))
+        wanted = fields.get(given.name)
+        if wanted is None or fits(given.dataType, wanted):
+            return value
+        return _as_type(value, given.dataType, wanted).alias(given.name)
+
+    return frame.select(*[column(given) for given in frame.schema.fields])
+
+
 def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
     """The frame with the table's columns, in the table's order and types, then ``_row_kind`` if the frame has one.
 
@@ -148,7 +177,7 @@ def _check_column(field: DataField, given: T.DataType | None) -> None:
     if given is None or isinstance(given, T.NullType):
         if not field.type.nullable:
             raise InvalidInputError(f"a column that may not be null is missing: column={field.name} fix=add it")
-    elif not is_same_type(given, wanted) and not is_wider_type(given, wanted):
+    elif not fits(given, wanted):
         raise InvalidInputError(
             f"column type does not fit: column={field.name} given={given.simpleString()} "
             f"wanted={wanted.simpleString()} fix=cast it in the query"
@@ -159,11 +188,49 @@ def _aligned_column(field: DataField, given: T.DataType | None) -> Column:
     wanted = spark_type(field.type)
     if given is None or isinstance(given, T.NullType):
         return F.lit(None).cast(wanted).alias(field.name)
-    column = F.col(_quoted(field.name))
-    return column if is_same_type(given, wanted) else column.cast(wanted).alias(field.name)
+    column = F.col(quoted(field.name))
+    return column if is_same_type(given, wanted) else _as_type(column, given, wanted).alias(field.name)
 
 
-def _quoted(name: str) -> str:
+def fits(given: T.DataType, wanted: T.DataType) -> bool:
+    """Whether a column takes every value; fields inside are found by their names, and missing ones are null."""
+    if is_same_type(given, wanted) or is_wider_type(given, wanted) or isinstance(given, T.NullType):
+        return True
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return fits(given.elementType, wanted.elementType)
+    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        return fits(given.keyType, wanted.keyType) and fits(given.valueType, wanted.valueType)
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        inner = {each.name: each.dataType for each in wanted.fields}
+        return all(each.name in inner and fits(each.dataType, inner[each.name]) for each in given.fields)
+    return False
+
+
+def _as_type(value: Column, given: T.DataType, wanted: T.DataType) -> Column:
+    """A value as one of another type; Spark's cast takes fields of structs by their place, this by their names."""
+    if is_same_type(given, wanted):
+        return value
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        inner = {each.name: each.dataType for each in given.fields}
+        parts = [
+            _as_type(value.getField(each.name), inner[each.name], each.dataType).alias(each.name)
+            if each.name in inner
+            else F.lit(None).cast(each.dataType).alias(each.name)
+            for each in wanted.fields
+        ]
+        return F.when(value.isNotNull(), F.struct(*parts))
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        one, two = given.elementType, wanted.elementType
+        return F.transform(value, lambda each: _as_type(each, one, two))
+    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        keys, values = (given.keyType, wanted.keyType), (given.valueType, wanted.valueType)
+        retyped = F.transform_values(value, lambda _, each: _as_type(each, *values))
+        return retyped if is_same_type(*keys) else F.transform_keys(retyped, lambda each, _: _as_type(each, *keys))
+    return value.cast(wanted)
+
+
+def quoted(name: str) -> str:
+    """A name as Spark takes it for a column, whatever letters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -21,7 +21,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from engine.sink import COMMIT_USER_KEY, NO_CHECKPOINT
-from engine.spark_types import check_frame
 from engine.staged_commit import append_batch, commit_stream_batch, overwrite_batch
 from engine.staged_rows import StagedFile, clear_staged, delete_staged, stage_rows
 from engine.steps import Observer, Step, StepEvent, ignore
@@ -54,16 +53,15 @@ class StagedBatchWriter(DataSourceArrowWriter):
         Raises:
             InvalidInputError: the frame does not fit, the table cannot be written, or an option has no such value.
         """
-        _check(options, schema)
         if options.partition is not None and not overwrite:
             raise InvalidInputError(f'option is for mode("overwrite") only: {PARTITION_KEY}={dict(options.partition)}')
-        self._options = options
+        self._options = _checked(options, schema)
         self._overwrite = overwrite
         self._commit_user = str(uuid.uuid4())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Stage the rows of one task."""
-        file = stage_rows(self._options.store, iterator, commit_user=self._commit_user, batch_id=0)
+        file = stage_rows(self._options.store, self._options.rows(iterator), commit_user=self._commit_user, batch_id=0)
         return StagedTask(file=file, commit_user=self._commit_user, run_id="")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -106,15 +104,14 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             )
         if not options.has_checkpoint:
             raise InvalidInputError(NO_CHECKPOINT)
-        _check(options, schema)
-        self._options = options
+        self._options = _checked(options, schema)
         self._observe = observe
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Stage the rows of one task."""
         query_id, run_id, batch_id = _place()
         user = self._options.given.get(COMMIT_USER_KEY) or query_id
-        file = stage_rows(self._options.store, iterator, commit_user=user, batch_id=batch_id)
+        file = stage_rows(self._options.store, self._options.rows(iterator), commit_user=user, batch_id=batch_id)
         self._observe(StepEvent(step=Step.ROWS_STAGED, batch_id=batch_id))
         return StagedTask(file=file, commit_user=user, run_id=run_id)
 
@@ -138,10 +135,13 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         delete_staged(self._options.store, _files(messages))
 
 
-def _check(options: WriteOptions, schema: StructType) -> None:
+def _checked(options: WriteOptions, schema: StructType) -> WriteOptions:
+    """The options with the table at a schema that holds the frame's rows."""
     check_writable(options.store.stored.schema)
-    check_frame(schema, options.store.schema)
     TableLog.of(options.store, options.given)
+    fitting = options.for_frame(schema)
+    fitting.check_frame(schema)
+    return fitting
 
 
 def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]:

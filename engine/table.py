@@ -1,6 +1,5 @@
 """A table as users hold it: its files, its log, and both written as one."""
 
-import uuid
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,17 +8,16 @@ import pyarrow as pa
 
 from engine.batch_part import BatchSpec, write_part
 from engine.batch_read import BatchRead, log_served, open_read
-from engine.batch_writer import BatchWriter
-from engine.branch_choice import on_named_branch
+from engine.batch_target import BatchTarget
 from engine.commit_handle import CommitHandle, wait_until_visible
-from engine.dedicated_compaction import DedicatedCompaction, compact_if_forced, waits_for_others
+from engine.dedicated_compaction import compact_if_forced
 from engine.difference import Difference
 from engine.overwrite import overwrite
 from engine.table_log import TableLog, tracks_changes
 from engine.versions.audit import AuditBranch
 from filestore.branch_names import split_branch
 from filestore.commit_message import BATCH_IDENTIFIER
-from filestore.options import TableOptions
+from filestore.options import TableOptions, canonical_options
 from filestore.paths import MAIN_BRANCH
 from filestore.snapshots import Snapshot
 from filestore.table import Table as FileTable
@@ -188,7 +186,7 @@ class Table:
             rows: the table's columns by name; nullable ones may be missing. A column ``_row_kind`` gives each row's
                 kind.
             kinds: (n,) ``+I -U +U -D`` texts instead of that column.
-            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to.
+            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to; ``write.merge-schema``.
 
         Raises:
             InvalidInputError: a row that the table cannot hold; nothing is visible.
@@ -196,8 +194,9 @@ class Table:
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         if kinds is not None:
             table = table.append_column("_row_kind", kinds)
-        done = self._batch_writer(options).write(BATCH_IDENTIFIER, lambda spec: write_part(spec, table.to_batches()))
-        compact_if_forced(on_named_branch(self.store, options or {}), options or {})
+        target = self._target(options, table)
+        done = target.writer().write(BATCH_IDENTIFIER, lambda spec: write_part(spec, target.batches(table)))
+        compact_if_forced(target.store, target.options)
         return done
 
     def append(
@@ -210,7 +209,7 @@ class Table:
 
         Args:
             frame: the table's columns by name; a column ``_row_kind`` gives each row's kind.
-            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to.
+            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to; ``write.merge-schema``.
             read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest
                 when they are written. A table without a log also refuses them when another writer meanwhile wrote
                 the same buckets; in one with a log the later row of a key wins.
@@ -219,12 +218,13 @@ class Table:
             InvalidInputError: a column or row that does not fit; nothing is visible.
             ConflictError: the snapshot was not the newest any more; nothing is visible.
         """
+        target = self._target(options, frame)
 
         def run(spec: BatchSpec) -> Any:
-            return _run_in_spark(frame, spec)
+            return _run_in_spark(target.frame(frame), spec)
 
-        done = self._batch_writer(options).write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id)
-        compact_if_forced(on_named_branch(self.store, options or {}), options or {})
+        done = target.writer().write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id)
+        compact_if_forced(target.store, target.options)
         return done
 
     def overwrite(
@@ -239,22 +239,21 @@ class Table:
             rows: the new rows, from this process or a Spark frame; of a static partition they must lie in it.
             partition: values of some partition columns: everything there is replaced. None: of a partitioned table the
                 partitions that occur in the rows (all, with ``dynamic-partition-overwrite=false``), else everything.
-            options: ``change-tracking=false``: streams do not get the difference.
+            options: ``change-tracking=false``: streams do not get the difference; ``write.merge-schema``.
 
         Raises:
             InvalidInputError: a column or row that does not fit, or lies outside the partition; nothing is visible.
             ConflictError: other writers were faster too often: try again.
         """
+        target = self._target(options, rows)
 
         def run(spec: BatchSpec) -> Any:
-            if isinstance(rows, pa.RecordBatch):
-                return write_part(spec, [rows])
             # whatever has Arrow batches is from this process; a Spark frame has none
-            return write_part(spec, rows.to_batches()) if hasattr(rows, "to_batches") else _run_in_spark(rows, spec)
+            if isinstance(rows, pa.RecordBatch | pa.Table):
+                return write_part(spec, target.batches(rows))
+            return _run_in_spark(target.frame(rows), spec)
 
-        store = on_named_branch(self.store, options or {})
-        tracks = tracks_changes(store, options)
-        return overwrite(store, run, partition=partition, tracks_changes=tracks)
+        return overwrite(target.store, run, partition=partition, tracks_changes=tracks_changes(target.store, options))
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""
@@ -291,17 +290,12 @@ class Table:
             self.store, Table, name=name, tag=tag, snapshot_id=snapshot_id, log=log, replace=replace, keep=keep
         )
 
-    def _batch_writer(self, options: Mapping[str, str] | None) -> BatchWriter:
-        store = on_named_branch(self.store, options or {})
-        writer = BatchWriter(
-            store,
-            TableLog.of(store, options),
-            commit_user=str(uuid.uuid4()),
-            tracks_changes=tracks_changes(store, options),
-        )
-        if waits_for_others(store, options or {}):
-            DedicatedCompaction(store).before_batch(writer.live)
-        return writer
+    def _target(self, options: Mapping[str, str] | None, rows: Any) -> "BatchTarget":
+        """Where a batch goes, at a schema that holds its rows; this object goes on with that schema."""
+        target = BatchTarget.of(self.store, canonical_options(options or {}), rows)
+        if target.store.paths.branch == self.store.paths.branch:
+            self.store = target.store
+        return target
 
 
 def _run_in_spark(frame: "DataFrame", spec: BatchSpec) -> Any:

@@ -1,24 +1,28 @@
 """What users give to ``df.write`` and ``df.writeStream``: which table, and how it is written this time."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from engine.branch_choice import BRANCH_KEY
 from engine.option_check import unknown_option
 from engine.read_options import PLACE_KEYS, is_place_key, named_table
+from engine.schema_evolution import cast_rows, evolved, merge_rules
 from engine.sink import SINK_KEYS
+from engine.spark_types import check_frame, fields_of_frame
 from engine.table_log import ORPHANS_KEY
 from filestore.options import canonical_options
+from filestore.schema_merge import MERGE_KEYS, MergeRules
 from filestore.table import Table as FileTable
 from lsm.errors import InvalidInputError
 
 PARTITION_KEY: Final = "partition"
 DYNAMIC_KEY: Final = "dynamic-partition-overwrite"
-WRITE_ONLY_KEYS: Final = (PARTITION_KEY, DYNAMIC_KEY, "change-tracking", ORPHANS_KEY)
+WRITE_ONLY_KEYS: Final = (PARTITION_KEY, DYNAMIC_KEY, "change-tracking", ORPHANS_KEY, *MERGE_KEYS)
 """Options of a batch write that no read has."""
 BATCH_WRITE_KEYS: Final = (BRANCH_KEY, *WRITE_ONLY_KEYS)
 STREAM_WRITE_KEYS: Final = SINK_KEYS
@@ -35,6 +39,7 @@ class WriteOptions:
     partition: Mapping[str, object] | None = None  # to overwrite
     checkpoint: str | None = None  # of a streaming query: its location, if that is given here
     has_checkpoint: bool = False  # of a streaming query: a place of its own, or a name under the session's place
+    rules: MergeRules | None = None  # what may change of the table's schema
 
     @classmethod
     def parse(cls, options: Mapping[str, str], keys: tuple[str, ...]) -> "WriteOptions":
@@ -65,7 +70,27 @@ class WriteOptions:
             partition=None if text is None else partition_values(store, text),
             checkpoint=named.get(_SPARKS_KEYS[0]),
             has_checkpoint=any(key in named for key in _SPARKS_KEYS),
+            rules=merge_rules(store, named),
         )
+
+    def for_frame(self, schema: StructType) -> "WriteOptions":
+        """The same with the table at a schema that holds a frame's rows; published first, if the options say so.
+
+        Raises:
+            InvalidInputError: the columns cannot be merged.
+        """
+        if self.rules is None:
+            return self
+        return replace(self, store=evolved(self.store, fields_of_frame(schema, self.store.schema), self.rules))
+
+    def check_frame(self, schema: StructType) -> None:
+        """Refuse a frame whose rows the table cannot hold. Raises: InvalidInputError."""
+        if self.rules is None or not self.rules.casts:  # else every column was merged, and rows are cast
+            check_frame(schema, self.store.schema)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of a task, cast where that is allowed."""
+        return cast_rows(batches, self.store.schema, self.rules)
 
 
 def partition_values(store: FileTable, text: str) -> Mapping[str, object]:

@@ -23,13 +23,13 @@ from filestore.object_storage import is_object_path, under_lock
 from filestore.options import canonical_options
 from filestore.paths import MAIN_BRANCH, TablePaths
 from filestore.schema import SchemaStore, TableSchema, new_schema
-from filestore.schema_change import SchemaChange, apply_changes
+from filestore.schema_change import SchemaChange
+from filestore.schema_publication import publish_changes
 from filestore.table import Table
 from filestore.warehouse import open_warehouse
-from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import ConflictError, InvalidInputError
 
 DEFAULT_DATABASE: Final = "default"
-_ALTER_ATTEMPTS: Final = 10
 _TABLES_TOLD: Final = 10
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
@@ -257,29 +257,7 @@ class Catalog:
             InvalidInputError: no such table, or a change is refused; nothing has changed.
             ConflictError: others altered the table again and again: try again.
         """
-        for _ in range(_ALTER_ATTEMPTS):
-            table = self.table(name, branch=branch)
-            stored = table.schemas.read(table.schema.id)  # without what is in force on a branch only
-            versions = [table.schema_of(schema_id) for schema_id in table.schemas.ids() if schema_id < table.schema.id]
-            after = apply_changes(
-                stored,
-                changes,
-                has_rows=table.snapshots.latest_id() is not None,
-                history=versions,
-                time_ms=self._clock.now_ms(),
-            )
-            if after is stored:
-                return after
-            merge_function(after, after.table_options)
-            try:
-                table.schemas.create(after)
-            except ConflictError:
-                continue  # decide anew on what the other one made
-            except OutcomeUnknownError:
-                if table.schemas.latest() != after:
-                    raise
-            return after
-        raise ConflictError(f"others changed the schema again and again: table={name} attempts={_ALTER_ATTEMPTS}")
+        return publish_changes(self.table(name, branch=branch), lambda _: changes)
 
     @property
     def can_rename_tables(self) -> bool:

@@ -41,7 +41,7 @@ def conform(rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> pa.RecordBa
     if unknown:
         raise InvalidInputError(
             f"the table has no such column: column={unknown[0]} columns={list(schema.column_names)} "
-            "fix='drop the column or add it to the table'"
+            "fix='drop the column, add it to the table, or set write.merge-schema=true'"
         )
     doubled = [name for name in schema.column_names if rows.schema.names.count(name) > 1]
     if doubled:
@@ -103,6 +103,7 @@ def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField) -> pa.Arr
 
 def _cast(column: pa.Array, wanted: pa.DataType, field: DataField) -> pa.Array:
     given = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    _refuse_other_fields(given, wanted, field.name)
     if not _is_lossless_kind(given, wanted):
         raise InvalidInputError(_other_type(field, given, wanted))
     try:
@@ -115,6 +116,24 @@ def _cast(column: pa.Array, wanted: pa.DataType, field: DataField) -> pa.Array:
         ) from error
     except pa.ArrowNotImplementedError as error:
         raise InvalidInputError(_other_type(field, given, wanted)) from error
+
+
+def _refuse_other_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
+    """Arrow leaves out fields that are not wanted."""
+    types = pa.types
+    if types.is_struct(given) and types.is_struct(wanted):
+        names = [each.name for each in wanted]
+        for each in given:
+            if each.name not in names:
+                raise InvalidInputError(
+                    f"the column has no such field: column={path} field={each.name} fields={names} "
+                    "fix='leave it out, add it to the table, or set write.merge-schema=true'"
+                )
+            _refuse_other_fields(each.type, wanted.field(each.name).type, f"{path}.{each.name}")
+    elif types.is_map(given) and types.is_map(wanted):
+        _refuse_other_fields(given.item_type, wanted.item_type, f"{path}.value")
+    elif types.is_nested(given) and types.is_nested(wanted) and not types.is_struct(given) | types.is_struct(wanted):
+        _refuse_other_fields(given.value_type, wanted.value_type, f"{path}.element")
 
 
 def _other_type(field: DataField, given: pa.DataType, wanted: pa.DataType) -> str:

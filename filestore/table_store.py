@@ -158,13 +158,16 @@ class TableStore:
 
     def at_version(self, schema_id: int) -> Self:
         """The same table opened at another version of its schema, with what is in force for this object only."""
-        stored = self.schemas.read(self.schema.id).options
-        dynamic = {key: text for key, text in self.schema.options.items() if stored.get(key) != text}
+        opened = self.stored.schema
+        stored = self.schemas.read(opened.id).options
+        dynamic = {key: text for key, text in opened.options.items() if stored.get(key) != text}
         schema = self.schema_of(schema_id)
         schema = replace(schema, options={**schema.options, **dynamic})
-        options = schema.table_options
-        paths = self.paths.with_layout(schema.partition_fields, options)
-        return replace(self, schema=schema, options=options, paths=paths)
+        seen = schema if self.stored_schema is None else seen_schema(schema)
+        options = seen.table_options
+        paths = self.paths.with_layout(seen.partition_fields, options)
+        stored_schema = None if seen is schema else schema
+        return replace(self, schema=seen, stored_schema=stored_schema, options=options, paths=paths)
 
     def partition_values(self, partition: bytes) -> tuple[Any, ...]:
         """Internal values of the partition columns."""

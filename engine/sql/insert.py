@@ -71,6 +71,7 @@ class _Insert:
             names = list(frame.columns) if is_by_name else self._names(static, listed)
             try:
                 check_bounded(frame)
+                self._target = self._target.for_rows(names, frame.schema)
                 rows = _shaped(self._target, frame, names, static)
             except InvalidInputError as error:
                 raise self._problem(str(error)) from error

@@ -1,19 +1,22 @@
 """The table that a statement writes: found by its name, with the options of this one write."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from sqlglot import exp
 
 from engine.branch_choice import BRANCH_KEY, branch_named, of_session
 from engine.option_check import unknown_option
 from engine.rows import ROW_KIND_COLUMN
+from engine.schema_evolution import evolved, merge_rules
 from engine.spark_errors import fluvial_error
+from engine.spark_types import fields_of_frame
 from engine.sql.context import SqlContext
 from engine.sql.dialect import table_options
 from engine.sql.references import our_name
@@ -80,6 +83,29 @@ class WriteTarget:
     def schema(self) -> TableSchema:
         """Of the table."""
         return self.table.schema
+
+    def for_rows(self, names: Sequence[str], frame: T.StructType) -> "WriteTarget":
+        """The same at a schema with the columns that a query fills, where ``write.merge-schema`` allows to make them.
+
+        Args:
+            names: of the columns to fill; those that the table does not have are made.
+            frame: the query's columns, in the same order.
+
+        Raises:
+            InvalidInputError: a column cannot be made.
+        """
+        rules = merge_rules(self.table.store, self.options)
+        if rules is None or len(names) != len(frame.fields):
+            return self
+        own = {field.name.lower(): field for field in self.schema.fields}
+        given = []
+        for name, column in zip(names, frame.fields, strict=True):
+            known = own.get(name.lower())
+            if known is None or isinstance(column.dataType, T.AtomicType):  # values inside go by the rules of INSERT
+                given.append(T.StructField(name if known is None else known.name, column.dataType))
+        fields = fields_of_frame(T.StructType(given), self.schema)
+        store = evolved(self.table.store, fields, replace(rules, fitting=lambda known, given: True))
+        return self if store is self.table.store else replace(self, table=Table(store))
 
     def field(self, name: str) -> DataField:
         """A column by its name in any case. Raises: InvalidInputError with a similar name."""
