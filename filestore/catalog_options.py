@@ -40,6 +40,9 @@ CATALOG_OPTIONS: Final[Mapping[str, Option[Any]]] = {
         ("lineage.on-unavailable", choice("queue", "wait", "fail"), "queue", "When the store of lineage is down:"
          " note it in the warehouse for later, try until it answers, or fail the job."),
         ("lineage.data.time-retained", duration_ms, None, "Age at which lineage of snapshots goes; default: it stays."),
+        ("openlineage.url", text, None, "Where OpenLineage events of jobs go: a file, or http(s)://collector."),
+        ("openlineage.namespace", text, "fluvial", "Namespace of the jobs in these events."),
+        ("openlineage.api-key", text, None, "Key that the collector asks for."),
         ("s3.endpoint", text, None, "URL of the object store; default: AWS_ENDPOINT_URL, else Amazon's."),
         ("s3.region", text, None, "Region; default: AWS_REGION, else us-east-1."),
         ("s3.access-key", text, None, "Access key; default: AWS_ACCESS_KEY_ID, or the role of the machine."),

@@ -1,0 +1,109 @@
+"""OpenLineage events: what collectors get, and that a job never waits for them or fails by them."""
+
+import json
+import threading
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from openlineage.client import OpenLineageClient
+from openlineage.client.serde import Serde
+
+from engine import Catalog
+from engine.lineage.openlineage import Dataset, LineageEvents, Run, dataset_name, events_of, new_run, run_event
+from lsm.errors import InvalidInputError
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+RUN = Run(job="enrich", run_id="0194b8f0-0000-7000-8000-000000000000", is_stream=True)
+
+
+def test_an_event_says_what_was_read_and_written(tmp_path: Path) -> None:
+    table = Catalog(str(tmp_path)).create_table("shop.wide", pa.schema([("id", pa.int64())]), primary_key=["id"])
+    read = Dataset(warehouse="s3://lake/raw", table="shop.orders", snapshot_id=12)
+    written = Dataset(warehouse="/data", table="shop.wide", snapshot_id=31, row_count=7, schema=table.store.schema)
+    event = run_event(RUN, "RUNNING", namespace="etl", time=NOW, barrier_id=8, reads=[read], written=[written])
+    found = json.loads(Serde.to_json(event))
+    assert (found["eventType"], found["eventTime"]) == ("RUNNING", "2026-11-21T12:00:00.000+00:00")
+    assert found["job"]["namespace"] == "etl"
+    assert found["job"]["facets"]["jobType"]["processingType"] == "STREAMING"
+    assert found["run"]["runId"] == RUN.run_id
+    assert found["run"]["facets"]["tags"]["tags"] == [{"key": "barrier", "value": "8", "source": "FLUVIAL"}]
+    (source,), (sink,) = found["inputs"], found["outputs"]
+    assert (source["namespace"], source["name"]) == ("s3://lake", "raw/shop.db/orders")
+    assert source["facets"]["version"]["datasetVersion"] == "12"
+    assert (sink["namespace"], sink["name"]) == ("file", "/data/shop.db/wide")
+    assert sink["facets"]["symlinks"]["identifiers"] == [{"namespace": "/data", "name": "shop.wide", "type": "TABLE"}]
+    assert [(each["name"], each["type"]) for each in sink["facets"]["schema"]["fields"]] == [("id", "BIGINT NOT NULL")]
+    assert sink["outputFacets"]["outputStatistics"]["rowCount"] == 7
+    assert found["schemaURL"].startswith("https://openlineage.io/spec/")
+
+
+def test_events_go_to_a_file_in_their_order(tmp_path: Path) -> None:
+    events = events_of({"openlineage.url": str(tmp_path / "events.jsonl"), "openlineage.namespace": "etl"})
+    assert events is not None
+    run = new_run("enrich", is_stream=False)
+    events.tell(run, "START")
+    events.tell(run, "COMPLETE", barrier_id=3, written=[Dataset(warehouse="/data", table="a.b", snapshot_id=1)])
+    events.close()
+    found = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [each["eventType"] for each in found] == ["START", "COMPLETE"]
+    assert {each["run"]["runId"] for each in found} == {run.run_id}
+    assert {each["job"]["namespace"] for each in found} == {"etl"}
+
+
+class _Collector(BaseHTTPRequestHandler):
+    got: list[tuple[str | None, dict[str, Any]]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.got.append((self.headers.get("Authorization"), json.loads(body)))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def test_events_go_to_a_collector() -> None:
+    _Collector.got = []
+    server = HTTPServer(("localhost", 0), _Collector)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://localhost:{server.server_port}"
+        events = events_of({"openlineage.url": url, "openlineage.api-key": "k"})
+        assert events is not None
+        events.tell(RUN, "RUNNING", barrier_id=1)
+        events.close()
+    finally:
+        server.shutdown()
+        server.server_close()
+    ((key, event),) = _Collector.got
+    assert key == "Bearer k"
+    assert event["job"] == event["job"] | {"namespace": "fluvial", "name": "enrich"}
+
+
+def test_what_cannot_be_sent_is_logged_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(OpenLineageClient):
+        def __init__(self) -> None:
+            """Needs nothing."""
+
+        def emit(self, event: Any) -> None:
+            raise OSError("no collector")
+
+    events = LineageEvents(Broken(), namespace="n")
+    for _ in range(9):
+        events.tell(RUN, "RUNNING")
+    events.close()
+    told = [each.getMessage() for each in caplog.records if "was not sent" in each.getMessage()]
+    assert len(told) == 4  # the 1st, 2nd, 4th and 8th in a row
+    assert "no collector" in told[0]
+
+
+def test_addresses() -> None:
+    assert events_of({}) is None
+    assert dataset_name("file:///w", "d.t") == ("file", "/w/d.db/t")
+    with pytest.raises(InvalidInputError, match=r"openlineage.url=ftp://x fix="):
+        events_of({"openlineage.url": "ftp://x"})
