@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -79,15 +80,25 @@ def main() -> None:
         .parquet(config["input"])
         .withColumn("salt", F.expr("uuid()"))
     )
-    if config["writer"] == "sink":
-        stream = changes.writeStream.foreachBatch(sink(table, observe=crash))
+    spark.dataSource.register(crashing_format(replace(crash, kills_jvm=config["kills_jvm"])))
+
+    def run() -> None:
+        if config["writer"] == "sink":
+            stream = changes.writeStream.foreachBatch(sink(table, observe=crash))
+        else:
+            stream = changes.repartition(3, "salt").writeStream.format("crashing")
+            stream = stream.option("warehouse", config["warehouse"]).option("table", config["table"])
+        stream = stream.option("checkpointLocation", config["checkpoint"]).trigger(availableNow=True)
+        stream.start().awaitTermination()
+
+    for _ in range(config["restarts"]):  # of the query, in the same session
+        try:
+            run()
+        except StreamingQueryException:
+            continue
+        break
     else:
-        crash = replace(crash, kills_jvm=config["kills_jvm"])
-        spark.dataSource.register(crashing_format(crash))
-        stream = changes.repartition(3, "salt").writeStream.format("crashing")
-        stream = stream.option("warehouse", config["warehouse"]).option("table", config["table"])
-    query = stream.option("checkpointLocation", config["checkpoint"]).trigger(availableNow=True).start()
-    query.awaitTermination()
+        run()
     spark.stop()
 
 

@@ -76,7 +76,8 @@ class Job:
             )
             os.utime(file, (1.7e9 + batch, 1.7e9 + batch))
 
-    def run(self, crashes: list[tuple[Step, int]], *, master: str = "local[2,1]") -> int:
+    def run(self, crashes: list[tuple[Step, int]], *, master: str = "local[2,1]", restarts: int = 0) -> int:
+        """Run to the end, or to a crash; a query that fails is started again so many times without a new session."""
         config = self.root / "config.json"
         config.write_text(
             json.dumps(
@@ -89,6 +90,7 @@ class Job:
                     "marks": str(self.root / "marks"),
                     "writer": self.writer,
                     "kills_jvm": self.kills_jvm,
+                    "restarts": restarts,
                     "crashes": [(step.value, batch) for step, batch in crashes],
                 }
             )
@@ -165,9 +167,9 @@ def test_a_task_killed_at_any_step_fails_the_run_and_the_next_run_goes_on(tmp_pa
     """FL-164: without retries the query fails; its restart replays the batch."""
     steps = [Step.ROWS_WRITTEN, Step.FILES_FLUSHED, Step.LOG_COMMITTED, Step.PART_DONE]
     job = Job(tmp_path, broker.bootstrap_servers, batches=len(steps) + 1)
-    for number, step in enumerate(steps):
-        assert job.run([(step, number)]) != 0
-    assert job.run([]) == 0, (tmp_path / "last-run.txt").read_text()
+    crashes = [(step, number) for number, step in enumerate(steps)]
+    assert job.run(crashes, restarts=len(steps)) == 0, (tmp_path / "last-run.txt").read_text()
+    assert job.crashed_at() == {f"{step.value}-{number}" for step, number in crashes}
     job.check()
 
 
