@@ -206,7 +206,7 @@ class BackgroundCompaction:
             messages = [message for message in self._run_tasks(tasks) if not message.is_empty]
             if not messages:
                 return
-            commit = TableCommit(self._table, self._table.names.uuid(), history_start=base_snapshot_id)
+            commit = TableCommit(self._table, self._table.new_commit_user(), history_start=base_snapshot_id)
             commit.commit_compaction(messages, base_snapshot_id=base_snapshot_id)
         except ConflictError as error:
             logger.info("compaction abandoned: table=%s reason=%s", self._table.name, error)

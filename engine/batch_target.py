@@ -1,6 +1,5 @@
 """Where one batch goes: the table at a branch and at a schema that holds the rows."""
 
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -57,7 +56,7 @@ class BatchTarget:
         writer = BatchWriter(
             self.store,
             TableLog.of(self.store, self.options),
-            commit_user=str(uuid.uuid4()),
+            commit_user=self.store.new_commit_user(),
             tracks_changes=tracks_changes(self.store, self.options),
         )
         if waits_for_others(self.store, self.options):

@@ -275,7 +275,7 @@ class _Watch:
 
 
 def _commit(store: TableStore, live: LiveFiles, messages: Sequence[CommitMessage]) -> CommitResult:
-    commit = TableCommit(store, store.names.uuid(), history_start=live.snapshot_id)
+    commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
     try:
         return commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
     except OutcomeUnknownError:

@@ -14,6 +14,7 @@ from engine.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.units import count_text, size_text
 from filestore.snapshot_files import manifests_of
 from filestore.system_tables import SYSTEM_TABLES
+from filestore.unbuilt_options import UNBUILT, unbuilt
 
 _FULL_TARGET_BYTES: Final = 64 * 2**20  # below this a bucket is not worth a task of its own
 _HUGE_BYTES: Final = 16 * 2**30
@@ -75,6 +76,7 @@ class Examined:
     holders: tuple[Holder, ...]
     manifest_count: int
     manifest_merge_count: int
+    options_without_effect: tuple[str, ...] = ()
 
 
 def examine(table: Table) -> Examined:
@@ -98,6 +100,7 @@ def examine(table: Table) -> Examined:
         holders=tuple(_holders(table, health.time_ms)),
         manifest_count=0 if snapshot is None else len(manifests_of(store, snapshot)),
         manifest_merge_count=options.manifest_merge_min_count,
+        options_without_effect=tuple(unbuilt(options)),
     )
 
 
@@ -292,6 +295,17 @@ def _manifests(seen: Examined) -> Finding:
     return Finding(check="manifests", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
 
 
+def _options(seen: Examined) -> Finding:
+    keys = seen.options_without_effect
+    values = {"options": ", ".join(keys)}
+    if not keys:
+        return Finding(
+            check="options", severity=Severity.OK, fact="every option that is set has an effect", values=values
+        )
+    fact = f"without effect here: {', '.join(f'{key} ({UNBUILT[key]})' for key in keys)}"
+    return Finding(check="options", severity=Severity.NOTE, fact=fact, fix="reset them, or know it", values=values)
+
+
 _CHECKS: Final[tuple[Callable[[Examined], Finding], ...]] = (
     _read_amplification,
     _compaction_debt,
@@ -303,6 +317,7 @@ _CHECKS: Final[tuple[Callable[[Examined], Finding], ...]] = (
     _held_snapshots,
     _retention,
     _manifests,
+    _options,
 )
 
 

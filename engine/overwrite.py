@@ -4,7 +4,6 @@ The log does not get these rows: streams read the exact difference from the file
 history. FL-29, FL-30, FL-33, FL-34, FL-88 to FL-91.
 """
 
-import uuid
 from collections.abc import Mapping
 
 from engine.batch_part import BatchSpec
@@ -37,7 +36,7 @@ def overwrite(
     """
     store.check_partition(partition or {})
     base_id = store.snapshots.latest_id() or 0
-    commit_user = str(uuid.uuid4())
+    commit_user = store.new_commit_user()
     spec = BatchSpec(
         store=store,
         log=None,

@@ -11,7 +11,6 @@ Save modes error and ignore, and ``partitionBy`` of a batch, are refused by Spar
 gets here. Rows go to the partitions that the table was made with.
 """
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -57,7 +56,7 @@ class StagedBatchWriter(DataSourceArrowWriter):
             raise InvalidInputError(f'option is for mode("overwrite") only: {PARTITION_KEY}={dict(options.partition)}')
         self._options = _checked(options, schema)
         self._overwrite = overwrite
-        self._commit_user = str(uuid.uuid4())
+        self._commit_user = options.store.new_commit_user()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Stage the rows of one task."""

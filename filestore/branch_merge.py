@@ -151,7 +151,7 @@ def _merged(
         except FileNotFoundError:
             continue  # the branch compacted and expired meanwhile
         schemas.publish()
-        commit = TableCommit(main, main.names.uuid(), history_start=decided.latest.id if decided.latest else 0)
+        commit = TableCommit(main, main.new_commit_user(), history_start=decided.latest.id if decided.latest else 0)
         committable = Committable(
             identifier=BATCH_IDENTIFIER,
             messages=messages,

@@ -191,7 +191,7 @@ def _compact(
             messages = [message for message in messages if not message.is_empty]
             if not messages:
                 return CompactionOutcome()
-            commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
+            commit = TableCommit(table, table.new_commit_user(), history_start=live.snapshot_id)
             committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
         except OutcomeUnknownError:
             raise

@@ -61,7 +61,7 @@ def write_indexes(table: TableStore, *, keep: Callable[[BucketKey], bool] = lamb
                     made.setdefault(key, []).append((file, indexed))
         if not made:
             return IndexedFiles()
-        commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
+        commit = TableCommit(table, table.new_commit_user(), history_start=live.snapshot_id)
         committed = commit.commit_compaction(_messages(table, live, made), base_snapshot_id=live.snapshot_id)
     except OutcomeUnknownError:
         raise  # it may be visible: its files stay

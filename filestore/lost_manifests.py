@@ -54,7 +54,7 @@ def forget_manifests(table: Table, properties: Mapping[str, str]) -> CommitResul
     """
     options = table.with_options(_WITHOUT_MERGE)
     kept = _WithoutLost(**{each.name: getattr(options, each.name) for each in fields(TableStore)})
-    return TableCommit(kept, table.names.uuid()).merge_manifests(properties, recounts=True)
+    return TableCommit(kept, table.new_commit_user()).merge_manifests(properties, recounts=True)
 
 
 class _ManifestsThere(ManifestStore):

@@ -120,7 +120,7 @@ def drop_partitions(
         properties=properties or {},
         changes=Changes.FILES if table.options.change_tracking else Changes.NONE,
     )
-    return TableCommit(table, table.names.uuid()).overwrite(committable, replaces=doomed.__contains__)
+    return TableCommit(table, table.new_commit_user()).overwrite(committable, replaces=doomed.__contains__)
 
 
 def _spec(table: TableStore, text: str) -> Predicate:

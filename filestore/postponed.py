@@ -58,7 +58,7 @@ def distribute(
         for key in waiting:
             written += _distributed(table, live, key, budget_bytes)
         gone = [_gone(key, live.files(key)) for key in waiting]
-        commit = TableCommit(table, table.names.uuid(), history_start=live.snapshot_id)
+        commit = TableCommit(table, table.new_commit_user(), history_start=live.snapshot_id)
         done = commit.commit_distribution([*gone, *written], base_snapshot_id=live.snapshot_id)
     except OutcomeUnknownError:
         raise

@@ -106,7 +106,7 @@ def rescale(
         )
         for key in keys
     ]
-    commit = TableCommit(rescaled, table.names.uuid(), history_start=live.snapshot_id)
+    commit = TableCommit(rescaled, table.new_commit_user(), history_start=live.snapshot_id)
     return _published(
         rescaled, outputs, lambda: commit.commit_compaction([*inputs, *outputs], base_snapshot_id=live.snapshot_id)
     ), len(partitions)
@@ -151,7 +151,7 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
         properties={RESTORED_KEY: wanted.delta_manifest_list},
         changes=changes,
     )
-    commit = TableCommit(table, table.names.uuid(), history_start=latest.id)
+    commit = TableCommit(table, table.new_commit_user(), history_start=latest.id)
     replaced = frozenset(partitions)
     done = _published(table, messages, lambda: commit.overwrite(committable, replaces=replaced.__contains__))
     return done, partitions
@@ -216,7 +216,7 @@ def forget_files(table: TableStore, lost: LostFiles) -> CommitResult:
         )
         for key, group in groups.items()
     ]
-    commit = TableCommit(table, table.names.uuid(), history_start=lost.snapshot_id)
+    commit = TableCommit(table, table.new_commit_user(), history_start=lost.snapshot_id)
     return commit.commit_compaction(messages, base_snapshot_id=lost.snapshot_id)
 
 

@@ -165,7 +165,7 @@ def _whole_snapshot(table: TableStore) -> Snapshot:
     assert latest is not None
     if not table.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size):
         return latest
-    commit = TableCommit(table, table.names.uuid(), history_start=latest.id)
+    commit = TableCommit(table, table.new_commit_user(), history_start=latest.id)
     snapshot = commit.merge_manifests({PURPOSE_KEY: PURPOSE}).snapshot
     assert snapshot is not None
     return snapshot

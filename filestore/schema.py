@@ -13,7 +13,7 @@ from filestore.effects import FileIO
 from filestore.options import SCHEMA_VERSION, TableOptions, canonical_options
 from filestore.paths import SCHEMA_PREFIX, TablePaths
 from filestore.row_counts import is_counted, stored_form
-from filestore.schema_rules import check_creatable, check_readable, check_writable, hashable
+from filestore.schema_rules import check_creatable, check_options_set, check_readable, check_writable, hashable
 from filestore.table_schema import TableSchema
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
@@ -68,6 +68,7 @@ def new_schema(
         version=SCHEMA_VERSION,
     )
     check_creatable(schema, TableOptions.parse(texts, primary_key=keys))
+    check_options_set(schema, schema.options)
     return schema
 
 

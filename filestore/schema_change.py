@@ -38,7 +38,7 @@ from filestore.option_changes import with_option
 from filestore.options import SCHEMA_VERSION
 from filestore.row_counts import check_change
 from filestore.schema import renumbered
-from filestore.schema_rules import check_altered
+from filestore.schema_rules import check_altered, check_options_set
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
@@ -180,6 +180,7 @@ def apply_changes(
     if after.table_options.log_system != "none" or schema.table_options.log_system != "none":
         check_log_names(schema, after, history)
     check_altered(after)
+    check_options_set(after, [change.key for change in changes if isinstance(change, SetOption)])
     return replace(after, id=schema.id + 1, time_ms=schema.time_ms if time_ms is None else time_ms)
 
 

@@ -4,7 +4,7 @@ A table that we cannot keep right is refused, not written half right. Source: pa
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from filestore.datatypes import (
@@ -22,6 +22,7 @@ from filestore.options import TableOptions
 from filestore.row_counts import check_stored
 from filestore.table_schema import TableSchema
 from filestore.tag_schedule import TagSchedule
+from filestore.unbuilt_options import check_built
 from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
@@ -77,9 +78,18 @@ def check_creatable(schema: TableSchema, options: TableOptions) -> None:
             )
     _check_bucket_keys(schema)
     _check_option_columns(schema, options)
-    check_index_options(schema, options)
     TagSchedule.of(options)  # refuses rules that contradict each other
     check_writable(schema)
+
+
+def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:
+    """Refuse options that somebody sets now and that would have no effect; those that were there are passed over.
+
+    Raises: InvalidInputError naming what to change.
+    """
+    check_built(schema.table_options, keys)
+    if any(key.startswith("file-index.") for key in keys):
+        check_index_options(schema, schema.table_options)
 
 
 def check_altered(schema: TableSchema) -> None:

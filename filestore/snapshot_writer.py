@@ -9,6 +9,7 @@ from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committabl
 from filestore.index_state import changes_index, index_files, next_index
 from filestore.manifest_merge import MergeLimits, merge_manifests
 from filestore.manifests import DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
+from filestore.options import TableOptions
 from filestore.snapshot_files import live_files, manifests_of
 from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot, carried_offsets
 from filestore.table_store import TableStore
@@ -38,16 +39,23 @@ def changelog_entries(messages: Sequence[CommitMessage]) -> list[ManifestEntry]:
     return [_entry(message, EntryKind.ADD, file) for message in messages for file in message.changelog_files]
 
 
-def changes_nothing(committable: Committable, delta: Sequence[ManifestEntry]) -> bool:
-    """Whether no snapshot is needed. A streaming commit always needs one, so that its identifier is remembered."""
-    return (
-        not delta
-        and not changelog_entries(committable.messages)
-        and not changes_index(committable.messages)
-        and not committable.log_offsets
-        and not committable.properties
-        and committable.identifier == BATCH_IDENTIFIER
-    )
+def changes_nothing(
+    committable: Committable, delta: Sequence[ManifestEntry], kind: CommitKind, options: TableOptions
+) -> bool:
+    """Whether no snapshot is needed.
+
+    A streaming commit needs one even if it is empty, so that its identifier is remembered; unless the options say
+    otherwise, for which an empty batch that comes again is as empty.
+    """
+    messages = committable.messages
+    if delta or changelog_entries(messages) or changes_index(messages):
+        return False
+    if committable.log_offsets or committable.properties:
+        return False
+    if kind is not CommitKind.COMPACT and options.value("commit.force-create-snapshot"):
+        return False
+    ignores: bool | None = options.value("snapshot.ignore-empty-commit")
+    return committable.identifier == BATCH_IDENTIFIER if ignores is None else ignores
 
 
 def merged_offsets(known: Mapping[int, int], new: Mapping[int, int]) -> dict[int, int]:

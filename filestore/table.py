@@ -17,6 +17,7 @@ from filestore.index_state import bucket_index
 from filestore.live_files import LiveFiles
 from filestore.main_branch import main_branch
 from filestore.manifests import IndexManifestEntry
+from filestore.overwrite_upgrade import upgraded
 from filestore.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.raising import raised
 from filestore.row_counts import seen_schema
@@ -242,9 +243,12 @@ class Table(TableStore):
                 f"rows lie outside the partition to overwrite: partition={dict(partition or {})} found={values}"
             )
         replaces = self._replaced(present, spec, is_static=partition is not None)
+        messages = upgraded(self, committable.messages)
         if not waits_for_compaction(self):
-            return commit.overwrite(committable, replaces=replaces)
-        messages = raised(self, committable.messages)  # else there would be no rows until they are compacted
+            return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
+        low = [each for each in messages if any(file.level == 0 for file in each.new_files)]
+        # else there would be no rows of these until they are compacted
+        messages = [*(each for each in messages if each not in low), *raised(self, low)]
         try:
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
         except OutcomeUnknownError:
@@ -290,7 +294,7 @@ class Table(TableStore):
                 if live:
                     live.check_bucket_counts(messages)
                 committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base_snapshot_id=base_id)
-                return publish(self.new_commit(self.names.uuid(), history_start=base_id), committable)
+                return publish(self.new_commit(self.new_commit_user(), history_start=base_id), committable)
             except ConflictError:
                 discard(self, messages)
                 if not attempts_left:

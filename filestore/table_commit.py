@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from filestore.branch_state import is_gone
+from filestore.commit_guards import check_safe, check_time
 from filestore.commit_history import CommitHistory
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.conflicts import bucket_count_conflict, find_conflict, is_numbered, sequence_conflict
+from filestore.discarding import discard
 from filestore.index_state import index_conflict, lost_mark
 from filestore.manifests import EntryKind, ManifestEntry, live_entries
 from filestore.schema import check_writable
@@ -22,6 +24,8 @@ from filestore.snapshot_writer import changes_nothing, entries_of, write_snapsho
 from filestore.snapshots import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+
+__all__ = ["CommitResult", "PartitionTest", "TableCommit", "discard"]
 
 PartitionTest = Callable[[bytes], bool]
 
@@ -174,10 +178,11 @@ class TableCommit:
     def _run(self, request: _Request) -> CommitResult:
         progress = _Progress()
         options = self._table.options
-        wait_ms = options.commit_min_retry_wait_ms
+        wait_ms, began_ms = options.commit_min_retry_wait_ms, self._table.clock.now_ms()
         try:
             for attempt in range(options.commit_max_retries + 1):
                 if attempt:
+                    check_time(self._table, began_ms, attempts=attempt)
                     self._table.clock.sleep(wait_ms / 1000)
                     wait_ms = min(2 * wait_ms, options.commit_max_retry_wait_ms)
                 result = self._attempt(request, progress)
@@ -212,9 +217,10 @@ class TableCommit:
         if done is not None:
             return CommitResult(snapshot=done, already_committed=True)
         self._check_nothing_came(request, latest)
+        check_safe(self._table, latest, commit_user=self._commit_user, kind=request.kind)
         replaced = live_files(table, latest, keep_partition=request.replaces) if request.replaces else []
         delta = entries_of(committable.messages, replaced)
-        if changes_nothing(committable, delta):
+        if changes_nothing(committable, delta, request.kind, table.options):
             return CommitResult(snapshot=latest)
         done = self._check(request, latest, delta, replaced)
         if done is not None:
@@ -360,24 +366,6 @@ class TableCommit:
         for path in paths:
             with suppress(FluvialError, OSError):  # an orphan costs space only
                 self._table.io.delete(path)
-
-
-def discard(table: TableStore, messages: Sequence[CommitMessage]) -> None:
-    """Delete the files that these messages made. Only for messages that are surely not visible and never will be.
-
-    Files that a compaction moved to another level keep their name: they are inputs, and stay.
-    """
-    for message in messages:
-        known = {entry.file_name for entry in message.index_before}
-        for entry in message.index_after:
-            if entry.file_name not in known:
-                with suppress(FluvialError, OSError):
-                    table.io.delete(table.index_path(entry))
-        inputs = {name for file in message.compact_before for name in (file.file_name, *file.extra_files)}
-        for file in (*message.new_files, *message.compact_after, *message.changelog_files):
-            for name in {file.file_name, *file.extra_files} - inputs:
-                with suppress(FluvialError, OSError):  # an orphan costs space only
-                    table.io.delete(f"{table.bucket_dir(message.partition, message.bucket)}/{name}")
 
 
 def _is_same(found: Snapshot, mine: Snapshot) -> bool:

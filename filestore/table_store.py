@@ -114,6 +114,11 @@ class TableStore:
         seen = seen_schema(schema)
         return replace(self, schema=seen, stored_schema=None if seen is schema else schema)
 
+    def new_commit_user(self) -> str:
+        """A user for one commit: nobody's before, with ``commit.user-prefix`` in front of it."""
+        prefix = self.options.value("commit.user-prefix")
+        return f"{prefix}_{self.names.uuid()}" if prefix else self.names.uuid()
+
     @property
     def has_key(self) -> bool:
         """Whether files are sorted by a key and merged; users need not see that key."""

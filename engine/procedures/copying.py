@@ -1,6 +1,5 @@
 """Procedures that make tables out of tables."""
 
-import uuid
 from collections.abc import Iterator
 from itertools import chain
 from typing import Final
@@ -71,7 +70,10 @@ def copy(
     try:
         if first is not None:
             writer = BatchWriter(
-                target.store, target.log, commit_user=str(uuid.uuid4()), tracks_changes=tracks_changes(target.store)
+                target.store,
+                target.log,
+                commit_user=target.store.new_commit_user(),
+                tracks_changes=tracks_changes(target.store),
             )
             committed = writer.write(BATCH_IDENTIFIER, lambda spec: write_part(spec, counted()))
             snapshot_id = None if committed.snapshot is None else committed.snapshot.id

@@ -1,7 +1,6 @@
 """Tables out of directories of Parquet files that others wrote. Source: Paimon, procedure ``migrate_table``."""
 
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -167,7 +166,7 @@ def _into_files(
         discard(store, messages)
         raise
     progress(len(files), len(files))
-    commit = TableCommit(store, str(uuid.uuid4()))
+    commit = TableCommit(store, store.new_commit_user())
     snapshot = commit.commit(Committable(identifier=BATCH_IDENTIFIER, messages=messages)).snapshot
     return None if snapshot is None else snapshot.id
 
@@ -183,7 +182,10 @@ def _through_log(
             yield from foreign_rows(target.store.io, file, target.schema.fields)
 
     writer = BatchWriter(
-        target.store, target.log, commit_user=str(uuid.uuid4()), tracks_changes=tracks_changes(target.store)
+        target.store,
+        target.log,
+        commit_user=target.store.new_commit_user(),
+        tracks_changes=tracks_changes(target.store),
     )
     snapshot = writer.write(BATCH_IDENTIFIER, lambda spec: write_part(spec, rows())).snapshot
     return None if snapshot is None else snapshot.id

@@ -89,7 +89,7 @@ def compact_manifest(table: Table) -> pa.Table:
     if len(before) < 2 and not any(each.deleted_count for each in before):
         return rows_table(_MANIFESTS, [])
     store = table.store.with_options(_FULL_MERGE)
-    done = store.new_commit(store.names.uuid(), history_start=snapshot.id)
+    done = store.new_commit(store.new_commit_user(), history_start=snapshot.id)
     merged = done.merge_manifests({PURPOSE_KEY: "compact_manifest"}).snapshot
     assert merged is not None
     after = manifests_of(table.store, merged)
