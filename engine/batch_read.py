@@ -20,6 +20,7 @@ from filestore.data_split import DataSplit
 from filestore.options import canonical_options
 from filestore.predicates import Predicate, on_columns_only, parse_filter
 from filestore.pruning import Pruner
+from filestore.row_expiry import RowExpiry
 from filestore.scan import Filter, TableScan
 from filestore.snapshots import Snapshot
 from filestore.split_read import read_split
@@ -111,9 +112,14 @@ class BatchRead:
             by_key = on_columns_only(predicate, table.schema.primary_keys)
             scan = TableScan(table, all_levels=True)  # the tail is merged with all of them
             under = scan.plan(snapshot=state.snapshot, filter=by_key, buckets=touched).splits
+        expires = RowExpiry.of(table.schema, table.options) is not None
+        moment_ms = table.clock.now_ms() if state.served.as_of_ms is None else state.served.as_of_ms
         tails = [
             TailSplit(
-                log=state.log, log_range=each, splits=tuple(split for split in under if split.bucket == each.bucket)
+                log=state.log,
+                log_range=each,
+                splits=tuple(split for split in under if split.bucket == each.bucket),
+                expiry_moment_ms=moment_ms if expires else None,
             )
             for each in ranges
         ]

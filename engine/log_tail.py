@@ -47,6 +47,7 @@ class TailSplit:
     log: TableLog
     log_range: LogRange
     splits: tuple[DataSplit, ...]  # pruned by key at most: a file without a matching row may hide one of the log
+    expiry_moment_ms: int | None = None  # rows that are too old then are no rows of the table; None: all of them are
 
 
 def refusal(store: TableStore, log: TableLog | None) -> str | None:
@@ -90,7 +91,7 @@ def read_tail_split(
     with scratch_directory() as directory:
         for message in _spooled(store, split, directory, places, filter):
             files = places.pop(BucketKey(message.partition, message.bucket), [])
-            merged = _with_tail(store, files, message, directory)
+            merged = _with_tail(store, files, message, directory, split.expiry_moment_ms)
             yield from read_split(store, merged, columns=columns, filter=filter)
         for untouched in places.values():
             for each in untouched:
@@ -148,7 +149,13 @@ def _scratch(store: TableStore, directory: str) -> TableStore:
     return replace(scratch, options=options, paths=paths, io=_ScratchIO())
 
 
-def _with_tail(store: TableStore, splits: Sequence[DataSplit], message: CommitMessage, directory: str) -> DataSplit:
+def _with_tail(
+    store: TableStore,
+    splits: Sequence[DataSplit],
+    message: CommitMessage,
+    directory: str,
+    expiry_moment_ms: int | None,
+) -> DataSplit:
     """The files of a bucket with those of its tail above them."""
     counts = {each.total_buckets for each in splits} - {message.total_buckets}
     if counts:
@@ -168,6 +175,7 @@ def _with_tail(store: TableStore, splits: Sequence[DataSplit], message: CommitMe
         files=(*(file for each in splits for file in each.files), *tail),
         raw_convertible=not store.has_key,
         needs_merge=store.has_key,
+        expiry_moment_ms=expiry_moment_ms,
     )
 
 

@@ -17,11 +17,12 @@ from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
 from filestore.effects import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
 from filestore.main_branch import MAIN_BRANCH_FILE, main_branch
-from filestore.merge_engines import merge_function
+from filestore.merge_engines import check_merging
 from filestore.metastore import open_metastore
 from filestore.object_storage import is_object_path, under_lock
 from filestore.options import canonical_options
 from filestore.paths import MAIN_BRANCH, TablePaths
+from filestore.row_expiry import check_expiry
 from filestore.schema import SchemaStore, TableSchema, new_schema
 from filestore.schema_change import SchemaChange
 from filestore.schema_publication import publish_changes
@@ -140,7 +141,8 @@ class Catalog:
             comment=comment,
             time_ms=self._clock.now_ms(),
         )
-        merge_function(first, first.table_options)  # wrong functions and columns shall not wait for the first rows
+        check_merging(first, first.table_options)  # wrong functions and columns shall not wait for the first rows
+        check_expiry(first, first.table_options)
         given = self._lock_factory
         in_object_store = is_object_path(root)
         check_commit_lock(first.table_options.value("commit.lock"), given=given, in_object_store=in_object_store)

@@ -28,6 +28,7 @@ class CompactionTask:
     read_cost: int = 0  # what readers pay for the bucket as it is; to compare tasks of one table
     indexes: tuple[IndexManifestEntry, ...] = ()  # deletion vectors of the whole bucket
     marks_old_rows: bool = False  # rows in the looked-up files that new ones replace are marked as deleted
+    expiry_moment_ms: int | None = None  # rows that are too old then are dropped; None: none are
 
     @property
     def key(self) -> BucketKey:
@@ -56,6 +57,7 @@ class CompactionTask:
             "readCost": self.read_cost,
             "indexes": [entry.to_json() for entry in self.indexes],
             "marksOldRows": self.marks_old_rows,
+            "expiryMomentMs": self.expiry_moment_ms,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -78,4 +80,5 @@ class CompactionTask:
             read_cost=body["readCost"],
             indexes=tuple(IndexManifestEntry.from_json(entry) for entry in body["indexes"]),
             marks_old_rows=body["marksOldRows"],
+            expiry_moment_ms=body["expiryMomentMs"],
         )

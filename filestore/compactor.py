@@ -24,6 +24,7 @@ from filestore.merge_compaction import merge_files
 from filestore.old_rows import OldRows, find_old_rows
 from filestore.options import POSTPONED_BUCKET, TableOptions
 from filestore.postponed import distribute
+from filestore.row_expiry import RowExpiry, may_expire
 from filestore.table_commit import CommitResult, TableCommit, discard
 from filestore.table_store import TableStore
 from lsm.compaction import CompactionReason, CompactionUnit, full_compaction, merge_cost
@@ -219,7 +220,10 @@ def _pick(
         return pick_appended(table, live, key, full=full, rewrites_all=rewrites_all)
     levels = live.levels(key)
     indexes = live.indexes(key)
+    moment_ms = None if RowExpiry.of(table.schema, table.options) is None else table.clock.now_ms()
     unit = _pick_unit(table, levels, full=full, rewrites_all=rewrites_all)
+    if unit is None and full and may_expire(table, files, moment_ms):
+        unit = CompactionUnit(runs=levels.runs, output_level=levels.top_level, reason=CompactionReason.FORCED)
     unit = unit or _marked_unit(table.options, levels, indexes, full=full)
     if unit is None:
         return None
@@ -227,6 +231,7 @@ def _pick(
     known = known_level(table.options, unit, levels)
     # Readers of such a table do not merge: no older row stays without a mark, and no delete above level 0.
     marks = table.options.deletion_vectors_enabled
+    drops_deletes = marks or unit.drops_deletes(levels)
     look_up_from = 1 if marks else known
     looked_up = () if look_up_from is None else files_to_look_up(unit, levels, look_up_from)
     return CompactionTask(
@@ -235,7 +240,7 @@ def _pick(
         total_buckets=live.total_buckets(key) or table.options.bucket,
         files=tuple(by_name[file.file_name] for file in unit.files),
         output_level=unit.output_level,
-        drops_deletes=marks or unit.drops_deletes(levels),
+        drops_deletes=drops_deletes,
         cleans_deletes=marks or unit.output_level == levels.top_level,
         reason=unit.reason,
         known_level=known,
@@ -244,6 +249,7 @@ def _pick(
         read_cost=merge_cost(levels),
         indexes=indexes,
         marks_old_rows=marks,
+        expiry_moment_ms=moment_ms if drops_deletes else None,
     )
 
 

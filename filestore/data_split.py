@@ -17,11 +17,10 @@ class DataSplit:
     bucket: int
     total_buckets: int
     files: tuple[DataFileMeta, ...]
-    raw_convertible: (
-        bool  # the rows of the files are the rows of the table: no merging, no deletes, no deletion vectors
-    )
+    raw_convertible: bool  # the rows of the files are the rows of the table: none to merge, deleted or too old
     needs_merge: bool
     deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # only those of these files
+    expiry_moment_ms: int | None = None  # rows that are too old then are no rows of the table; None: all of them are
 
     @property
     def size_bytes(self) -> int:
@@ -44,6 +43,7 @@ class DataSplit:
             "rawConvertible": self.raw_convertible,
             "needsMerge": self.needs_merge,
             "deletionVectors": [entry.to_json() for entry in self.deletion_vectors],
+            "expiryMomentMs": self.expiry_moment_ms,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -60,4 +60,5 @@ class DataSplit:
             raw_convertible=body["rawConvertible"],
             needs_merge=body["needsMerge"],
             deletion_vectors=tuple(IndexManifestEntry.from_json(each) for each in body["deletionVectors"]),
+            expiry_moment_ms=body["expiryMomentMs"],
         )

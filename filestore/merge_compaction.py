@@ -16,6 +16,7 @@ from filestore.compaction_task import CompactionTask
 from filestore.deletion_vectors import Positions
 from filestore.manifests import DataFileMeta
 from filestore.old_rows import OldRows
+from filestore.row_expiry import may_expire, not_expired
 from filestore.split_read import BucketFiles
 from filestore.table_store import TableStore
 from lsm.compaction import CompactionReason
@@ -58,7 +59,9 @@ def merge_files(
 
     def merged(runs: list[SortedRun]) -> Iterator[pa.Table]:
         recording = changelog.recording if changelog else None
-        return files.merged(runs, table.schema.column_names, drop_deletes=task.drops_deletes, recording=recording)
+        rows = files.merged(runs, table.schema.column_names, drop_deletes=task.drops_deletes, recording=recording)
+        # readers of a changelog are not told of rows that are too old
+        return (not_expired(table, each, task.expiry_moment_ms) for each in rows)
 
     def must_rewrite(file: DataFileMeta) -> bool:
         marks = deleted.get(file.file_name)
@@ -95,8 +98,10 @@ def merge_files(
 
 
 def _must_rewrite(file: DataFileMeta, task: CompactionTask, marked_count: int, table: TableStore) -> bool:
-    """Whether all is written anew, or the file has deletes that must not stay, or too many rows that are deleted."""
+    """Whether all is written anew, or the file has deletes or rows too old that must not stay, or too many deleted."""
     if task.rewrites_all or (task.cleans_deletes and file.delete_row_count != 0):
+        return True
+    if may_expire(table, [file], task.expiry_moment_ms):
         return True
     threshold = table.options.value("compaction.delete-ratio-threshold")
     if task.reason in (CompactionReason.FORCED, CompactionReason.DELETE_RATIO):

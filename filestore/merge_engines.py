@@ -9,11 +9,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from filestore.datatypes import arrow_type
+from filestore.option_keys import COUNT
 from filestore.option_values import boolean, names
 from filestore.options import TableOptions
 from filestore.row_counts import is_counted
 from filestore.table_schema import TableSchema
-from lsm.aggregates import AGGREGATE_FUNCTIONS, FieldAggregate
+from lsm.aggregates import FieldAggregate
 from lsm.aggregation import Aggregation
 from lsm.errors import InvalidInputError
 from lsm.merge_function import Deduplicate, FirstRow, MergeFunction
@@ -42,10 +44,9 @@ def merge_function(schema: TableSchema, options: TableOptions, columns: Collecti
     if options.merge_engine == "first-row":
         return FirstRow(ignore_delete=options.ignore_delete)
     if options.merge_engine == "aggregation":
-        default = options.value("fields.default-aggregate-function")
         return Aggregation(
             key_names=schema.primary_keys,
-            fields=_aggregates(schema, options, default),
+            fields=_aggregates(schema, options),
             sequence_names=options.sequence_fields,
             remove_record_on_delete=options.value("aggregation.remove-record-on-delete"),
         )
@@ -57,11 +58,28 @@ def merge_function(schema: TableSchema, options: TableOptions, columns: Collecti
         sequence_groups=tuple(_only(group, columns) for group in sequence_groups(schema, options)),
         remove_on_sequence_groups=names(removing) if removing else (),
         aggregates={
-            name: each
-            for name, each in _aggregates(schema, options, None).items()
-            if columns is None or name in columns
+            name: each for name, each in _aggregates(schema, options).items() if columns is None or name in columns
         },
     )
+
+
+def check_merging(schema: TableSchema, options: TableOptions) -> None:
+    """Refuse options of the merge engine with mistakes before any rows wait for them.
+
+    Raises:
+        InvalidInputError: names the column, what does not fit it, and what to change.
+    """
+    merge_function(schema, options)
+    if not schema.primary_keys or options.merge_engine not in ("aggregation", "partial-update"):
+        return
+    removes = options.merge_engine == "aggregation" and options.value("aggregation.remove-record-on-delete")
+    for name, aggregate in _aggregates(schema, options).items():
+        aggregate.check_type(name, arrow_type(schema.field(name).type))
+        if removes and aggregate.ignore_retract:
+            raise InvalidInputError(
+                f"a delete cannot both remove the row and be ignored: fields.{name}.ignore-retract=true "
+                "aggregation.remove-record-on-delete=true fix='set one of them to false'"
+            )
 
 
 def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:
@@ -104,11 +122,9 @@ def check_retracts(schema: TableSchema, options: TableOptions, *, deletes_only: 
                 "fix='set ignore-delete=true or partial-update.remove-record-on-delete=true, or define sequence groups'"
             )
         grouped = {name for group in groups for name in group.field_names}
-        _check_functions({n: a for n, a in _aggregates(schema, options, None).items() if n in grouped})
+        _check_functions({n: a for n, a in _aggregates(schema, options).items() if n in grouped})
     if engine == "aggregation" and not (deletes_only and options.value("aggregation.remove-record-on-delete")):
-        plain = {*schema.primary_keys, *options.sequence_fields}
-        default = options.value("fields.default-aggregate-function")
-        _check_functions({n: a for n, a in _aggregates(schema, options, default).items() if n not in plain})
+        _check_functions(_aggregates(schema, options))
 
 
 def without_old_values(
@@ -136,26 +152,38 @@ def without_old_values(
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
-def _aggregates(schema: TableSchema, options: TableOptions, default: str | None) -> Mapping[str, FieldAggregate]:
-    """The aggregate of every column that has one, by its own option or the default."""
+def _aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, FieldAggregate]:
+    """The aggregate of every column that has one, by its own option or the default; keys and sequences have none."""
+    default = options.value("fields.default-aggregate-function")
+    if options.merge_engine == "aggregation":
+        default = default or FieldAggregate().function
+    groups = sequence_groups(schema, options)
+    plain = {
+        *schema.primary_keys,
+        *options.sequence_fields,
+        *(each for group in groups for each in group.sequence_names),
+    }
     found: dict[str, FieldAggregate] = {}
     for field in schema.fields:
         own = options.field_options(field.name)
         function = own.get("aggregate-function", default)
-        if field.name in schema.primary_keys or (function is None and options.merge_engine != "aggregation"):
+        if field.name in plain or function is None:
             continue
         found[field.name] = FieldAggregate(
-            function=function or FieldAggregate().function,
+            function=function,
             ignore_retract=boolean(own.get("ignore-retract", "false")),
             distinct=boolean(own.get("distinct", "false")),
             delimiter=own.get("list-agg-delimiter", FieldAggregate().delimiter),
+            nested_key=names(own["nested-key"]) if "nested-key" in own else (),
+            count_limit=COUNT(own["count-limit"]) if "count-limit" in own else None,
+            time_field=own.get("ts-field"),
         )
     return found
 
 
 def _check_functions(aggregates: Mapping[str, FieldAggregate]) -> None:
     for name, aggregate in aggregates.items():
-        if not aggregate.ignore_retract and not AGGREGATE_FUNCTIONS[aggregate.function].takes_retracts:
+        if not aggregate.takes_retracts:
             raise InvalidInputError(
                 f"a value cannot be taken back: column={name} aggregate-function={aggregate.function} "
                 f"fix='set fields.{name}.ignore-retract=true'"

@@ -34,6 +34,7 @@ FIELD_SUFFIXES: Final[Mapping[str, Callable[[str], Any]]] = {
     "list-agg-delimiter": str,
     "nested-key": names,
     "count-limit": COUNT,
+    "ts-field": text,
     "stats-mode": stats_mode,
 }
 # Keys of which everything behind the prefix is handed on.

@@ -14,6 +14,7 @@ from filestore.manifest_lists import vectors_of
 from filestore.manifests import DataFileMeta, ManifestEntry
 from filestore.predicates import Predicate, parse_filter
 from filestore.pruning import Pruner
+from filestore.row_expiry import may_expire, moment_of
 from filestore.snapshot_files import deletion_indexes, live_files
 from filestore.snapshots import Snapshot
 from filestore.split_packing import Pack, PackLimits, pack_plain, pack_sorted
@@ -99,6 +100,7 @@ class TableScan:
 
     def _splits(self, snapshot: Snapshot, entries: Iterable[ManifestEntry], pruner: Pruner) -> list[DataSplit]:
         indexes = deletion_indexes(self._table, snapshot)
+        moment_ms = moment_of(self._table, snapshot)
         by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
         for entry in entries:
             by_bucket[entry.partition, entry.bucket].append(entry)
@@ -108,6 +110,7 @@ class TableScan:
             marked = {each.data_file_name for entry in index for each in entry.index_vectors}
             for pack in self._packs([entry.file for entry in group], pruner, marked):
                 vectors = vectors_of(pack.files, index)
+                expires = moment_ms is not None and (not pack.is_raw or may_expire(self._table, pack.files, moment_ms))
                 splits.append(
                     DataSplit(
                         snapshot_id=snapshot.id,
@@ -115,9 +118,12 @@ class TableScan:
                         bucket=bucket,
                         total_buckets=group[0].total_buckets,
                         files=pack.files,
-                        raw_convertible=pack.is_raw and not vectors and self._table.row_counts is None,
+                        raw_convertible=(
+                            pack.is_raw and not vectors and not expires and self._table.row_counts is None
+                        ),
                         needs_merge=not pack.is_raw,
                         deletion_vectors=vectors,
+                        expiry_moment_ms=moment_ms if expires else None,
                     )
                 )
         return splits

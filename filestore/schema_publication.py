@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from filestore.merge_engines import merge_function
+from filestore.merge_engines import check_merging
+from filestore.row_expiry import check_expiry
 from filestore.schema_change import SchemaChange, apply_changes
 from filestore.table_schema import TableSchema
 from filestore.table_store import TableStore
@@ -44,7 +45,8 @@ def publish_changes(table: TableStore, decide: Callable[[TableSchema], Sequence[
         )
         if after is newest:
             return newest
-        merge_function(after, after.table_options)
+        check_merging(after, after.table_options)
+        check_expiry(after, after.table_options)
         try:
             table.schemas.create(after)
         except ConflictError:

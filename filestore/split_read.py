@@ -20,6 +20,7 @@ from filestore.merge_engines import columns_to_merge, merge_function
 from filestore.numbered_rows import rows_at, without_rows
 from filestore.predicates import Predicate, columns_of, filter_mask, on_columns_only, parse_filter
 from filestore.row_counts import repeated, with_count
+from filestore.row_expiry import RowExpiry, not_expired
 from filestore.scan import Filter
 from filestore.table_store import TableStore
 from lsm.change_recorder import ChangeRecorder, marked
@@ -198,9 +199,10 @@ def _raw_rows(
     table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None, *, with_system: bool
 ) -> Iterator[pa.RecordBatch]:
     files = _files_of(table, split)
-    columns = _in_order(table, {*names, *_columns_of(predicate)})
+    columns = _in_order(table, {*names, *_columns_of(predicate), *_time_field(table, split)})
     for file in split.files:
-        yield from files.read(file, columns, with_system=with_system, filter=predicate)
+        for batch in files.read(file, columns, with_system=with_system, filter=predicate):
+            yield not_expired(table, batch, split.expiry_moment_ms)
 
 
 def _files_of(table: TableStore, split: DataSplit) -> BucketFiles:
@@ -212,12 +214,19 @@ def _merged_rows(
     table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     files = _files_of(table, split)
-    columns = _in_order(table, columns_to_merge(table.schema, table.options, {*names, *_columns_of(predicate)}))
+    wanted = {*names, *_columns_of(predicate), *_time_field(table, split)}
+    columns = _in_order(table, columns_to_merge(table.schema, table.options, wanted))
     by_key = on_columns_only(predicate, table.schema.trimmed_primary_keys)
     for runs in files.sections():
         for merged in files.merged(runs, columns, drop_deletes=True, filter=by_key):
             for batch in merged.to_batches():
-                yield _matching(batch, predicate)
+                yield _matching(not_expired(table, batch, split.expiry_moment_ms), predicate)
+
+
+def _time_field(table: TableStore, split: DataSplit) -> tuple[str, ...]:
+    """The column that tells the age of rows, if some of the split may be too old."""
+    expiry = RowExpiry.of(table.schema, table.options)
+    return () if expiry is None or split.expiry_moment_ms is None else (expiry.time_field,)
 
 
 def _matching(batch: pa.RecordBatch, predicate: Predicate | None) -> pa.RecordBatch:

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lsm.aggregates import FieldAggregate
-from lsm.key_groups import KeyGroups, fold_keys, one_chunk, without_retracts
+from lsm.key_groups import KeyGroups, fold_keys, without_retracts
 from lsm.operands import OperandKeys, Operands
-from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from lsm.row_kind import SEQUENCE_NUMBER, RowKind
 from lsm.words import BoolArray, IndexArray
 
 _LAST_VALUE: Final = FieldAggregate(function="last_value")
@@ -34,17 +35,33 @@ class Aggregation:
                 type.
         """
         groups = KeyGroups.of(rows, order, starts)
-        return fold_keys(rows, groups, lambda repeated: self._fold(rows, repeated), drop_deletes=drop_deletes)
+        return fold_keys(rows, groups, lambda repeated: _Fold.of(self, repeated), drop_deletes=drop_deletes)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The rows, without retracts if these are to be dropped."""
         return without_retracts(rows) if drop_deletes else rows
 
-    def _fold(self, rows: pa.Table, groups: KeyGroups) -> pa.Table:
-        newest = groups.order[groups.lasts]
+    def aggregate_of(self, name: str) -> FieldAggregate:
+        """How a column is folded that is no key."""
+        return _LAST_VALUE if name in self.sequence_names else self.fields.get(name, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """See ``Fold``."""
+
+    merge: Aggregation
+    newest: IndexArray  # (k,) rows
+    kinds: NDArray[np.int8]
+    rows: IndexArray  # (m,) rows that are folded
+    keys: OperandKeys
+    retracts: BoolArray  # (m,)
+
+    @classmethod
+    def of(cls, merge: Aggregation, groups: KeyGroups) -> Self:
         order, numbers, retracts = groups.order, groups.keys, groups.retracts
         kinds = np.full(groups.key_count, RowKind.INSERT, np.int8)
-        if self.remove_record_on_delete:
+        if merge.remove_record_on_delete:
             # A removed row leaves its own values behind, on which later rows aggregate. Source: format notes 10.3,
             # agg_delete_then_add.
             positions = np.arange(len(order))
@@ -53,18 +70,11 @@ class Aggregation:
             retracts = (retracts & (positions > removed_at))[alive]
             order, numbers = order[alive], numbers[alive]
             kinds[groups.kinds[groups.lasts] == RowKind.DELETE] = RowKind.DELETE
-        keys, chosen = OperandKeys(numbers, groups.key_count), pa.array(order)
-        columns = []
-        for name in rows.column_names:
-            column = one_chunk(rows.column(name))
-            if name == VALUE_KIND:
-                columns.append(pa.array(kinds))
-            elif name == SEQUENCE_NUMBER or name in self.key_names:
-                columns.append(column.take(pa.array(newest)))
-            else:
-                operands = Operands(values=column.take(chosen), keys=keys, retracts=retracts)
-                columns.append(self._aggregate_of(name).fold(name, operands))
-        return pa.Table.from_arrays(columns, schema=rows.schema)
+        keys = OperandKeys(numbers, groups.key_count)
+        return cls(merge, groups.order[groups.lasts], kinds, order, keys, retracts)
 
-    def _aggregate_of(self, name: str) -> FieldAggregate:
-        return _LAST_VALUE if name in self.sequence_names else self.fields.get(name, self.default)
+    def column(self, name: str, values: pa.Array) -> IndexArray | pa.Array:
+        if name == SEQUENCE_NUMBER or name in self.merge.key_names:
+            return self.newest
+        operands = Operands(column=values, rows=self.rows, keys=self.keys, retracts=self.retracts)
+        return self.merge.aggregate_of(name).fold(name, operands)

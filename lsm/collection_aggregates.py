@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm.errors import InvalidInputError
 from lsm.operands import OperandKeys, Operands
 from lsm.words import BoolArray, IndexArray, NumberPart, Part, number_parts_of, stable_order
 
@@ -18,10 +17,8 @@ from lsm.words import BoolArray, IndexArray, NumberPart, Part, number_parts_of, 
 def listagg(operands: Operands, *, delimiter: str, distinct: bool) -> pa.Array:
     """(k,) the strings joined, empty ones left out; with `distinct` also the parts that are there already."""
     kind = operands.values.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise InvalidInputError("only strings can be joined")
     filled = operands.where(pc.greater(pc.binary_length(operands.values), 0).to_numpy(zero_copy_only=False))
-    if not len(filled.values):
+    if not len(filled.rows):
         return pa.array([""] * operands.key_count, kind)
     lists = _lists(filled.dense(), filled.values)
     if distinct:
@@ -46,14 +43,13 @@ def _join_distinct(texts: Sequence[str], delimiter: str) -> str:
 def collect(operands: Operands, *, distinct: bool) -> pa.Array:
     """(k,) the arrays behind one another; a retract removes each of its elements once, from the front."""
     kind = operands.values.type
-    if not pa.types.is_list(kind):
-        raise InvalidInputError("only arrays can be collected")
     if operands.retracts.any() or (distinct and pa.types.is_nested(kind.value_type)):
         return _collect_one_by_one(operands, distinct=distinct)
     elements = operands.values.flatten()
     sizes = pc.list_value_length(operands.values).to_numpy(zero_copy_only=False)
     flat = Operands(
-        values=elements,
+        column=elements,
+        rows=np.arange(len(elements)),
         keys=OperandKeys(np.repeat(operands.keys.numbers, sizes), operands.key_count),
         retracts=np.zeros(len(elements), np.bool_),
     )
@@ -103,8 +99,6 @@ def _unique(elements: list[Any]) -> list[Any]:
 def merge_map(operands: Operands) -> pa.Array:
     """(k,) the union of the maps, the later value wins; a retract removes the keys of its map."""
     kind = operands.values.type
-    if not pa.types.is_map(kind):
-        raise InvalidInputError("only maps can be merged")
     maps = operands.values
     sizes = np.diff(maps.offsets.to_numpy())
     low, high = maps.offsets[0].as_py(), maps.offsets[-1].as_py()

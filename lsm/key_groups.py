@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lsm.row_kind import VALUE_KIND
 from lsm.words import BoolArray, IndexArray
+
+_STEPS_BACK: Final = 6
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,20 @@ class KeyGroups:
 
     def last_position(self, chosen: BoolArray) -> IndexArray:
         """(k,) the last of the chosen positions of every key, -1 if none of its positions is chosen."""
-        return np.maximum.reduceat(np.where(chosen, np.arange(len(chosen)), -1), self.firsts)
+        found = np.where(chosen[self.lasts], self.lasts, -1)
+        open_keys = np.flatnonzero(found < 0)
+        for step in range(1, _STEPS_BACK):
+            # Mostly one of the last rows is it: a few looks at fewer and fewer keys are cheaper than one at all rows.
+            positions = self.lasts[open_keys] - step
+            inside = positions >= self.firsts[open_keys]
+            open_keys, positions = open_keys[inside], positions[inside]
+            hits = chosen[positions]
+            found[open_keys[hits]] = positions[hits]
+            open_keys = open_keys[~hits]
+        if len(open_keys):
+            last = np.maximum.reduceat(np.where(chosen, np.arange(len(chosen)), -1), self.firsts)
+            found[open_keys] = last[open_keys]
+        return found
 
     def starts_among(self, kept: BoolArray) -> BoolArray:
         """Where keys start when only some positions are kept."""
@@ -70,15 +86,26 @@ class KeyGroups:
         return starts
 
 
-def fold_keys(
-    rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], pa.Table], *, drop_deletes: bool
-) -> pa.Table:
+class Fold(Protocol):
+    """What keys with several rows become, column by column."""
+
+    @property
+    def kinds(self) -> NDArray[np.int8]:
+        """(k,) row kinds of the results."""
+
+    def column(self, name: str, values: pa.Array) -> IndexArray | pa.Array:
+        """(k,) the results of a column: rows of the table that hold them, -1 for null; or the values themselves."""
+
+
+def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], Fold], *, drop_deletes: bool) -> pa.Table:
     """One row per key: the row itself where a key has one only, else what `fold` makes of it.
+
+    Column by column, each of which is put together once and taken from once, as far as `fold` names rows.
 
     Args:
         rows: the table that the groups are of.
         groups: all keys.
-        fold: gets the keys with several rows and gives one row for each, of the schema of `rows`.
+        fold: gets the keys with several rows.
         drop_deletes: leave out keys whose result is a retract.
 
     Source: Paimon format notes 6.4.4, a single record is never merged.
@@ -86,16 +113,44 @@ def fold_keys(
     is_repeated = groups.firsts != groups.lasts
     places = groups.order[groups.firsts]
     kinds = groups.kinds[groups.firsts]
-    folded = rows.slice(0, 0)
-    if is_repeated.any():
-        repeated = is_repeated[groups.keys]
-        folded = fold(KeyGroups.of(rows, groups.order[repeated], groups.starts[repeated]))
-        # Folded rows stand behind the rows that they are made of: one take puts both in key order.
-        places[is_repeated] = len(rows) + np.arange(len(folded))
-        kinds[is_repeated] = row_kinds(folded)
-    if drop_deletes:
-        places = places[(kinds & 1) == 0]
-    return take_rows(pa.concat_tables([rows, folded]), places)
+    if not is_repeated.any():
+        return take_rows(rows, places[(kinds & 1) == 0] if drop_deletes else places)
+    repeated = is_repeated[groups.keys]
+    folded = fold(KeyGroups.of(rows, groups.order[repeated], groups.starts[repeated]))
+    kinds[is_repeated] = folded.kinds
+    kept = (kinds & 1) == 0 if drop_deletes else np.ones(len(kinds), np.bool_)
+    columns = []
+    for field, chunks in zip(rows.schema, rows.columns, strict=True):
+        if field.name == VALUE_KIND:
+            columns.append(pa.array(kinds[kept]))
+            continue
+        values = one_chunk(chunks)
+        found = folded.column(field.name, values)
+        if isinstance(found, np.ndarray):
+            chosen = places.copy()
+            chosen[is_repeated] = found
+            columns.append(take_or_null(values, chosen[kept]))
+        else:
+            columns.append(_replaced(values, places, is_repeated, found, kept))
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def take_or_null(values: pa.Array, chosen: IndexArray) -> pa.Array:
+    """The chosen values, null where the index is negative."""
+    absent = chosen < 0
+    return values.take(pa.array(chosen, mask=absent) if absent.any() else pa.array(chosen))
+
+
+def _replaced(
+    values: pa.Array, places: IndexArray, is_repeated: BoolArray, folded: pa.Array, kept: BoolArray
+) -> pa.Array:
+    """Values at some places, some of them replaced."""
+    if pa.types.is_nested(values.type):
+        chosen = places.copy()
+        chosen[is_repeated] = len(values) + np.arange(len(folded))
+        return pa.concat_arrays([values, folded]).take(pa.array(chosen[kept]))
+    replaced = pc.replace_with_mask(values.take(pa.array(places)), pa.array(is_repeated), folded)
+    return replaced if kept.all() else replaced.filter(pa.array(kept))
 
 
 def row_kinds(rows: pa.Table) -> NDArray[np.int8]:

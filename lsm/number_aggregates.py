@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lsm.errors import InvalidInputError
 from lsm.operands import Operands
 
-_SAFE_SUM: Final = float(2**62)  # below this a sum estimated in doubles cannot have left int64
+_SAFE_SUM: Final = 2**62  # a sum of numbers that cannot be larger is added in int64
 _EXACT: Final = Context(prec=200)  # digits; a product of two DECIMAL(76) has 152
 
 
@@ -29,10 +29,8 @@ def total(operands: Operands) -> pa.Array:
         return pa.array(np.bincount(operands.keys.numbers, weights=signed, minlength=operands.key_count)).cast(kind)
     numbers = _whole_numbers(operands.values)
     if numbers.dtype != object:
-        estimate = np.bincount(
-            operands.keys.numbers, weights=np.abs(numbers.astype(np.float64)), minlength=operands.key_count
-        )
-        if float(estimate.max()) >= _SAFE_SUM:
+        most = int((operands.keys.lasts - operands.keys.firsts).max()) + 1
+        if max(-int(numbers.min()), int(numbers.max())) * most >= _SAFE_SUM:
             numbers = numbers.astype(object)
     if operands.retracts.any():
         numbers = np.where(operands.retracts, -numbers, numbers)
@@ -40,7 +38,10 @@ def total(operands: Operands) -> pa.Array:
 
 
 def product(operands: Operands) -> pa.Array:
-    """(k,) operands multiplied, retracts divided by. Key by key: rounding and truncation make the order matter."""
+    """(k,) operands multiplied, retracts divided by. Key by key: rounding and truncation make the order matter.
+
+    What is taken back before anything was given is forgotten.
+    """
     kind = operands.values.type
     multiply, divide = _arithmetic(kind)
     values = operands.values.to_pylist()
@@ -48,11 +49,12 @@ def product(operands: Operands) -> pa.Array:
     started = np.zeros(operands.key_count, np.bool_)
     for key, value, is_retract in zip(operands.keys.numbers.tolist(), values, operands.retracts.tolist(), strict=True):
         if not started[key]:
-            results[key], started[key] = value, True
+            results[key], started[key] = (None, False) if is_retract else (value, True)
         elif results[key] is not None:
             results[key] = divide(results[key], value) if is_retract else multiply(results[key], value)
-    if pa.types.is_integer(kind):
-        return _back_to(kind, np.array(results, dtype=object))
+    if pa.types.is_integer(kind) and started.any():
+        found = _back_to(kind, np.array([0 if each is None else each for each in results], dtype=object))
+        return found.take(pa.array(np.arange(len(found)), mask=~started)) if not started.all() else found
     return pa.array(results, kind)
 
 
@@ -67,8 +69,6 @@ def truth_of_any(operands: Operands) -> pa.Array:
 
 
 def _truths(operands: Operands) -> NDArray[np.bool_]:
-    if not pa.types.is_boolean(operands.values.type):
-        raise InvalidInputError("only BOOLEAN is true or false")
     truths: NDArray[np.bool_] = operands.values.to_numpy(zero_copy_only=False)
     return truths
 
@@ -79,7 +79,7 @@ def _whole_numbers(values: pa.Array) -> NDArray[Any]:
     if pa.types.is_integer(kind):
         return np.asarray(values.cast(pa.int64()).to_numpy())
     if not pa.types.is_decimal128(kind):
-        raise InvalidInputError("only numbers can be added")
+        raise InvalidInputError("decimals of more than 38 digits cannot be added")
     limbs = np.frombuffer(values.buffers()[1], np.int64).reshape(-1, 2)[values.offset : values.offset + len(values)]
     low, high = limbs[:, 0], limbs[:, 1]
     if bool((high == low >> 63).all()):
@@ -120,18 +120,16 @@ def _arithmetic(kind: pa.DataType) -> tuple[Callable[[Any, Any], Any], Callable[
         return operator.mul, _divide_floats
     if pa.types.is_integer(kind):
         return operator.mul, _divide_integers
-    if pa.types.is_decimal(kind):
-        limit = Decimal(10) ** (kind.precision - kind.scale)
+    limit = Decimal(10) ** (kind.precision - kind.scale)
 
-        def rounded(value: Decimal) -> Decimal | None:
-            value = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _EXACT)
-            return value if abs(value) < limit else None
+    def rounded(value: Decimal) -> Decimal | None:
+        value = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _EXACT)
+        return value if abs(value) < limit else None
 
-        return (
-            lambda left, right: rounded(_EXACT.multiply(left, right)),
-            lambda left, right: rounded(_EXACT.divide(left, _not_zero(right))),
-        )
-    raise InvalidInputError("only numbers can be multiplied")
+    return (
+        lambda left, right: rounded(_EXACT.multiply(left, right)),
+        lambda left, right: rounded(_EXACT.divide(left, _not_zero(right))),
+    )
 
 
 def _divide_integers(left: int, right: int) -> int:

@@ -1,6 +1,6 @@
 """The values that go into one aggregate column, key by key."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -27,7 +27,7 @@ class OperandKeys:
     @cached_property
     def lasts(self) -> IndexArray:
         """Where each key ends that has operands."""
-        return np.append(self.firsts[1:], len(self.numbers)) - 1
+        return np.append(self.firsts, len(self.numbers))[1:] - 1
 
     def dense(self) -> "OperandKeys":
         """The same, with only those keys counted that have operands."""
@@ -38,13 +38,19 @@ class OperandKeys:
         return OperandKeys(np.cumsum(starts), len(self.firsts))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Operands:
     """(m,) values of k keys: the keys one after another, the values of a key oldest first."""
 
-    values: pa.Array
+    column: pa.Array  # that holds the values, among others
+    rows: IndexArray  # (m,) where in the column
     keys: OperandKeys
     retracts: BoolArray  # (m,) whether the value takes back instead of giving
+
+    @cached_property
+    def values(self) -> pa.Array:
+        """(m,) the values."""
+        return self.column.take(pa.array(self.rows))
 
     @property
     def key_count(self) -> int:
@@ -54,22 +60,36 @@ class Operands:
     def where(self, kept: BoolArray) -> Self:
         """Some of the operands; keys may be left without any."""
         return type(self)(
-            values=self.values.filter(pa.array(kept)),
+            column=self.column,
+            rows=self.rows[kept],
             keys=OperandKeys(self.keys.numbers[kept], self.key_count),
             retracts=self.retracts[kept],
         )
 
+    def valid(self) -> Self:
+        """Those that are not null."""
+        if self.column.null_count == 0:
+            return self
+        return self.where(self.column.is_valid().to_numpy(zero_copy_only=False)[self.rows])
+
     def dense(self) -> Self:
         """The same, with only those keys counted that have operands."""
-        return type(self)(values=self.values, keys=self.keys.dense(), retracts=self.retracts)
+        keys = self.keys.dense()
+        return self if keys is self.keys else replace(self, keys=keys)
 
     def spread(self, folded: pa.Array) -> pa.Array:
         """(k,) a value for each key that has operands becomes one for every key, null where there were none."""
         if len(folded) == self.key_count:
             return folded
-        places = np.zeros(self.key_count, np.int64)
-        absent = np.ones(self.key_count, np.bool_)
-        present = self.keys.numbers[self.keys.firsts]
-        places[present] = np.arange(len(present))
-        absent[present] = False
-        return folded.take(pa.array(places, mask=absent))
+        places = self._spread_rows(np.arange(len(folded)))
+        return folded.take(pa.array(places, mask=places < 0))
+
+    def spread_rows(self, places: IndexArray) -> IndexArray:
+        """(k,) likewise a place among the operands, -1 for null, becomes the row of the column, or -1."""
+        rows = np.where(places < 0, -1, self.rows[places])
+        return rows if len(rows) == self.key_count else self._spread_rows(rows)
+
+    def _spread_rows(self, numbers: IndexArray) -> IndexArray:
+        spread = np.full(self.key_count, -1)
+        spread[self.keys.numbers[self.keys.firsts]] = numbers
+        return spread

@@ -4,18 +4,19 @@ Columns may form *sequence groups*: a group has sequence columns of its own, and
 which these are greatest, nulls included. Source: Paimon format notes 6.5, as Java 1.4.2 does it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lsm.aggregates import FieldAggregate
 from lsm.errors import InvalidInputError
+from lsm.group_aggregates import GroupSteps
 from lsm.key_groups import KeyGroups, fold_keys, one_chunk, without_retracts
-from lsm.operands import OperandKeys, Operands
-from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from lsm.row_kind import SEQUENCE_NUMBER, RowKind
 from lsm.words import BoolArray, IndexArray, number_parts_of, stable_order
 
 _INDEX_BITS: Final = 62
@@ -61,6 +62,11 @@ class PartialUpdate:
         _refuse("a sequence column cannot be aggregated", sequences & set(self.aggregates))
         free = {name for name, spec in self.aggregates.items() if spec.function != "last_non_null_value"} - set(grouped)
         _refuse("an aggregate function of partial-update needs a sequence group", free)
+        if self.ignore_delete and self.remove_on_sequence_groups:
+            raise InvalidInputError(
+                "a delete cannot both remove the row and be ignored: ignore-delete=true "
+                "partial-update.remove-record-on-sequence-group fix=remove one of them"
+            )
         if self.remove_record_on_delete and (self.sequence_groups or self.ignore_delete):
             raise InvalidInputError(
                 "partial-update.remove-record-on-delete goes neither with ignore-delete nor with sequence groups: "
@@ -80,28 +86,17 @@ class PartialUpdate:
         """The rows, without retracts if these are to be dropped."""
         return without_retracts(rows) if drop_deletes else rows
 
-    def _fold(self, rows: pa.Table, groups: KeyGroups) -> pa.Table:
+    def _fold(self, rows: pa.Table, groups: KeyGroups) -> "_Fold":
         ranks = [_ranks(rows, groups, group) for group in self.sequence_groups]
         story = self._story(groups, ranks)
         updates = (story.processed & ~groups.retracts) | story.is_base
-        last_update = groups.last_position(updates)
-        columns: dict[str, pa.Array] = {}
-        for group, rank in zip(self.sequence_groups, ranks, strict=True):
-            columns.update(self._group_columns(rows, groups, story, group, rank))
-        for name in rows.column_names:
-            column = one_chunk(rows.column(name))
-            if name == VALUE_KIND:
-                columns[name] = pa.array(np.where(story.is_removed, RowKind.DELETE, RowKind.INSERT).astype(np.int8))
-            elif name == SEQUENCE_NUMBER:
-                columns[name] = column.take(pa.array(groups.order[story.newest]))
-            elif name not in columns:
-                # The last update that is not null.
-                chosen = last_update
-                if column.null_count:
-                    valid = column.is_valid().to_numpy(zero_copy_only=False)
-                    chosen = groups.last_position(updates & valid[groups.order])
-                columns[name] = column.take(pa.array(groups.order[chosen], mask=chosen < 0))
-        return pa.Table.from_arrays([columns[name] for name in rows.column_names], schema=rows.schema)
+        members = {
+            name: each
+            for group, rank in zip(self.sequence_groups, ranks, strict=True)
+            for each in [_Winners.of(groups, story, group, rank)]
+            for name in group.names
+        }
+        return _Fold(groups, story, updates, groups.last_position(updates), members, self.aggregates)
 
     def _story(self, groups: KeyGroups, ranks: list[IndexArray]) -> "_Story":
         """What happens to each key, as far as it is the same for all columns."""
@@ -139,38 +134,6 @@ class PartialUpdate:
         met_no_add = groups.last_position(~retracts) < 0
         return _Story(base, is_base, processed, newest, (removed_at == groups.lasts) | met_no_add)
 
-    def _group_columns(
-        self, rows: pa.Table, groups: KeyGroups, story: "_Story", group: SequenceGroup, ranks: IndexArray
-    ) -> Iterable[tuple[str, pa.Array]]:
-        """The columns of one sequence group."""
-        row_count = len(groups.order)
-        counts = np.where(story.processed | story.is_base, ranks, 0)
-        # The greatest sequence wins, of equal ones the newest row.
-        best = np.maximum.reduceat(counts * row_count + np.arange(row_count), groups.firsts)
-        is_decided = best >= row_count
-        winners = np.where(is_decided, best % row_count, story.base)
-        is_taken_back = is_decided & (story.processed & groups.retracts)[winners]
-        for name in group.names:
-            column = one_chunk(rows.column(name))
-            if name in self.aggregates:
-                yield name, self.aggregates[name].fold(name, self._group_operands(column, groups, story, counts))
-            else:
-                is_null = winners < 0 if name in group.sequence_names else (winners < 0) | is_taken_back
-                yield name, column.take(pa.array(groups.order[winners], mask=is_null))
-
-    def _group_operands(self, column: pa.Array, groups: KeyGroups, story: "_Story", ranks: IndexArray) -> Operands:
-        """An aggregated column: what a row gives that is older by the sequence goes in front of what is there."""
-        offsets = groups.keys * (int(ranks.max()) + 1)
-        is_older = ranks + offsets < np.maximum.accumulate(ranks + offsets)
-        steps = np.flatnonzero(story.processed & (ranks > 0))
-        ages = np.where(is_older & ~groups.retracts, -1 - np.arange(len(ranks)), 1 + np.arange(len(ranks)))[steps]
-        bases = story.base[story.base >= 0]
-        positions = np.concatenate([bases, steps])
-        sorted_steps = np.lexsort((np.concatenate([np.zeros(len(bases), np.int64), ages]), groups.keys[positions]))
-        # A base gives its value, even if it is a retract: it takes that back in a step of its own, if at all.
-        retracts = np.concatenate([np.zeros(len(bases), np.bool_), groups.retracts[steps]])
-        return _operands(column, groups, positions[sorted_steps], retracts[sorted_steps])
-
 
 @dataclass(frozen=True, slots=True)
 class _Story:
@@ -181,15 +144,70 @@ class _Story:
     is_removed: BoolArray  # (k,)
 
 
+@dataclass(frozen=True, slots=True)
+class _Winners:
+    """Of a sequence group: the row that every key takes its columns from."""
+
+    group: SequenceGroup
+    ranks: IndexArray  # (n,) of the sequences; 0: all null
+    positions: IndexArray  # (k,) the greatest sequence, of equal ones the newest; -1: there is none
+    is_taken_back: BoolArray  # (k,) whether that is a retract, which leaves nothing but the sequence
+
+    @classmethod
+    def of(cls, groups: KeyGroups, story: _Story, group: SequenceGroup, ranks: IndexArray) -> Self:
+        row_count = len(groups.order)
+        counts = np.where(story.processed | story.is_base, ranks, 0)
+        best = np.maximum.reduceat(counts * row_count + np.arange(row_count), groups.firsts)
+        is_decided = best >= row_count
+        positions = np.where(is_decided, best % row_count, story.base)
+        is_taken_back = is_decided & (story.processed & groups.retracts)[positions]
+        return cls(group, counts, positions, is_taken_back)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """See ``Fold``."""
+
+    groups: KeyGroups
+    story: _Story
+    updates: BoolArray  # (n,) positions whose values that are not null are taken
+    last_updates: IndexArray  # (k,) the last of them
+    members: Mapping[str, _Winners]  # by column of a sequence group
+    aggregates: Mapping[str, FieldAggregate]
+
+    @property
+    def kinds(self) -> NDArray[np.int8]:
+        return np.where(self.story.is_removed, RowKind.DELETE, RowKind.INSERT).astype(np.int8)
+
+    def column(self, name: str, values: pa.Array) -> IndexArray | pa.Array:
+        order = self.groups.order
+        if name == SEQUENCE_NUMBER:
+            return order[self.story.newest]
+        winners = self.members.get(name)
+        if winners is None:
+            return self._rows(self._last_valid(values))
+        if name in self.aggregates:
+            story = self.story
+            steps = GroupSteps(self.groups, story.base, story.processed & (winners.ranks > 0), winners.ranks)
+            return steps.fold(name, values, self.aggregates[name])
+        if name in winners.group.sequence_names:
+            return self._rows(winners.positions)
+        return self._rows(np.where(winners.is_taken_back, -1, winners.positions))
+
+    def _rows(self, positions: IndexArray) -> IndexArray:
+        return np.where(positions < 0, -1, self.groups.order[positions])
+
+    def _last_valid(self, values: pa.Array) -> IndexArray:
+        """The last update that is not null."""
+        if values.null_count == 0:
+            return self.last_updates
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        return self.groups.last_position(self.updates & valid[self.groups.order])
+
+
 def _refuse(fact: str, names: set[str]) -> None:
     if names:
         raise InvalidInputError(f"{fact}: merge-engine=partial-update columns={sorted(names)}")
-
-
-def _operands(column: pa.Array, groups: KeyGroups, positions: IndexArray, retracts: BoolArray) -> Operands:
-    """The values of a column at some positions, which are sorted by key."""
-    values = column.take(pa.array(groups.order[positions]))
-    return Operands(values=values, keys=OperandKeys(groups.keys[positions], groups.key_count), retracts=retracts)
 
 
 def _ranks(rows: pa.Table, groups: KeyGroups, group: SequenceGroup) -> IndexArray:

@@ -3,10 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pyroaring import BitMap
+
 from lsm.merge_function import FieldAggregate, SequenceGroup
 
 Row = tuple[str, dict[str, Any]]
 """(kind symbol, values without the key), oldest first."""
+
+
+FIRST = object()
+"""What is accumulated before the first value of ``first_value``, for which null counts."""
+
+
+def start(specs: Mapping[str, FieldAggregate]) -> dict[str, Any]:
+    """What is accumulated before the first row."""
+    return {name: FIRST if spec.function == "first_value" else None for name, spec in specs.items()}
 
 
 def add(spec: FieldAggregate, old: Any, new: Any) -> Any:
@@ -14,12 +25,15 @@ def add(spec: FieldAggregate, old: Any, new: Any) -> Any:
     function = spec.function
     if function == "last_value":
         return new
+    if function == "first_value":
+        return new if old is FIRST else old
     if new is None or old is None:
         return old if new is None else (list(dict.fromkeys(new)) if function == "collect" and spec.distinct else new)
     rules: Mapping[str, Callable[[Any, Any], Any]] = {
         "last_non_null_value": lambda old, new: new,
         "first_non_null_value": lambda old, new: old,
         "sum": lambda old, new: old + new,
+        "count": lambda old, new: old + new,
         "product": lambda old, new: old * new,
         "max": max,
         "min": min,
@@ -28,8 +42,63 @@ def add(spec: FieldAggregate, old: Any, new: Any) -> Any:
         "listagg": lambda old, new: spec.delimiter.join(text for text in (old, new) if text),
         "collect": lambda old, new: list(dict.fromkeys(old + new)) if spec.distinct else old + new,
         "merge_map": lambda old, new: sorted((dict(old) | dict(new)).items()),
+        "merge_map_with_keytime": lambda old, new: latest(spec, old, new),
+        "nested_update": lambda old, new: updated(spec, old, new),
+        "nested_partial_update": lambda old, new: filled(spec, old, new),
+        "rbm32": lambda old, new: bytes_of_set(set_of_bytes(old) | set_of_bytes(new)),
     }
     return rules[function](old, new)
+
+
+def set_of_bytes(data: bytes) -> set[int]:
+    return set(BitMap.deserialize(data))
+
+
+def bytes_of_set(numbers: set[int]) -> bytes:
+    found = BitMap(sorted(numbers))
+    found.run_optimize()
+    return found.serialize()
+
+
+def key_of(spec: FieldAggregate, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in spec.nested_key)
+
+
+def updated(spec: FieldAggregate, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+    if spec.count_limit is not None and len(old) >= spec.count_limit:
+        return list(old)
+    room = None if spec.count_limit is None else spec.count_limit - len(old)
+    rows = [row for row in old if row is not None] + [row for row in new if row is not None][:room]
+    return list({key_of(spec, row): row for row in rows}.values()) if spec.nested_key else rows
+
+
+def left_over(spec: FieldAggregate, old: Sequence[Any], gone: Sequence[Any]) -> list[Any]:
+    gone = [row for row in gone if row is not None]
+    if not spec.nested_key:
+        return [row for row in old if row is not None and row not in gone]
+    keys = [key_of(spec, row) for row in gone]
+    rows = {key_of(spec, row): row for row in old if row is not None}
+    return [row for key, row in rows.items() if key not in keys]
+
+
+def filled(spec: FieldAggregate, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+    found: dict[Any, dict[str, Any]] = {}
+    for row in (row for row in (*old, *new) if row is not None):
+        there = found.setdefault(key_of(spec, row), dict.fromkeys(row))
+        there |= {name: value for name, value in row.items() if value is not None}
+    return list(found.values())
+
+
+def latest(spec: FieldAggregate, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+    found = dict(old)
+    for key, row in new:
+        if row is None:
+            found.pop(key, None)
+        elif row[spec.time_field] is not None:
+            there = found.get(key)
+            if there is None or there[spec.time_field] is None or row[spec.time_field] > there[spec.time_field]:
+                found[key] = row
+    return list(found.items())
 
 
 def take_back(spec: FieldAggregate, old: Any, new: Any) -> Any:
@@ -42,10 +111,14 @@ def take_back(spec: FieldAggregate, old: Any, new: Any) -> Any:
         return old
     if spec.function == "last_non_null_value":
         return None
-    if spec.function == "sum":
+    if spec.function in ("sum", "count"):
         return -new if old is None else old - new
     if old is None:
         return None
+    if spec.function == "product":
+        return int(old / new)
+    if spec.function == "nested_update":
+        return left_over(spec, old, new)
     if spec.function == "merge_map":
         return [(key, value) for key, value in old if key not in dict(new)]
     assert spec.function == "collect"
@@ -60,7 +133,7 @@ def aggregated(
     rows: Sequence[Row], specs: Mapping[str, FieldAggregate], *, remove_on_delete: bool
 ) -> tuple[str, dict[str, Any]]:
     """Kind and values of one key with several rows."""
-    values: dict[str, Any] = dict.fromkeys(specs)
+    values = start(specs)
     removed = False
     for kind, row in rows:
         removed = remove_on_delete and kind == "-D"
@@ -69,6 +142,7 @@ def aggregated(
             continue
         step = take_back if kind in ("-U", "-D") else add
         values = {name: step(spec, values[name], row[name]) for name, spec in specs.items()}
+    values = {name: None if value is FIRST else value for name, value in values.items()}
     return "-D" if removed else "+I", values
 
 
@@ -130,7 +204,7 @@ class _PartialUpdate:
                 spec = self._aggregates.get(name)
                 if spec is None:
                     self.values[name] = row[name] if is_newer else self.values[name]
-                elif is_newer:
+                elif is_newer or spec.function == "collect":
                     self.values[name] = add(spec, self.values[name], row[name])
                 else:
                     self.values[name] = add(spec, row[name], self.values[name])

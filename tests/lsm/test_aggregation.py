@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lsm.errors import InvalidInputError
 from lsm.merge_function import Aggregation, FieldAggregate
-from tests.lsm.row_engines import aggregated
+from tests.lsm.row_engines import aggregated, bytes_of_set
 from tests.lsm.stories import COLUMNS, Change, merged, random_story, rows_by_key
 
 LAWS = settings(max_examples=150, deadline=None, derandomize=True)
@@ -243,6 +243,36 @@ def _some(*choices: str, distinct: bool = False) -> Callable[[Random], list[str]
     return draw
 
 
+ITEM = pa.struct([("id", pa.int32()), ("v", pa.string()), ("w", pa.float64())])
+ITEMS = pa.list_(ITEM)
+TIMED = pa.map_(pa.string(), pa.struct([("x", pa.int32()), ("at", pa.string()), ("y", pa.int32())]))
+
+
+def items(random: Random) -> list[dict[str, Any] | None]:
+    return [
+        None
+        if random.random() < 0.1
+        else {
+            "id": random.choice([None, 1, 2, 3]),
+            "v": random.choice([None, "p", "q"]),
+            "w": random.choice([None, 0.5]),
+        }
+        for _ in range(random.randint(0, 3))
+    ]
+
+
+def timed(random: Random) -> list[tuple[str, Any]]:
+    return [
+        (
+            key,
+            None
+            if random.random() < 0.2
+            else {"x": random.randint(0, 9), "at": random.choice([None, "1", "2", "10"]), "y": 1},
+        )
+        for key in _some("x", "y", "z", distinct=True)(random)
+    ]
+
+
 SPECS: Mapping[str, tuple[pa.DataType, Callable[[Random], Any], FieldAggregate]] = {
     "last": (pa.int32(), lambda random: random.randint(0, 9), FieldAggregate(function="last_value")),
     "known": (pa.string(), lambda random: random.choice("xyz"), FieldAggregate()),
@@ -276,6 +306,40 @@ SPECS: Mapping[str, tuple[pa.DataType, Callable[[Random], Any], FieldAggregate]]
         MAP,
         lambda random: [(key, random.randint(0, 9)) for key in sorted(_some("x", "y", "z", distinct=True)(random))],
         FieldAggregate(function="merge_map"),
+    ),
+    "count": (pa.int32(), lambda random: random.randint(0, 3), FieldAggregate(function="count")),
+    "factor": (pa.int64(), lambda random: random.choice([-3, 1, 2, 7]), FieldAggregate(function="product")),
+    "opening": (
+        pa.int32(),
+        lambda random: random.randint(0, 9),
+        FieldAggregate(function="first_value", ignore_retract=True),
+    ),
+    "items": (ITEMS, items, FieldAggregate(function="nested_update", nested_key=("id", "v"))),
+    "every_item": (ITEMS, items, FieldAggregate(function="nested_update")),
+    "adding_items": (
+        ITEMS,
+        items,
+        FieldAggregate(function="nested_update", nested_key=("v",), ignore_retract=True),
+    ),
+    "few_items": (
+        ITEMS,
+        items,
+        FieldAggregate(function="nested_update", nested_key=("id",), count_limit=3),
+    ),
+    "parts": (
+        ITEMS,
+        items,
+        FieldAggregate(function="nested_partial_update", nested_key=("id",), ignore_retract=True),
+    ),
+    "timed": (
+        TIMED,
+        timed,
+        FieldAggregate(function="merge_map_with_keytime", time_field="at", ignore_retract=True),
+    ),
+    "numbers": (
+        pa.binary(),
+        lambda random: bytes_of_set({random.randint(0, 100_000) for _ in range(3)}),
+        FieldAggregate(function="rbm32", ignore_retract=True),
     ),
 }
 

@@ -1,5 +1,7 @@
 """The partial-update merge engine."""
 
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -115,6 +117,10 @@ def test_an_older_row_of_a_group_is_joined_in_front() -> None:
         ({"aggregates": {"a": FieldAggregate(function="sum")}}, "needs a sequence group"),
         ({"sequence_groups": (GROUP,), "remove_record_on_delete": True}, "goes neither with"),
         ({"ignore_delete": True, "remove_record_on_delete": True}, "goes neither with"),
+        (
+            {"sequence_groups": (GROUP,), "ignore_delete": True, "remove_on_sequence_groups": ("g",)},
+            "cannot both remove the row and be ignored",
+        ),
     ],
 )
 def test_options_that_contradict_are_refused(options: dict[str, Any], fact: str) -> None:
@@ -136,6 +142,19 @@ MODES: dict[str, dict[str, Any]] = {
         "sequence_groups": TWO_GROUPS,
         "aggregates": {"c": FieldAggregate(function="max", ignore_retract=True)},
     },
+    "groups, last": {
+        "sequence_groups": TWO_GROUPS,
+        "aggregates": {
+            "b": FieldAggregate(function="last_non_null_value"),
+            "c": FieldAggregate(function="last_value"),
+        },
+    },
+    "groups, product": {"sequence_groups": TWO_GROUPS, "aggregates": {"b": FieldAggregate(function="product")}},
+    "groups, collect": {"sequence_groups": TWO_GROUPS, "aggregates": {"b": FieldAggregate(function="collect")}},
+    "groups, nested": {
+        "sequence_groups": TWO_GROUPS,
+        "aggregates": {"b": FieldAggregate(function="nested_update", nested_key=("x",))},
+    },
     "groups, ignore": {"sequence_groups": TWO_GROUPS, "ignore_delete": True},
     "groups, remove": {"sequence_groups": TWO_GROUPS, "remove_on_sequence_groups": ("t",)},
     "groups, remove both": {
@@ -145,13 +164,26 @@ MODES: dict[str, dict[str, Any]] = {
     },
 }
 
+ITEM = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+LISTS: dict[str, tuple[pa.DataType, Callable[[Random], Any]]] = {  # type and values of column b
+    "groups, collect": (pa.list_(pa.int32()), lambda random: random.choices([1, 2, 3], k=random.randint(0, 2))),
+    "groups, nested": (
+        pa.list_(ITEM),
+        lambda random: [{"x": random.randint(1, 2), "y": random.randint(1, 2)} for _ in range(random.randint(0, 2))],
+    ),
+}
+
 
 @pytest.mark.parametrize("mode", MODES)
 @LAWS
 @given(seed=st.integers(0, 2**32))
 def test_columns_are_updated_like_rows_one_by_one(mode: str, seed: int) -> None:
     options = MODES[mode]
-    story = random_story(seed, {name: lambda random: random.randint(1, 4) for name in COLUMNS})
+    kinds: dict[str, tuple[pa.DataType, Callable[[Random], Any]]] = {
+        name: (kind, lambda random: random.randint(1, 4)) for name, kind in COLUMNS.items()
+    }
+    kinds["b"] = LISTS.get(mode, kinds["b"])
+    story = random_story(seed, {name: draw for name, (_, draw) in kinds.items()})
     expected = [
         rows[0]
         if len(rows) == 1
@@ -166,5 +198,6 @@ def test_columns_are_updated_like_rows_one_by_one(mode: str, seed: int) -> None:
         )
         for rows in rows_by_key(story).values()
     ]
-    found = merged(story, PartialUpdate(key_names=("k",), **options), columns=COLUMNS, drop_deletes=False)
+    columns = {name: kind for name, (kind, _) in kinds.items()}
+    found = merged(story, PartialUpdate(key_names=("k",), **options), columns=columns, drop_deletes=False)
     assert [(kind, {name: row[name] for name in COLUMNS}) for kind, _, row in found] == expected
