@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from engine.batch_origin import batch_origin
 from engine.batch_writer import BatchWriter
 from engine.branch_choice import on_named_branch
 from engine.dedicated_compaction import DedicatedCompaction, waits_for_others
+from engine.lineage.origins import Origin
 from engine.schema_evolution import cast_rows, evolved, fields_of_rows, merge_rules
 from engine.table_log import TableLog, tracks_changes
 from filestore.schema_merge import MergeRules, are_numbers
@@ -25,6 +27,8 @@ class BatchTarget:
     store: FileTable
     options: Mapping[str, str]  # of the writer, by today's keys
     rules: MergeRules | None
+    commit_user: str  # of this batch alone
+    origin: Origin  # where the rows come from
 
     @classmethod
     def of(cls, store: FileTable, options: Mapping[str, str], rows: Any) -> "BatchTarget":
@@ -40,8 +44,11 @@ class BatchTarget:
         """
         there = on_named_branch(store, options)
         rules = merge_rules(there, options)
+        user = there.new_commit_user()
+        frame = None if isinstance(rows, pa.Table | pa.RecordBatch) else rows
+        origin = batch_origin(there, options, user, frame)
         if rules is None:
-            return cls(store=there, options=options, rules=None)
+            return cls(store=there, options=options, rules=None, commit_user=user, origin=origin)
         if isinstance(rows, pa.Table | pa.RecordBatch):
             rules = replace(rules, fitting=are_numbers)
             fields = fields_of_rows(rows.schema, there.schema)
@@ -49,14 +56,15 @@ class BatchTarget:
             from engine.spark_types import fields_of_frame
 
             fields = fields_of_frame(rows.schema, there.schema)
-        return cls(store=evolved(there, fields, rules), options=options, rules=rules)
+        grown = evolved(there, fields, rules)
+        return cls(store=grown, options=options, rules=rules, commit_user=user, origin=origin)
 
     def writer(self) -> BatchWriter:
         """Writes one batch; first it waits for compaction, where another process compacts and is behind."""
         writer = BatchWriter(
             self.store,
             TableLog.of(self.store, self.options),
-            commit_user=self.store.new_commit_user(),
+            commit_user=self.commit_user,
             tracks_changes=tracks_changes(self.store, self.options),
         )
         if waits_for_others(self.store, self.options):

@@ -19,6 +19,8 @@ from engine.batch_part import BatchSpec, BucketResult
 from engine.bucket_log import check_not_shorter
 from engine.event_time import watermark_of
 from engine.housekeeping import tag_batch
+from engine.lineage.origins import Origin
+from engine.lineage.recording import Recorder, record_commit
 from engine.metrics import record_batch
 from engine.renumber import renumbered
 from engine.steps import Observer, Step, StepEvent, ignore
@@ -67,6 +69,7 @@ class BatchWriter:
         self._commit_user = commit_user
         self._changes = _changes(store, log, tracks_changes=tracks_changes)
         self._commit = TableCommit(store, commit_user)
+        self._recorder = Recorder.of(store)
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
         self._newest_in_table: int | None = None  # of our batches, as the log tells it: their snapshots may be gone
@@ -78,20 +81,39 @@ class BatchWriter:
             self._live = LiveFiles.latest(self._store)
         return self._live
 
-    def write(self, batch_id: int, run_parts: RunParts, *, read_snapshot_id: int | None = None) -> CommitResult:
-        """Write a batch unless it is there already.
+    def write(
+        self,
+        batch_id: int,
+        run_parts: RunParts,
+        *,
+        read_snapshot_id: int | None = None,
+        origin: Origin | None = None,
+    ) -> CommitResult:
+        """Write a batch unless it is there already; then tell the catalog's lineage.
 
         Args:
             batch_id: rises from batch to batch of one commit user.
             run_parts: see ``RunParts``; not called when the batch is committed.
             read_snapshot_id: see ``Table.append``.
+            origin: where the rows come from. None: nothing is told.
 
         Raises:
             ConflictError: another writer holds a bucket of the log, or took its place in the table: nothing of this
                 batch is visible
                 in the table. Run the batch again.
             OutcomeUnknownError: the commit may be visible: run the same batch again.
+            UnavailableError: also when the rows are visible, and ``lineage.on-unavailable=fail``.
         """
+        committed = self._write(batch_id, run_parts, read_snapshot_id, origin)
+        if origin is not None and self._recorder is not None:
+            record_commit(
+                self._recorder, committed.snapshot, origin, commit_user=self._commit_user, identifier=batch_id
+            )
+        return committed
+
+    def _write(
+        self, batch_id: int, run_parts: RunParts, read_snapshot_id: int | None, origin: Origin | None
+    ) -> CommitResult:
         done = self._commit.find_committed(batch_id)
         if done is not None:
             logger.info(
@@ -117,7 +139,14 @@ class BatchWriter:
         # what is adopted was numbered by an earlier run, before commits that this run's base may have
         base_id = None if adopted else spec.base_snapshot_id
         is_exclusive = read_snapshot_id is not None and self._log is None
-        committed = self._publish(self._commit, batch_id, results, base_id, is_exclusive=is_exclusive)
+        committed = self._publish(
+            self._commit,
+            batch_id,
+            results,
+            base_id,
+            is_exclusive=is_exclusive,
+            origin=origin if self._recorder is not None else None,
+        )
         self._adopted = {}
         self._tell(Step.TABLE_COMMITTED, batch_id)
         files = [file for result in results for message in result.messages for file in message.new_files]
@@ -206,11 +235,13 @@ class BatchWriter:
         base_snapshot_id: int | None,
         *,
         is_exclusive: bool = False,
+        origin: Origin | None = None,
     ) -> CommitResult:
         """Commit; rows of a bucket that somebody wrote meanwhile get numbers above theirs first, or are refused."""
         messages = [message for result in results for message in result.messages]
         offsets = {result.bucket: result.log_slice.end_offset for result in results if result.log_slice is not None}
         known = self._log_offsets()
+        tells = origin is not None and (messages or identifier != BATCH_IDENTIFIER)
         self.live.check_bucket_counts(messages)
         for attempt in range(_RENUMBER_ATTEMPTS + 1):
             committable = Committable(
@@ -220,6 +251,7 @@ class BatchWriter:
                 base_snapshot_id=base_snapshot_id,
                 changes=self._changes,
                 watermark=watermark_of(self._store, messages),
+                properties=origin.to_properties() if origin is not None and tells else {},
             )
             try:
                 return commit.commit(committable)

@@ -17,6 +17,8 @@ from pyspark.sql.types import StringType
 
 from engine.batch_read import BatchPlan, Piece, read_piece
 from engine.fallback import FallbackSplit
+from engine.frame_sources import note_frame
+from engine.lineage.origins import SourceRead
 from engine.rows import ROW_KIND_COLUMN
 from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
@@ -68,6 +70,9 @@ def table_frame(
         parts.append(_merged(spark, store, rest, [*(field.name for field in read), *kinds], plan.filter))
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     chosen = [F.col("`" + field.name.replace("`", "``") + "`") for field in fields]
+    if store.catalog is not None and plan.snapshot is not None:
+        warehouse, snapshot_id = store.catalog.warehouse, plan.snapshot.id
+        note_frame(frame, SourceRead(warehouse=warehouse, table=store.name, snapshot_id=snapshot_id))
     added = [F.col(name) if name in kinds else _literal(value).alias(name) for name, value in (constants or {}).items()]
     return frame.select(*chosen, *added)
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from engine.batch_part import BatchSpec
 from engine.batch_writer import RunParts
 from engine.housekeeping import tag_batch
+from engine.lineage.origins import Origin
+from engine.lineage.recording import Recorder, record_commit
 from filestore.change_tracking import Changes
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
 from filestore.table import Table
@@ -17,7 +19,13 @@ from lsm.errors import FluvialError, OutcomeUnknownError
 
 
 def overwrite(
-    store: Table, run_parts: RunParts, *, partition: Mapping[str, object] | None, tracks_changes: bool
+    store: Table,
+    run_parts: RunParts,
+    *,
+    partition: Mapping[str, object] | None,
+    tracks_changes: bool,
+    commit_user: str,
+    origin: Origin | None = None,
 ) -> CommitResult:
     """Replace rows by those that ``run_parts`` writes.
 
@@ -28,6 +36,8 @@ def overwrite(
         run_parts: writes the new rows in one or many processes.
         partition: see ``filestore.table.Table.overwrite``.
         tracks_changes: False: streams do not get the difference.
+        commit_user: a fresh one.
+        origin: where the rows come from, for the catalog's lineage. None: nothing is told.
 
     Raises:
         InvalidInputError: a row that the table cannot hold, or one outside the partition; nothing is visible.
@@ -36,7 +46,7 @@ def overwrite(
     """
     store.check_partition(partition or {})
     base_id = store.snapshots.latest_id() or 0
-    commit_user = store.new_commit_user()
+    recorder = None if origin is None else Recorder.of(store)
     spec = BatchSpec(
         store=store,
         log=None,
@@ -52,6 +62,7 @@ def overwrite(
         messages=messages,
         base_snapshot_id=base_id,
         changes=Changes.FILES if tracks_changes else Changes.NONE,
+        properties=origin.to_properties() if origin is not None and recorder is not None else {},
     )
     try:
         done = store.commit_overwrite(store.new_commit(commit_user, history_start=base_id), committable, partition)
@@ -61,4 +72,6 @@ def overwrite(
         discard(store, messages)
         raise
     tag_batch(store, done)
+    if origin is not None and recorder is not None:
+        record_commit(recorder, done.snapshot, origin, commit_user=commit_user, identifier=BATCH_IDENTIFIER)
     return done

@@ -14,6 +14,7 @@ from engine.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.catalog import Catalog
 from engine.diff_read import DIFF_KEYS, find_diff, wanted_diff
 from engine.fallback import FALLBACK_KEY
+from engine.lineage.origins import JOB_KEY
 from engine.option_check import unknown_option
 from engine.read_request import PLACES, ReadRequest
 from engine.row_changes import MetadataColumn
@@ -26,6 +27,7 @@ from lsm.errors import InvalidInputError
 
 PLACE_KEYS: Final = ("warehouse", "table", "path")
 ROW_KEYS: Final = ("columns", "filter")
+_READER_KEYS: Final = (*ROW_KEYS, JOB_KEY)  # what no table has
 BATCH_KEYS: Final = (
     *READ_BRANCH_KEYS,
     "scan.mode",
@@ -60,6 +62,10 @@ STREAM_KEYS: Final = (
     "read.stream.maxBytesPerTrigger",
     "read.stream.maxRowsPerTrigger",
     "read.stream.on-dropped-column",
+    "source.checkpoint-align.enabled",
+    "source.checkpoint-align.snapshots",
+    "source.checkpoint-align.timeout",
+    "scan.start-from-job",
     "streaming-read-mode",
     "streaming-read-overwrite",
     "streaming-read-append-overwrite",
@@ -83,6 +89,7 @@ class ReadOptions:
     table: Table
     columns: tuple[str, ...]  # () is all
     filter: str | None
+    job: str | None  # pipeline.name: of the job in the catalog's lineage
     given: Mapping[str, str]  # of the table's options, those that the reader was given
 
     @classmethod
@@ -96,12 +103,12 @@ class ReadOptions:
         Raises:
             InvalidInputError: an unknown key (names the nearest), no table named, no such table or column.
         """
-        spelled = {key.lower(): key for key in (*PLACE_KEYS, *ROW_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
+        spelled = {key.lower(): key for key in (*PLACE_KEYS, *_READER_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
         named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
         for key in named:
-            if not is_place_key(key) and key not in (*ROW_KEYS, *keys) and not key.startswith(_FREE_PREFIX):
-                raise unknown_option(key, (*PLACE_KEYS, *ROW_KEYS, *keys), "read option")
-        given = {key: value for key, value in named.items() if not is_place_key(key) and key not in ROW_KEYS}
+            if not is_place_key(key) and key not in (*_READER_KEYS, *keys) and not key.startswith(_FREE_PREFIX):
+                raise unknown_option(key, (*PLACE_KEYS, *_READER_KEYS, *keys), "read option")
+        given = {key: value for key, value in named.items() if not is_place_key(key) and key not in _READER_KEYS}
         store = named_table(named).store.with_options(given)
         if not _TRAVELS.isdisjoint(given):  # a state of the past has the columns of its time
             store = store.read(version=ReadRequest.parse(store.options, given).version_in(store)).table
@@ -114,7 +121,7 @@ class ReadOptions:
         columns = tuple(each.strip() for each in named.get("columns", "").split(",") if each.strip())
         for column in columns:
             table.schema.field(column)
-        return cls(table=table, columns=columns, filter=named.get("filter"), given=given)
+        return cls(table=table, columns=columns, filter=named.get("filter"), job=named.get(JOB_KEY), given=given)
 
     @property
     def spark_schema(self) -> StructType:

@@ -20,12 +20,15 @@ from engine.branch_choice import BRANCH_KEY, on_named_branch
 from engine.commit_handle import CommitHandle
 from engine.dedicated_compaction import DedicatedCompaction, is_write_only, waits_for_others
 from engine.housekeeping import Housekeeping
+from engine.lineage.origins import JOB_KEY
+from engine.lineage.recording import Recorder
 from engine.option_check import unknown_option
 from engine.routing import brought_together, counted_together
 from engine.schema_evolution import evolved, merge_rules
 from engine.spark_compaction import SparkUnits
 from engine.spark_types import aligned, cast_frame, fields_of_frame
 from engine.steps import Observer, ignore
+from engine.stream_job import QUERY_ID, StreamJob, job_of_frame, running_query, tell_tasks
 from engine.table_log import ORPHANS_KEY, TableLog, tracks_changes
 from engine.versions.saved_checkpoints import CheckpointPlace
 from filestore.options import canonical_options
@@ -37,9 +40,8 @@ from lsm.errors import InvalidInputError
 logger = logging.getLogger("fluvial.sink")
 
 COMMIT_USER_KEY: Final = "write.stream.commit-user"
-_QUERY_ID: Final = "sql.streaming.queryId"
 _TEMPORARY: Final = "temporary-"  # how Spark begins the name of a checkpoint that it makes up
-SINK_KEYS: Final = (BRANCH_KEY, COMMIT_USER_KEY, "change-tracking", ORPHANS_KEY, "write-only", *MERGE_KEYS)
+SINK_KEYS: Final = (BRANCH_KEY, COMMIT_USER_KEY, JOB_KEY, "change-tracking", ORPHANS_KEY, "write-only", *MERGE_KEYS)
 NO_CHECKPOINT: Final = (
     "the query has no checkpoint location, so a restart would write everything again: "
     'fix=set .option("checkpointLocation", …)'
@@ -56,7 +58,7 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
         table: from ``Catalog.table``.
         options: of this writer alone: ``branch`` (unless the table was opened on one),
             ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true:
-            somebody else compacts and expires),
+            somebody else compacts and expires), ``pipeline.name`` (the job in the catalog's lineage),
             ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``,
             ``write.merge-schema`` and its parts (the table's schema grows with the frames').
         observe: told each step; called in tasks too, so it must be picklable.
@@ -88,6 +90,7 @@ class StreamSink:
         self._compaction: BackgroundCompaction | None = None
         self._dedicated: DedicatedCompaction | None = None
         self._housekeeping: Housekeeping | None = None
+        self._job: StreamJob | None = None
         self._last_commit: CommitHandle | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -95,7 +98,7 @@ class StreamSink:
         if self._rules is not None:
             frame = self._merge(frame, self._rules)
         if self._writer is None:
-            self._start(frame)
+            self._start(frame, batch_id)
         assert self._writer is not None
         if self._housekeeping is not None:
             self._housekeeping.before_batch()
@@ -103,7 +106,10 @@ class StreamSink:
             self._compaction.before_batch(self._writer.live)
         elif self._dedicated is not None:
             self._dedicated.before_batch(self._writer.live)
-        committed = self._writer.write(batch_id, lambda spec: run_parts(frame, spec))
+        origin = None if self._job is None else self._job.origin(batch_id)
+        if origin is not None and self._store.catalog is not None:
+            tell_tasks(frame, origin.reads, self._store.catalog.warehouse)
+        committed = self._writer.write(batch_id, lambda spec: run_parts(frame, spec), origin=origin)
         self._last_commit = CommitHandle.of(committed)
         if self._compaction is not None:
             self._compaction.after_commit(self._writer.live)
@@ -145,8 +151,12 @@ class StreamSink:
             observe=self._observe,
         )
 
-    def _start(self, frame: DataFrame) -> None:
+    def _start(self, frame: DataFrame, batch_id: int) -> None:
         user = self._options.get(COMMIT_USER_KEY) or _query_id(frame)
+        recorder = Recorder.of(self._store)
+        if recorder is not None:
+            self._job = job_of_frame(frame, self._options, user)
+            recorder.opened(self._job.name, self._job.origin(batch_id).reads)
         self._writer = self._new_writer(frame, self._store)
         if compacts(self._store, self._options):
             self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))
@@ -209,7 +219,7 @@ def _query_id(frame: DataFrame) -> str:
             'fix=use writeStream.format("fluvial"), which keeps the same promises'
         )
     context = frame.sparkSession.sparkContext
-    query_id = context.getLocalProperty(_QUERY_ID)
+    query_id = context.getLocalProperty(QUERY_ID)
     if not query_id:
         raise InvalidInputError(
             "not called by a streaming query: fix=use writeStream.foreachBatch(sink(table)), Table.append for a batch, "
@@ -222,11 +232,8 @@ def _query_id(frame: DataFrame) -> str:
 
 def checkpoint_of(frame: DataFrame) -> str | None:
     """The checkpoint location of the streaming query whose micro-batch a frame is; None when it is of none."""
-    context = frame.sparkSession.sparkContext
-    query_id = context.getLocalProperty(_QUERY_ID)
-    # The frame belongs to a clone of the session, which does not list the query; the state that sessions share does.
-    running = frame.sparkSession._jsparkSession.sharedState().activeStreamingQueries().values()
-    return next((str(each.resolvedCheckpointRoot()) for each in running if each.id().toString() == query_id), None)
+    query = running_query(frame)
+    return None if query is None else query.checkpoint
 
 
 def is_temporary(checkpoint: str | None) -> bool:

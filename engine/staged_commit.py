@@ -15,14 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from engine.background_compaction import BackgroundCompaction
+from engine.batch_origin import batch_origin
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
 from engine.dedicated_compaction import DedicatedCompaction, compact_if_forced, is_write_only, waits_for_others
 from engine.housekeeping import Housekeeping
+from engine.lineage.origins import JOB_KEY, Origin
 from engine.overwrite import overwrite
 from engine.sink import compacts
 from engine.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
 from engine.steps import Observer, ignore
+from engine.stream_job import StreamJob
 from engine.table_log import TableLog, tracks_changes
 from engine.versions.saved_checkpoints import CheckpointPlace
 from filestore.commit_message import BATCH_IDENTIFIER
@@ -32,6 +35,7 @@ from filestore.table_commit import CommitResult, discard
 
 _MOST_THREADS: Final = 4  # each has a write buffer of its own
 _MOST_KEPT: Final = 8
+_BATCH_JOB: Final = "spark"  # of a batch write without pipeline.name: this process does not know the application
 
 
 class StagedCommits:
@@ -46,6 +50,7 @@ class StagedCommits:
         compacts: bool,
         expires: bool = False,
         checkpoint: str | None = None,
+        job: str | None = None,
         observe: Observer = ignore,
     ) -> None:
         """Nothing happens yet.
@@ -57,6 +62,7 @@ class StagedCommits:
             compacts: whether a batch compacts before it adds to too many sorted runs.
             expires: whether old snapshots go after a batch, and periodic savepoints are made before one.
             checkpoint: location of the query's, to be kept with savepoints.
+            job: of a streaming query, in the catalog's lineage; None: a batch job.
             observe: told each step.
         """
         self._writer = BatchWriter(
@@ -69,6 +75,8 @@ class StagedCommits:
         self._compacts_behind = store.options.value("commit.force-compact") or (
             store.options.changelog_producer in ("lookup", "full-compaction")
         )
+        self._store, self._options, self._commit_user = store, options, commit_user
+        self._job = None if job is None else StreamJob(name=job, checkpoint=checkpoint)
         self._compaction: BackgroundCompaction | None = None
         if compacts:
             self._compaction = BackgroundCompaction(store, lambda tasks: [run_task(store, task) for task in tasks])
@@ -89,12 +97,17 @@ class StagedCommits:
             self._compaction.before_batch(self._writer.live)
         elif self._dedicated is not None:
             self._dedicated.before_batch(self._writer.live)
-        result = self._writer.write(batch_id, lambda spec: _write_staged(spec, files))
+        result = self._writer.write(batch_id, lambda spec: _write_staged(spec, files), origin=self._origin(batch_id))
         if self._compaction is not None and self._compacts_behind:
             self._compaction.after_commit(self._writer.live)
         if self._housekeeping is not None:
             self._housekeeping.after_commit()
         return result
+
+    def _origin(self, batch_id: int) -> Origin:
+        if self._job is not None:
+            return self._job.origin(batch_id)
+        return batch_origin(self._store, {JOB_KEY: _BATCH_JOB} | dict(self._options), self._commit_user)
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -116,6 +129,7 @@ def commit_stream_batch(
     commit_user: str,
     run_id: str,
     batch_id: int,
+    job: str | None = None,
     checkpoint: str | None = None,
     observe: Observer = ignore,
 ) -> CommitResult:
@@ -130,6 +144,7 @@ def commit_stream_batch(
         commit_user: stable over restarts of the query.
         run_id: of this start of the query: the next one looks at the log's end again.
         batch_id: as Spark counts.
+        job: in the catalog's lineage; None: the commit user.
         checkpoint: location of the query's.
         observe: told each step.
 
@@ -145,6 +160,7 @@ def commit_stream_batch(
         compacts=compacts(store, options),
         expires=not is_write_only(store, options),
         checkpoint=checkpoint,
+        job=job or commit_user,
         observe=observe,
     )
     result = commits.commit(batch_id, files)  # when it fails, the next batch of this run recovers from the log first
@@ -201,6 +217,8 @@ def overwrite_batch(
         lambda spec: _write_staged(spec, files),
         partition=partition,
         tracks_changes=tracks_changes(store, options),
+        commit_user=commit_user,
+        origin=batch_origin(store, {JOB_KEY: _BATCH_JOB} | dict(options), commit_user),
     )
     clear_staged(store, commit_user)
     clear_abandoned(store, commit_user)

@@ -19,10 +19,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from engine.lineage.origins import JOB_KEY
 from engine.sink import COMMIT_USER_KEY, NO_CHECKPOINT
 from engine.staged_commit import append_batch, commit_stream_batch, overwrite_batch
 from engine.staged_rows import StagedFile, clear_staged, delete_staged, stage_rows
 from engine.steps import Observer, Step, StepEvent, ignore
+from engine.stream_job import BATCH_ID, QUERY_ID, RUN_ID, task_job
 from engine.table_log import TableLog
 from engine.write_options import PARTITION_KEY, WriteOptions
 from filestore.schema import check_writable
@@ -36,6 +38,7 @@ class StagedTask(WriterCommitMessage):
     file: StagedFile | None  # None: the task had no rows
     commit_user: str
     run_id: str  # of this start of the query; of a batch job ""
+    job: str = ""  # in the catalog's lineage; of a batch job ""
 
 
 class StagedBatchWriter(DataSourceArrowWriter):
@@ -109,10 +112,11 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Stage the rows of one task."""
         query_id, run_id, batch_id = _place()
-        user = self._options.given.get(COMMIT_USER_KEY) or query_id
+        given = self._options.given
+        user, named = given.get(COMMIT_USER_KEY) or query_id, task_job(given.get(JOB_KEY))
         file = stage_rows(self._options.store, self._options.rows(iterator), commit_user=user, batch_id=batch_id)
         self._observe(StepEvent(step=Step.ROWS_STAGED, batch_id=batch_id))
-        return StagedTask(file=file, commit_user=user, run_id=run_id)
+        return StagedTask(file=file, commit_user=user, run_id=run_id, job=query_id if named is None else named[0])
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the rows visible, unless this batch is committed already."""
@@ -125,6 +129,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
                 commit_user=tasks[0].commit_user,
                 run_id=tasks[0].run_id,
                 batch_id=batchId,
+                job=tasks[0].job,
                 checkpoint=self._options.checkpoint,
                 observe=self._observe,
             )
@@ -156,9 +161,7 @@ def _place() -> tuple[str, str, int]:
     """Query, run and batch that the task belongs to. Source: Spark's StreamExecution and MicroBatchExecution."""
     context = TaskContext.get()
     assert context is not None
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    batch_id = context.getLocalProperty("streaming.sql.batchId")
-    run_id = context.getLocalProperty("spark.jobGroup.id")
+    query_id, batch_id, run_id = (context.getLocalProperty(key) for key in (QUERY_ID, BATCH_ID, RUN_ID))
     assert query_id is not None
     assert batch_id is not None
     return query_id, run_id or "", int(batch_id)

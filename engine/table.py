@@ -186,7 +186,8 @@ class Table:
             rows: the table's columns by name; nullable ones may be missing. A column ``_row_kind`` gives each row's
                 kind.
             kinds: (n,) ``+I -U +U -D`` texts instead of that column.
-            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to; ``write.merge-schema``.
+            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to; ``write.merge-schema``;
+                ``pipeline.name`` is the job in the catalog's lineage.
 
         Raises:
             InvalidInputError: a row that the table cannot hold; nothing is visible.
@@ -195,7 +196,9 @@ class Table:
         if kinds is not None:
             table = table.append_column("_row_kind", kinds)
         target = self._target(options, table)
-        done = target.writer().write(BATCH_IDENTIFIER, lambda spec: write_part(spec, target.batches(table)))
+        done = target.writer().write(
+            BATCH_IDENTIFIER, lambda spec: write_part(spec, target.batches(table)), origin=target.origin
+        )
         compact_if_forced(target.store, target.options)
         return done
 
@@ -209,7 +212,7 @@ class Table:
 
         Args:
             frame: the table's columns by name; a column ``_row_kind`` gives each row's kind.
-            options: ``change-tracking=false`` leaves the log out; ``branch`` says where to; ``write.merge-schema``.
+            options: see ``write``.
             read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest
                 when they are written. A table without a log also refuses them when another writer meanwhile wrote
                 the same buckets; in one with a log the later row of a key wins.
@@ -223,7 +226,7 @@ class Table:
         def run(spec: BatchSpec) -> Any:
             return _run_in_spark(target.frame(frame), spec)
 
-        done = target.writer().write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id)
+        done = target.writer().write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id, origin=target.origin)
         compact_if_forced(target.store, target.options)
         return done
 
@@ -253,7 +256,14 @@ class Table:
                 return write_part(spec, target.batches(rows))
             return _run_in_spark(target.frame(rows), spec)
 
-        return overwrite(target.store, run, partition=partition, tracks_changes=tracks_changes(target.store, options))
+        return overwrite(
+            target.store,
+            run,
+            partition=partition,
+            tracks_changes=tracks_changes(target.store, options),
+            commit_user=target.commit_user,
+            origin=target.origin,
+        )
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""

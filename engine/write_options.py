@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from engine.branch_choice import BRANCH_KEY
+from engine.lineage.origins import JOB_KEY
 from engine.option_check import unknown_option
 from engine.read_options import PLACE_KEYS, is_place_key, named_table
 from engine.schema_evolution import cast_rows, evolved, merge_rules
@@ -22,7 +23,7 @@ from lsm.errors import InvalidInputError
 
 PARTITION_KEY: Final = "partition"
 DYNAMIC_KEY: Final = "dynamic-partition-overwrite"
-WRITE_ONLY_KEYS: Final = (PARTITION_KEY, DYNAMIC_KEY, "change-tracking", ORPHANS_KEY, *MERGE_KEYS)
+WRITE_ONLY_KEYS: Final = (PARTITION_KEY, DYNAMIC_KEY, JOB_KEY, "change-tracking", ORPHANS_KEY, *MERGE_KEYS)
 """Options of a batch write that no read has."""
 BATCH_WRITE_KEYS: Final = (BRANCH_KEY, *WRITE_ONLY_KEYS)
 STREAM_WRITE_KEYS: Final = SINK_KEYS

@@ -256,6 +256,7 @@ def opened_on_main(table: TableStore) -> TableStore:
         clock=table.clock,
         names=table.names,
         lock_factory=table.lock_factory,
+        catalog=table.catalog,
     )
 
 

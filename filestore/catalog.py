@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from filestore.branch_names import agreed_branch, split_branch
 from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_lock
-from filestore.catalog_options import CatalogOptions
+from filestore.catalog_options import CatalogOptions, CatalogPlace
 from filestore.datatypes import DataField
 from filestore.effects import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
 from filestore.main_branch import MAIN_BRANCH_FILE, main_branch
@@ -199,6 +199,7 @@ class Catalog:
             clock=self._clock,
             names=self._names,
             lock_factory=self._lock_factory,
+            catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given),
         )
 
     def table_exists(self, name: str) -> bool:

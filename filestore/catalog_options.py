@@ -109,6 +109,14 @@ class CatalogOptions:
         return CATALOG_OPTIONS[key].read(self.given)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPlace:
+    """How any process finds the catalog of a table again. It can be pickled."""
+
+    warehouse: str  # path or address
+    options: Mapping[str, str] = field(repr=False)  # of the catalog; holds secrets
+
+
 def from_environment(given: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """Options of an object store that the environment sets and the catalog was not given.
 

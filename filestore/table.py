@@ -10,6 +10,7 @@ from filestore.branch_log import branch_options
 from filestore.branch_names import on_branch_name
 from filestore.branch_state import is_hidden
 from filestore.catalog_lock import CatalogLockFactory
+from filestore.catalog_options import CatalogPlace
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.compactor import compact_table, make_visible, waits_for_compaction
 from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
@@ -49,6 +50,7 @@ class Table(TableStore):
         clock: Clock | None = None,
         names: NameSource | None = None,
         lock_factory: CatalogLockFactory | None = None,
+        catalog: CatalogPlace | None = None,
     ) -> "Table":
         """Open the table in a directory.
 
@@ -62,6 +64,7 @@ class Table(TableStore):
             clock: None is the machine's.
             names: of new files; None is random.
             lock_factory: of locks around the publication of a snapshot; None trusts the file system (``commit.lock``).
+            catalog: that the table is one of.
 
         Raises:
             InvalidInputError: there is no table, or it is one that would be read wrongly; says why.
@@ -82,6 +85,7 @@ class Table(TableStore):
             clock=clock or SystemClock(),
             names=names or RandomNames(),
             lock_factory=lock_factory,
+            catalog=catalog,
             main_branch=main,
         )
 
@@ -109,6 +113,7 @@ class Table(TableStore):
             clock=self.clock,
             names=self.names,
             lock_factory=self.lock_factory,
+            catalog=self.catalog,
             main_branch=self.main_branch,
         )
 
@@ -122,6 +127,7 @@ class Table(TableStore):
             clock=self.clock,
             names=self.names,
             lock_factory=self.lock_factory,
+            catalog=self.catalog,
         )
 
     def at_schema(self, schema_id: int) -> "Table":

@@ -10,6 +10,7 @@ import pyarrow as pa
 from filestore.binary_row import decode_row
 from filestore.branch_names import split_branch
 from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
+from filestore.catalog_options import CatalogPlace
 from filestore.consumers import ConsumerStore
 from filestore.datatypes import DataType, arrow_field
 from filestore.effects import Clock, FileIO, NameSource
@@ -36,6 +37,7 @@ class TableStore:
     clock: Clock
     names: NameSource
     lock_factory: CatalogLockFactory | None = None  # the catalog's lock: where files cannot be created exclusively
+    catalog: CatalogPlace | None = field(default=None, compare=False)  # None: opened without one, by its path
     main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
     stored_schema: TableSchema | None = None  # what the files have, where users see something else: see ``row_counts``
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)

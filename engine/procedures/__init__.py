@@ -21,6 +21,7 @@ from engine.procedures.lineage import delete_data_lineage, delete_table_lineage
 from engine.procedures.migration import migrate_table
 from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.purging import purge_files
+from engine.procedures.recovery import impact, recovery_plan, repair_lineage, validate_snapshot
 from engine.procedures.registry import Procedure
 from engine.procedures.repair import remove_orphan_files, repair_earliest_snapshot, verify
 from engine.procedures.rewriting import (
@@ -96,6 +97,10 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rescale,
     rewrite_file_index,
     table_diff,
+    impact,
+    recovery_plan,
+    validate_snapshot,
+    repair_lineage,
     copy,
     migrate_table,
 )
@@ -128,16 +133,19 @@ __all__ = [
     "expire_snapshots",
     "expire_tags",
     "fast_forward",
+    "impact",
     "mark_partition_done",
     "merge_branch",
     "migrate_table",
     "purge_files",
+    "recovery_plan",
     "remove_orphan_files",
     "remove_unexisting_files",
     "remove_unexisting_manifests",
     "rename_branch",
     "rename_tag",
     "repair_earliest_snapshot",
+    "repair_lineage",
     "replace_main_branch",
     "replace_tag",
     "rescale",
@@ -153,5 +161,6 @@ __all__ = [
     "rollback_to_watermark",
     "table_diff",
     "trigger_tag_automatic_creation",
+    "validate_snapshot",
     "verify",
 ]

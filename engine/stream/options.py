@@ -14,7 +14,7 @@ from engine.read_options import ReadOptions
 from engine.row_changes import MetadataColumn
 from engine.rows import ROW_KIND_COLUMN
 from engine.stream.plan import Limits
-from engine.stream.start import Start, parse_start
+from engine.stream.start import Start, StartKind, parse_start
 from engine.table_log import TableLog
 from filestore.options import TableOptions
 from filestore.predicates import Predicate, columns_of, parse_filter
@@ -24,6 +24,18 @@ from lsm.errors import InvalidInputError
 
 NORMALIZED_ROWS: Final = 1_000_000
 """Most rows of a batch that is normalized, when no limit is given: they are held in memory."""
+
+
+_FROM_JOB: Final = "scan.start-from-job"
+_LIMITS: Final = ("read.stream.maxRowsPerTrigger", "read.stream.maxBytesPerTrigger", "read.stream.maxFilesPerTrigger")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """Where batches may end: ``source.checkpoint-align.*``."""
+
+    every: int  # at snapshots whose number is a multiple of this
+    timeout_ms: int  # longest wait of a trigger for one
 
 
 class OnLoss(Enum):
@@ -51,6 +63,9 @@ class StreamOptions:
     at_least: CommitHandle | None  # a commit that must be visible before the stream looks how far it may read
     at_least_timeout_s: float
     drops_as_null: bool  # a column that is dropped while the stream runs is null from then on
+    job: str | None  # in the catalog's lineage, if it is named
+    from_job: str | None  # the start is where that job is
+    aligned: Alignment | None  # batches end at snapshots
 
     @property
     def columns(self) -> list[str]:
@@ -84,7 +99,7 @@ class StreamOptions:
             log=log,
             schema=to_arrow_schema(schema, timezone="UTC"),
             filter=_checked_filter(read.filter, store),
-            start=parse_start(options, read.given),
+            start=_start(options, read),
             limits=_limits(options, normalizes=normalizes),
             normalizes=normalizes,
             on_loss=OnLoss(options.value("log.on-offset-lost")),
@@ -93,6 +108,9 @@ class StreamOptions:
             at_least=None if handle is None else CommitHandle.parse(handle),
             at_least_timeout_s=options.value("scan.at-least.timeout") / 1000,
             drops_as_null=options.value("read.stream.on-dropped-column") == "null",
+            job=read.job,
+            from_job=options.value(_FROM_JOB),
+            aligned=_alignment(options, normalizes=normalizes),
         )
 
 
@@ -125,6 +143,43 @@ def _not_in_log(options: TableOptions) -> str | None:
     return "ignore-delete=true" if options.ignore_delete else None
 
 
+def _start(options: TableOptions, read: ReadOptions) -> Start:
+    """What the reader says about its start; with ``scan.start-from-job`` the snapshot is looked up later."""
+    if options.value(_FROM_JOB) is None:
+        return parse_start(options, read.given)
+    if read.job is None:
+        raise InvalidInputError(
+            f"where a job begins is noted under its name: {_FROM_JOB}={options.value(_FROM_JOB)} fix=set pipeline.name"
+        )
+    others = sorted(
+        {"scan.snapshot-id", "scan.tag-name", "scan.timestamp", "log.scan", "log.scan.timestamp-mills"}
+        & read.given.keys()
+    )
+    mode = read.given.get("scan.mode", "from-snapshot-full")
+    if others or mode not in ("from-snapshot", "from-snapshot-full"):
+        other = others[0] if others else "scan.mode"
+        raise InvalidInputError(
+            f"the start is given twice: {_FROM_JOB}={options.value(_FROM_JOB)} {other}={read.given[other]} "
+            "fix=remove one of them; only scan.mode=from-snapshot (what follows) and from-snapshot-full go with it"
+        )
+    return Start(kind=StartKind.CHANGES if mode == "from-snapshot" else StartKind.FULL)
+
+
+def _alignment(options: TableOptions, *, normalizes: bool) -> Alignment | None:
+    if not options.value("source.checkpoint-align.enabled"):
+        return None
+    limits = [key for key in _LIMITS if options.value(key) is not None] + ["log.scan.normalize"] * normalizes
+    if limits:
+        raise InvalidInputError(
+            "a batch of whole snapshots has no limit of its own: source.checkpoint-align.enabled=true "
+            f"{limits[0]}={options.value(limits[0])} fix=remove one of them"
+        )
+    return Alignment(
+        every=options.value("source.checkpoint-align.snapshots"),
+        timeout_ms=options.value("source.checkpoint-align.timeout"),
+    )
+
+
 def _normalizes(store: TableStore, log: TableLog | None, options: TableOptions) -> bool:
     wanted = bool(options.value("log.scan.normalize"))
     if not wanted:
@@ -146,9 +201,9 @@ def _normalizes(store: TableStore, log: TableLog | None, options: TableOptions) 
 
 def _limits(options: TableOptions, *, normalizes: bool) -> Limits:
     given: Mapping[str, Any] = {
-        "rows": options.value("read.stream.maxRowsPerTrigger") or (NORMALIZED_ROWS if normalizes else None),
-        "size_bytes": options.value("read.stream.maxBytesPerTrigger"),
-        "files": options.value("read.stream.maxFilesPerTrigger"),
+        "rows": options.value(_LIMITS[0]) or (NORMALIZED_ROWS if normalizes else None),
+        "size_bytes": options.value(_LIMITS[1]),
+        "files": options.value(_LIMITS[2]),
     }
     return Limits(**{name: value for name, value in given.items() if value is not None})
 

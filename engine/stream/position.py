@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from engine.lineage.origins import SourceRead
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError
 
@@ -44,6 +45,7 @@ class Position:
     of: int = 0  # splits in all
     is_jump: bool = False  # nothing is delivered between the position before and this one
     commit: str | None = None  # which commit made the snapshot: after a rollback its number is used again
+    read: SourceRead | None = None  # the same for lineage: the oldest snapshot that holds everything delivered
     begin: "Position | None" = field(default=None)  # where the query began, in the end of its first batch only
 
     @classmethod
@@ -109,6 +111,8 @@ class Position:
             body["jump"] = True
         if self.commit is not None:
             body["commit"] = self.commit
+        if self.read is not None:
+            body["read"] = self.read.to_json()
         if self.begin is not None:
             body["begin"] = self.begin.to_json()
         return body
@@ -136,6 +140,7 @@ class Position:
                 of=int(body.get("of", 0)),
                 is_jump=bool(body.get("jump", False)),
                 commit=body.get("commit"),
+                read=None if body.get("read") is None else SourceRead.from_json(body["read"]),
                 begin=None if body.get("begin") is None else cls.from_json(body["begin"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

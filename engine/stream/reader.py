@@ -12,19 +12,22 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from engine.lineage.origins import SourceRead
 from engine.stream.options import StreamOptions
 from engine.stream.partitions import partitions_of
 from engine.stream.plan import steps
 from engine.stream.position import UNSTARTED, Position
 from engine.stream.rows import Piece, StreamRows
 from engine.stream.watch import TableWatch
+from engine.stream_job import tell_read
 from lsm.errors import CorruptDataError, InvalidInputError
 
 
 class _Part(InputPartition):
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[Piece], tells: SourceRead | None) -> None:
         super().__init__(None)
         self.pieces = pieces
+        self.tells = tells  # one part of a batch tells what the batch read
 
 
 class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -84,12 +87,15 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watch.check_history(last)
         history = self._watch.history
         base_of = history.base_of if self._options.normalizes else None
-        return [_Part(pieces) for pieces in partitions_of(steps(first.place, last, history), history, base_of)]
+        parts = partitions_of(steps(first.place, last, history), history, base_of)
+        return [_Part(pieces, last.read if index == 0 else None) for index, pieces in enumerate(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part; an empty batch has one part, which Spark makes without asking."""
         if isinstance(partition, _Part):
             yield from self._rows.read(partition.pieces)
+            if partition.tells is not None:
+                tell_read(self._options.store, partition.tells, self._options.job)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before this offset is processed: let go of the snapshots before it."""

@@ -1,13 +1,16 @@
 """A table and its log as they are now, for one stream: where it begins, how far it may read, what it keeps."""
 
 from dataclasses import replace
+from typing import Final
 
 from engine.commit_handle import wait_until_visible
+from engine.lineage.recording import Recorder
+from engine.stream.alignment import next_cut, snapshot_read
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import OffsetLostError, StreamLog
 from engine.stream.loss import after_loss, at_whole_snapshot
-from engine.stream.options import StreamOptions
+from engine.stream.options import Alignment, StreamOptions
 from engine.stream.place import ConsumerPlace
 from engine.stream.plan import SnapshotExpiredError, Target, advance, end_of_log
 from engine.stream.position import Phase, Position
@@ -15,6 +18,8 @@ from engine.stream.schemas import SchemaWatch
 from engine.stream.start import Start, StartKind, offsets_of_time
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
+
+_LOOK_EVERY_MS: Final = 50
 
 
 class TableWatch:
@@ -31,6 +36,8 @@ class TableWatch:
         self.lag: Lag | None = None
         self._stop: Target | None = None
         self._schemas = SchemaWatch(options)
+        self._newest_id = 0  # at the last look
+        self._recorder = Recorder.of(options.store)
         self._place: ConsumerPlace | None = None
         if options.consumer_id is not None:
             ignores = options.ignores_consumer
@@ -58,6 +65,8 @@ class TableWatch:
         kept = self._kept_place()
         if kept is not None:
             return kept
+        if self._options.from_job is not None:
+            return self._behind_job(self._options.from_job, start)
         if start.kind is StartKind.FULL:
             return self._full(start, target)
         if start.kind is StartKind.LATEST:
@@ -79,13 +88,14 @@ class TableWatch:
         self.history.forget_what_was_taken_back()
         target = self._stop or self._now()
         self._check_table(here, target)
-        goal = end_of_log(target, self.history)
+        reachable = target if self._options.aligned is None else self._cut(here, target, self._options.aligned)
+        goal = end_of_log(reachable, self.history)
         record_bytes = 0 if self.log is None else self.log.record_bytes(here.offsets, goal)
         limits = replace(self._options.limits, record_bytes=record_bytes or self._options.limits.record_bytes)
         try:
             if self.log is not None and here.phase is Phase.LOG:
                 self.log.check_kept(self._needed_from(here, goal), goal)
-            end = advance(here, target, self.history, limits)
+            end = advance(here, reachable, self.history, limits)
         except (OffsetLostError, SnapshotExpiredError) as loss:
             end = after_loss(here, loss, self._options, self.history, self.log, target)
         self.lag = lag_of(
@@ -94,8 +104,17 @@ class TableWatch:
         return end if end == here else self.with_commit(end)
 
     def with_commit(self, here: Position) -> Position:
-        """The position with the commit of its snapshot, so that a rollback is noticed, and the version of its rows."""
-        return replace(here, commit=self.history.commit_of(here.newest_id), schema_id=self._store.schema.id)
+        """The position with the commit of its snapshot, so that a rollback is noticed, and the version of its rows.
+
+        Also what it means for lineage.
+        """
+        read = self._recorder and self._recorder.read_here(snapshot_read(here, self._newest_id, self.history))
+        return replace(
+            here,
+            commit=self.history.commit_of(here.newest_id),
+            schema_id=self._store.schema.id,
+            read=read or here.read,
+        )
 
     def check_history(self, here: Position) -> None:
         """Refuse a table that was rolled back behind the stream, even when it has as many snapshots again.
@@ -127,8 +146,42 @@ class TableWatch:
 
     def _now(self) -> Target:
         newest = self.history.latest()
-        log_end = self.log.ends() if self.log is not None and self.history.is_eventual else LogOffsets()
-        return Target(snapshot_id=0 if newest is None else newest.id, log_end=log_end)
+        reads_to_end = self.log is not None and self.history.is_eventual and self._options.aligned is None
+        log_end = self.log.ends() if self.log is not None and reads_to_end else LogOffsets()
+        self._newest_id = 0 if newest is None else newest.id
+        return Target(snapshot_id=self._newest_id, log_end=log_end)
+
+    def _cut(self, here: Position, target: Target, aligned: Alignment) -> Target:
+        """The end of an aligned batch; where the stream is, when that is not there yet."""
+        if here.phase is not Phase.LOG:
+            return Target(snapshot_id=here.newest_id)
+        clock = self._store.clock
+        until_ms = clock.now_ms() + (0 if self.is_bounded else aligned.timeout_ms)
+        while True:
+            earliest_id = self._store.snapshots.earliest_id() or 1
+            cut = next_cut(here.snapshot_id, target.snapshot_id, earliest_id=earliest_id, every=aligned.every)
+            if cut is not None:
+                return Target(snapshot_id=cut)
+            left_ms = until_ms - clock.now_ms()
+            if left_ms <= 0:
+                return Target(snapshot_id=here.snapshot_id)
+            clock.sleep(min(left_ms, _LOOK_EVERY_MS) / 1000)
+            target = self._now()
+
+    def _behind_job(self, other: str, start: Start) -> Position:
+        """Where another job is by the catalog's lineage; noted as the startup of this one."""
+        recorder, job = self._recorder, self._options.job
+        snapshot_id = None if recorder is None else recorder.read_by(other)
+        if recorder is None or job is None or snapshot_id is None:
+            raise InvalidInputError(
+                f"the catalog's lineage does not know what the job has read: table={self._store.name} "
+                f"scan.start-from-job={other} fix=look at paimon.source_snapshot_lineage, or set scan.snapshot-id"
+            )
+        self._existing(snapshot_id)
+        recorder.started(job, snapshot_id)
+        if start.kind is StartKind.FULL:
+            return at_whole_snapshot(self._behind(0, LogOffsets()), snapshot_id, self.history)
+        return self._behind(snapshot_id, self.history.facts(snapshot_id).offsets)
 
     def _needed_from(self, here: Position, goal: LogOffsets) -> LogOffsets:
         """Where the log must still begin: at the snapshot before, for a stream that looks up what changes replace."""

@@ -1,0 +1,167 @@
+"""What follows from a snapshot: which tables and jobs have it in them, and from where on. Pure, over rows of lineage.
+
+A job that has read a snapshot, or a later one, has it in everything that it wrote at that barrier; a stream, whose
+state grows, in everything that it wrote later too. Tables grow as well, so of each the first snapshot that is affected
+is enough, and readers of that snapshot follow in turn. LN-03, LN-04, LN-06, LN-29, LN-36.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.lineage.origins import FIRST_BATCH_BARRIER
+
+TableName = tuple[str, str]
+"""Database and table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """At a barrier a job has read a table up to a snapshot, or has written this snapshot."""
+
+    job: str
+    barrier_id: int
+    table: TableName
+    snapshot_id: int
+
+
+class Links(Protocol):
+    """Lineage as the walks ask for it. Every call raises UnavailableError when the store does not answer."""
+
+    def readers(self, table: TableName, *, from_id: int) -> Iterable[Link]:
+        """Who has read a table up to a snapshot with this number or a higher one."""
+
+    def writes(self, job: str, *, from_barrier: int) -> Iterable[Link]:
+        """What a job wrote at a barrier and later."""
+
+    def reads(self, job: str) -> Iterable[Link]:
+        """What a job had read at each of its barriers."""
+
+    def reading_jobs(self, table: TableName) -> Iterable[str]:
+        """The jobs that read a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affected:
+    """What a job made of a table that is affected."""
+
+    job: str
+    barrier_id: int  # the first that has read it
+    source: TableName
+    source_id: int  # the first snapshot of the source that is affected
+    table: TableName | None  # None: the job wrote none of this catalog since
+    snapshot_id: int | None  # the first that the job made of it; others may have made an earlier one
+    depth: int  # jobs between the start and this
+
+
+def affected_by(links: Links, table: TableName, snapshot_id: int) -> list[Affected]:
+    """Everything that a snapshot went into, nearest first.
+
+    Args:
+        links: the lineage.
+        table: the table of the snapshot.
+        snapshot_id: everything read of the table at it or later counts.
+    """
+    first: dict[TableName, int] = {table: snapshot_id}
+    depth: dict[TableName, int] = {table: 0}
+    found: dict[tuple[str, TableName, TableName | None], Affected] = {}
+    waiting = [table]
+    while waiting:
+        source = waiting.pop(0)
+        for job, barriers in _barriers(links.readers(source, from_id=first[source])).items():
+            barrier_id = min(barriers)
+            written = (
+                each
+                for each in links.writes(job, from_barrier=barrier_id)
+                if each.barrier_id in barriers or each.barrier_id < FIRST_BATCH_BARRIER
+            )
+            targets = _first_writes(written, source)
+            for target, written_id in targets.items() or [(None, None)]:
+                found[job, source, target] = Affected(
+                    job=job,
+                    barrier_id=barrier_id,
+                    source=source,
+                    source_id=first[source],
+                    table=target,
+                    snapshot_id=written_id,
+                    depth=depth[source] + 1,
+                )
+                if target is not None and written_id is not None and written_id < first.get(target, written_id + 1):
+                    first[target] = written_id
+                    depth.setdefault(target, depth[source] + 1)
+                    waiting.append(target)
+    return sorted(found.values(), key=lambda each: (each.depth, each.source, each.job, each.table or ("", "")))
+
+
+def _barriers(links: Iterable[Link]) -> Mapping[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for each in links:
+        found.setdefault(each.job, set()).add(each.barrier_id)
+    return found
+
+
+def _first_writes(links: Iterable[Link], source: TableName) -> Mapping[TableName, int]:
+    """The first snapshot of each table that a job wrote; the table that it read is no consequence of itself."""
+    found: dict[TableName, int] = {}
+    for each in links:
+        if each.table != source:
+            found[each.table] = min(each.snapshot_id, found.get(each.table, each.snapshot_id))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlace:
+    """Where a job was when it had read a table just up to a snapshot."""
+
+    job: str
+    barrier_id: int | None  # the last barrier that has nothing later in it; None: there is none
+    sources: Mapping[TableName, int]  # snapshot of every table that it reads, then; 0: nothing was read
+    targets: Mapping[TableName, int]  # newest snapshot of every table that it wrote by then; 0: none
+
+
+def place_at(links: Links, job: str, bounds: Mapping[TableName, int]) -> JobPlace:
+    """The last barrier of a job that has read none of some tables further than these snapshots.
+
+    Args:
+        links: the lineage.
+        job: its name.
+        bounds: of tables, the newest snapshot that may be in it.
+    """
+    reads = sorted(links.reads(job), key=lambda each: each.barrier_id)
+    late = [each.barrier_id for each in reads if each.snapshot_id > bounds.get(each.table, each.snapshot_id)]
+    good = [each for each in reads if not late or each.barrier_id < min(late)]
+    sources = {each.table: 0 for each in reads}
+    for each in good:
+        sources[each.table] = each.snapshot_id
+    barrier_id = good[-1].barrier_id if good else None
+    targets: dict[TableName, int] = {}
+    for each in links.writes(job, from_barrier=0):
+        was_good = barrier_id is not None and each.barrier_id <= barrier_id
+        targets[each.table] = max(targets.get(each.table, 0), each.snapshot_id if was_good else 0)
+    return JobPlace(job=job, barrier_id=barrier_id, sources=sources, targets=targets)
+
+
+def places_behind(links: Links, table: TableName, snapshot_id: int) -> list[JobPlace]:
+    """Where every job was, that reads a table directly or through others, when a snapshot was the newest of the table.
+
+    Each table on the way is bounded by what the jobs before had written then, so all places belong together.
+
+    Returns:
+        Jobs behind those that write what they read; in a circle, each once.
+    """
+    bounds: dict[TableName, int] = {table: snapshot_id}
+    places: dict[str, JobPlace] = {}
+    waiting: list[TableName] = [table]
+    while waiting:
+        source = waiting.pop(0)
+        for job in sorted(set(links.reading_jobs(source))):
+            place = place_at(links, job, bounds)
+            if places.get(job) == place:
+                continue
+            places.pop(job, None)
+            places[job] = place
+            for target, written_id in place.targets.items():
+                if target != source and written_id < bounds.get(target, written_id + 1):
+                    bounds[target] = written_id
+                    waiting.append(target)
+    return list(places.values())

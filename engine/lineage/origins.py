@@ -1,0 +1,105 @@
+"""Where the rows of a commit come from: the job, its barrier, and what it had read by then.
+
+A commit carries this as a property of its snapshot. So it is known as soon as the rows are, and the store of lineage
+can be completed from snapshots whenever a process died between the two.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from filestore.snapshots import Snapshot
+from lsm.errors import CorruptDataError
+
+PROPERTY: Final = "fluvial.lineage"
+JOB_KEY: Final = "pipeline.name"
+FIRST_BATCH_BARRIER: Final = 1 << 62
+"""Micro-batches are below, batch writes from here on."""
+_USER_BITS: Final = 20
+_TIME_BITS: Final = 42
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRead:
+    """A table, and the oldest of its snapshots that holds everything that was read of it."""
+
+    warehouse: str  # path or address
+    table: str  # "database.table", or "database.table$branch_b"
+    snapshot_id: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"warehouse": self.warehouse, "table": self.table, "snapshot": self.snapshot_id}
+
+    @classmethod
+    def from_json(cls, body: Any) -> "SourceRead":
+        """What ``to_json`` gave. Raises: KeyError, TypeError, ValueError for anything else."""
+        return cls(warehouse=str(body["warehouse"]), table=str(body["table"]), snapshot_id=int(body["snapshot"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Which barrier of which job wrote some rows."""
+
+    job: str
+    barrier_id: int  # micro-batch of a stream; of a batch write see ``batch_barrier``
+    reads: tuple[SourceRead, ...] = ()  # each table once
+
+    def to_properties(self) -> dict[str, str]:
+        """The property of a snapshot."""
+        body = {"job": self.job, "barrier": self.barrier_id, "reads": [each.to_json() for each in self.reads]}
+        return {PROPERTY: json.dumps(body, separators=(",", ":"))}
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Origin | None":
+        """What a snapshot says; None when it does not. Raises: CorruptDataError."""
+        text = snapshot.properties.get(PROPERTY)
+        if text is None:
+            return None
+        try:
+            body = json.loads(text)
+            reads = tuple(SourceRead.from_json(each) for each in body["reads"])
+            return cls(job=str(body["job"]), barrier_id=int(body["barrier"]), reads=reads)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptDataError(
+                f"lineage of a snapshot cannot be read: snapshot={snapshot.id} {PROPERTY}={text} reason={error!r}"
+            ) from error
+
+
+def batch_barrier(now_ms: int, commit_user: str) -> int:
+    """The barrier of a batch write, which is the only one of its commit user.
+
+    Later writes have higher ones; writes of one millisecond are told apart by their users.
+
+    Returns:
+        >= ``FIRST_BATCH_BARRIER``, < 2**63.
+    """
+    mixed = int.from_bytes(blake2b(commit_user.encode(), digest_size=8).digest(), "big")
+    time_ms = min(max(now_ms, 0), (1 << _TIME_BITS) - 1)
+    return FIRST_BATCH_BARRIER | time_ms << _USER_BITS | mixed & ((1 << _USER_BITS) - 1)
+
+
+def newest_reads(reads: Iterable[SourceRead]) -> tuple[SourceRead, ...]:
+    """Each table once, at the newest snapshot of it that was read; snapshot 0 is nothing read."""
+    found: dict[tuple[str, str], SourceRead] = {}
+    for each in reads:
+        key = (each.warehouse, each.table)
+        if each.snapshot_id > 0 and (key not in found or found[key].snapshot_id < each.snapshot_id):
+            found[key] = each
+    return tuple(found[key] for key in sorted(found))
+
+
+def reads_of_offsets(offsets: Iterable[Any]) -> tuple[SourceRead, ...]:
+    """What a micro-batch had read, of the ends of its sources as Spark notes them; those that are not ours say nothing.
+
+    Args:
+        offsets: JSON values; None for a source that has not begun.
+    """
+    found = []
+    for each in offsets:
+        body = each.get("read") if isinstance(each, Mapping) else None
+        if isinstance(body, Mapping) and {"warehouse", "table", "snapshot"} <= body.keys():
+            found.append(SourceRead.from_json(body))
+    return newest_reads(found)

@@ -1,0 +1,178 @@
+"""What a source and a sink tell the lineage of their catalog. Source: PIP, CommitListener; LN-01, LN-02, LN-13, LN-14.
+
+Everything is told after the fact and may be told again: a row of lineage is known by its job, barrier and table.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage, time_of
+from engine.lineage.lineage import Lineage, lineage_of
+from engine.lineage.origins import Origin, SourceRead
+from filestore.catalog_options import CatalogPlace
+from filestore.effects import FileIO
+from filestore.expired_commits import DATA_KINDS
+from filestore.predicates import And, Compare, CompareOp, Predicate
+from filestore.snapshots import Snapshot
+from filestore.table_store import TableStore
+
+_kept: Final[dict[tuple[str, tuple[tuple[str, str], ...]], Lineage]] = {}
+"""One for each catalog, so that connections are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OpenPlace:
+    """A catalog as far as its lineage is found by it."""
+
+    place: CatalogPlace
+    file_io: FileIO
+
+    @property
+    def warehouse(self) -> str:
+        return self.place.warehouse
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return self.place.options
+
+    def list_databases(self) -> list[str]:
+        return []
+
+
+def lineage_of_table(store: TableStore) -> Lineage | None:
+    """The lineage of a table's catalog; None when it keeps none, or the table was opened by its path."""
+    if store.catalog is None:
+        return None
+    key = (store.catalog.warehouse, tuple(sorted(store.catalog.options.items())))
+    if key not in _kept:
+        found = lineage_of(_OpenPlace(place=store.catalog, file_io=store.io))
+        if found is None:
+            return None
+        _kept[key] = found
+    return _kept[key]
+
+
+class Recorder:
+    """Tells what jobs do with one table, and with other tables of its catalog. Not for use by several threads."""
+
+    def __init__(self, store: TableStore, lineage: Lineage) -> None:
+        """Nothing is told yet."""
+        assert store.catalog is not None
+        self._lineage = lineage
+        self._warehouse = store.catalog.warehouse
+        self._name = table_name(store)
+        self._told: set[tuple[str, str, tuple[str, str]]] = set()
+
+    @classmethod
+    def of(cls, store: TableStore) -> "Recorder | None":
+        """None when the catalog keeps no lineage."""
+        lineage = lineage_of_table(store)
+        return None if lineage is None else cls(store, lineage)
+
+    def read_here(self, snapshot_id: int) -> SourceRead:
+        """This table, read up to a snapshot."""
+        return SourceRead(warehouse=self._warehouse, table=".".join(self._name), snapshot_id=snapshot_id)
+
+    def opened(self, job: str, reads: tuple[SourceRead, ...] = ()) -> None:
+        """A job is going to write this table, and reads these. Raises: UnavailableError."""
+        self._lineage.store(self._new_tables(job, reads, is_sink=True))
+
+    def committed(self, snapshot: Snapshot, origin: Origin) -> None:
+        """A barrier's rows are in this table. Raises: UnavailableError."""
+        self._lineage.store(self.records(snapshot, origin))
+
+    def has_read(self, origin: Origin) -> None:
+        """A barrier of a job has read tables of this catalog. Raises: UnavailableError."""
+        tables = self._new_tables(origin.job, origin.reads, is_sink=False)
+        self._lineage.store(LineageRecords(source_tables=tables.source_tables, source_snapshots=self._sources(origin)))
+
+    def read_by(self, job: str) -> int | None:
+        """The snapshot of this table that a job has read at its newest barrier; None when nothing is known.
+
+        Raises: UnavailableError.
+        """
+        database, table = self._name
+        self._lineage.replay()
+        found = self._lineage.meta.source_data_lineages(of_columns(job=job, database=database, table=table))
+        newest = max(found, key=lambda each: each.barrier_id, default=None)
+        return None if newest is None else newest.snapshot_id
+
+    def started(self, job: str, snapshot_id: int) -> None:
+        """A job begins at a snapshot of this table. Raises: UnavailableError."""
+        self._lineage.store(LineageRecords(startups=(JobStartup(job, *self._name, snapshot_id),)))
+
+    def records(self, snapshot: Snapshot, origin: Origin) -> LineageRecords:
+        """What there is to be kept about a commit; tables only when they were not told before."""
+        tables = self._new_tables(origin.job, origin.reads, is_sink=True)
+        time = time_of(self._lineage.now_ms())
+        return LineageRecords(
+            source_tables=tables.source_tables,
+            sink_tables=tables.sink_tables,
+            source_snapshots=self._sources(origin),
+            sink_snapshots=(DataLineage(origin.job, origin.barrier_id, *self._name, snapshot.id, time),),
+        )
+
+    def _sources(self, origin: Origin) -> tuple[DataLineage, ...]:
+        time = time_of(self._lineage.now_ms())
+        return tuple(
+            DataLineage(origin.job, origin.barrier_id, *split_name(each.table), each.snapshot_id, time)
+            for each in origin.reads
+            if each.warehouse == self._warehouse
+        )
+
+    def _new_tables(self, job: str, reads: tuple[SourceRead, ...], *, is_sink: bool) -> LineageRecords:
+        time = time_of(self._lineage.now_ms())
+        sources = {split_name(each.table) for each in reads if each.warehouse == self._warehouse}
+        sources = {each for each in sources if ("source", job, each) not in self._told}
+        sinks = {self._name} if is_sink and ("sink", job, self._name) not in self._told else set()
+        self._told |= {("source", job, each) for each in sources} | {("sink", job, each) for each in sinks}
+        return LineageRecords(
+            source_tables=tuple(TableLineage(job, *each, time) for each in sorted(sources)),
+            sink_tables=tuple(TableLineage(job, *each, time) for each in sinks),
+        )
+
+
+def record_commit(
+    recorder: Recorder, snapshot: Snapshot | None, origin: Origin, *, commit_user: str, identifier: int
+) -> None:
+    """Tell about a commit, unless it made no snapshot, or its snapshot has expired. Raises: UnavailableError."""
+    if (
+        snapshot is not None
+        and (snapshot.commit_user, snapshot.commit_identifier) == (commit_user, identifier)
+        and snapshot.commit_kind in DATA_KINDS
+    ):
+        recorder.committed(snapshot, Origin.of(snapshot) or origin)
+
+
+def of_columns(**values: str | int) -> Predicate:
+    """The rows whose columns have these values."""
+    parts = (Compare(column=name, op=CompareOp.EQ, value=value) for name, value in values.items())
+    return And(parts=tuple(parts))
+
+
+def table_name(store: TableStore) -> tuple[str, str]:
+    """Database and table; a branch is part of the table's name."""
+    return split_name(store.name)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Database and table of ``database.table``."""
+    database, _, table = name.partition(".")
+    return database, table
+
+
+def origins_down(store: TableStore, *, from_id: int | None = None) -> Iterator[tuple[Snapshot, Origin]]:
+    """Snapshots that say where their rows come from, newest first.
+
+    Args:
+        store: the table.
+        from_id: the newest to look at; None: the table's newest.
+    """
+    latest_id = store.snapshots.latest_id()
+    snapshot_id = latest_id if from_id is None else from_id
+    while snapshot_id and (snapshot := store.snapshots.find(snapshot_id)) is not None:
+        origin = Origin.of(snapshot)
+        if origin is not None:
+            yield snapshot, origin
+        snapshot_id -= 1

@@ -1,0 +1,303 @@
+"""Procedures that answer from lineage: what a snapshot went into, how to recover, and whether a job did right."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.catalog import Catalog
+from engine.lineage.entities import LineageRecords
+from engine.lineage.impact import Affected, JobPlace, affected_by, places_behind
+from engine.lineage.lineage import Lineage, merged
+from engine.lineage.links import StoredLinks
+from engine.lineage.origins import Origin
+from engine.lineage.recording import Recorder, lineage_of_table, of_columns, split_name
+from engine.procedures.registry import procedure, rows_table
+from engine.table import Table
+from engine.validation import validate
+from filestore.predicates import And, Compare, CompareOp
+from lsm.errors import InvalidInputError
+
+_RECORDED_AT_ONCE: Final = 500
+_REPAIRED: Final = pa.schema(
+    [pa.field("table", pa.string(), nullable=False), pa.field("recorded", pa.int64(), nullable=False)]
+)
+_IMPACT: Final = pa.schema(
+    [
+        pa.field("depth", pa.int64(), nullable=False),
+        pa.field("job", pa.string(), nullable=False),
+        pa.field("barrier_id", pa.int64(), nullable=False),
+        pa.field("source_table", pa.string(), nullable=False),
+        pa.field("source_snapshot_id", pa.int64(), nullable=False),
+        pa.field("table", pa.string()),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("newest_snapshot_id", pa.int64()),
+        pa.field("command", pa.string()),
+    ]
+)
+_PLAN: Final = pa.schema(
+    [
+        pa.field("step", pa.int64(), nullable=False),
+        pa.field("what", pa.string(), nullable=False),
+        pa.field("job", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("barrier_id", pa.int64()),
+        pa.field("command", pa.string(), nullable=False),
+    ]
+)
+_VALIDATED: Final = pa.schema(
+    [
+        pa.field("job", pa.string(), nullable=False),
+        pa.field("barrier_id", pa.int64(), nullable=False),
+        pa.field("inserted", pa.int64(), nullable=False),
+        pa.field("deleted", pa.int64(), nullable=False),
+        pa.field("updated", pa.int64(), nullable=False),
+    ]
+)
+
+
+@procedure(_REPAIRED)
+def repair_lineage(table: Table) -> pa.Table:
+    """Put into the store of lineage what the snapshots of a table say and the store does not.
+
+    A stream does so by itself when it is started again. This is for jobs that died between commit and lineage and will
+    not run again, and for a store that was lost.
+
+    Args:
+        table: whose snapshots; those that are recorded are not read.
+
+    Returns:
+        One row: how many barriers were recorded.
+
+    Raises:
+        InvalidInputError: the catalog keeps no lineage.
+        UnavailableError: the store does not answer; some may be recorded: run it again.
+    """
+    store, recorder = table.store, Recorder.of(table.store)
+    lineage = _lineage(table)
+    assert recorder is not None
+    lineage.replay()
+    earliest_id, latest_id = store.snapshots.earliest_id() or 1, store.snapshots.latest_id() or 0
+    database, name = split_name(table.name)
+    chosen = of_columns(database=database, table=name)
+    from_earliest = Compare(column="snapshot_id", op=CompareOp.GE, value=earliest_id)
+    recorded = {each.snapshot_id for each in lineage.meta.sink_data_lineages(And(parts=(chosen, from_earliest)))}
+    count = 0
+    waiting: list[LineageRecords] = []
+    for snapshot_id in range(earliest_id, latest_id + 1):
+        snapshot = None if snapshot_id in recorded else store.snapshots.find(snapshot_id)
+        origin = None if snapshot is None else Origin.of(snapshot)
+        if snapshot is not None and origin is not None:
+            waiting.append(recorder.records(snapshot, origin))
+            count += 1
+        if len(waiting) >= _RECORDED_AT_ONCE:
+            lineage.store(merged(waiting))
+            waiting = []
+    lineage.store(merged(waiting))
+    return rows_table(_REPAIRED, [{"table": table.name, "recorded": count}])
+
+
+@procedure(_IMPACT)
+def impact(table: Table, snapshot: int) -> pa.Table:
+    """List what a snapshot went into: the jobs that read it, directly or through others, and what they made of it.
+
+    Args:
+        table: whose snapshot.
+        snapshot: its id; later ones contain it.
+
+    Returns:
+        One row for each job, table that it read and table that it wrote, nearest first; of each table the first
+        snapshot that is affected and the newest, which is too, and the command that shows what changed with them.
+
+    Raises:
+        InvalidInputError: the catalog keeps no lineage.
+        UnavailableError: the store of lineage does not answer.
+    """
+    lineage = _lineage(table)
+    lineage.replay()
+    found = affected_by(StoredLinks(lineage.meta), split_name(table.name), snapshot)
+    return rows_table(_IMPACT, [_impact_row(each, _newest(lineage, each.table)) for each in found])
+
+
+@procedure(_PLAN)
+def recovery_plan(table: Table, snapshot: int, branch: str = "fix", incremental: bool = False) -> pa.Table:
+    """Say how to correct a table behind a snapshot, and to compute everything again that was made of it.
+
+    Corrections and new results go to branches, which share the files of what stays, while the old jobs run on. A full
+    recovery computes all tables behind the corrected one anew. An incremental one goes on from where each job was, in
+    its checkpoint, when the snapshot was the newest that it had read.
+
+    Args:
+        table: to be corrected.
+        snapshot: the newest one that stays; later rows of the table come again, or are part of the correction.
+        branch: name of the new branches.
+        incremental: jobs go on from their checkpoints, of which Spark keeps the last 100 batches.
+
+    Returns:
+        The steps in their order, each with the command, or the options of the query, for it.
+
+    Raises:
+        InvalidInputError: the catalog keeps no lineage; incremental, and a job has no barrier that ends there.
+        UnavailableError: the store of lineage does not answer.
+    """
+    lineage = _lineage(table)
+    lineage.replay()
+    places = places_behind(StoredLinks(lineage.meta), split_name(table.name), snapshot)
+    steps = list(_steps(table.name, snapshot, branch, places, incremental=incremental))
+    return rows_table(_PLAN, [{"step": number, **step} for number, step in enumerate(steps, 1)])
+
+
+@procedure(_VALIDATED)
+def validate_snapshot(catalog: Catalog, table: str, snapshot: int, query: str) -> pa.Table:
+    """Compute a snapshot again from what its job had read, and count what differs. Needs Spark.
+
+    Args:
+        catalog: of the table and its sources.
+        table: "database.table", with a primary key.
+        snapshot: id of a snapshot that a job made.
+        query: SQL that gives the rows of the table; its sources are views with the names of the tables, without their
+            databases, each at the snapshot that the job had read.
+
+    Returns:
+        One row of counts when anything differs, none when the snapshot is right.
+
+    Raises:
+        InvalidInputError: the job or a snapshot is not known any more, or the query is wrong.
+    """
+    from engine.session import session
+    from engine.spark_errors import fluvial_error
+
+    spark = session("fluvial validate").newSession()
+
+    def recompute(frames: Mapping[str, Any]) -> Any:
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(split_name(name)[1].replace("$", "_"))
+        try:
+            return spark.sql(query)
+        except Exception as error:
+            raise fluvial_error(error, "query failed:") from error
+
+    found = validate(catalog, table, snapshot, recompute, spark)
+    if found.is_same:
+        return rows_table(_VALIDATED, [])
+    summary = found.summary
+    row = {"inserted": summary.inserted, "deleted": summary.deleted, "updated": summary.updated}
+    return rows_table(_VALIDATED, [{"job": found.origin.job, "barrier_id": found.origin.barrier_id, **row}])
+
+
+def _lineage(table: Table) -> Lineage:
+    found = lineage_of_table(table.store)
+    if found is None:
+        raise InvalidInputError(
+            f"the catalog keeps no lineage: table={table.name} "
+            "fix='make a catalog with table-lineage=true and data-lineage=true'"
+        )
+    return found
+
+
+def _newest(lineage: Lineage, table: tuple[str, str] | None) -> int | None:
+    if table is None:
+        return None
+    found = lineage.meta.sink_data_lineages(of_columns(database=table[0], table=table[1]))
+    return max((each.snapshot_id for each in found), default=None)
+
+
+def _impact_row(each: Affected, newest_id: int | None) -> dict[str, Any]:
+    command = None
+    if each.table is not None and each.snapshot_id is not None:
+        command = f"fluvial diff {'.'.join(each.table)} {each.snapshot_id - 1} latest"
+    return {
+        "depth": each.depth,
+        "job": each.job,
+        "barrier_id": each.barrier_id,
+        "source_table": ".".join(each.source),
+        "source_snapshot_id": each.source_id,
+        "table": None if each.table is None else ".".join(each.table),
+        "snapshot_id": each.snapshot_id,
+        "newest_snapshot_id": newest_id,
+        "command": command,
+    }
+
+
+def _steps(
+    table: str, snapshot_id: int, branch: str, places: list[JobPlace], *, incremental: bool
+) -> Iterator[dict[str, Any]]:
+    yield {
+        "what": "begin the correction",
+        "table": table,
+        "snapshot_id": snapshot_id,
+        "command": f"fluvial create-branch {table} --branch {branch} --snapshot {snapshot_id}",
+    }
+    yield {
+        "what": "correct the rows",
+        "table": table,
+        "command": f"fluvial sql 'MERGE INTO {table}$branch_{branch} ...'",
+    }
+    made: list[str] = []
+    for place in places:
+        for name, written_id in sorted(place.targets.items()):
+            target = ".".join(name)
+            if target in made or target == table:
+                continue
+            made.append(target)
+            since = f" --snapshot {written_id}" if incremental and written_id else ""
+            yield {
+                "what": "begin the new result",
+                "job": place.job,
+                "table": target,
+                "snapshot_id": written_id if since else None,
+                "command": f"fluvial create-branch {target} --branch {branch}{since}",
+            }
+    corrected = {table, *made}
+    for place in places:
+        if incremental:
+            yield _rewound(place, table, snapshot_id, branch)
+        yield _started(place, branch, corrected, incremental=incremental)
+    for target in [table, *made]:
+        yield {
+            "what": "look at what has changed",
+            "table": target,
+            "command": f"fluvial diff {target} latest {branch}.latest",
+        }
+    for target in [table, *made]:
+        yield {
+            "what": "publish, when the old jobs are stopped",
+            "table": target,
+            "command": f"fluvial replace-main-branch {target} --branch {branch}",
+        }
+
+
+def _rewound(place: JobPlace, table: str, snapshot_id: int, branch: str) -> dict[str, Any]:
+    reached = place.sources.get(split_name(table), snapshot_id)
+    if place.barrier_id is None or reached != snapshot_id:
+        raise InvalidInputError(
+            f"the job has no barrier that ends at the snapshot: job={place.job} table={table} snapshot={snapshot_id} "
+            f"nearest={reached or None} fix='recover fully, name a snapshot of paimon.source_snapshot_lineage, or run "
+            "jobs with source.checkpoint-align.enabled=true'"
+        )
+    target = ".".join(next(iter(sorted(place.targets)), ("", "")))
+    return {
+        "what": "take the job back in a new checkpoint",
+        "job": place.job,
+        "table": target,
+        "barrier_id": place.barrier_id,
+        "command": f"fluvial rewind-checkpoint {target} --tag branch-{branch} --checkpoint DIRECTORY --to NEW",
+    }
+
+
+def _started(place: JobPlace, branch: str, corrected: set[str], *, incremental: bool) -> dict[str, Any]:
+    sources = []
+    for name, read_id in sorted(place.sources.items()):
+        table = ".".join(name)
+        options = [f"branch={branch}"] if table in corrected else []
+        if not incremental and table not in corrected and read_id:
+            options += ["scan.mode=from-snapshot-full", f"scan.snapshot-id={read_id}"]
+        sources.append(f"{table}({', '.join(options)})")
+    targets = [f"{'.'.join(name)}(branch={branch})" for name in sorted(place.targets)]
+    return {
+        "what": "start the job" if not incremental else "start the job in the new checkpoint",
+        "job": place.job,
+        "barrier_id": place.barrier_id if incremental else None,
+        "command": f"{' + '.join(sources)} -> {' + '.join(targets)}",
+    }

@@ -1,0 +1,131 @@
+"""Lineage of batch writes: each is a barrier of its own, and the store is completed from the snapshots."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog, Table
+from engine.lineage.entities import LineageRecords
+from engine.lineage.lineage import Lineage
+from engine.lineage.origins import Origin
+from engine.lineage.recording import Recorder, lineage_of_table, origins_down
+from engine.procedures import repair_lineage
+from filestore.table import Table as FileTable
+from lsm.errors import UnavailableError
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]}, schema=SCHEMA)
+
+
+def new_table(path: Path, name: str = "db.t", **options: str) -> Table:
+    catalog = Catalog(str(path / "warehouse"), options=options)
+    return catalog.create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "1"})
+
+
+def lineage(table: Table) -> Lineage:
+    found = lineage_of_table(table.store)
+    assert found is not None
+    return found
+
+
+def sinks(table: Table) -> list[tuple[str, int, str, int]]:
+    found = lineage(table).meta.sink_data_lineages()
+    return [(each.job, each.barrier_id, each.table, each.snapshot_id) for each in found]
+
+
+WAYS: dict[str, Callable[[Table], Any]] = {
+    "write": lambda table: table.write(ROWS, options={"pipeline.name": "load"}),
+    "overwrite": lambda table: table.overwrite(ROWS, options={"pipeline.name": "load"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_every_write_is_a_barrier_of_its_own(tmp_path: Path, way: Callable[[Table], Any]) -> None:
+    """LN-01, LN-02, LN-12, LN-13: later writes of a job have higher barriers, and snapshots say the same."""
+    table = new_table(tmp_path)
+    for _ in range(3):
+        way(table)
+    found = sinks(table)
+    assert [(job, name, snapshot) for job, _, name, snapshot in found] == [("load", "t", each) for each in (1, 2, 3)]
+    told = [(origin.job, origin.barrier_id, snapshot.id) for snapshot, origin in origins_down(table.store)]
+    assert told == [(job, barrier, snapshot) for job, barrier, _, snapshot in reversed(found)]
+    assert [(each.job, each.table) for each in lineage(table).meta.sink_table_lineages()] == [("load", "t")]
+
+
+def test_a_write_without_a_name_is_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["jobs/load_orders.py", "--all"])
+    table = new_table(tmp_path)
+    table.write(ROWS)
+    assert [job for job, *_ in sinks(table)] == ["load_orders.py"]
+
+
+def test_nothing_is_told_where_nothing_was_written(tmp_path: Path) -> None:
+    """An empty write makes no snapshot, and so no barrier."""
+    table = new_table(tmp_path)
+    table.write(ROWS.slice(0, 0))
+    assert table.latest_snapshot() is None
+    assert sinks(table) == []
+
+
+def test_a_catalog_that_keeps_no_lineage_gets_none(tmp_path: Path) -> None:
+    """LN-07, LN-13: and its snapshots do not speak of it."""
+    table = new_table(tmp_path, **{"table-lineage": "false", "data-lineage": "false"})
+    table.write(ROWS)
+    assert lineage_of_table(table.store) is None
+    snapshot = table.latest_snapshot()
+    assert snapshot is not None
+    assert Origin.of(snapshot) is None
+    assert Recorder.of(FileTable.open("db.t", table.store.paths.root)) is None  # by its path, without a catalog
+
+
+def test_a_branch_is_a_table_of_its_own(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    table.write(ROWS, options={"pipeline.name": "load"})
+    with table.audit_branch("fix", snapshot_id=1, keep=True) as fix:
+        fix.write(ROWS, options={"pipeline.name": "repair"})
+    assert [(job, name, snapshot) for job, _, name, snapshot in sinks(table)] == [
+        ("load", "t", 1),
+        ("repair", "t$branch_fix", 2),
+    ]
+
+
+def test_what_was_committed_and_not_told_is_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LN-02: processes that died between commit and lineage; asked again, nothing is missing, and little is read."""
+    table = new_table(tmp_path)
+    expected = []
+    kept = Lineage.store
+    for number in range(9):
+        with monkeypatch.context() as dying:
+            if number in (3, 6, 7, 8):
+                dying.setattr(Lineage, "store", _dies)
+            with suppress(KeyboardInterrupt):
+                table.write(ROWS, options={"pipeline.name": f"job{number}"})
+        expected.append((f"job{number}", number + 1))
+    assert len(sinks(table)) == 5
+    stored: list[LineageRecords] = []
+    monkeypatch.setattr(Lineage, "store", lambda self, records: (stored.append(records), kept(self, records))[1])
+    repaired = repair_lineage(table)
+    assert repaired.to_pylist() == [{"table": "db.t", "recorded": 4}]
+    assert sorted((job, snapshot) for job, _, _, snapshot in sinks(table)) == expected
+    assert sum(len(each.sink_snapshots) for each in stored) == 4
+    assert repair_lineage(table).to_pylist() == [{"table": "db.t", "recorded": 0}]
+
+
+def _dies(self: Lineage, records: LineageRecords) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_store_that_is_down_costs_no_row(tmp_path: Path) -> None:
+    """LN-02: with lineage.on-unavailable=fail the write fails behind its commit, and repeats nothing."""
+    options = {"jdbc.url": f"sqlite:///{tmp_path}/missing/lineage.sqlite", "lineage.on-unavailable": "fail"}
+    table = new_table(tmp_path, **options)
+    with pytest.raises(UnavailableError):
+        table.write(ROWS, options={"pipeline.name": "load"})
+    assert table.read().to_arrow().num_rows == 2
+    (tmp_path / "missing").mkdir()
+    assert repair_lineage(table).to_pylist() == [{"table": "db.t", "recorded": 1}]
+    assert [(job, snapshot) for job, _, _, snapshot in sinks(table)] == [("load", 1)]
