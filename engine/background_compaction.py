@@ -57,8 +57,13 @@ class CompactionDebt:
 
 
 def compaction_debt(table: TableStore, live: LiveFiles, keys: Iterable[BucketKey]) -> CompactionDebt:
-    """Count the sorted runs of buckets. The soft limit lies half-way between compaction trigger and stop trigger."""
+    """Count the sorted runs of buckets. The soft limit lies half-way between compaction trigger and stop trigger.
+
+    Files of a table without a key are read one after the other, however many there are: no batch waits for them.
+    """
     options = table.options
+    if not table.has_key:
+        return CompactionDebt(most_runs=0, over_soft=(), over_stop=())
     soft = (options.run_count_trigger + options.run_count_stop_trigger) // 2
     runs = {key: len(live.levels(key).runs) for key in keys}
     return CompactionDebt(

@@ -169,8 +169,8 @@ class StreamSink:
 
 
 def compacts(store: TableStore, options: Mapping[str, str]) -> bool:
-    """Whether a stream into this table compacts it: tables with a key, unless ``write-only``."""
-    return store.has_key and not is_write_only(store, options)
+    """Whether a stream into this table compacts it, beside itself: unless ``write-only``."""
+    return not is_write_only(store, options)
 
 
 def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:

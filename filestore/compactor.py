@@ -52,11 +52,12 @@ def pick_tasks(
         rewrites_all: with ``full``, also what is one run already.
     """
     table = table.stored
-    found = (
-        _pick(table, live, key, full=full, rewrites_all=rewrites_all)
+    found = [
+        task
         for key in (live.buckets() if keys is None else keys)
-    )
-    return sorted((task for task in found if task is not None), key=lambda task: task.read_cost, reverse=True)
+        for task in _pick(table, live, key, full=full, rewrites_all=rewrites_all)
+    ]
+    return sorted(found, key=lambda task: task.read_cost, reverse=True)
 
 
 def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
@@ -212,10 +213,10 @@ def _compact(
 
 def _pick(
     table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool
-) -> CompactionTask | None:
+) -> list[CompactionTask]:
     files = live.files(key)
     if not files or key.bucket < 0:
-        return None
+        return []
     if not table.has_key:
         return pick_appended(table, live, key, full=full, rewrites_all=rewrites_all)
     levels = live.levels(key)
@@ -226,7 +227,7 @@ def _pick(
         unit = CompactionUnit(runs=levels.runs, output_level=levels.top_level, reason=CompactionReason.FORCED)
     unit = unit or _marked_unit(table.options, levels, indexes, full=full)
     if unit is None:
-        return None
+        return []
     by_name = {file.file_name: file for file in files}
     known = known_level(table.options, unit, levels)
     # Readers of such a table do not merge: no older row stays without a mark, and no delete above level 0.
@@ -234,7 +235,7 @@ def _pick(
     drops_deletes = marks or unit.drops_deletes(levels)
     look_up_from = 1 if marks else known
     looked_up = () if look_up_from is None else files_to_look_up(unit, levels, look_up_from)
-    return CompactionTask(
+    task = CompactionTask(
         partition=key.partition,
         bucket=key.bucket,
         total_buckets=live.total_buckets(key) or table.options.bucket,
@@ -251,6 +252,7 @@ def _pick(
         marks_old_rows=marks,
         expiry_moment_ms=moment_ms if drops_deletes else None,
     )
+    return [task]
 
 
 def _pick_unit(table: TableStore, levels: Levels, *, full: bool, rewrites_all: bool) -> CompactionUnit | None:

@@ -35,6 +35,7 @@ _STORED_OPTIONS: Final[Mapping[str, str]] = {
     f"fields.{ROW_COUNT}.aggregate-function": "sum",
     "fields.default-aggregate-function": "last_value",
 }
+_MARKS_KEY: Final = "deletion-vectors.enabled"
 _BIGINT: Final = DataType(root="BIGINT", nullable=False)
 _BATCH_ROWS: Final = 65_536  # of what is repeated, however often one row is there
 
@@ -77,6 +78,7 @@ def stored_form(
             f"rows with a key are there once: {ROW_COUNTS_KEY}=true primary_key={list(primary_keys)} "
             f"fix='remove {ROW_COUNTS_KEY} or the primary key'"
         )
+    _check_marks(options)
     if "rowkind.field" in options:
         raise InvalidInputError(
             f"a row and its delete would not be equal: {ROW_COUNTS_KEY}=true "
@@ -98,7 +100,7 @@ def stored_form(
     return StoredForm(
         columns=(*columns, *hidden),
         primary_keys=(*partitions, *index, *HASH_NAMES),
-        options={"bucket": "1", **options, **_STORED_OPTIONS},
+        options={"bucket": "1", "data-file.thin-mode": "true", **options, **_STORED_OPTIONS},
     )
 
 
@@ -125,7 +127,16 @@ def check_stored(schema: TableSchema) -> None:
     for key, text in _STORED_OPTIONS.items():
         if schema.options.get(key) != text:
             raise InvalidInputError(f"option cannot change of a table that counts its rows: option={key} value={text}")
+    _check_marks(schema.options)
     seen_schema(schema).table_options.check_together(has_key=False)
+
+
+def _check_marks(options: Mapping[str, str]) -> None:
+    if options.get(_MARKS_KEY, "false").lower() == "true":
+        raise InvalidInputError(
+            f"counts are summed by readers, who would not see new ones: {ROW_COUNTS_KEY}=true {_MARKS_KEY}=true "
+            f"fix='remove {_MARKS_KEY}'"
+        )
 
 
 def check_change(schema: TableSchema, path: Sequence[str], *, keeps_values: bool) -> None:

@@ -11,10 +11,12 @@ from engine import Catalog, Table
 from engine.background_compaction import BackgroundCompaction, CompactionFailures, compaction_debt
 from engine.batch_part import write_part
 from engine.batch_writer import BatchWriter
+from engine.sink import compacts
 from filestore.commit_message import CommitMessage
 from filestore.compactor import CompactionTask, run_task
 from filestore.live_files import LiveFiles
 from tests.peers.agreement import Agreement
+from tests.support.streams import query
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 TRIGGER, STOP = 3, 5
@@ -219,3 +221,30 @@ def told_rows(table: Table) -> list[int]:
     """How many changes each compaction told."""
     snapshots = [table.store.snapshots.read(each) for each in table.store.snapshots.ids()]
     return [each.changelog_record_count or 0 for each in snapshots if each.changelog_manifest_list is not None]
+
+
+@pytest.mark.parametrize("bucket", ["-1", "1"])
+def test_a_stream_into_a_table_without_a_key_puts_small_files_together(tmp_path: Path, bucket: str) -> None:
+    """FL-06, FL-162, FL-167: beside the batches, which never wait for it; streams see each row once."""
+    options = {"bucket": bucket, "compaction.min.file-num": "3"}
+    appended = Catalog(str(tmp_path)).create_table("db.t", SCHEMA, options=options)
+    assert compacts(appended.store, {})
+    assert not compacts(appended.store, {"write-only": "true"})
+    writer, work = BatchWriter(appended.store, None, commit_user="q"), RunHere(appended)
+    compaction = BackgroundCompaction(appended.store, work)
+    reader = query(appended, with_kinds=False)
+    seen = []
+    for batch in range(20):
+        assert compaction.before_batch(writer.live) < 1
+        write(writer, batch)
+        compaction.after_commit(writer.live)
+        seen += [row["v"] for row in reader.available()]
+    compaction.close()
+    assert work.calls > 2
+    assert compaction.failures == CompactionFailures()
+    live = LiveFiles.latest(appended.store)
+    assert max(live.file_count(key) for key in live.buckets()) < 12
+    found = appended.read().to_arrow()["v"].to_pylist()
+    assert sorted(seen) == sorted(found) == sorted([*range(20), *range(20)])
+    if bucket == "1":
+        assert found == sorted(found)

@@ -139,7 +139,7 @@ def test_users_see_their_columns_only() -> None:
     assert table.schema.column_names == ("p", "n", "s")
     assert table.schema.primary_keys == ()
     assert table.read().to_arrow().column_names == ["p", "n", "s"]
-    assert set(table.schema.options) == {"row-counts", "bucket", "file.format"}
+    assert set(table.schema.options) == {"row-counts", "bucket", "file.format", "data-file.thin-mode"}
     (stored,) = table.stored.read().to_arrow().to_pylist()
     assert stored.keys() == {"p", "n", "s", *HIDDEN_NAMES}
     assert stored["_row_count"] == 3
@@ -212,6 +212,7 @@ def test_an_index_key_sorts_and_prunes_files() -> None:
         ({}, {"primary_key": ["n"]}, "rows with a key are there once"),
         ({"rowkind.field": "p"}, {}, "_row_kind"),
         ({"bucket": "-1"}, {}, "one bucket"),
+        ({"deletion-vectors.enabled": "true"}, {}, "summed by readers"),
         ({"merge-engine": "first-row"}, {}, "needs a primary key"),
         ({"changelog-producer": "lookup"}, {}, "needs a primary key"),
         ({"row-counts.index-key": "x"}, {}, "column=x"),
@@ -264,6 +265,7 @@ def test_rows_keep_being_the_same_rows_when_columns_come() -> None:
         SetOption("changelog-producer", "input"),
         SetOption("log.consistency", "eventual"),
         SetOption("row-counts", "false"),
+        SetOption("deletion-vectors.enabled", "true"),
     ],
 )
 def test_changes_by_which_rows_would_be_others_are_refused(change: SchemaChange) -> None:

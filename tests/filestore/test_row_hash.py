@@ -5,6 +5,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -108,6 +109,19 @@ def test_a_column_without_values_changes_no_hash() -> None:
     row = {"s": "x", "l": 7}
     assert hashes([row]) == hashes([row], ["s", "l"]) == hashes([row], ["l", "q", "s"])
     assert hashes([{**row, "i": 0}]) != hashes([row])
+
+
+def test_all_nans_are_one() -> None:
+    """FL-184: whatever bits a NaN has, in both widths; and -0.0 is another row than 0.0."""
+    for bits, floats in ((np.uint64, np.float64), (np.uint32, np.float32)):
+        width = np.dtype(bits).itemsize * 8
+        quiet = (0x7FF8 << 48) if width == 64 else 0x7FC0_0000
+        patterns = np.array([quiet, quiet + 1, quiet | 1 << (width - 1)], bits)
+        column = pa.array(np.concatenate([patterns.view(floats), np.array([0.0, -0.0], floats)]))
+        field = FIELDS[SCHEMA.get_field_index("d" if width == 64 else "f")]
+        one, two = row_hashes([column], [field])
+        assert [len(set(half.to_pylist()[:3])) for half in (one, two)] == [1, 1]
+        assert len(set(one.to_pylist())) == len(set(two.to_pylist())) == 3
 
 
 def test_values_do_not_move_between_columns() -> None:
