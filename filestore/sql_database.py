@@ -14,7 +14,15 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from filestore.secrets import STARS, shown_value
 from lsm.errors import ConflictError, InvalidInputError, UnavailableError
@@ -133,7 +141,11 @@ class SqlDatabase:
         if self.dialect == "sqlite" and not os.path.exists(sa.make_url(self.url).database or ""):
             _engine.cache_clear()  # the file is gone, and its tables with it
         with _errors(action, self.shown), _engine(self.url, prepare or _with_catalog_tables).begin() as connection:
-            yield connection
+            try:
+                yield connection
+            except (OperationalError, ProgrammingError):
+                _engine.cache_clear()  # perhaps the tables are gone: the next one makes them
+                raise
 
 
 Prepare = Callable[[sa.Engine], sa.Engine]

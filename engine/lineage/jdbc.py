@@ -8,7 +8,7 @@ Source: PIP "Table and data lineage", JdbcLineageMeta; LN-15 to LN-25, LN-42 to 
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -68,10 +68,17 @@ def _data_lineage(name: str) -> sa.Table:
     return table
 
 
+def _jobs_of(name: str) -> sa.Table:
+    """Which jobs have rows of a table, so that the nearest row of each is found without looking at all of them."""
+    return sa.Table(name, METADATA, _key("database"), _key("table"), _key("job"))
+
+
 SOURCE_JOBS: Final = _table_lineage("source_job_lineage")
 SINK_JOBS: Final = _table_lineage("sink_job_lineage")
 SOURCE_SNAPSHOTS: Final = _data_lineage("source_snapshot_lineage")
 SINK_SNAPSHOTS: Final = _data_lineage("sink_snapshot_lineage")
+SOURCE_SNAPSHOT_JOBS: Final = _jobs_of("fluvial_source_snapshot_jobs")
+SINK_SNAPSHOT_JOBS: Final = _jobs_of("fluvial_sink_snapshot_jobs")
 JOB_STARTUP: Final = sa.Table(
     "job_startup",
     METADATA,
@@ -141,7 +148,9 @@ class JdbcLineageMeta:
             self._add(connection, SOURCE_JOBS, records.source_tables)
             self._add(connection, SINK_JOBS, records.sink_tables)
             self._add(connection, SOURCE_SNAPSHOTS, records.source_snapshots)
+            self._add(connection, SOURCE_SNAPSHOT_JOBS, records.source_snapshots)
             self._add(connection, SINK_SNAPSHOTS, records.sink_snapshots)
+            self._add(connection, SINK_SNAPSHOT_JOBS, records.sink_snapshots)
             self._add(connection, JOB_STARTUP, records.startups)
 
     def store_source_table_lineage(self, entity: TableLineage) -> None:
@@ -202,7 +211,7 @@ class JdbcLineageMeta:
 
     def delete_data_lineage(self, job: str) -> None:
         """Forget all barriers of a job, and where it began."""
-        self._delete(job, SOURCE_SNAPSHOTS, SINK_SNAPSHOTS, JOB_STARTUP)
+        self._delete(job, SOURCE_SNAPSHOTS, SOURCE_SNAPSHOT_JOBS, SINK_SNAPSHOTS, SINK_SNAPSHOT_JOBS, JOB_STARTUP)
 
     def delete_data_lineage_before(self, time: datetime) -> None:
         """Forget the barriers noted before a time."""
@@ -233,7 +242,7 @@ class JdbcLineageMeta:
         keys = [column.name for column in table.primary_key]
         rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         for entity in entities:
-            row = asdict(entity)
+            row = {column.name: getattr(entity, column.name) for column in table.columns}
             key = tuple(row[name] for name in keys)
             if table is JOB_STARTUP or key not in rows:
                 rows[key] = row

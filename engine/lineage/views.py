@@ -17,7 +17,15 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.lineage.entities import LineageRecords
-from engine.lineage.jdbc import SINK_JOBS, SINK_SNAPSHOTS, SOURCE_JOBS, SOURCE_SNAPSHOTS, JdbcLineageMeta
+from engine.lineage.jdbc import (
+    SINK_JOBS,
+    SINK_SNAPSHOT_JOBS,
+    SINK_SNAPSHOTS,
+    SOURCE_JOBS,
+    SOURCE_SNAPSHOT_JOBS,
+    SOURCE_SNAPSHOTS,
+    JdbcLineageMeta,
+)
 from engine.lineage.sql_predicates import where
 from engine.lineage.store import LineageMeta
 from filestore.predicates import Compare, CompareOp, Predicate, conjuncts, on_columns_only
@@ -36,6 +44,7 @@ class _Direction:
     near: sa.Table  # jobs of the table where a step begins
     far: sa.Table
     near_snapshots: sa.Table
+    near_jobs: sa.Table  # that have rows there
     far_snapshots: sa.Table
     is_back: bool
 
@@ -142,15 +151,26 @@ def _snapshots(way: _Direction) -> _View:
     is_same_barrier = sa.and_(far.job == near.job, far.barrier_id == near.barrier_id)
 
     def more(found: "sa.CTE") -> "sa.Select[Any]":
-        there, place = way.near_snapshots.alias("t"), found.c[f"{way.prefix}snapshot_id"]
-        of_job = sa.and_(*(there.c[name] == near[name] for name in ("job", "database", "table")))
-        is_before = there.c.snapshot_id <= place if way.is_back else there.c.snapshot_id >= place
-        nearest = sa.func.max(there.c.snapshot_id) if way.is_back else sa.func.min(there.c.snapshot_id)
-        wanted = sa.select(nearest).select_from(there).where(of_job, is_before).scalar_subquery()
-        begin = (found.c.database, found.c.table, found.c.snapshot_id)
-        return sa.select(*begin, *by, *led_to).where(
-            _leads_to(found, way, near), near.snapshot_id == wanted, is_same_barrier
+        jobs, there = way.near_jobs.alias("j").c, way.near_snapshots.alias("t").c
+        place = found.c[f"{way.prefix}snapshot_id"]
+        nearest = (
+            sa.select(there.snapshot_id)
+            .where(there.job == jobs.job, there.database == jobs.database, there.table == jobs.table)
+            .where(there.snapshot_id <= place if way.is_back else there.snapshot_id >= place)
+            .order_by(there.snapshot_id.desc() if way.is_back else there.snapshot_id.asc())
+            .limit(1)
         )
+        # Expressions, so that every planner goes from job to nearest row to its barrier, and never through all rows.
+        is_nearest = sa.and_(
+            near.job == jobs.job.concat(""),
+            near.database == jobs.database.concat(""),
+            near.table == jobs.table.concat(""),
+            near.snapshot_id == nearest.scalar_subquery(),
+            far.job == near.job.concat(""),
+            far.barrier_id == near.barrier_id + 0,
+        )
+        begin = (found.c.database, found.c.table, found.c.snapshot_id)
+        return sa.select(*begin, *by, *led_to).where(_leads_to(found, way, jobs), is_nearest)
 
     return _View(
         start=("database", "table", "snapshot_id"),
@@ -168,6 +188,7 @@ _UP: Final = _Direction(
     near=SINK_JOBS,
     far=SOURCE_JOBS,
     near_snapshots=SINK_SNAPSHOTS,
+    near_jobs=SINK_SNAPSHOT_JOBS,
     far_snapshots=SOURCE_SNAPSHOTS,
     is_back=True,
 )
@@ -176,6 +197,7 @@ _DOWN: Final = _Direction(
     near=SOURCE_JOBS,
     far=SINK_JOBS,
     near_snapshots=SOURCE_SNAPSHOTS,
+    near_jobs=SOURCE_SNAPSHOT_JOBS,
     far_snapshots=SINK_SNAPSHOTS,
     is_back=False,
 )

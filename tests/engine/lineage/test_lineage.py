@@ -12,10 +12,10 @@ import pytest
 from engine.catalog import Catalog
 from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage, time_of
 from engine.lineage.factories import find_factory
+from engine.lineage.jdbc import JdbcLineageMeta
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.settings import LineageSettings
 from engine.lineage.store import LineageMeta
-from filestore.sql_database import SqlDatabase
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.lineage_stores import FaultyMeta, MemoryFactory, MemoryLineageMeta, contents
@@ -198,23 +198,30 @@ def test_nothing_is_lost_silently_when_the_queue_cannot_be_written_either() -> N
         lineage.store(batch(1))
 
 
-def test_a_locked_database_is_one_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+def test_a_locked_database_is_one_that_does_not_answer(
+    dialect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """LN-42: who holds it for too long is not waited for; the rows come in when it lets go."""
     monkeypatch.setattr("engine.lineage.jdbc._WAIT_MS", 50)
-    catalog = Catalog(str(tmp_path))
+    of_postgres = {"jdbc.database": "locked"}
+    if dialect == "postgresql":
+        of_postgres["jdbc.url"] = request.getfixturevalue("postgres")
+    catalog = Catalog(str(tmp_path), of_postgres if dialect == "postgresql" else {})
     catalog.create_database("db")
     lineage = lineage_of(catalog)
     assert lineage is not None
     lineage.store(batch(1))
-    database: SqlDatabase = lineage.meta.database  # type: ignore[attr-defined]
-    with lineage.meta.transaction("hold the lock"):  # type: ignore[attr-defined]
+    meta = lineage.meta
+    assert isinstance(meta, JdbcLineageMeta)
+    with meta.transaction("hold the lock") as connection:
+        if dialect == "postgresql":
+            connection.exec_driver_sql("LOCK TABLE locked.source_job_lineage IN SHARE MODE")
         lineage.store(batch(2))
-    waiting = tmp_path / ".fluvial" / "lineage-queue"
-    assert len(list(waiting.iterdir())) == 1
-    assert contents(lineage.meta) == after(1)
+    assert len(list((tmp_path / ".fluvial" / "lineage-queue").iterdir())) == 1
+    assert contents(meta) == after(1)
     assert lineage.replay() == 1
-    assert contents(lineage.meta) == after(1, 2)
-    assert "lineage.sqlite" in database.shown
+    assert contents(meta) == after(1, 2)
 
 
 def test_only_what_is_on_is_kept() -> None:

@@ -173,11 +173,17 @@ def test_readers_wait_for_nobody(tmp_path: Path) -> None:
     assert [each.job for each in rows] == ["j1", "j2"], "a read sees one state"
 
 
-def test_a_database_that_was_removed_is_made_again(tmp_path: Path) -> None:
-    store = JdbcLineageMeta(SqlDatabase.of(f"sqlite:////{tmp_path}/l.sqlite"))
+def test_tables_that_were_removed_are_made_again(tmp_path: Path, new_store: NewStore) -> None:
+    store = new_store()
     store.store_source_table_lineage(TableLineage("j", "db", "t", BEGIN))
-    for file in tmp_path.glob("l.sqlite*"):
-        file.unlink()
+    if store.database.dialect == "sqlite":
+        for file in tmp_path.glob("*.sqlite*"):
+            file.unlink()
+    else:
+        with store.transaction("drop the tables") as connection:
+            connection.exec_driver_sql(f'DROP SCHEMA "{store._prepare.schema}" CASCADE')
+        with pytest.raises(UnavailableError, match="does not exist"):
+            store.store_source_table_lineage(TableLineage("j", "db", "t", BEGIN))
     assert list(store.source_table_lineages()) == []
 
 
