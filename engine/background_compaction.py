@@ -17,7 +17,7 @@ from engine.metrics import COMPACTION_FAILURES, COMPACTION_WAIT, record_compacti
 from filestore.commit_message import CommitMessage
 from filestore.compaction_strategy import commits_until_full, watches_the_clock
 from filestore.compaction_task import CompactionTask
-from filestore.compactor import pick_tasks
+from filestore.compactor import pick_tasks, waits_for_compaction
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.options import TableOptions
 from filestore.table_commit import TableCommit, discard
@@ -101,7 +101,8 @@ class BackgroundCompaction:
         self._commits = 0  # since everything was merged into one run
         self._since_full: set[BucketKey] | None = None  # buckets that changed since; None: any may have
         self._waits = table.options.value("commit.force-compact") or (
-            table.options.changelog_producer == "lookup" and table.options.value("lookup-wait")
+            (table.options.changelog_producer == "lookup" or waits_for_compaction(table))
+            and table.options.value("lookup-wait")
         )
         self._failures = CompactionFailures()
         self._pressure = Pressure.of(table.options)

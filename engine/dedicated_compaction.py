@@ -18,11 +18,12 @@ from engine.background_compaction import (
     compaction_debt,
 )
 from engine.metrics import COMPACTION_WAIT
+from filestore.compactor import waits_for_compaction
 from filestore.live_files import LiveFiles
 from filestore.snapshots import CommitKind
 from filestore.table import Table as FileTable
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError
+from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
 
 logger = logging.getLogger("fluvial.compaction")
 
@@ -112,18 +113,23 @@ def waits_for_others(store: TableStore, options: Mapping[str, str]) -> bool:
 
 
 def compact_if_forced(store: FileTable, options: Mapping[str, str]) -> None:
-    """Compact behind a batch job's commit, with ``commit.force-compact``; another compaction may be faster.
+    """Compact behind a batch job's commit, with ``commit.force-compact`` or where nobody sees its rows before.
+
+    The rows are in the table: another compaction may be faster, and what fails is done by the next one.
 
     Args:
         store: the table that was written.
         options: of the writer.
     """
-    if not store.options.value("commit.force-compact") or is_write_only(store, options):
+    is_forced = store.options.value("commit.force-compact") or waits_for_compaction(store)
+    if not is_forced or is_write_only(store, options):
         return
     try:
         store.compact()
     except ConflictError as error:
         logger.info("compaction abandoned: table=%s reason=%s", store.name, error)
+    except (UnavailableError, OutcomeUnknownError) as error:
+        logger.warning("compaction failed: table=%s reason=%s", store.name, error)
 
 
 def is_write_only(store: TableStore, options: Mapping[str, str]) -> bool:

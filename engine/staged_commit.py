@@ -29,7 +29,7 @@ from engine.stream_job import StreamJob
 from engine.table_log import TableLog, tracks_changes
 from engine.versions.saved_checkpoints import CheckpointPlace
 from filestore.commit_message import BATCH_IDENTIFIER
-from filestore.compactor import run_task
+from filestore.compactor import run_task, waits_for_compaction
 from filestore.table import Table as FileTable
 from filestore.table_commit import CommitResult, discard
 
@@ -72,8 +72,10 @@ class StagedCommits:
             tracks_changes=tracks_changes(store, options),
             observe=observe,
         )
-        self._compacts_behind = store.options.value("commit.force-compact") or (
-            store.options.changelog_producer in ("lookup", "full-compaction")
+        self._compacts_behind = (
+            store.options.value("commit.force-compact")
+            or store.options.changelog_producer in ("lookup", "full-compaction")
+            or waits_for_compaction(store)
         )
         self._store, self._options, self._commit_user = store, options, commit_user
         self._job = None if job is None else StreamJob(name=job, checkpoint=checkpoint)
