@@ -86,6 +86,14 @@ def is_numbered(entry: ManifestEntry, *, has_key: bool) -> bool:
     return entry.total_buckets > 0 or (has_key and entry.bucket >= 0)
 
 
+def is_in_place(live: Iterable[ManifestEntry], delta: Sequence[ManifestEntry]) -> bool:
+    """Whether everything that was to change has changed already."""
+    known = {entry.identity for entry in live}
+    added = {entry.identity for entry in delta if entry.kind is EntryKind.ADD}
+    deleted = {entry.identity for entry in delta if entry.kind is EntryKind.DELETE}
+    return bool(added) and added <= known and not deleted & known
+
+
 def _repeated_add(live: Collection[ManifestEntry], delta: Sequence[ManifestEntry]) -> str | None:
     deleted = {entry.identity for entry in delta if entry.kind is EntryKind.DELETE}
     known = {entry.identity for entry in live} - deleted

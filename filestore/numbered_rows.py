@@ -58,7 +58,7 @@ def positions_of_keys(
             some.clear()
 
     names = list(table.schema.trimmed_primary_keys)
-    for numbers, batch in _numbered(table, partition, bucket, file, names, with_system=False, span=span_of(keys)):
+    for numbers, batch in numbered_rows(table, partition, bucket, file, names, with_system=False, span=span_of(keys)):
         some.append((numbers, batch))
         if sum(len(each) for each, _ in some) >= _KEYS_AT_ONCE:
             look()
@@ -91,7 +91,7 @@ def rows_at(
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """The rows at some places of a file (ascending), in today's schema; never an empty batch."""
-    rows = _numbered(
+    rows = numbered_rows(
         table, partition, bucket, file, columns, with_system=with_system, wanted=positions, batch_rows=batch_rows
     )
     for numbers, batch in rows:
@@ -119,7 +119,7 @@ def _between(positions: Positions, start: int, stop: int) -> Positions:
     return positions[low:high]
 
 
-def _numbered(
+def numbered_rows(
     table: TableStore,
     partition: bytes,
     bucket: int,
@@ -131,7 +131,19 @@ def _numbered(
     wanted: Positions | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """Batches with the numbers of their rows, of the row groups that may match ``span`` and hold a wanted row."""
+    """Batches with the numbers of their rows, of the row groups that may match ``span`` and hold a wanted row.
+
+    Args:
+        table: whose; the rows are of its schema.
+        partition: BinaryRow bytes.
+        bucket: number.
+        file: to read.
+        columns: in the order wanted; those that ``span`` tests are among them.
+        with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
+        span: rows for which it is not true may be missing.
+        wanted: likewise all but these (ascending).
+        batch_rows: most rows of a batch.
+    """
     groups: list[Positions] = []  # numbers of the rows that are read
     asked = 0
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from filestore.commit_message import CommitMessage
 from filestore.compaction_task import CompactionTask
 from filestore.compactor import run_task
-from filestore.table_commit import discard
+from filestore.discarding import discard
 from filestore.table_store import TableStore
 from lsm.compaction import CompactionReason
 

@@ -14,7 +14,7 @@ from filestore.branch_state import is_gone
 from filestore.commit_guards import check_safe, check_time
 from filestore.commit_history import CommitHistory
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
-from filestore.conflicts import bucket_count_conflict, find_conflict, is_numbered, sequence_conflict
+from filestore.conflicts import bucket_count_conflict, find_conflict, is_in_place, is_numbered, sequence_conflict
 from filestore.discarding import discard
 from filestore.index_state import index_conflict, lost_mark
 from filestore.manifests import EntryKind, ManifestEntry, live_entries
@@ -130,6 +130,15 @@ class TableCommit:
             OutcomeUnknownError: it may be visible: keep every file and call again with the same committable.
         """
         return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable, replaces=replaces))
+
+    def replace_rows(self, committable: Committable) -> CommitResult:
+        """Mark rows as deleted, and add files with others.
+
+        Raises:
+            ConflictError: files with these rows were rewritten meanwhile, or rows of them were deleted: decide anew.
+            OutcomeUnknownError: it may be visible: keep every file and look at the newest snapshots.
+        """
+        return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable))
 
     def replace_files(self, committable: Committable, *, only_after: int) -> CommitResult:
         """Take files out and put others in, as rows that changed, of exactly one state.
@@ -289,7 +298,13 @@ class TableCommit:
             return None
         base_id = request.committable.base_snapshot_id
         reason: str | None
-        if request.kind is CommitKind.OVERWRITE:
+        if request.kind is CommitKind.OVERWRITE and request.replaces is None:
+            changes = None if base_id is None else changes_since(self._table, base_id, latest)
+            others = live_files(self._table, latest) if changes is None else [*chain.from_iterable(changes.values())]
+            reason = lost_mark(others, request.committable.messages, is_all=changes is None)
+            reason = reason or bucket_count_conflict(live_entries(others), delta)
+            reason = reason or sequence_conflict(others, delta, has_key=self._table.has_key)
+        elif request.kind is CommitKind.OVERWRITE:
             reason = self._find_conflict(replaced, delta, request.kind)
         elif request.kind is CommitKind.COMPACT:
             base, done, is_all = self._compaction_base(latest, base_id, delta)
@@ -306,7 +321,7 @@ class TableCommit:
                 if done is not None:
                     return done
                 reason = self._find_conflict(base, delta, request.kind)
-        if request.kind is not CommitKind.OVERWRITE:
+        if request.replaces is None:
             reason = reason or index_conflict(self._table, latest, base_id, request.committable.messages)
         if reason is not None:
             raise ConflictError(
@@ -343,7 +358,7 @@ class TableCommit:
         changes = None if base_id is None else changes_since(self._table, base_id, latest)
         if changes is None:
             live = live_files_of_partitions(self._table, latest, {entry.partition for entry in delta})
-            return live, latest if _is_in_place(live, delta) else None, True
+            return live, latest if is_in_place(live, delta) else None, True
         ours = {(entry.kind, entry.identity) for entry in delta}
         for snapshot_id, entries in changes.items():
             if ours <= {(entry.kind, entry.identity) for entry in entries}:
@@ -370,10 +385,3 @@ class TableCommit:
 
 def _is_same(found: Snapshot, mine: Snapshot) -> bool:
     return (found.uuid, found.delta_manifest_list) == (mine.uuid, mine.delta_manifest_list)
-
-
-def _is_in_place(live: Iterable[ManifestEntry], delta: Sequence[ManifestEntry]) -> bool:
-    known = {entry.identity for entry in live}
-    added = {entry.identity for entry in delta if entry.kind is EntryKind.ADD}
-    deleted = {entry.identity for entry in delta if entry.kind is EntryKind.DELETE}
-    return bool(added) and added <= known and not deleted & known

@@ -69,6 +69,7 @@ class BoundText:
         except_for: Collection[int] = (),
         prunes: bool = True,
         target: int = -1,
+        with_places: bool = False,
         extra: Sequence[Edit] = (),
     ) -> None:
         """Read what the text names.
@@ -81,6 +82,7 @@ class BoundText:
             except_for: starts of tables that are not read.
             prunes: whether only columns that the text uses are read.
             target: start of the table that is written, whose options are those of the write.
+            with_places: the rows of that table also tell where they are.
             extra: other changes of the text.
 
         Raises:
@@ -96,7 +98,8 @@ class BoundText:
         references = [each for each in references if each.start not in except_for]
         self.names: dict[str, str] = {}  # of the views: what the user wrote
         self.plans: list[ReadPlan] = []
-        frames = _Frames(context, self._text, part, references, reads, prunes=prunes, target=target)
+        placed = target if with_places else -1
+        frames = _Frames(context, self._text, part, references, reads, prunes=prunes, target=target, placed=placed)
         try:
             edits = [edit for each in references for edit in self._bind(each, frames)]
         except BaseException:
@@ -199,6 +202,7 @@ class _Frames:
         *,
         prunes: bool,
         target: int,
+        placed: int,
     ) -> None:
         self._context = context
         self._text = text
@@ -211,6 +215,7 @@ class _Frames:
         }
         self._time_zone = str(context.spark.conf.get("spark.sql.session.timeZone"))
         self._has_pipe = any(token.text == "|>" for token in text.tokens)
+        self._placed = placed
         self.plans: list[ReadPlan] = []
 
     def of(self, reference: Reference) -> DataFrame:
@@ -225,7 +230,8 @@ class _Frames:
         names = self._used.get(reference.start)
         if names is not None:
             names = needed_names(names, computed)
-        plan = plan_read(self._context, read, reference, names, conditions)
+        is_placed = reference.start == self._placed
+        plan = plan_read(self._context, read, reference, names, conditions, with_places=is_placed)
         self.plans.append(plan)
         return with_computed(plan.frame, [each for each in computed if names is None or each.name.lower() in names])
 

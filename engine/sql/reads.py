@@ -12,6 +12,7 @@ from engine.frames import table_frame
 from engine.option_check import unknown_option
 from engine.read_options import BATCH_KEYS
 from engine.read_request import PLACES
+from engine.row_places import placed_frame
 from engine.sql.context import SqlContext
 from engine.sql.frame_cache import frame_key
 from engine.sql.references import Reference, StatementText
@@ -102,6 +103,8 @@ def plan_read(
     reference: Reference,
     names: Collection[str] | None,
     conditions: Collection[Condition],
+    *,
+    with_places: bool = False,
 ) -> ReadPlan:
     """Plan the files of a reference, and make the frame of their rows.
 
@@ -111,12 +114,19 @@ def plan_read(
         reference: where it is read.
         names: in lower case, all that the statement may use; None is everything.
         conditions: on its rows.
+        with_places: rows also tell where they are, see ``row_places``.
     """
     schema = read.table.schema
     columns = tuple(name for name in schema.column_names if names is None or name.lower() in names)
     if not columns:  # rows are counted: by a column that is there anyway, or is narrow
         columns = (schema.trimmed_primary_keys or schema.column_names)[:1]
     predicate = and_all([each.predicate for each in conditions if each.predicate is not None])
+    if with_places:
+        plan = read.plan(predicate)
+        frame = placed_frame(context.spark, read.table, plan, columns)
+        return ReadPlan(
+            reference=reference, read=read, plan=plan, frame=frame, columns=columns, conditions=tuple(conditions)
+        )
     key = frame_key(read, columns, predicate)
     kept = context.frames.find(key)
     if kept is None:

@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
+from engine.row_places import FILE_NAME, ROW_NUMBER
 from engine.rows import ROW_KIND_COLUMN
 from engine.sql.assignment import default_sql, stored
 from engine.sql.context import SqlContext
 from engine.sql.query import BoundText
-from engine.sql.reads import StatementReads
+from engine.sql.reads import ReadPlan, StatementReads
 from engine.sql.references import StatementText
 from engine.sql.splice import quoted
 from engine.sql.statements import Statement
@@ -54,12 +55,16 @@ def run_delete(context: SqlContext, statement: Statement) -> pa.Table | None:
     if tree.args.get("using") or tree.args.get("tables"):
         raise statement.source.problem("DELETE with USING is not known: fix=use WHERE ... IN, or MERGE", 0, 6)
     text = StatementText(statement)
-    with _bound(context, statement, tree) as bound:
+    with _bound(context, statement, tree, with_places=target.marks_rows) as bound:
         partition = _whole_partition(bound, tree, target.schema.partition_keys)
         if partition is not None:
             return target.clear(partition)
         _check(target, statement, "DELETE")
-        rows = bound.frame(f"SELECT * FROM {bound.spliced.part(_start(tree), len(text.text))}")
+        rest = bound.spliced.part(_start(tree), len(text.text))
+        if target.marks_rows:
+            rows = bound.frame(f"SELECT {', '.join(_places(tree))} FROM {rest}")
+            return target.replace_rows(_read_plan(bound, _start(tree)).plan, rows, None, "rows_deleted")
+        rows = bound.frame(f"SELECT * FROM {rest}")
         columns = [F.col(quoted(name)) for name in target.schema.column_names]
         changes = rows.select(*columns, F.lit("-D").alias(ROW_KIND_COLUMN))
         return target.append(changes, read_snapshot_id=read_snapshot_id(bound, _start(tree)))
@@ -85,11 +90,16 @@ def run_update(context: SqlContext, statement: Statement) -> pa.Table | None:
     assignments = read_assignments(text, behind + 1, end, alias)
     for each in assignments:
         check_assigned(target.schema, statement, each)
-    with _bound(context, statement, tree) as bound:
+    with _bound(context, statement, tree, with_places=target.marks_rows) as bound:
         table = bound.spliced.part(_start(tree), text.start_of(behind))
         where = bound.spliced.part(text.start_of(end), len(text.text))
         old = [f"{quoted(tree.this.alias or tree.this.name)}.{quoted(name)}" for name in target.schema.column_names]
         values = [expression_sql(bound, target, each) for each in assignments]
+        if target.marks_rows:
+            found = bound.frame(f"SELECT {', '.join([*old, *values, *_places(tree)])} FROM {table} {where}")
+            found = found.localCheckpoint()  # rows and places are of one computation
+            new_rows = _updates(target, found, assignments, keeps_old=False).drop(ROW_KIND_COLUMN)
+            return target.replace_rows(_read_plan(bound, _start(tree)).plan, found, new_rows, "rows_updated")
         found = bound.frame(f"SELECT {', '.join([*old, *values])} FROM {table} {where}")
         changes = _updates(target, found, assignments)
         return target.append(changes, read_snapshot_id=read_snapshot_id(bound, _start(tree)))
@@ -164,8 +174,17 @@ def expression_sql(bound: BoundText, target: WriteTarget, assignment: Assignment
 
 def read_snapshot_id(bound: BoundText, start: int) -> int:
     """The snapshot that the statement reads of the table it changes; 0 of an empty table."""
-    plan = next(each for each in bound.plans if each.reference.start == start)
+    plan = _read_plan(bound, start)
     return 0 if plan.read.snapshot is None else plan.read.snapshot.id
+
+
+def _read_plan(bound: BoundText, start: int) -> ReadPlan:
+    return next(each for each in bound.plans if each.reference.start == start)
+
+
+def _places(tree: exp.Delete | exp.Update) -> list[str]:
+    """The columns that say where a row of the changed table is."""
+    return [f"{quoted(tree.this.alias or tree.this.name)}.{quoted(name)}" for name in (FILE_NAME, ROW_NUMBER)]
 
 
 def before_and_after(frame: DataFrame, before: Mapping[str, Column], after: Mapping[str, Column]) -> DataFrame:
@@ -175,8 +194,10 @@ def before_and_after(frame: DataFrame, before: Mapping[str, Column], after: Mapp
     return frame.select(F.explode(F.array(old, new)).alias("row")).select("row.*")
 
 
-def _updates(target: WriteTarget, found: DataFrame, assignments: list[Assignment]) -> DataFrame:
-    """The changes, out of the old columns and the new values behind them."""
+def _updates(
+    target: WriteTarget, found: DataFrame, assignments: list[Assignment], *, keeps_old: bool = True
+) -> DataFrame:
+    """The changes, out of the old columns and the new values behind them; ``keeps_old``: where the log wants both."""
     schema = target.schema
     count = len(schema.fields)
     types = [field.dataType for field in found.schema.fields]
@@ -196,7 +217,7 @@ def _updates(target: WriteTarget, found: DataFrame, assignments: list[Assignment
         field.name: stored(*raw[field.name], field) if field.name in raw else old[field.name].alias(field.name)
         for field in schema.fields
     }
-    if target.table.options.log_changelog_mode == "all":
+    if keeps_old and target.table.options.log_changelog_mode == "all":
         return before_and_after(plain, old, new)
     return plain.select(*[value.alias(name) for name, value in new.items()], F.lit("+U").alias(ROW_KIND_COLUMN))
 
@@ -208,8 +229,8 @@ def _check(target: WriteTarget, statement: Statement, what: str) -> None:
         raise statement.source.problem(str(error), 0, len(statement.text)) from error
 
 
-def _bound(context: SqlContext, statement: Statement, tree: exp.Expr) -> BoundText:
-    return BoundText(context, statement, StatementReads(context), target=_start(tree))
+def _bound(context: SqlContext, statement: Statement, tree: exp.Expr, *, with_places: bool = False) -> BoundText:
+    return BoundText(context, statement, StatementReads(context), target=_start(tree), with_places=with_places)
 
 
 def _start(tree: exp.Expr) -> int:

@@ -11,8 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
+from engine.batch_read import BatchPlan
 from engine.branch_choice import BRANCH_KEY, branch_named, of_session
 from engine.option_check import unknown_option
+from engine.row_places import commit_marks, marks_of
 from engine.rows import ROW_KIND_COLUMN
 from engine.schema_evolution import evolved, merge_rules
 from engine.spark_errors import fluvial_error
@@ -111,6 +113,11 @@ class WriteTarget:
         """A column by its name in any case. Raises: InvalidInputError with a similar name."""
         return find_field(self.schema, name)
 
+    @property
+    def marks_rows(self) -> bool:
+        """Whether rows, which have no key, are deleted by marks at their places."""
+        return not self.table.store.has_key and self.table.options.deletion_vectors_enabled
+
     def check_changes_rows(self, statement: str) -> None:
         """Refuse what the table cannot do to single rows.
 
@@ -127,10 +134,13 @@ class WriteTarget:
                 f"a row without a key cannot be found by some of its columns alone: statement=MERGE "
                 f"table={self.table.name} row-counts=true fix=DELETE, UPDATE and INSERT"
             )
+        if self.marks_rows and statement != "MERGE":
+            return
         if not self.schema.primary_keys and not counts_rows:
             raise InvalidInputError(
                 f"only tables with a primary key know their rows: statement={statement} table={self.table.name} "
-                "fix=overwrite a partition, or make the table with PRIMARY KEY or 'row-counts' = 'true'"
+                "fix=overwrite a partition, set 'deletion-vectors.enabled' = 'true' for DELETE and UPDATE, "
+                "or make the table with PRIMARY KEY or 'row-counts' = 'true'"
             )
         if options.merge_engine != "deduplicate":
             raise InvalidInputError(
@@ -154,6 +164,25 @@ class WriteTarget:
             lambda: self.table.append(counted, self.options, read_snapshot_id=read_snapshot_id), self.table.name
         )
         return result_row(done, **seen.get)
+
+    def replace_rows(self, plan: BatchPlan, rows: DataFrame, new_rows: DataFrame | None, counted: str) -> pa.Table:
+        """Mark rows as deleted, add others, and say how many were marked.
+
+        Args:
+            plan: in which the rows were found.
+            rows: with their places.
+            new_rows: None: none.
+            counted: name of the count.
+        """
+
+        def write() -> CommitResult:
+            marks = marks_of(rows)
+            found.append(sum(len(each) for each in marks.values()))
+            return commit_marks(self.table.store, plan, marks, new_rows=new_rows, options=self.options)
+
+        found: list[int] = []
+        done = _through_spark(write, self.table.name)
+        return result_row(done, **{counted: found[0]})
 
     def overwrite(self, frame: DataFrame, partition: Mapping[str, object] | None) -> pa.Table:
         """Replace rows by those of a frame; how many there were is not known."""

@@ -453,3 +453,44 @@ def test_a_key_that_stays_may_be_assigned(tables: Tables) -> None:
     table = tables.keyed()
     tables.run("MERGE INTO {t} t USING u ON t.id = u.k AND u.k = 2 WHEN MATCHED THEN UPDATE SET id = k, v = 5")
     assert content(table) == {(1, 10, "a"), (2, 5, "b"), (3, 30, "c")}
+
+
+# ---- deletion vectors
+
+
+def test_rows_without_a_key_are_marked_where_they_are(tables: Tables) -> None:
+    """FL-103: DELETE and UPDATE of a table without a key; files stay, one commit each."""
+    table = tables.make("t", options={"deletion-vectors.enabled": "true"})
+    for start in (0, 3):
+        ids = [start, start + 1, start + 2]
+        table.write(pa.table({"id": ids, "v": [each * 10 for each in ids], "name": ["a"] * 3}, schema=KEY))
+    done = tables.run("DELETE FROM {t} AS x WHERE x.id IN (SELECT k FROM u WHERE k = 1) OR x.v = 50")
+    assert done == {"snapshot_id": 3, "rows_deleted": 2}
+    assert content(table) == {(0, 0, "a"), (2, 20, "a"), (3, 30, "a"), (4, 40, "a")}
+    done = tables.run("UPDATE {t} SET v = v + (SELECT max(v) FROM {t}), name = 'b' WHERE id >= 3")
+    assert done == {"snapshot_id": 4, "rows_updated": 2}
+    assert content(table) == {(0, 0, "a"), (2, 20, "a"), (3, 70, "b"), (4, 80, "b")}
+    assert tables.run("DELETE FROM {t} WHERE id > 100")["rows_deleted"] == 0
+    spark = tables.context.spark
+    found = table.dataframe(spark, filter="id > 0").select("id", "v").collect()
+    assert {tuple(each) for each in found} == {(2, 20), (3, 70), (4, 80)}
+    assert table.dataframe(spark).count() == 4
+    assert "MERGE" in tables.refused("MERGE INTO {t} USING u ON {t}.id = u.k WHEN MATCHED THEN DELETE")
+    table.compact(full=True)
+    assert content(table) == {(0, 0, "a"), (2, 20, "a"), (3, 70, "b"), (4, 80, "b")}
+
+
+def test_statements_see_what_they_wrote_into_a_table_with_deletion_vectors(tables: Tables) -> None:
+    """FL-28: rows are seen behind each statement, and Spark scans files without marks itself."""
+    table = tables.keyed(**{"deletion-vectors.enabled": "true"})
+    spark = tables.context.spark
+    tables.run("INSERT INTO {t} SELECT id, CAST(id AS INT), 'x' FROM range(100, 3000)")
+    assert table.dataframe(spark).count() == 2903
+    tables.run("UPDATE {t} SET v = -1 WHERE id = 100 OR id = 2")
+    tables.run("DELETE FROM {t} WHERE id = 101 OR id = 1")
+    frame = table.dataframe(spark)
+    assert frame.count() == 2901
+    assert {each.id for each in frame.filter("v = -1").collect()} == {2, 100}
+    assert not any(split.needs_merge for split in table.read().plan().splits)
+    table.append(frame.limit(10))
+    assert table.dataframe(spark).count() == 2901
