@@ -55,7 +55,9 @@ class BucketLog:
                 )
             case NextStep.WRITE:
                 self._check_known(self._writer.tail, known_end)
-                self._writer.begin(query=self._query, batch=self._batch)
+                told = self._store.options.value("log.header.schema-id")
+                schema_id = self._store.schema.id if told else None
+                self._writer.begin(query=self._query, batch=self._batch, schema_id=schema_id)
         return None
 
     def append(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:

@@ -131,7 +131,7 @@ _LOG: Final = _declare(
     ("log.ignore-delete", boolean, False, "No deletes in the log."),
     ("log.transactional-id.prefix", text, None, "Start of the transactional ids; default: the table's id."),
     ("log.commit-token.topic", text, None, "Topic of commit tokens."),
-    ("log.header.schema-id", boolean, True, "Schema id in a header of every record."),
+    ("log.header.schema-id", boolean, True, "Schema id of each batch in the header of its last record."),
     ("log.on-offset-lost", choice("fail", "resnapshot", "earliest"), "fail", "What a reader does after lost offsets."),
 )
 _FILES: Final = _declare(

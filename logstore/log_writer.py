@@ -75,6 +75,7 @@ class BucketLogWriter:
         self._producer: Producer | None = None
         self._tail: LogTail | None = None
         self._batch: tuple[str, int] | None = None  # query and batch id
+        self._schema_id: int | None = None
         self._transaction: Transaction | None = None
         self._held: Record | None = None
         self._committed_rows = 0  # of earlier chunks
@@ -113,11 +114,12 @@ class BucketLogWriter:
         )
         return self._tail.marker
 
-    def begin(self, *, query: str, batch: int) -> None:
-        """Name the batch that the coming rows belong to. Local: nothing is sent."""
+    def begin(self, *, query: str, batch: int, schema_id: int | None = None) -> None:
+        """Name the batch that the coming rows belong to, and the version of their columns. Local: nothing is sent."""
         assert self._tail is not None, "fence() first"
         assert self._batch is None, "a writer serves one batch"
         self._batch = (query, batch)
+        self._schema_id = schema_id
 
     def append(self, keys: pa.Array | None, values: pa.Array) -> None:
         """Send rows, all but the last one. Waits while much is on its way, so memory stays bounded.
@@ -198,6 +200,7 @@ class BucketLogWriter:
             is_final=is_final,
             payload=payload,
             is_pointer=is_pointer,
+            schema_id=self._schema_id,
         )
         try:
             transaction.send_marked(last, HEADER, marker)

@@ -3,14 +3,16 @@
 Records and marker become visible in one Kafka transaction. Whoever reads the last committed record of a bucket, after
 fencing its writers, therefore knows which batch came last, all of it, and which data files belong to it.
 
-Header value: one line of JSON, a line feed, the payload as it is::
+Header value: one line of JSON (two here), a line feed, the payload as it is::
 
-    {"version": 1, "query": "<id>", "batch": 7, "rows": 500, "start": 4100, "final": true, "pointer": false}
+    {"version": 1, "query": "<id>", "batch": 7, "rows": 500, "start": 4100, "final": true, "pointer": false,
+     "schema": 3}
 
 ``rows`` counts those of the batch up to this record. ``start`` is the offset of the first one where it is known before
 the last is written (null: the slice is one transaction, so it began ``rows - 1`` records earlier). ``final`` is false
 on the marker of a chunk that is not the last of its batch (eventual consistency only). ``pointer`` says that the
-payload is the name of the place where the commit message is, not the message.
+payload is the name of the place where the commit message is, not the message. ``schema`` is the version of the table's
+schema that the rows were written with (``log.header.schema-id``; left out where that is off, and by older writers).
 """
 
 import json
@@ -47,6 +49,7 @@ class CommitMarker:
     payload: bytes  # the writer's commit message, or the name of its place
     is_pointer: bool
     is_final: bool  # False: a chunk; its batch must be written again
+    schema_id: int | None = None  # of the table's schema; None: not told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,7 @@ def encode_marker(
     is_final: bool,
     payload: bytes,
     is_pointer: bool,
+    schema_id: int | None = None,
 ) -> bytes:
     """The header's value.
 
@@ -126,6 +130,7 @@ def encode_marker(
         "start": start_offset,
         "final": is_final,
         "pointer": is_pointer,
+        **({} if schema_id is None else {"schema": schema_id}),
     }
     return json.dumps(fields).encode() + b"\n" + payload
 
@@ -154,6 +159,7 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
             payload=payload,
             is_pointer=bool(fields["pointer"]),
             is_final=bool(fields["final"]),
+            schema_id=None if fields.get("schema") is None else int(fields["schema"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"marker cannot be read: offset={record_offset} header={value[:200]!r}") from error

@@ -29,9 +29,10 @@ law = settings(max_examples=100, deadline=None, derandomize=True)
     st.binary(max_size=300),
     st.booleans(),
     st.integers(0, 9),
+    st.none() | st.integers(0, 2**31),
 )
 def test_what_is_encoded_is_decoded(
-    query: str, batch: int, rows: int, is_final: bool, payload: bytes, is_pointer: bool, gap: int
+    query: str, batch: int, rows: int, is_final: bool, payload: bytes, is_pointer: bool, gap: int, schema_id: int | None
 ) -> None:
     offset = rows + 1_000
     start = None if gap == 0 else offset + 1 - rows - gap
@@ -43,6 +44,7 @@ def test_what_is_encoded_is_decoded(
         is_final=is_final,
         payload=payload,
         is_pointer=is_pointer,
+        schema_id=schema_id,
     )
     assert decode_marker(encoded, record_offset=offset) == CommitMarker(
         query=query,
@@ -53,6 +55,7 @@ def test_what_is_encoded_is_decoded(
         payload=payload,
         is_pointer=is_pointer,
         is_final=is_final,
+        schema_id=schema_id,
     )
 
 

@@ -13,6 +13,7 @@ from engine.table import Table
 from filestore.datatypes import DataField, DataType
 from filestore.schema_change import AddColumn, ChangeType, DropColumn, RenameColumn
 from filestore.table_store import TableStore
+from logstore.marker import read_tail
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
 
@@ -67,5 +68,9 @@ def test_records_are_found_under_every_name_that_a_column_had(broker: Broker, tm
     for taken in ("gone", "a", "b"):
         with pytest.raises(InvalidInputError, match="was another column's"):
             catalog.alter_table(name, [AddColumn(path=(taken,), type=INT)])
+    assert third.log is not None
+    tail = read_tail(third.log.properties, topic=third.log.topic, bucket=0)
+    assert tail.marker is not None
+    assert tail.marker.schema_id == third.schema.id == 2
     union = third.read(options={"scan.log.union": "true"}).to_arrow()
     assert union.sort_by("id").to_pylist() == rows

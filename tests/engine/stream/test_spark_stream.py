@@ -15,6 +15,8 @@ from pyspark.sql.streaming import StreamingQuery
 from engine import Catalog, Table
 from engine.broker import Broker
 from engine.session import checkpoint_settings
+from filestore.datatypes import parse_data_type
+from filestore.schema_change import AddColumn, RenameColumn
 from tests.support.streams import content, fold
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -133,3 +135,27 @@ def test_a_stream_of_a_keyed_table_without_kinds_is_refused(spark: SparkSession,
     del reader.options["read.changelog"]
     with pytest.raises(StreamingQueryException, match=r"fix=set read\.changelog=true"):
         reader.available()
+
+
+def test_a_running_query_crosses_changes_of_the_schema(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    """FL-24: in the snapshot phase and in the log, by the same query; a restart has the columns of today."""
+    catalog = Catalog(str(tmp_path))
+    table.write(rows([1, 2], "old"))
+    reader = Reader(spark, table, tmp_path)
+    query = reader.start()
+    until(lambda: len(reader.rows) == 2)
+    more = AddColumn(path=("more",), type=parse_data_type("INT"))
+    second = catalog.alter_table(table.name, [more, RenameColumn(("v",), "word")])
+    second.write(pa.table({"id": [3], "more": pa.array([3], pa.int32()), "word": ["new"]}))
+    until(lambda: len(reader.rows) == 3)
+    catalog.alter_table(table.name, [RenameColumn(("word",), "text")])
+    table.write(rows([4], "by a writer that was open"))
+    until(lambda: len(reader.rows) == 4)
+    query.stop()
+    assert query.exception() is None
+    assert sorted((row["id"], row["v"]) for row in reader.rows) == [
+        (1, "old"), (2, "old"), (3, "new"), (4, "by a writer that was open"),
+    ]  # fmt: skip
+    catalog.table(table.name).write(pa.table({"id": [5], "more": pa.array([5], pa.int32()), "text": ["last"]}))
+    reader.available()
+    assert {key: reader.rows[-1][key] for key in ("id", "text", "more")} == {"id": 5, "text": "last", "more": 5}
