@@ -102,15 +102,22 @@ def test_what_an_overwrite_writes_is_read_without_merging(switch: str) -> None:
 
 def test_an_overwrite_with_deletes_or_overlapping_files_waits_for_a_compaction() -> None:
     """A delete on the top level would stay for ever; overlapping files are no run."""
-    table = key_table(bucket="1", **{"write-buffer-size": "1 b"})
-    table.overwrite(pa.concat_tables([rows((1, 1), (5, 5)), rows((3, 3), (9, 9))]))
-    writer = table.new_write(max_sequence_numbers={})
-    writer.write(rows((1, 1), (2, 2)), pa.array(["+I", "-D"]))
-    table.commit_overwrite(
-        table.new_commit("u"), Committable(identifier=1, messages=writer.prepare_commit(), base_snapshot_id=1)
-    )
-    live = LiveFiles.latest(table)
-    assert {file.level for key in live.buckets() for file in live.files(key)} == {0}
+    table = key_table(bucket="1")
+
+    def overwritten(*batches: tuple[pa.Table, list[str]]) -> list[int]:
+        """The levels of the files; each batch is one."""
+        writer = table.new_write(max_sequence_numbers={}, budget_bytes=1)
+        for batch, kinds in batches:
+            writer.write(batch, pa.array(kinds))
+        committable = Committable(identifier=BATCH_IDENTIFIER, messages=writer.prepare_commit())
+        table.commit_overwrite(table.new_commit(table.new_commit_user()), committable)
+        live = LiveFiles.latest(table)
+        return [file.level for key in live.buckets() for file in live.files(key)]
+
+    assert overwritten((rows((1, 1), (5, 5)), ["+I", "+I"]), (rows((6, 6)), ["+I"])) == [5, 5]
+    assert overwritten((rows((1, 1), (5, 5)), ["+I", "+I"]), (rows((5, 6), (9, 9)), ["+I", "+I"])) == [0, 0]
+    assert content(table) == {1: 1, 5: 6, 9: 9}
+    assert overwritten((rows((1, 1), (2, 2)), ["+I", "-D"])) == [0]
     assert content(table) == {1: 1}
 
 

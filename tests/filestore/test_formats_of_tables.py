@@ -89,7 +89,7 @@ def changes_of(table: Table) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(OPTIONS, HISTORY, st.sampled_from(["none", "input", "full-compaction"]), st.booleans())
 def test_a_table_reads_the_same_whatever_its_files_are(
     options: Mapping[str, str], history: list[tuple[list[int], str]], producer: str, key: bool

@@ -12,7 +12,7 @@ from lsm.levels import Levels, SortedFile
 from lsm.universal import UniversalCompaction
 from tests.lsm.trees import file, tree, trees
 
-LAWS = settings(max_examples=100, deadline=None, derandomize=True)
+LAWS = settings(max_examples=60, deadline=None, derandomize=True)
 FLUSHES = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 80), st.integers(0, 19)), min_size=1, max_size=40)
 Flush = tuple[int, int, int]  # size, first key, keys after it
 

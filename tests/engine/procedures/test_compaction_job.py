@@ -273,3 +273,15 @@ def wait_for(is_so: Callable[[], bool]) -> None:
             return
         pause.wait(0.05)
     raise AssertionError("it did not come to that")
+
+
+def test_a_watching_job_ends_when_its_time_is_over(
+    new_table: Callable[..., Table], catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--time-limit``, for hours off the peak: what is running is committed; ``--most-buckets`` is of one commit."""
+    new_table()
+    place = ["--warehouse", catalog.warehouse, "--json", "--watch", "--interval", "0.05", "--full"]
+    assert run_command(["compact", "shop.orders", *place, "--time-limit", "1 s", "--most-buckets", "1"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(events) > 1
+    assert {each["buckets"] for each in events} == {1}
