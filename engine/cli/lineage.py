@@ -50,6 +50,7 @@ def lineage(
             f"the catalog keeps no lineage: warehouse={place.warehouse} fix=open it once with the options "
             "table-lineage=true and data-lineage=true"
         )
+    found.replay()
     upstream, downstream = is_up or not is_down, is_down or not is_up
     if snapshot is None:
         view = view_of_table(

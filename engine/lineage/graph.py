@@ -103,8 +103,8 @@ def around(
 def trace(
     node: Node,
     *,
-    read_by: Callable[[Node], Iterable[Node]],
-    written_by: Callable[[Node], Iterable[Node]],
+    before: Callable[[Node], Iterable[Node]],
+    after: Callable[[Node], Iterable[Node]],
     upstream: bool = True,
     downstream: bool = True,
     depth: int | None = None,
@@ -113,19 +113,12 @@ def trace(
 
     Args:
         node: a snapshot.
-        read_by: of a snapshot, the barriers that read it; of a barrier, the snapshots that it read.
-        written_by: of a snapshot, the barriers that wrote it; of a barrier, the snapshots that it wrote.
+        before: of a snapshot, the barriers that it comes from; of a barrier, the snapshots that it read.
+        after: of a snapshot, the barriers that it went into; of a barrier, the snapshots that it wrote.
         upstream: as of ``around``.
         downstream: likewise.
         depth: likewise.
     """
-
-    def after(each: Node) -> Iterable[Node]:
-        return read_by(each) if each.kind == "table" else written_by(each)
-
-    def before(each: Node) -> Iterable[Node]:
-        return written_by(each) if each.kind == "table" else read_by(each)
-
     kept: set[Edge] = set()
     if downstream:
         kept |= _walk(node, after, depth)

@@ -94,7 +94,7 @@ def run_event(
 
 
 class LineageEvents:
-    """Sends the events of one job. May be called by several threads; what fails is logged, and costs no data."""
+    """Sends events of jobs. May be called by several threads; what fails is logged, and costs no data."""
 
     def __init__(
         self, client: "OpenLineageClient", *, namespace: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -104,7 +104,32 @@ class LineageEvents:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-openlineage")
         self._waiting: set[Any] = set()
         self._failures = 0
+        self._runs: dict[str, Run] = {}  # of jobs that go on, in this process
         atexit.register(self.close)
+
+    def begun(self, job: str, *, reads: Sequence[Dataset] = (), written: Sequence[Dataset] = ()) -> None:
+        """A stream begins, perhaps again: that is another run."""
+        run = self._runs[job] = new_run(job, is_stream=True)
+        self.tell(run, "START", reads=reads, written=written)
+
+    def went_on(
+        self,
+        job: str,
+        barrier_id: int,
+        *,
+        is_last: bool = False,
+        reads: Sequence[Dataset] = (),
+        written: Sequence[Dataset] = (),
+    ) -> None:
+        """A barrier of a job is done. ``is_last``: it is a batch write, and has no other."""
+        run = self._runs.get(job)
+        if run is None or is_last:
+            run = new_run(job, is_stream=not is_last)
+            self.tell(run, "START", reads=reads, written=written)
+        if not is_last:
+            self._runs[job] = run
+        state = "COMPLETE" if is_last else "RUNNING"
+        self.tell(run, state, barrier_id=barrier_id, reads=reads, written=written)
 
     def tell(
         self,
@@ -144,8 +169,11 @@ class LineageEvents:
         sent.add_done_callback(self._waiting.discard)
 
     def close(self) -> None:
-        """Send what waits, for ten seconds at most."""
+        """Tell that streams have ended, and send what waits, for ten seconds at most."""
         atexit.unregister(self.close)
+        for run in self._runs.values():
+            self.tell(run, "COMPLETE")
+        self._runs.clear()
         wait(list(self._waiting), timeout=_CLOSE_WAIT_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -9,15 +9,17 @@ from typing import Final
 
 from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage, time_of
 from engine.lineage.lineage import Lineage, lineage_of
+from engine.lineage.openlineage import Dataset, LineageEvents, events_of
 from engine.lineage.origins import Origin, SourceRead
 from filestore.catalog_options import CatalogPlace
+from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.effects import FileIO
 from filestore.expired_commits import DATA_KINDS
 from filestore.predicates import And, Compare, CompareOp, Predicate
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
 
-_kept: Final[dict[tuple[str, tuple[tuple[str, str], ...]], Lineage]] = {}
+_kept: Final[dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Lineage, LineageEvents | None]]] = {}
 """One for each catalog, so that connections are kept."""
 
 
@@ -42,6 +44,11 @@ class _OpenPlace:
 
 def lineage_of_table(store: TableStore) -> Lineage | None:
     """The lineage of a table's catalog; None when it keeps none, or the table was opened by its path."""
+    found = _opened(store)
+    return None if found is None else found[0]
+
+
+def _opened(store: TableStore) -> tuple[Lineage, LineageEvents | None] | None:
     if store.catalog is None:
         return None
     key = (store.catalog.warehouse, tuple(sorted(store.catalog.options.items())))
@@ -49,17 +56,19 @@ def lineage_of_table(store: TableStore) -> Lineage | None:
         found = lineage_of(_OpenPlace(place=store.catalog, file_io=store.io))
         if found is None:
             return None
-        _kept[key] = found
+        _kept[key] = found, events_of(store.catalog.options)
     return _kept[key]
 
 
 class Recorder:
     """Tells what jobs do with one table, and with other tables of its catalog. Not for use by several threads."""
 
-    def __init__(self, store: TableStore, lineage: Lineage) -> None:
-        """Nothing is told yet."""
+    def __init__(self, store: TableStore, lineage: Lineage, events: LineageEvents | None = None) -> None:
+        """Nothing is told yet. ``events``: whoever collects such besides."""
         assert store.catalog is not None
         self._lineage = lineage
+        self._events = events
+        self._schema = store.schema
         self._warehouse = store.catalog.warehouse
         self._name = table_name(store)
         self._told: set[tuple[str, str, tuple[str, str]]] = set()
@@ -67,8 +76,8 @@ class Recorder:
     @classmethod
     def of(cls, store: TableStore) -> "Recorder | None":
         """None when the catalog keeps no lineage."""
-        lineage = lineage_of_table(store)
-        return None if lineage is None else cls(store, lineage)
+        found = _opened(store)
+        return None if found is None else cls(store, *found)
 
     def read_here(self, snapshot_id: int) -> SourceRead:
         """This table, read up to a snapshot."""
@@ -77,15 +86,27 @@ class Recorder:
     def opened(self, job: str, reads: tuple[SourceRead, ...] = ()) -> None:
         """A job is going to write this table, and reads these. Raises: UnavailableError."""
         self._lineage.store(self._new_tables(job, reads, is_sink=True))
+        if self._events is not None:
+            self._events.begun(job, reads=_datasets(reads), written=[self._written()])
 
     def committed(self, snapshot: Snapshot, origin: Origin) -> None:
         """A barrier's rows are in this table. Raises: UnavailableError."""
         self._lineage.store(self.records(snapshot, origin))
+        if self._events is not None:
+            self._events.went_on(
+                origin.job,
+                origin.barrier_id,
+                is_last=snapshot.commit_identifier == BATCH_IDENTIFIER,
+                reads=_datasets(origin.reads),
+                written=[self._written(snapshot)],
+            )
 
     def has_read(self, origin: Origin) -> None:
         """A barrier of a job has read tables of this catalog. Raises: UnavailableError."""
         tables = self._new_tables(origin.job, origin.reads, is_sink=False)
         self._lineage.store(LineageRecords(source_tables=tables.source_tables, source_snapshots=self._sources(origin)))
+        if self._events is not None:
+            self._events.went_on(origin.job, origin.barrier_id, reads=_datasets(origin.reads))
 
     def read_by(self, job: str) -> int | None:
         """The snapshot of this table that a job has read at its newest barrier; None when nothing is known.
@@ -113,6 +134,15 @@ class Recorder:
             sink_snapshots=(DataLineage(origin.job, origin.barrier_id, *self._name, snapshot.id, time),),
         )
 
+    def _written(self, snapshot: Snapshot | None = None) -> Dataset:
+        return Dataset(
+            warehouse=self._warehouse,
+            table=".".join(self._name),
+            snapshot_id=None if snapshot is None else snapshot.id,
+            row_count=None if snapshot is None else snapshot.delta_record_count,
+            schema=self._schema,
+        )
+
     def _sources(self, origin: Origin) -> tuple[DataLineage, ...]:
         time = time_of(self._lineage.now_ms())
         return tuple(
@@ -131,6 +161,10 @@ class Recorder:
             source_tables=tuple(TableLineage(job, *each, time) for each in sorted(sources)),
             sink_tables=tuple(TableLineage(job, *each, time) for each in sinks),
         )
+
+
+def _datasets(reads: tuple[SourceRead, ...]) -> list[Dataset]:
+    return [Dataset(warehouse=each.warehouse, table=each.table, snapshot_id=each.snapshot_id) for each in reads]
 
 
 def record_commit(

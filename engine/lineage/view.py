@@ -1,13 +1,19 @@
 """Lineage as it is looked at: the graph around a table or a snapshot, with what is known of each node."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from engine.lineage.entities import DataLineage, time_text
 from engine.lineage.graph import LineageGraph, Node, around, barrier_graph, graph_of, table_node, trace
 from engine.lineage.store import LineageMeta
 from filestore.predicates import And, Compare, CompareOp, Predicate
+
+_FIRST_REACH: Final = 64  # snapshots
+_FURTHER: Final = 64
+_FURTHEST_REACH: Final = 1_000_000
+
+Find = Callable[[Predicate], Iterator[DataLineage]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,48 +111,82 @@ def view_of_snapshot(
 
     Raises: UnavailableError.
     """
-    seen: dict[bool, dict[tuple[str, int, str], DataLineage]] = {True: {}, False: {}}
-
-    def beside(node: Node, *, is_sink: bool) -> Iterator[Node]:
-        find = meta.sink_data_lineages if is_sink else meta.source_data_lineages
-        for each in find(_of_node(node)):
-            seen[is_sink][each.job, each.barrier_id, f"{each.database}.{each.table}"] = each
-            snapshot = Node("table", f"{each.database}.{each.table}", each.snapshot_id)
-            yield Node("job", each.job, each.barrier_id) if node.kind == "table" else snapshot
-
+    found = _Steps(meta)
     root = Node("table", table, snapshot_id)
-    graph = trace(
-        root,
-        read_by=lambda node: beside(node, is_sink=False),
-        written_by=lambda node: beside(node, is_sink=True),
-        upstream=upstream,
-        downstream=downstream,
-        depth=depth,
-    )
-    return LineageView(root=root, graph=graph, sources=tuple(seen[False].values()), sinks=tuple(seen[True].values()))
+    graph = trace(root, before=found.before, after=found.after, upstream=upstream, downstream=downstream, depth=depth)
+    return LineageView(root=root, graph=graph, sources=tuple(found.sources), sinks=tuple(found.sinks))
 
 
-def _of_node(node: Node) -> Predicate:
+class _Steps:
+    """Asks the store for what is beside a snapshot or a barrier.
+
+    Not every snapshot was written by a job: compactions make some, too. So a snapshot comes from the newest barrier of
+    each writing job that is not newer, and goes into the oldest barrier of each reading job that is not older.
+    """
+
+    def __init__(self, meta: LineageMeta) -> None:
+        self._meta = meta
+        self.sources: list[DataLineage] = []
+        self.sinks: list[DataLineage] = []
+
+    def before(self, node: Node) -> Iterator[Node]:
+        """What a snapshot comes from, or what a barrier read."""
+        if node.kind == "job":
+            yield from self._told(self._meta.source_data_lineages(_of_barrier(node)), self.sources, of_job=False)
+            return
+        for job in sorted({each.job for each in self._meta.sink_table_lineages(_of_table(node.name))}):
+            nearest = _nearest(self._meta.sink_data_lineages, node, job, step=-1)
+            yield from self._told(nearest, self.sinks, of_job=True)
+
+    def after(self, node: Node) -> Iterator[Node]:
+        """What a snapshot went into, or what a barrier wrote."""
+        if node.kind == "job":
+            yield from self._told(self._meta.sink_data_lineages(_of_barrier(node)), self.sinks, of_job=False)
+            return
+        for job in sorted({each.job for each in self._meta.source_table_lineages(_of_table(node.name))}):
+            nearest = _nearest(self._meta.source_data_lineages, node, job, step=1)
+            yield from self._told(nearest, self.sources, of_job=True)
+
+    def _told(self, found: Iterable[DataLineage], notes: list[DataLineage], *, of_job: bool) -> Iterator[Node]:
+        for each in found:
+            notes.append(each)
+            snapshot = Node("table", f"{each.database}.{each.table}", each.snapshot_id)
+            yield Node("job", each.job, each.barrier_id) if of_job else snapshot
+
+
+def _nearest(find: Find, node: Node, job: str, *, step: int) -> list[DataLineage]:
+    """What a job noted of a table at the snapshot, or nearest to it in one direction; further away step by step."""
     assert node.number is not None
-    if node.kind == "table":
-        return _of_table(node.name, Compare(column="snapshot_id", op=CompareOp.EQ, value=node.number))
-    return And(
-        parts=(
-            Compare(column="job", op=CompareOp.EQ, value=node.name),
-            Compare(column="barrier_id", op=CompareOp.EQ, value=node.number),
-        )
-    )
+    of_job = Compare(column="job", op=CompareOp.EQ, value=job)
+    reach = _FIRST_REACH
+    while True:
+        bound = node.number + step * reach if reach < _FURTHEST_REACH else None
+        low, high = (bound, node.number) if step < 0 else (node.number, bound)
+        rows = list(find(_of_table(node.name, of_job, *_between(low, high))))
+        if rows or bound is None:
+            return sorted(rows, key=lambda each: (step * each.snapshot_id, each.barrier_id))[:1]
+        reach *= _FURTHER
 
 
-def _of_table(name: str, further: Predicate) -> Predicate:
+def _between(low: int | None, high: int | None) -> list[Predicate]:
+    parts: list[Predicate] = []
+    if low is not None:
+        parts.append(Compare(column="snapshot_id", op=CompareOp.GE, value=low))
+    if high is not None:
+        parts.append(Compare(column="snapshot_id", op=CompareOp.LE, value=high))
+    return parts
+
+
+def _of_barrier(node: Node) -> Predicate:
+    assert node.number is not None
+    job = Compare(column="job", op=CompareOp.EQ, value=node.name)
+    return And(parts=(job, Compare(column="barrier_id", op=CompareOp.EQ, value=node.number)))
+
+
+def _of_table(name: str, *further: Predicate) -> Predicate:
     database, _, table = name.partition(".")
-    return And(
-        parts=(
-            Compare(column="database", op=CompareOp.EQ, value=database),
-            Compare(column="table", op=CompareOp.EQ, value=table),
-            further,
-        )
-    )
+    of_database = Compare(column="database", op=CompareOp.EQ, value=database)
+    return And(parts=(of_database, Compare(column="table", op=CompareOp.EQ, value=table), *further))
 
 
 def _number(node: Node, entity: DataLineage) -> int:

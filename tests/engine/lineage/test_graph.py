@@ -1,5 +1,6 @@
 """The graph of tables and jobs against what a reader of the records would say."""
 
+from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 
@@ -48,17 +49,17 @@ def test_the_same_of_a_snapshot() -> None:
     graph = barrier_graph(reads, writes)
     node = Node("table", "db.table3", 7)
     assert titles(around(graph, node)) == {"db.table1@4", "job1#2", "db.table3@7", "job2#9", "db.table4@1"}
-    assert trace(node, read_by=_along(reads), written_by=_along(writes)) == around(graph, node)
+    assert trace(node, before=_before(reads, writes), after=_after(reads, writes)) == around(graph, node)
 
 
-def _along(found: list[DataLineage]):  # type: ignore[no-untyped-def]
-    def beside(node: Node) -> list[Node]:
-        pairs = [
-            (Node("table", f"{e.database}.{e.table}", e.snapshot_id), Node("job", e.job, e.barrier_id)) for e in found
-        ]
-        return [job if node.kind == "table" else snapshot for snapshot, job in pairs if node in (snapshot, job)]
+def _before(reads: list[DataLineage], writes: list[DataLineage]) -> Callable[[Node], list[Node]]:
+    edges = barrier_graph(reads, writes).edges
+    return lambda node: [start for start, end in edges if end == node]
 
-    return beside
+
+def _after(reads: list[DataLineage], writes: list[DataLineage]) -> Callable[[Node], list[Node]]:
+    edges = barrier_graph(reads, writes).edges
+    return lambda node: [end for start, end in edges if start == node]
 
 
 NAMES = st.integers(0, 5)

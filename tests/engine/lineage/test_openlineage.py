@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,6 +15,8 @@ from openlineage.client.serde import Serde
 
 from engine import Catalog
 from engine.lineage.openlineage import Dataset, LineageEvents, Run, dataset_name, events_of, new_run, run_event
+from engine.lineage.origins import Origin
+from engine.lineage.recording import Recorder
 from lsm.errors import InvalidInputError
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -52,6 +55,30 @@ def test_events_go_to_a_file_in_their_order(tmp_path: Path) -> None:
     assert [each["eventType"] for each in found] == ["START", "COMPLETE"]
     assert {each["run"]["runId"] for each in found} == {run.run_id}
     assert {each["job"]["namespace"] for each in found} == {"etl"}
+
+
+def test_whatever_a_catalog_records_is_told_as_events_too(tmp_path: Path) -> None:
+    """A batch write is a run that begins and completes; a stream goes on until its process ends."""
+    path = tmp_path / "events.jsonl"
+    catalog = Catalog(str(tmp_path / "w"), options={"openlineage.url": f"file://{path}"})
+    schema = pa.schema([("id", pa.int64())])
+    table = catalog.create_table("shop.wide", schema, primary_key=["id"])
+    table.write(pa.table({"id": [1, 2]}))
+    recorder = Recorder.of(table.store)
+    assert recorder is not None
+    recorder.opened("enrich", (recorder.read_here(1),))
+    snapshot = table.latest_snapshot()
+    assert snapshot is not None
+    streamed = replace(snapshot, commit_identifier=0)
+    recorder.committed(streamed, Origin(job="enrich", barrier_id=0, reads=(recorder.read_here(1),)))
+    recorder._events.close()  # type: ignore[union-attr]
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [each["eventType"] for each in found] == ["START", "COMPLETE", "START", "RUNNING", "COMPLETE"]
+    batch, stream = found[:2], found[2:]
+    assert {each["job"]["facets"]["jobType"]["processingType"] for each in batch} == {"BATCH"}
+    assert batch[1]["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 2
+    assert {each["run"]["runId"] for each in stream} == {stream[0]["run"]["runId"]} != {batch[0]["run"]["runId"]}
+    assert stream[1]["inputs"][0]["facets"]["version"]["datasetVersion"] == "1"
 
 
 class _Collector(BaseHTTPRequestHandler):

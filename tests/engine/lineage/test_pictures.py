@@ -95,6 +95,35 @@ def test_one_snapshot_and_its_barriers(run: Run) -> None:
     }
 
 
+def test_a_compaction_in_between_breaks_no_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """LN-28, LN-29: a job read snapshot 9, which a compaction made of what another job wrote as 7; and far apart."""
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    lineage.store(
+        LineageRecords(
+            sink_tables=(TableLineage("clean", "db", "t", NOW), TableLineage("old", "db", "t", NOW)),
+            source_tables=(TableLineage("report", "db", "t", NOW),),
+            sink_snapshots=(
+                *(DataLineage("clean", number, "db", "t", 5000 + number, NOW) for number in range(5)),
+                DataLineage("old", 1, "db", "t", 2, NOW),
+            ),
+            source_snapshots=(DataLineage("report", 1, "db", "t", 5006, NOW),),
+        )
+    )
+    assert run_command(["lineage", "db.t", "--snapshot", "5006", "--warehouse", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {(each["from"], each["to"]) for each in found["edges"]} == {
+        ("clean#4", "db.t@5006"),
+        ("old#1", "db.t@5006"),
+        ("db.t@5006", "report#1"),
+    }
+    assert run_command(["lineage", "db.t", "--snapshot", "5001", "--warehouse", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {("clean#1", "db.t@5001"), ("db.t@5001", "report#1")} <= {(e["from"], e["to"]) for e in found["edges"]}
+
+
 def test_pictures_have_every_node_and_zoom_to_snapshots(run: Run, tmp_path: Path) -> None:
     run("db.table3", "--svg", str(tmp_path / "g.svg"), "--html", str(tmp_path / "g.html"), "--last", "2")
     svg = ET.parse(tmp_path / "g.svg").getroot()
