@@ -5,6 +5,7 @@ Numbers are big-endian; names are in Java's modified UTF-8; places count from th
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from lsm.errors import CorruptDataError
@@ -17,16 +18,19 @@ _VERSION: Final = 1
 _FIXED: Final = struct.Struct(">qii")  # magic, version, length of the head
 _NOTHING: Final = -1
 
+FIXED_BYTES: Final = _FIXED.size
+"""Of a container, enough to know how long its head is."""
+
 
 def pack_indexes(indexes: Indexes) -> bytes:
     """The bytes of a container."""
     # magic, version and length; number of columns; of each its name and number of indexes; length of what is reserved
-    head_size = _FIXED.size + 4 + 4
+    size = _FIXED.size + 4 + 4
     for column, kinds in indexes.items():
-        head_size += len(_utf(column)) + 4 + sum(len(_utf(kind)) + 8 for kind in kinds)
-    head = [_FIXED.pack(_MAGIC, _VERSION, head_size), _int(len(indexes))]
+        size += len(_utf(column)) + 4 + sum(len(_utf(kind)) + 8 for kind in kinds)
+    head = [_FIXED.pack(_MAGIC, _VERSION, size), _int(len(indexes))]
     bodies: list[bytes] = []
-    place = head_size
+    place = size
     for column, kinds in indexes.items():
         head += [_utf(column), _int(len(kinds))]
         for kind, body in kinds.items():
@@ -34,6 +38,44 @@ def pack_indexes(indexes: Indexes) -> bytes:
             bodies.append(body or b"")
             place += len(body or b"")
     return b"".join([*head, _int(0), *bodies])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPlace:
+    """Where the body of one index lies in its container."""
+
+    column: str
+    kind: str
+    start: int | None  # None: the column held nothing
+    size_bytes: int
+
+
+def head_size(start: bytes, *, source: str) -> int:
+    """How many bytes the head of a container has, by its first ``FIXED_BYTES``. Raises: CorruptDataError."""
+    if len(start) < FIXED_BYTES:
+        raise CorruptDataError(f"file index is cut off: file={source} size_bytes={len(start)}")
+    magic, version, size = _FIXED.unpack_from(start)
+    if (magic, version) != (_MAGIC, _VERSION) or size < FIXED_BYTES:
+        raise CorruptDataError(f"not a file index of version {_VERSION}: file={source} version={version}")
+    return int(size)
+
+
+def index_places(head: bytes, *, source: str) -> list[IndexPlace]:
+    """What the head of a container says. Raises: CorruptDataError."""
+    size = head_size(head, source=source)
+    places = []
+    try:
+        reader = _Reader(head[:size])
+        for _ in range(reader.int()):
+            column = reader.text()
+            for _ in range(reader.int()):
+                kind, start, body = reader.text(), reader.int(), reader.int()
+                places.append(
+                    IndexPlace(column=column, kind=kind, start=None if start == _NOTHING else start, size_bytes=body)
+                )
+    except (struct.error, UnicodeError) as error:
+        raise CorruptDataError(f"file index is cut off or garbled: file={source} error={error}") from error
+    return places
 
 
 def unpack_indexes(container: bytes, *, source: str) -> Indexes:
@@ -46,21 +88,18 @@ def unpack_indexes(container: bytes, *, source: str) -> Indexes:
     Raises:
         CorruptDataError: it is none, is cut off, or of another version.
     """
-    try:
-        magic, version, head_size = _FIXED.unpack_from(container)
-        if (magic, version) != (_MAGIC, _VERSION) or not _FIXED.size <= head_size <= len(container):
-            raise CorruptDataError(f"not a file index of version {_VERSION}: file={source} version={version}")
-        reader = _Reader(container)
-        indexes: dict[str, dict[str, bytes | None]] = {}
-        for _ in range(reader.int()):
-            kinds = indexes.setdefault(reader.text(), {})
-            for _ in range(reader.int()):
-                kind, start, size = reader.text(), reader.int(), reader.int()
-                if start != _NOTHING and not head_size <= start <= start + size <= len(container):
-                    raise CorruptDataError(f"file index is cut off: file={source} kind={kind} start={start}")
-                kinds[kind] = None if start == _NOTHING else container[start : start + size]
-    except (struct.error, UnicodeError) as error:
-        raise CorruptDataError(f"file index is cut off or garbled: file={source} error={error}") from error
+    size = head_size(container, source=source)
+    if size > len(container):
+        raise CorruptDataError(f"file index is cut off: file={source} size_bytes={len(container)} head_bytes={size}")
+    indexes: dict[str, dict[str, bytes | None]] = {}
+    for place in index_places(container, source=source):
+        body = None
+        if place.start is not None:
+            stop = place.start + place.size_bytes
+            if not size <= place.start <= stop <= len(container):
+                raise CorruptDataError(f"file index is cut off: file={source} kind={place.kind} start={place.start}")
+            body = container[place.start : stop]
+        indexes.setdefault(place.column, {})[place.kind] = body
     return indexes
 
 

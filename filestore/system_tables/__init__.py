@@ -9,6 +9,7 @@ from typing import Final
 from filestore.system_tables.definition import AGGREGATION_FIELDS, OPTIONS, SCHEMAS
 from filestore.system_tables.files import FILE_KEY_RANGES, FILES
 from filestore.system_tables.history import COMMITS, COMPACTIONS, LOG_OFFSETS, SNAPSHOTS, STATISTICS
+from filestore.system_tables.indexes import FILE_INDEXES
 from filestore.system_tables.layout import BUCKETS, MANIFESTS, PARTITIONS
 from filestore.system_tables.references import BRANCHES, CONSUMERS, SAVEPOINTS, TAGS
 from filestore.system_tables.system_table import SystemTable
@@ -35,6 +36,7 @@ SYSTEM_TABLES: Final[Mapping[str, SystemTable]] = {
         COMMITS,
         COMPACTIONS,
         FILE_KEY_RANGES,
+        FILE_INDEXES,
     )
 }
 """By the name behind the dollar sign."""

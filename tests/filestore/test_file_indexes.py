@@ -20,6 +20,7 @@ from filestore.index_rewriting import write_indexes
 from filestore.live_files import LiveFiles
 from filestore.orphans import delete_orphans, find_orphans
 from filestore.schema_change import AddColumn, DropColumn, RenameColumn
+from filestore.system_tables import SYSTEM_TABLES
 from filestore.table import Table
 from filestore.table_commit import discard
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
@@ -114,7 +115,9 @@ def test_a_filter_is_wrong_about_as_often_as_it_may() -> None:
 @settings(deadline=None)
 @given(
     st.dictionaries(
-        st.text(max_size=5), st.dictionaries(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=4
+        st.text(max_size=5),
+        st.dictionaries(st.text(max_size=5), st.none() | st.binary(max_size=9), min_size=1),
+        max_size=4,
     )
 )
 def test_a_container_gives_back_what_was_put_in(indexes: dict[str, dict[str, bytes | None]]) -> None:
@@ -323,6 +326,31 @@ def test_older_files_get_their_indexes_later() -> None:
         found(table, "v = 7")
     with pytest.raises(InvalidInputError, match=r"bloom-filter\.columns"):
         write_indexes(table)
+
+
+@pytest.mark.parametrize("threshold", ["0 b", "1 mb"])
+def test_the_system_table_tells_which_file_has_which_index(threshold: str) -> None:
+    """``$file_indexes``, with Paimon's columns: files without one, and those whose index is lost, are not in it."""
+    table = key_table(bucket="1", **{"file-index.in-manifest-threshold": threshold})
+    table.write(rows((7, 7)))
+    table = table.with_options({BLOOM: "id,v"})
+    table.write(rows((1, 1), (2, 2)))
+    found = SYSTEM_TABLES["file_indexes"].read(table).to_pylist()
+    assert [(each["column_name"], each["index_type"], each["record_count"]) for each in found] == [
+        ("id", "bloom-filter", 2),
+        ("v", "bloom-filter", 2),
+    ]
+    [(_, file)] = [each for each in _all_files(table) if each[1].row_count == 2]
+    is_embedded = threshold == "1 mb"
+    for each in found:
+        assert each["storage_type"] == ("EMBEDDED" if is_embedded else "FILE")
+        assert each["index_file_path"] == (None if is_embedded else each["file_path"] + INDEX_SUFFIX)
+        assert each["file_path"].endswith(file.file_name)
+        assert 4 < each["index_size_in_bytes"] < each["index_container_size_in_bytes"]
+        assert each["is_empty"] is False
+    if not is_embedded:
+        table.io.delete(found[0]["index_file_path"])
+        assert SYSTEM_TABLES["file_indexes"].read(table).num_rows == 0
 
 
 def test_a_renamed_column_is_still_asked_by_its_own_index() -> None:

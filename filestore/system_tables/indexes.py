@@ -1,0 +1,82 @@
+"""The system table of file indexes: which column of which file has one, where, and how large it is."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from filestore.file_indexes import index_file_of
+from filestore.index_container import FIXED_BYTES, head_size, index_places
+from filestore.manifests import DataFileMeta
+from filestore.snapshots import Snapshot
+from filestore.system_tables.files import FileColumns
+from filestore.system_tables.system_table import SystemTable
+from filestore.table_store import TableStore
+
+_FILE_INDEXES: Final = pa.schema(
+    [
+        pa.field("partition", pa.string()),
+        pa.field("bucket", pa.int32(), nullable=False),
+        pa.field("file_path", pa.string(), nullable=False),
+        pa.field("file_size_in_bytes", pa.int64(), nullable=False),
+        pa.field("record_count", pa.int64(), nullable=False),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("column_name", pa.string(), nullable=False),
+        pa.field("index_type", pa.string(), nullable=False),
+        pa.field("storage_type", pa.string(), nullable=False),  # EMBEDDED: in the manifest; FILE
+        pa.field("index_file_path", pa.string()),
+        pa.field("index_size_in_bytes", pa.int64(), nullable=False),
+        pa.field("index_container_size_in_bytes", pa.int64(), nullable=False),
+        pa.field("is_empty", pa.bool_(), nullable=False),
+    ]
+)
+
+
+def _file_indexes(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    found = FileColumns.of(store, snapshot)
+    places = zip(found.partitions.to_pylist(), found.buckets.to_pylist(), found.paths.to_pylist(), strict=True)
+    rows: list[dict[str, Any]] = []
+    for file, (partition, bucket, path) in zip(found.files, places, strict=True):
+        head, size, index_path = _head(store, path, file)
+        if head is None:
+            continue
+        for place in sorted(index_places(head, source=index_path or path), key=lambda each: (each.column, each.kind)):
+            rows.append(
+                {
+                    "partition": partition,
+                    "bucket": bucket,
+                    "file_path": path,
+                    "file_size_in_bytes": file.size_bytes,
+                    "record_count": file.row_count,
+                    "schema_id": file.schema_id,
+                    "column_name": place.column,
+                    "index_type": place.kind,
+                    "storage_type": "EMBEDDED" if index_path is None else "FILE",
+                    "index_file_path": index_path,
+                    "index_size_in_bytes": place.size_bytes,
+                    "index_container_size_in_bytes": size,
+                    "is_empty": place.start is None,
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=_FILE_INDEXES)
+
+
+def _head(store: TableStore, path: str, file: DataFileMeta) -> tuple[bytes | None, int, str | None]:
+    """Head and size of a file's container, and where it lies if it is beside the file; no bodies are read there."""
+    if file.embedded_index is not None:
+        return file.embedded_index, len(file.embedded_index), None
+    name = index_file_of(file)
+    if name is None:
+        return None, 0, None
+    index_path = f"{path.rpartition('/')[0]}/{name}"
+    try:
+        with store.io.open_input(index_path) as source:
+            start = source.read(FIXED_BYTES)
+            head = start + source.read(max(head_size(start, source=index_path) - FIXED_BYTES, 0))
+            return head, int(source.size()), index_path
+    except FileNotFoundError:
+        return None, 0, None  # readers do without it, too
+
+
+FILE_INDEXES: Final = SystemTable(
+    name="file_indexes", doc="Every index of a live data file.", schema=_FILE_INDEXES, rows=_file_indexes
+)
