@@ -1,0 +1,48 @@
+"""Table lineage of queries that have ended, for those who ask for that."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from engine.catalog import Catalog
+from engine.lineage.entities import LineageRecords, TableLineage
+from engine.lineage.lineage import lineage_of
+from engine.lineage_listener import LineageListener
+
+
+@dataclass
+class Event:
+    id: str
+    name: str | None = None
+    exception: str | None = None
+
+
+def test_an_ended_query_leaves_no_table_lineage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """LN-69: one that failed is taken to come back; a query without a name is known by its id."""
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    time, jobs = datetime(2023, 6, 5), ("named", "failed", "7", "pipeline", "running")
+    lineage.store(
+        LineageRecords(
+            source_tables=tuple(TableLineage(job, "db", "s", time) for job in jobs),
+            sink_tables=tuple(TableLineage(job, "db", "k", time) for job in jobs),
+        )
+    )
+    listener = LineageListener(catalog, jobs={"renamed": "pipeline"})
+    for event in (Event("1", "named"), Event("2", "failed"), Event("7"), Event("8", "renamed"), Event("9", "running")):
+        listener.onQueryStarted(event)
+    for event in (Event("1"), Event("2", exception="lost"), Event("7"), Event("8"), Event("unknown")):
+        listener.onQueryTerminated(event)
+    assert [each.job for each in lineage.meta.sink_table_lineages()] == ["failed", "running"]
+    assert [each.job for each in lineage.meta.source_table_lineages()] == ["failed", "running"]
+    strict = LineageListener(catalog, when_failed=True)
+    strict.onQueryStarted(Event("2", "failed"))
+    strict.onQueryTerminated(Event("2", exception="lost"))
+    assert [each.job for each in lineage.meta.sink_table_lineages()] == ["running"]
+    (tmp_path / ".fluvial" / "catalog.json").unlink()
+    listener.onQueryTerminated(Event("9"))
+    assert "table lineage of an ended job stays: job=running" in caplog.text
