@@ -1,17 +1,22 @@
 """Whether a catalog keeps lineage, and that it stands."""
 
 import json
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from engine.catalog import Catalog
-from engine.lineage.lineage import lineage_of
+from engine.lineage.entities import LineageRecords, TableLineage
+from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.settings import options_in_force, options_of_new, options_of_old, settings_of
 from filestore.catalog import Catalog as FileCatalog
 from filestore.catalog_options import CatalogOptions
 from lsm.errors import InvalidInputError
+from tests.stores.object_store import ObjectStore
+from tests.support.lineage_stores import FaultyMeta
 
 ON = {"table-lineage": "true", "data-lineage": "true"}
 OFF = {"table-lineage": "false", "data-lineage": "false"}
@@ -110,3 +115,26 @@ def test_keys_of_the_catalog_are_told_from_those_of_tables() -> None:
     assert dict(parsed.table_defaults) == {"bucket": "2"}
     with pytest.raises(InvalidInputError, match=r"unknown option: option=table-linage did_you_mean=\['table-lineage"):
         CatalogOptions.parse({"table-linage": "true"})
+
+
+def test_a_warehouse_in_an_object_store_keeps_lineage_in_a_database(
+    object_store: ObjectStore, new_bucket: Callable[[], str], tmp_path: Path
+) -> None:
+    """LN-10, LN-49: without one it keeps none, and nothing is noted yet; the queue is there, too."""
+    warehouse = f"s3://{new_bucket()}/lake"
+    silent = Catalog(warehouse, object_store.options)
+    silent.create_database("db")
+    assert lineage_of(silent) is None
+    assert options_in_force(silent) == OFF
+    told = {**object_store.options, "table-lineage": "true", "jdbc.url": f"sqlite:////{tmp_path}/l.sqlite"}
+    assert silent.list_databases() == ["db"]
+    catalog = Catalog(warehouse, told)
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    record = LineageRecords(sink_tables=(TableLineage("j", "db", "t", datetime(2023, 6, 5)),))
+    Lineage(lineage.settings, meta=FaultyMeta(fails=bool)).store(record)
+    assert len(catalog.file_io.list_names(lineage.settings.queue_path)) == 1
+    assert catalog.system_table("paimon.sink_job_lineage").to_arrow().num_rows == 1
+    assert catalog.file_io.list_names(lineage.settings.queue_path) == []
+    assert catalog.list_databases() == ["db"]
+    assert lineage_of(Catalog(warehouse, object_store.options)) is not None

@@ -121,6 +121,12 @@ def test_single_records_are_stored_once(new_store: NewStore) -> None:
         "sink_snapshots": [DataLineage("j", 1, "db", "k", 5, BEGIN)],
         "startups": [JobStartup("j", "db", "s", 2)],
     }
+    twice = tuple(JobStartup("j", "db", "s", each) for each in (7, 8))
+    store.store(
+        LineageRecords(startups=twice, sink_tables=tuple(TableLineage("x", "db", "k", t) for t in (BEGIN, later)))
+    )
+    assert [each.snapshot_id for each in store.job_startups()] == [8]
+    assert [each.create_time for each in store.sink_table_lineages()] == [BEGIN, BEGIN]
     store.close()
 
 
