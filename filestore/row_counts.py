@@ -92,7 +92,7 @@ def stored_form(
     taken = [field.name for field in columns if field.name in HIDDEN_NAMES]
     if taken:
         raise InvalidInputError(f"column name is reserved: {ROW_COUNTS_KEY}=true column={taken[0]} fix='rename it'")
-    index = names(options[INDEX_KEY]) if options.get(INDEX_KEY) else ()
+    index = _index_columns(options)
     both = [name for name in index if name in partitions]
     if both:
         raise InvalidInputError(f"index key contains partition columns: {INDEX_KEY}={options[INDEX_KEY]} fix='{both}'")
@@ -102,6 +102,15 @@ def stored_form(
         primary_keys=(*partitions, *index, *HASH_NAMES),
         options={"bucket": "1", "data-file.thin-mode": "true", **options, **_STORED_OPTIONS},
     )
+
+
+def not_null_columns(partitions: Sequence[str], options: Mapping[str, str]) -> tuple[str, ...]:
+    """The users' columns that are part of the stored key; () of a table that does not count its rows."""
+    return (*partitions, *_index_columns(options)) if is_counted(options) else ()
+
+
+def _index_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    return names(options[INDEX_KEY]) if options.get(INDEX_KEY) else ()
 
 
 def seen_schema(stored: TableSchema) -> TableSchema:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from engine.deploy.table_config import TableConfig, fields_of
 from filestore.datatypes import DataField
 from filestore.options import canonical_options
+from filestore.row_counts import not_null_columns
 from filestore.table_schema import TableSchema
 
 
@@ -19,8 +20,9 @@ class TableDifference:
 
 
 def job_fields(wanted: TableConfig) -> list[DataField]:
-    """The columns of a table of a job file; those of the primary key are never null."""
-    return fields_of(wanted.columns, not_null=wanted.primary_key)
+    """The columns of a table of a job file; those of the primary key, or of a stored one, are never null."""
+    not_null = wanted.primary_key or not_null_columns(wanted.partition_by, wanted.options)
+    return fields_of(wanted.columns, not_null=not_null)
 
 
 def table_differences(name: str, schema: TableSchema, wanted: TableConfig) -> list[TableDifference]:

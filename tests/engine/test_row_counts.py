@@ -13,8 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engine import Catalog, Table, sink, sql
+from engine.batch_part import BatchSpec, BucketResult, write_part
+from engine.batch_writer import BatchWriter
 from engine.broker import Broker
-from engine.procedures.branches import create_branch
+from engine.deploy.table_changes import table_differences
+from engine.deploy.table_config import TableConfig
+from engine.deploy.tables import ensure_table
+from engine.procedures.branches import create_branch, merge_branch
 from engine.procedures.copying import copy
 from engine.procedures.rewriting import rescale
 from engine.procedures.snapshots import expire_snapshots
@@ -242,3 +247,43 @@ def test_sql_makes_reads_and_changes_such_tables(spark: SparkSession, tmp_path: 
         run("MERGE INTO c.t USING (SELECT 1 AS k) s ON t.k = s.k WHEN MATCHED THEN DELETE")
     run("ALTER TABLE c.t ADD COLUMN w INT; DELETE FROM c.t")
     assert run("SELECT * FROM c.t") == []
+
+
+def test_writers_that_meet_in_a_bucket_lose_no_count(tmp_path: Path) -> None:
+    """FL-184: a commit that comes between plan and commit of another one, overwrites and merged branches."""
+    table = made(tmp_path, bucket="2")
+    table.write(batch(("+I", 0), ("+I", 1)))
+    writer = BatchWriter(table.store, None, commit_user="slow")
+
+    def run(spec: BatchSpec) -> list[BucketResult]:
+        results = write_part(spec, batch(("-D", 0), ("+I", 1), ("+I", 2)).to_batches())
+        table.write(batch(("+I", 0), ("+I", 0), ("-D", 1)))
+        table.compact(full=True)
+        return results
+
+    writer.write(0, run)
+    assert content(table.read().to_arrow()) == {word(ROWS[0]): 2, word(ROWS[1]): 1, word(ROWS[2]): 1}
+    table.compact(full=True)
+    assert content(table.read().to_arrow()) == {word(ROWS[0]): 2, word(ROWS[1]): 1, word(ROWS[2]): 1}
+    create_tag(table, "now")
+    create_branch(table, "b", tag="now")
+    Catalog(str(tmp_path / "warehouse")).table("db.t$branch_b").write(batch(("-D", 0), ("+I", 3)))
+    merge_branch(table, "b")
+    assert content(table.read().to_arrow()) == {word(ROWS[number]): 1 for number in range(4)}
+    reader = query(table)
+    found = reader.available()
+    table.overwrite(batch(("+I", 3), ("+I", 3), ("-D", 0)).slice(0, 2).drop_columns(["_row_kind"]))
+    found += reader.available()
+    assert folded(found) == content(table.read().to_arrow()) == {word(ROWS[3]): 2}
+
+
+def test_a_job_file_makes_such_a_table(tmp_path: Path) -> None:
+    """FL-06, FL-184, FL-185: by the table section of a deploy; a second look finds nothing to change."""
+    columns = {"n": "INT", "x": "DOUBLE", "s": "STRING", "t": "TIMESTAMP(6)"}
+    options = {"row-counts": "true", "row-counts.index-key": "n"}
+    wanted = TableConfig.model_validate({"columns": columns, "partition_by": ["s"], "options": options})
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    table = ensure_table(catalog, "db.t", wanted)
+    table.write(batch(("+I", 0), ("+I", 0), ("-D", 0)))
+    assert content(ensure_table(catalog, "db.t", wanted).read().to_arrow()) == {word(ROWS[0]): 1}
+    assert table_differences("db.t", table.schema, wanted) == []
