@@ -17,6 +17,7 @@ from engine.rows import ROW_KIND_COLUMN
 from engine.spark_types import spark_schema
 from filestore.catalog_options import CatalogOptions
 from filestore.datatypes import DataField
+from filestore.row_counts import is_counted
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
@@ -26,6 +27,8 @@ _TABLE: Final = "table"
 _CHANGELOG: Final = "read.changelog"
 _VALUE_FORMAT: Final = "value.format"
 _KEY_COLUMNS: Final = "key.columns"
+_UPDATE_BEFORE: Final = "update-before"
+_DEBEZIUM: Final = frozenset({ValueFormat.DEBEZIUM_JSON.value, ValueFormat.DEBEZIUM_AVRO.value})
 _EPOCH_UNITS: Final = "epoch-units"
 _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
@@ -107,6 +110,8 @@ def source_spec(config: JobConfig, pipeline: PipelineConfig, target: TableSchema
     names = {field.name for field in fields}
     if value_format == ValueFormat.JSON.value and target.primary_keys and names.issuperset(target.primary_keys):
         options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
+    if is_counted(target.options) and value_format in _DEBEZIUM:
+        options.setdefault(_UPDATE_BEFORE, "true")  # a row without a key goes by its values only
     units = {**_epoch_units(fields), **_pairs(options.get(_EPOCH_UNITS, ""))}
     if units and value_format != ValueFormat.JSON.value:
         options[_EPOCH_UNITS] = ",".join(f"{name}={unit}" for name, unit in units.items())

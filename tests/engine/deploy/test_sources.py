@@ -8,13 +8,19 @@ from engine.deploy.checks import check_job
 from engine.deploy.job_config import JobConfig
 from engine.deploy.sources import SourceSpec, source_spec
 from engine.deploy.table_changes import job_fields
+from filestore.row_counts import seen_schema
 from filestore.schema import new_schema
 from lsm.errors import InvalidInputError
 
 BROKERS = {"kafka.bootstrap.servers": "b:1"}
 
 
-def spec(source: dict[str, Any], limits: dict[str, str] | None = None, key: tuple[str, ...] = ("id",)) -> SourceSpec:
+def spec(
+    source: dict[str, Any],
+    limits: dict[str, str] | None = None,
+    key: tuple[str, ...] = ("id",),
+    table: dict[str, str] | None = None,
+) -> SourceSpec:
     """Of a pipeline into a table (id BIGINT, v INT) whose log has brokers b:1."""
     config = JobConfig.model_validate(
         {
@@ -22,16 +28,16 @@ def spec(source: dict[str, Any], limits: dict[str, str] | None = None, key: tupl
             "warehouse": "/w",
             "catalog": {"metastore": "jdbc", "uri": "sqlite:///names.db"},
             "log": BROKERS,
-            "tables": {"db.t": {"columns": {"id": "BIGINT", "v": "INT"}, "primary_key": key}},
+            "tables": {"db.t": {"columns": {"id": "BIGINT", "v": "INT"}, "primary_key": key, "options": table or {}}},
             "pipelines": [
                 {"name": "p", "source": source, "limits": limits or {}, "target": "db.t", "checkpoint": "/c"}
             ],
         }
     )
     check_job(config)
-    table = config.tables["db.t"]
-    schema = new_schema(job_fields(table), primary_key=key, options=table.options, time_ms=0)
-    return source_spec(config, config.pipelines[0], schema)
+    wanted = config.tables["db.t"]
+    schema = new_schema(job_fields(wanted), primary_key=key, options=wanted.options, time_ms=0)
+    return source_spec(config, config.pipelines[0], seen_schema(schema))
 
 
 def columns(found: SourceSpec) -> str | None:
@@ -45,6 +51,19 @@ def test_topics_have_the_brokers_of_the_log_and_the_columns_of_the_target_and_ro
     assert columns(found) == "struct<id:bigint,v:int,_row_kind:string>"
     assert found.schema is not None
     assert all(field.nullable for field in found.schema.fields)
+
+
+@pytest.mark.parametrize(
+    ("value_format", "given", "expected"),
+    [("debezium-json", {}, "true"), ("debezium-json", {"update-before": "false"}, "false"), ("json", {}, None)],
+)
+def test_a_table_that_counts_rows_is_told_what_an_update_replaces(
+    value_format: str, given: dict[str, str], expected: str | None
+) -> None:
+    """FL-05, FL-184: a row without a key goes by its values only."""
+    options = {"subscribe": "t", "value.format": value_format, **given}
+    found = spec({"options": options}, key=(), table={"row-counts": "true"})
+    assert found.options.get("update-before") == expected
 
 
 @pytest.mark.parametrize(
