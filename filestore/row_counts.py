@@ -78,7 +78,7 @@ def stored_form(
             f"rows with a key are there once: {ROW_COUNTS_KEY}=true primary_key={list(primary_keys)} "
             f"fix='remove {ROW_COUNTS_KEY} or the primary key'"
         )
-    _check_marks(options)
+    _check_options(options)
     if "rowkind.field" in options:
         raise InvalidInputError(
             f"a row and its delete would not be equal: {ROW_COUNTS_KEY}=true "
@@ -136,15 +136,26 @@ def check_stored(schema: TableSchema) -> None:
     for key, text in _STORED_OPTIONS.items():
         if schema.options.get(key) != text:
             raise InvalidInputError(f"option cannot change of a table that counts its rows: option={key} value={text}")
-    _check_marks(schema.options)
-    seen_schema(schema).table_options.check_together(has_key=False)
+    seen = seen_schema(schema)
+    _check_options(seen.options)
+    seen.table_options.check_together(has_key=False)
 
 
-def _check_marks(options: Mapping[str, str]) -> None:
+def _check_options(options: Mapping[str, str]) -> None:
+    """Refuse what sums of counts, or deletes of whole rows, cannot go with."""
     if options.get(_MARKS_KEY, "false").lower() == "true":
         raise InvalidInputError(
             f"counts are summed by readers, who would not see new ones: {ROW_COUNTS_KEY}=true {_MARKS_KEY}=true "
             f"fix='remove {_MARKS_KEY}'"
+        )
+    if options.get("log.format") == "json":
+        raise InvalidInputError(
+            f"a delete in such a log has a key only: {ROW_COUNTS_KEY}=true log.format=json fix='use debezium-json'"
+        )
+    folded = [key for key in options if key.startswith("fields.") and not key.endswith(".stats-mode")]
+    if folded:
+        raise InvalidInputError(
+            f"values of such a table are not folded: {ROW_COUNTS_KEY}=true option={folded[0]} fix='remove the option'"
         )
 
 

@@ -213,6 +213,8 @@ def test_an_index_key_sorts_and_prunes_files() -> None:
         ({"rowkind.field": "p"}, {}, "_row_kind"),
         ({"bucket": "-1"}, {}, "one bucket"),
         ({"deletion-vectors.enabled": "true"}, {}, "summed by readers"),
+        ({"log.format": "json"}, {}, "debezium-json"),
+        ({"fields.n.aggregate-function": "sum"}, {}, "not folded"),
         ({"merge-engine": "first-row"}, {}, "needs a primary key"),
         ({"changelog-producer": "lookup"}, {}, "needs a primary key"),
         ({"row-counts.index-key": "x"}, {}, "column=x"),
@@ -266,6 +268,7 @@ def test_rows_keep_being_the_same_rows_when_columns_come() -> None:
         SetOption("log.consistency", "eventual"),
         SetOption("row-counts", "false"),
         SetOption("deletion-vectors.enabled", "true"),
+        SetOption("fields.n.aggregate-function", "sum"),
     ],
 )
 def test_changes_by_which_rows_would_be_others_are_refused(change: SchemaChange) -> None:
