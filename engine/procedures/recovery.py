@@ -148,7 +148,7 @@ def recovery_plan(table: Table, snapshot: int, branch: str = "fix", incremental:
     return rows_table(_PLAN, [{"step": number, **step} for number, step in enumerate(steps, 1)])
 
 
-@procedure(_VALIDATED)
+@procedure(_VALIDATED, fails_with_rows=True)
 def validate_snapshot(catalog: Catalog, table: str, snapshot: int, query: str) -> pa.Table:
     """Compute a snapshot again from what its job had read, and count what differs. Needs Spark.
 

@@ -1,0 +1,182 @@
+"""Lineage of everything else that Spark runs: batches, SQL, and streams of which one end is not ours; and recovery."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from engine import Catalog, Table, sink
+from engine.lineage.lineage import Lineage
+from engine.lineage.recording import lineage_of_table
+from engine.procedures import create_branch, impact, recovery_plan, replace_main_branch, rewind_checkpoint
+from engine.procedures.recovery import validate_snapshot
+from engine.sql.entry import run_text
+from lsm.errors import InvalidInputError
+
+pytestmark = pytest.mark.spark
+
+WORDS = pa.schema([("word", pa.string()), ("n", pa.int64())])
+
+
+def new_table(catalog: Catalog, name: str) -> Table:
+    options = {"bucket": "1", "write-only": "true"}
+    return catalog.create_table(f"db.{name}", WORDS, primary_key=["word"], options=options)
+
+
+def write(table: Table, word: str, n: int, **options: str) -> None:
+    table.write(pa.table({"word": [word], "n": [n]}, schema=WORDS), options={"pipeline.name": "load", **options})
+
+
+def lineage(table: Table) -> Lineage:
+    found = lineage_of_table(table.store)
+    assert found is not None
+    return found
+
+
+def told(table: Table, job: str) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+    """What a job has read and written, by the store."""
+    meta = lineage(table).meta
+    sources = {(each.table, each.snapshot_id) for each in meta.source_data_lineages() if each.job == job}
+    return sources, {(each.table, each.snapshot_id) for each in meta.sink_data_lineages() if each.job == job}
+
+
+def test_batches_and_statements_know_the_snapshots_that_they_read(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-01, LN-02, LN-12, LN-32: through frames, SQL, joins and time travel; each job by its name."""
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    one, two, three = (new_table(catalog, name) for name in ("one", "two", "three"))
+    for n in range(3):
+        write(one, "a", n)
+    write(two, "b", 1)
+
+    old = one.dataframe(spark, snapshot_id=2)
+    frame = old.alias("l").join(two.dataframe(spark).alias("r"), "n", "full")
+    three.append(frame.selectExpr("coalesce(l.word, r.word) AS word", "n"), {"pipeline.name": "join"})
+    assert told(three, "join") == ({("one", 2), ("two", 1)}, {("three", 1)})
+
+    spark.conf.set("pipeline.name", "statements")
+    try:
+        run_text(spark, "INSERT INTO db.three SELECT word, n FROM db.one VERSION AS OF 1 WHERE n >= 0", catalog, {})
+        run_text(
+            spark,
+            "MERGE INTO db.three t USING db.two s ON t.word = s.word WHEN MATCHED THEN UPDATE SET n = 9",
+            catalog,
+            {},
+        )
+    finally:
+        spark.conf.unset("pipeline.name")
+    assert told(three, "statements") == ({("one", 1), ("two", 1)}, {("three", 2), ("three", 3)})
+
+    options = {"warehouse": catalog.warehouse, "table": "db.one", "scan.snapshot-id": "3"}
+    three.append(spark.read.format("fluvial").options(**options).load(), {"pipeline.name": "format"})
+    assert told(three, "format") == ({("one", 3)}, {("three", 4)})
+
+
+def test_a_source_tells_where_the_sink_does_not(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-12, LN-13, LN-14, LN-74: a stream into something else, and one into format("fluvial"), by the query's name."""
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    one, two = new_table(catalog, "one"), new_table(catalog, "two")
+    write(one, "a", 1)
+    options = {"warehouse": catalog.warehouse, "table": "db.one", "read.changelog": "true"}
+    source = spark.readStream.format("fluvial").options(**options).load()
+    for job, format, more in (
+        ("foreign", "noop", {}),
+        ("both", "fluvial", {"warehouse": catalog.warehouse, "table": "db.two"}),
+    ):
+        writer = source.writeStream.format(format).options(**more).queryName(job).trigger(availableNow=True)
+        for _ in range(2):
+            assert writer.option("checkpointLocation", str(tmp_path / job)).start().awaitTermination(120)
+    assert told(one, "foreign") == ({("one", 1)}, set())
+    assert told(two, "both") == ({("one", 1)}, {("two", 1)})
+    assert {each.job for each in lineage(one).meta.source_table_lineages()} == {"foreign", "both"}
+
+
+def run(spark: SparkSession, path: Path, name: str, tables: tuple[Table, ...], target: Table, **options: str) -> None:
+    """A job that adds up the words of its tables, aligned; branches by the option."""
+    frame: DataFrame | None = None
+    for table in tables:
+        reader = spark.readStream.format("fluvial").option("source.checkpoint-align.enabled", "true")
+        place = {"warehouse": str(Path(table.store.paths.root).parents[1]), "table": table.name.split("$")[0]}
+        branch = {} if table.branch == "main" else {"branch": table.branch}
+        each = reader.options(**{"read.changelog": "true", **place, **branch, **options}).load()
+        frame = each if frame is None else frame.unionByName(each)
+    assert frame is not None
+    write = frame.writeStream.foreachBatch(sink(target)).queryName(name).trigger(availableNow=True)
+    assert write.option("checkpointLocation", str(path)).start().awaitTermination(120)
+
+
+def content(table: Table) -> list[dict[str, Any]]:
+    return sorted(table.read().to_arrow().to_pylist(), key=lambda row: str(row["word"]))
+
+
+def test_an_incremental_recovery_gives_what_a_full_one_gives(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-06, LN-35 to LN-41, LN-75: table1 is corrected behind snapshot 2; by branches nothing is copied, the old job
+    runs on, and what its steps say is done here as they say it."""
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    table1, table2, table3 = (new_table(catalog, f"table{number}") for number in (1, 2, 3))
+    write(table1, "a", 1)
+    write(table2, "x", 1)
+    run(spark, tmp_path / "old", "job", (table1, table2), table3)
+    write(table1, "b", 2)
+    run(spark, tmp_path / "old", "job", (table1, table2), table3)
+    write(table1, "wrong", 3)
+    write(table2, "y", 2)
+    run(spark, tmp_path / "old", "job", (table1, table2), table3)
+    assert [row["word"] for row in content(table3)] == ["a", "b", "wrong", "x", "y"]
+
+    hit = impact(table1, 3).to_pylist()
+    assert [(row["job"], row["table"], row["snapshot_id"]) for row in hit] == [("job", "db.table3", 3)]
+    plan = recovery_plan(table1, 2, incremental=True).to_pylist()
+    assert [row["command"] for row in plan] == [
+        "fluvial create-branch db.table1 --branch fix --snapshot 2",
+        "fluvial sql 'MERGE INTO db.table1$branch_fix ...'",
+        "fluvial create-branch db.table3 --branch fix --snapshot 2",
+        "fluvial rewind-checkpoint db.table3 --tag branch-fix --checkpoint DIRECTORY --to NEW",
+        "db.table1(branch=fix) + db.table2() -> db.table3(branch=fix)",
+        "fluvial diff db.table1 latest fix.latest",
+        "fluvial diff db.table3 latest fix.latest",
+        "fluvial replace-main-branch db.table1 --branch fix",
+        "fluvial replace-main-branch db.table3 --branch fix",
+    ]
+    create_branch(table1, "fix", snapshot=2)
+    fixed1 = catalog.table("db.table1", branch="fix")
+    write(fixed1, "right", 3)
+    create_branch(table3, "fix", snapshot=2)
+    rewind_checkpoint(table3, "branch-fix", str(tmp_path / "old"), str(tmp_path / "new"))
+    fixed3 = catalog.table("db.table3", branch="fix")
+    run(spark, tmp_path / "new", "job-fix", (fixed1, table2), fixed3)
+    assert [row["word"] for row in content(fixed3)] == ["a", "b", "right", "x", "y"]
+
+    full = recovery_plan(table1, 2, branch="full").to_pylist()
+    assert [row["command"] for row in full if row["what"].startswith(("begin", "start"))] == [
+        "fluvial create-branch db.table1 --branch full --snapshot 2",
+        "fluvial create-branch db.table3 --branch full",
+        "db.table1(branch=full) + db.table2(scan.mode=from-snapshot-full, scan.snapshot-id=1)"
+        " -> db.table3(branch=full)",
+    ]
+    create_branch(table3, "full")
+    whole3 = catalog.table("db.table3", branch="full")
+    run(spark, tmp_path / "whole", "job-full", (fixed1, table2), whole3, **{"scan.mode": "latest-full"})
+    assert content(whole3) == content(fixed3)
+    assert [row["word"] for row in content(table3)] == ["a", "b", "wrong", "x", "y"]  # until it is published
+    replace_main_branch(table3, "fix")
+    assert content(catalog.table("db.table3")) == content(whole3)
+    with pytest.raises(InvalidInputError, match="no barrier that ends at the snapshot"):
+        recovery_plan(table2, 5, incremental=True)
+
+
+def test_a_snapshot_is_validated_by_a_query(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-31 to LN-34: by CALL and command, too; a changed query shows how many rows it would change."""
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    one, two = new_table(catalog, "word_table"), new_table(catalog, "word_count_table")
+    for n in range(2):
+        write(one, f"w{n}", n)
+    two.append(one.dataframe(spark).selectExpr("word", "n * 10 AS n"), {"pipeline.name": "job1"})
+    write(one, "later", 5)
+    right = "SELECT word, n * 10 AS n FROM word_table"
+    assert validate_snapshot(catalog, "db.word_count_table", 1, right).num_rows == 0
+    [row] = validate_snapshot(catalog, "db.word_count_table", 1, right.replace("10", "11")).to_pylist()
+    assert (row["job"], row["inserted"], row["deleted"], row["updated"]) == ("job1", 0, 0, 1)
+    with pytest.raises(InvalidInputError, match="query failed"):
+        validate_snapshot(catalog, "db.word_count_table", 1, "SELECT nothing FROM word_table")
