@@ -48,7 +48,7 @@ def test_batches_and_statements_know_the_snapshots_that_they_read(spark: SparkSe
     one, two, three = (new_table(catalog, name) for name in ("one", "two", "three"))
     for n in range(3):
         write(one, "a", n)
-    write(two, "b", 1)
+    write(two, "a", 1)
 
     old = one.dataframe(spark, snapshot_id=2)
     frame = old.alias("l").join(two.dataframe(spark).alias("r"), "n", "full")
