@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.bucket_log import BucketLog, read_payload
+from engine.exact_changes import ExactChanges
 from engine.rows import bucket_places, change_rows
 from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import TableLog
@@ -24,6 +25,7 @@ from filestore.commit_message import CommitMessage
 from filestore.live_files import BucketKey
 from filestore.manifests import IndexManifestEntry
 from filestore.predicates import filter_mask
+from filestore.table_commit import discard
 from filestore.table_store import TableStore
 from filestore.table_write import TableWrite
 from filestore.untracked import untracked_rows
@@ -55,6 +57,7 @@ class BucketResult:
     bucket: int
     messages: tuple[CommitMessage, ...]  # one per table partition
     log_slice: LogSlice | None = None
+    told_since: int | None = None  # the snapshot that the slice's changes were looked up in, if they were
     facts: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -65,6 +68,7 @@ class BucketResult:
                 "bucket": self.bucket,
                 "messages": [message.to_json() for message in self.messages],
                 "slice": None if piece is None else [piece.start_offset, piece.end_offset, piece.row_count],
+                "told_since": self.told_since,
                 "facts": dict(self.facts),
             }
         )
@@ -80,15 +84,18 @@ class BucketResult:
             log_slice=None
             if piece is None
             else LogSlice(start_offset=piece[0], end_offset=piece[1], row_count=piece[2]),
+            told_since=body["told_since"],
             facts=body["facts"],
         )
 
     @classmethod
     def of_marker(cls, store: TableStore, bucket: int, marker: CommitMarker) -> "BucketResult":
         """What an earlier attempt left, as the marker at the log's end tells."""
+        files = read_payload(store, marker)
         return cls(
             bucket=bucket,
-            messages=read_payload(store, marker),
+            messages=files.messages,
+            told_since=files.told_since,
             log_slice=LogSlice(
                 start_offset=marker.start_offset, end_offset=marker.end_offset, row_count=marker.row_count
             ),
@@ -129,6 +136,7 @@ class _Part:
         )
         self._logs: dict[int, BucketLog] = {}
         self._results: dict[int, BucketResult] = {}
+        self._messages: dict[int, list[CommitMessage]] = {}  # by bucket, once the files are written
         self._row_count = 0
         self._untracked = None if spec.log is None else untracked_rows(spec.store)
 
@@ -145,21 +153,27 @@ class _Part:
                 log = self._log_of(bucket)
                 if log is not None:
                     self._write.write(bucket_rows, bucket_kinds)
-                    log.append(*self._tracked(bucket_rows, bucket_kinds))
+                    if not self._spec.log.is_exact:
+                        log.append(*self._tracked(bucket_rows, bucket_kinds))
         self._row_count += rows.num_rows
         self._tell(Step.ROWS_WRITTEN, None, {"rows": self._row_count})
 
     def finish(self) -> list[BucketResult]:
-        messages: dict[int, list[CommitMessage]] = {}
         for message in self._write.prepare_commit():
-            messages.setdefault(message.bucket, []).append(message)
+            self._messages.setdefault(message.bucket, []).append(message)
         self._tell(Step.FILES_FLUSHED, None, {})
-        for bucket, ours in messages.items():
+        exact = self._exact_changes()
+        for bucket, ours in self._messages.items():
             log = self._logs.get(bucket)
-            piece = None if log is None else log.commit(ours)
+            if log is not None and exact is not None:
+                self._tell_changes(log, bucket, exact)
+            told_since = None if exact is None else exact.snapshot_id
+            piece = None if log is None else log.commit(ours, told_since=told_since)
             if log is not None:
                 self._tell(Step.LOG_COMMITTED, bucket, {})
-            self._results[bucket] = BucketResult(bucket=bucket, messages=tuple(ours), log_slice=piece)
+            self._results[bucket] = BucketResult(
+                bucket=bucket, messages=tuple(ours), log_slice=piece, told_since=told_since
+            )
         for log in self._logs.values():
             log.close()
         self._tell(Step.PART_DONE, None, {})
@@ -170,6 +184,24 @@ class _Part:
         settled = all([log.abort() for log in self._logs.values()])
         if settled:
             self._write.abort()
+            discard(self._spec.store, [message for ours in self._messages.values() for message in ours])
+
+    def _exact_changes(self) -> ExactChanges | None:
+        """What the log gets when it does not get the rows as they came."""
+        if self._spec.log is None or not self._spec.log.is_exact:
+            return None
+        return ExactChanges(self._spec.store, [message for ours in self._messages.values() for message in ours])
+
+    def _tell_changes(self, log: BucketLog, bucket: int, exact: ExactChanges) -> None:
+        """Send the changes of a bucket; its messages may get other files."""
+        count = 0
+        ours = self._messages[bucket]
+        for index, message in enumerate(ours):
+            ours[index] = exact.numbered(message)
+            for rows, kinds in exact.of(ours[index]):
+                log.append(*self._tracked(rows, kinds))
+                count += rows.num_rows
+        self._tell(Step.CHANGES_TOLD, bucket, {"changes": count})
 
     def _log_of(self, bucket: int) -> BucketLog | None:
         """The bucket's open transaction; None when the bucket is done by an earlier attempt."""

@@ -25,7 +25,7 @@ from engine.metrics import record_batch
 from engine.renumber import renumbered
 from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import OrphanPolicy, TableLog
-from filestore.change_tracking import Changes
+from filestore.change_tracking import Changes, skipping
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
 from filestore.index_state import bucket_index, changes_index
 from filestore.live_files import BucketKey, LiveFiles
@@ -237,11 +237,23 @@ class BatchWriter:
         is_exclusive: bool = False,
         origin: Origin | None = None,
     ) -> CommitResult:
-        """Commit; rows of a bucket that somebody wrote meanwhile get numbers above theirs first, or are refused."""
+        """Commit; rows of a bucket that somebody wrote meanwhile get numbers above theirs first, or are refused.
+
+        Changes that were looked up and are not true any more are not taken from the log, but from the files.
+        """
         messages = [message for result in results for message in result.messages]
         offsets = {result.bucket: result.log_slice.end_offset for result in results if result.log_slice is not None}
+        starts = {result.bucket: result.log_slice.start_offset for result in results if result.log_slice is not None}
+        told_since = {
+            (message.partition, message.bucket): result.told_since
+            for result in results
+            for message in result.messages
+            if result.told_since is not None
+        }
         known = self._log_offsets()
         tells = origin is not None and (messages or identifier != BATCH_IDENTIFIER)
+        properties = dict(origin.to_properties()) if origin is not None and tells else {}
+        changes = self._changes
         self.live.check_bucket_counts(messages)
         for attempt in range(_RENUMBER_ATTEMPTS + 1):
             committable = Committable(
@@ -249,9 +261,10 @@ class BatchWriter:
                 messages=messages,
                 log_offsets={**known, **offsets} if self._log is not None else {},
                 base_snapshot_id=base_snapshot_id,
-                changes=self._changes,
+                changes=changes,
+                properties=properties,
+                told_since=told_since,
                 watermark=watermark_of(self._store, messages),
-                properties=origin.to_properties() if origin is not None and tells else {},
             )
             try:
                 return commit.commit(committable)
@@ -264,9 +277,15 @@ class BatchWriter:
                     renumbered(self._store, message, above=self._highest(message.partition, message.bucket))
                     for message in messages
                 ]
-                if attempt == _RENUMBER_ATTEMPTS or moved == messages:
+                if attempt == _RENUMBER_ATTEMPTS or (moved == messages and not told_since):
                     raise
                 messages, base_snapshot_id = moved, self.live.snapshot_id
+                if told_since:
+                    told_since, changes, properties = {}, Changes.FILES, {**properties, **skipping(starts)}
+                    logger.warning(
+                        "streams get a batch from files, its changes in the log were overtaken: table=%s batch=%d",
+                        self._store.name, identifier,
+                    )  # fmt: skip
         raise AssertionError("unreachable")
 
     def _highest(self, partition: bytes, bucket: int) -> int:

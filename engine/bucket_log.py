@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -77,13 +78,19 @@ class BucketLog:
             )
             self._writer.append(changes.keys, changes.values)
 
-    def commit(self, messages: Sequence[CommitMessage]) -> LogSlice | None:
+    def commit(self, messages: Sequence[CommitMessage], *, told_since: int | None = None) -> LogSlice | None:
         """End the batch: from here on log and files belong together. None when no row went to the log.
+
+        Args:
+            messages: the files.
+            told_since: the snapshot that the rows of the log were looked up in, if they were.
 
         Raises:
             OutcomeUnknownError: the slice may be visible: keep the files, open again.
         """
-        payload = zstandard.compress(json.dumps([message.to_json() for message in messages]).encode())
+        texts = [message.to_json() for message in messages]
+        body = texts if told_since is None else {"messages": texts, "told_since": told_since}
+        payload = zstandard.compress(json.dumps(body).encode())
         is_pointer = len(payload) >= INLINE_PAYLOAD_BYTES
         if is_pointer:
             name = f"{PAYLOAD_DIRECTORY}/{self._store.names.uuid()}"
@@ -143,8 +150,16 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
         )
 
 
-def read_payload(store: TableStore, marker: CommitMarker) -> tuple[CommitMessage, ...]:
-    """The commit messages that a marker carries or points to.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedFiles:
+    """What a marker tells of the files that belong to its slice."""
+
+    messages: tuple[CommitMessage, ...]
+    told_since: int | None  # see ``BucketLog.commit``
+
+
+def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:
+    """The files that a marker carries or points to.
 
     Raises:
         CorruptDataError: they cannot be read.
@@ -153,7 +168,9 @@ def read_payload(store: TableStore, marker: CommitMarker) -> tuple[CommitMessage
     try:
         if marker.is_pointer:
             payload = store.io.read_bytes(f"{store.paths.root}/{payload.decode()}")
-        return tuple(CommitMessage.from_json(text) for text in json.loads(zstandard.decompress(payload)))
+        body = json.loads(zstandard.decompress(payload))
+        texts, told_since = (body["messages"], body["told_since"]) if isinstance(body, dict) else (body, None)
+        return LoggedFiles(messages=tuple(map(CommitMessage.from_json, texts)), told_since=told_since)
     except (OSError, ValueError, KeyError, zstandard.ZstdError) as error:
         raise CorruptDataError(
             f"files of a batch in the log cannot be read: table={store.name} query={marker.query} batch={marker.batch} "

@@ -3,7 +3,7 @@
 The records become level-0 files in a temporary directory, written as a writer of the table would: numbered above the
 rows that they meet, each key once per file, no more in memory than ``write-buffer-size``. Then table and temporary
 files are read together as any split is, so every merge engine, row kind and ``sequence.field`` means what it always
-does.
+does. Records of an exact log are rows as they are after merging: these replace the rows of the files.
 """
 
 from collections import defaultdict
@@ -13,6 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from engine.exact_tail import replaced_rows, without_merging
 from engine.log_rows import log_rows
 from engine.scratch import scratch_directory
 from engine.table_log import TableLog
@@ -57,7 +58,7 @@ def refusal(store: TableStore, log: TableLog | None) -> str | None:
     options = store.options
     if options.deletion_vectors_enabled:
         return "deletion-vectors.enabled=true reason='rows of level 0 are not part of what is read'"
-    if not store.schema.primary_keys or options.merge_engine == "first-row":
+    if not store.schema.primary_keys or log.is_exact or options.merge_engine == "first-row":
         return None
     is_folded = options.merge_engine != "deduplicate"
     if log.log_format == "json" and (is_folded or options.sequence_fields):
@@ -92,7 +93,11 @@ def read_tail_split(
         for message in _spooled(store, split, directory, places, filter):
             files = places.pop(BucketKey(message.partition, message.bucket), [])
             merged = _with_tail(store, files, message, directory, split.expiry_moment_ms)
-            yield from read_split(store, merged, columns=columns, filter=filter)
+            if split.log.is_exact:
+                tail = {file.file_name for file in message.new_files}
+                yield from replaced_rows(store, merged, tail, columns=columns, filter=filter)
+            else:
+                yield from read_split(store, merged, columns=columns, filter=filter)
         for untouched in places.values():
             for each in untouched:
                 yield from read_split(store, each, columns=columns, filter=filter)
@@ -118,7 +123,7 @@ def _spooled(
         splits = places.get(BucketKey(partition, bucket), [])
         return max((file.max_sequence_number for each in splits for file in each.files), default=NO_SEQUENCE_NUMBER)
 
-    writer = TableWrite(_scratch(store, directory), max_sequence_numbers=highest)
+    writer = TableWrite(_scratch(store, directory, is_exact=split.log.is_exact), max_sequence_numbers=highest)
     wanted_keys = on_columns_only(filter, store.schema.primary_keys)
     for changes in log_rows(store, split.log, split.log_range, columns=store.schema.column_names):
         wanted = changes if wanted_keys is None else changes.taken(filter_mask(wanted_keys, changes.rows))
@@ -134,16 +139,17 @@ def _spooled(
     return messages
 
 
-def _scratch(store: TableStore, directory: str) -> TableStore:
+def _scratch(store: TableStore, directory: str, *, is_exact: bool) -> TableStore:
     """The table as a writer of temporary files sees it."""
     stored = store.stored.schema
+    given = without_merging(stored.options) if is_exact else stored.options
     fields = tuple(
         field
         if field.name in stored.primary_keys
         else replace(field, type=replace(field.type, nullable=True))  # a delete may have its key only
         for field in stored.fields
     )
-    scratch = store.at_stored(replace(stored, fields=fields, options={**stored.options, **_SCRATCH_OPTIONS}))
+    scratch = store.at_stored(replace(stored, fields=fields, options={**given, **_SCRATCH_OPTIONS}))
     options = scratch.schema.table_options
     paths = TablePaths(directory).with_layout(stored.partition_fields, options)
     return replace(scratch, options=options, paths=paths, io=_ScratchIO())

@@ -43,6 +43,7 @@ class TableLog:
     table_id: str  # part of the transactional ids: another table under this name is another writer
     log_format: LogFormat
     keeps_update_before: bool  # log.changelog-mode=all
+    is_exact: bool  # the writer looks up what its rows change, and the log gets that: see ``exact_changes``
     is_eventual: bool
     key_names: tuple[str, ...]  # () for a table without a key
     orphans: OrphanPolicy = OrphanPolicy.FAIL
@@ -75,6 +76,7 @@ class TableLog:
             table_id=options.raw.get(TABLE_ID_KEY, store.name),
             log_format=options.log_format,
             keeps_update_before=options.log_changelog_mode == "all",
+            is_exact=options.log_is_exact and bool(store.schema.primary_keys),
             is_eventual=options.log_consistency == "eventual",
             key_names=tuple(store.schema.primary_keys),
             orphans=OrphanPolicy(policy),

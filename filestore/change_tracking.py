@@ -16,6 +16,9 @@ CHANGES_KEY: Final = "fluvial.changes"
 UNLOGGED_KEY: Final = "fluvial.unlogged-snapshot"
 """Property of a snapshot of a table with a log: the newest snapshot up to it whose changes are files; 0: none."""
 
+SKIPPED_KEY: Final = "fluvial.skipped-log"
+"""Property of a snapshot whose changes are files although it has records in the log: where these begin, by bucket."""
+
 _DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
@@ -90,3 +93,34 @@ def change_properties(changes: Changes, *, snapshot_id: int, history: Iterable[S
         unlogged = snapshot_id if changes is Changes.FILES else unlogged_snapshot(history)
         properties[UNLOGGED_KEY] = str(unlogged)
     return properties
+
+
+def skipping(starts: Mapping[int, int]) -> Mapping[str, str]:
+    """The property of a snapshot whose records streams skip.
+
+    Args:
+        starts: the offset of the first one, by bucket.
+    """
+    return {SKIPPED_KEY: ",".join(f"{bucket}={start}" for bucket, start in sorted(starts.items()))} if starts else {}
+
+
+def offsets_before(snapshot: Snapshot, offsets: Mapping[int, int]) -> Mapping[int, int]:
+    """Next offsets of the log before the changes of a snapshot that are read from its files.
+
+    Args:
+        snapshot: whose changes are files.
+        offsets: those at it.
+
+    Raises:
+        CorruptDataError: the property is not what we write.
+    """
+    text = snapshot.properties.get(SKIPPED_KEY)
+    if text is None:
+        return offsets
+    try:
+        starts = {int(bucket): int(start) for bucket, _, start in (each.partition("=") for each in text.split(","))}
+    except ValueError as error:
+        raise CorruptDataError(
+            f"snapshot property cannot be read: snapshot={snapshot.id} {SKIPPED_KEY}={text}"
+        ) from error
+    return {bucket: min(offset, starts.get(bucket, offset)) for bucket, offset in offsets.items()}

@@ -12,17 +12,12 @@ from typing import Final
 import pyarrow as pa
 
 from filestore.manifests import DataFileMeta
-from filestore.merge_engines import merge_function
-from filestore.numbered_rows import span_of
 from filestore.options import TableOptions
 from filestore.rolling_writer import APPEND_SOURCE, RollingWriter
+from filestore.row_lookup import change_recorder
 from filestore.split_read import BucketFiles, Recording
 from filestore.table_store import TableStore
-from lsm.change_recorder import ChangeRecorder
 from lsm.compaction import CompactionUnit
-from lsm.key_groups import one_chunk
-from lsm.key_lookup import rows_with_keys
-from lsm.keys import key_at
 from lsm.levels import Levels, SortedFile
 
 
@@ -72,10 +67,7 @@ class CompactionChangelog:
             lookup_files: see ``files_to_look_up``.
         """
         self._known_level = known_level
-        self._key_names = table.schema.trimmed_primary_keys
-        self._columns = table.schema.column_names
-        self._below = BucketFiles(table=table, partition=partition, bucket=bucket, files=lookup_files)
-        self._ranges = [table.sorted_file(file) for file in lookup_files]
+        below = BucketFiles(table=table, partition=partition, bucket=bucket, files=lookup_files)
         self._writer = RollingWriter(
             io=table.io,
             names=table.names,
@@ -87,19 +79,8 @@ class CompactionChangelog:
             file_source=APPEND_SOURCE,
             changelog=True,
         )
-        options = table.options
         self.recording: Final = Recording(
-            recorder=ChangeRecorder(
-                inner=merge_function(table.schema, options, self._columns),
-                key_names=self._key_names,
-                sequence_names=options.sequence_fields,
-                sequence_descending=options.sequence_descending,
-                # a row that first-row refuses is no update
-                drops_equal=options.merge_engine == "first-row" or options.value("changelog-producer.row-deduplicate"),
-                emit=self._writer.write,
-                look_up=self._look_up if lookup_files else None,
-            ),
-            known_level=known_level,
+            recorder=change_recorder(table, emit=self._writer.write, below=below), known_level=known_level
         )
 
     def tells_of(self, file: DataFileMeta) -> bool:
@@ -118,28 +99,3 @@ class CompactionChangelog:
     def abort(self) -> None:
         """Delete them."""
         self._writer.abort()
-
-    def _look_up(self, keys: pa.Table) -> pa.Table | None:
-        """Rows of some keys, which are in key order, in files that the task does not rewrite."""
-        columns = [one_chunk(column) for column in keys.columns]
-        first, last = key_at(columns, 0), key_at(columns, len(keys) - 1)
-        found: list[pa.RecordBatch] = []
-        for file, keyed in zip(self._below.files, self._ranges, strict=True):
-            if keyed.overlaps(first, last):
-                found += self._rows_of(file, keys)
-        return pa.Table.from_batches(found) if found else None
-
-    def _rows_of(self, file: DataFileMeta, keys: pa.Table) -> list[pa.RecordBatch]:
-        """Rows of some keys in one file. Its keys are read first, since often it has none of them."""
-        hits = []
-        names = list(self._key_names)
-        for batch in self._below.read(file, names, with_system=False, filter=span_of(keys)):
-            rows = rows_with_keys(batch, keys)
-            if len(rows):
-                hits.append(batch.take(pa.array(rows)))
-        if not hits:
-            return []
-        there = pa.Table.from_batches(hits).combine_chunks()
-        batches = self._below.read(file, self._columns, with_system=True, filter=span_of(there))
-        taken = (batch.take(pa.array(rows_with_keys(batch, there))) for batch in batches)
-        return [batch for batch in taken if batch.num_rows]

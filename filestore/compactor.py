@@ -64,7 +64,7 @@ def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
     """Write the files that replace those of a task; nothing is left behind when it fails."""
     written: list[DataFileMeta] = []
     table = table.stored
-    table = _with_columns_of(table, (*task.files, *task.lookup_files))
+    table = table.with_columns_of((*task.files, *task.lookup_files))
     changelog = _changelog(table, task)
     try:
         deleted = read_deletion_vectors(table, vectors_of((*task.files, *task.lookup_files), task.indexes))
@@ -300,9 +300,3 @@ def _changelog(table: TableStore, task: CompactionTask) -> CompactionChangelog |
         known_level=task.known_level,
         lookup_files=() if task.marks_old_rows else task.lookup_files,  # else old rows take part in the merge
     )
-
-
-def _with_columns_of(table: TableStore, files: Sequence[DataFileMeta]) -> TableStore:
-    """The table as it is at the newest schema of some files: merged at an older one they would lose new columns."""
-    newest = max(file.schema_id for file in files)
-    return table if newest <= table.schema.id else table.at_version(newest)

@@ -17,10 +17,9 @@ from filestore.predicates import Predicate, may_match
 from filestore.statistics import ColumnRange
 from filestore.table_store import TableStore
 from lsm.key_groups import one_chunk
-from lsm.key_lookup import rows_with_keys
+from lsm.key_lookup import sorted_rows_with_keys
 from lsm.keys import internal_value
 
-_KEYS_AT_ONCE: Final = 1 << 20
 _NAMED_KEYS: Final = 256  # up to so many keys are asked for one by one, more as the span from the first to the last
 
 
@@ -44,28 +43,17 @@ def positions_of_keys(
         deleted: rows of the file that are deleted.
     """
     found: list[Positions] = []
-    there: list[pa.Table] = []
-    some: list[tuple[Positions, pa.RecordBatch]] = []
-
-    def look() -> None:
-        if some:
-            numbers = np.concatenate([each for each, _ in some])
-            rows = pa.Table.from_batches([batch for _, batch in some])
-            hits = rows_with_keys(rows, keys)
-            hits = hits[~np.isin(numbers[hits], deleted, assume_unique=True)]
-            found.append(numbers[hits])
-            there.append(rows.take(pa.array(hits)))
-            some.clear()
-
+    there: list[pa.RecordBatch] = []
     names = list(table.schema.trimmed_primary_keys)
     for numbers, batch in numbered_rows(table, partition, bucket, file, names, with_system=False, span=span_of(keys)):
-        some.append((numbers, batch))
-        if sum(len(each) for each, _ in some) >= _KEYS_AT_ONCE:
-            look()
-    look()
+        hits = sorted_rows_with_keys(batch, keys)
+        hits = hits[~np.isin(numbers[hits], deleted, assume_unique=True)]
+        if len(hits):
+            found.append(numbers[hits])
+            there.append(batch.take(pa.array(hits)))
     if not found:
         return NO_POSITIONS, keys.slice(0, 0)
-    return np.concatenate(found), pa.concat_tables(there).combine_chunks()
+    return np.concatenate(found), pa.Table.from_batches(there).combine_chunks()
 
 
 def span_of(keys: pa.Table) -> Predicate | None:

@@ -138,9 +138,20 @@ class TableOptions:
         """Columns that ``fields.*`` keys name, by key."""
         return {key: split[0] for key in self.raw if (split := _split_field_key(key)) is not None}
 
+    @property
+    def log_is_exact(self) -> bool:
+        """Whether the log of a key table gets what the table makes of the rows, looked up by the writer."""
+        return self.log_changelog_mode == "all" and self.changelog_producer == "lookup"
+
+    @property
+    def log_takes_old_rows(self) -> bool:
+        """Whether who writes an update must also say what was before."""
+        return self.log_changelog_mode == "all" and not self.log_is_exact
+
     def row_group_rows_at(self, level: int) -> int:
         """Rows of a row group in a new file of a level."""
-        return self.row_group_rows if level == 0 else self.row_group_rows * _COMPACTED_GROUPS
+        is_small = level == 0 or self.log_is_exact  # rows are looked up there with every batch, often few of them
+        return self.row_group_rows if is_small else self.row_group_rows * _COMPACTED_GROUPS
 
     def check_together(self, *, has_key: bool) -> None:
         """Refuse combinations that make no sense. Raises: InvalidInputError."""
@@ -201,6 +212,7 @@ class TableOptions:
 
     def _log_rules(self, has_key: bool) -> Iterable[tuple[bool, str]]:
         mode, raw_mode = self.log_changelog_mode, self.raw.get("log.changelog-mode", "auto")
+        producer = self.changelog_producer
         yield (
             self.log_system == "kafka" and not self.log_kafka.get("bootstrap.servers"),
             "log.system=kafka needs brokers: fix='set log.kafka.bootstrap.servers'",
@@ -223,6 +235,11 @@ class TableOptions:
             self.log_consistency == "eventual" and has_key and mode != "upsert",
             f"log.consistency=eventual needs upsert changes: log.changelog-mode={raw_mode} "
             "fix='use log.changelog-mode=upsert or log.consistency=transactional'",
+        )
+        yield (
+            self.log_system == "kafka" and mode == "all" and producer == "full-compaction",
+            f"changes in the log are told with every batch, not by compactions: log.changelog-mode=all "
+            f"changelog-producer={producer} fix='use changelog-producer=lookup, or log.changelog-mode=upsert'",
         )
         yield (
             mode == "upsert" and not has_key,

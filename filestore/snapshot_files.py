@@ -96,9 +96,16 @@ def live_files(
 
 
 def live_files_of_partitions(
-    table: TableStore, snapshot: Snapshot | None, partitions: Collection[bytes]
+    table: TableStore,
+    snapshot: Snapshot | None,
+    partitions: Collection[bytes],
+    *,
+    buckets: Collection[int] | None = None,
 ) -> list[ManifestEntry]:
-    """The live files of some partitions, skipping the manifests that cannot hold one of them."""
+    """The live files of some partitions, perhaps only of some buckets of them.
+
+    Manifests that cannot hold one of them are skipped.
+    """
     values = [table.partition_values(each) for each in partitions]
     names = table.schema.partition_keys
 
@@ -107,7 +114,17 @@ def live_files_of_partitions(
             all(_within(value, ranges.get(name)) for name, value in zip(names, each, strict=True)) for each in values
         )
 
-    return live_files(table, snapshot, keep_ranges=keep_ranges, keep_partition=frozenset(partitions).__contains__)
+    keep_partition = frozenset(partitions).__contains__
+    if buckets is None:
+        return live_files(table, snapshot, keep_ranges=keep_ranges, keep_partition=keep_partition)
+    return live_files(
+        table,
+        snapshot,
+        keep_ranges=keep_ranges,
+        keep_partition=keep_partition,
+        keep_bucket=lambda bucket, _: bucket in buckets,
+        bucket_span=(min(buckets, default=0), max(buckets, default=0)),
+    )
 
 
 def deletion_indexes(

@@ -199,7 +199,7 @@ def _raw_rows(
     table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None, *, with_system: bool
 ) -> Iterator[pa.RecordBatch]:
     files = _files_of(table, split)
-    columns = _in_order(table, {*names, *_columns_of(predicate), *_time_field(table, split)})
+    columns = _in_order(table, {*names, *_columns_of(predicate), *time_field(table, split)})
     for file in split.files:
         for batch in files.read(file, columns, with_system=with_system, filter=predicate):
             yield not_expired(table, batch, split.expiry_moment_ms)
@@ -214,7 +214,7 @@ def _merged_rows(
     table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     files = _files_of(table, split)
-    wanted = {*names, *_columns_of(predicate), *_time_field(table, split)}
+    wanted = {*names, *_columns_of(predicate), *time_field(table, split)}
     columns = _in_order(table, columns_to_merge(table.schema, table.options, wanted))
     by_key = on_columns_only(predicate, table.schema.trimmed_primary_keys)
     for runs in files.sections():
@@ -223,7 +223,7 @@ def _merged_rows(
                 yield _matching(not_expired(table, batch, split.expiry_moment_ms), predicate)
 
 
-def _time_field(table: TableStore, split: DataSplit) -> tuple[str, ...]:
+def time_field(table: TableStore, split: DataSplit) -> tuple[str, ...]:
     """The column that tells the age of rows, if some of the split may be too old."""
     expiry = RowExpiry.of(table.schema, table.options)
     return () if expiry is None or split.expiry_moment_ms is None else (expiry.time_field,)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from filestore.batch_changes import overtaken
 from filestore.branch_state import is_gone
 from filestore.commit_guards import check_safe, check_time
 from filestore.commit_history import CommitHistory
@@ -81,8 +82,8 @@ class TableCommit:
         """Make new files visible. A committed (user, identifier) is not committed again.
 
         Raises:
-            ConflictError: another writer used our sequence numbers, or changed the number of buckets: write the rows
-                again.
+            ConflictError: another writer used our sequence numbers, changed the number of buckets, or changed what our
+                changes were told against: write the rows again.
             OutcomeUnknownError: it may be visible: keep every file and call again with the same committable.
             UnavailableError: nothing is visible: call again later.
         """
@@ -316,6 +317,7 @@ class TableCommit:
             others = self._others(latest, base_id, delta)
             reason = sequence_conflict(others, delta, has_key=self._table.has_key)
             reason = bucket_count_conflict(live_entries(others), delta) or reason
+            reason = reason or overtaken(self._table, request.committable.told_since, latest)
             if reason is None and any(entry.kind is EntryKind.DELETE for entry in delta):
                 base, done, _ = self._compaction_base(latest, base_id, delta)
                 if done is not None:

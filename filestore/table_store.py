@@ -1,6 +1,6 @@
 """What one opened table consists of: its schema and options, its files, and the world it lives in."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -158,6 +158,11 @@ class TableStore:
         if schema_id not in self._schemas:
             self._schemas[schema_id] = self.schemas.read(schema_id)
         return self._schemas[schema_id]
+
+    def with_columns_of(self, files: Iterable[DataFileMeta]) -> Self:
+        """The table at the newest schema of some files: rows merged at an older one would lose new columns."""
+        newest = max((file.schema_id for file in files), default=self.schema.id)
+        return self if newest <= self.schema.id else self.at_version(newest)
 
     def schema_versions(self) -> list[TableSchema]:
         """All versions of the schema, ascending, newer ones than the opened one too; looked up at every call."""

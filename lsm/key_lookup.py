@@ -1,4 +1,4 @@
-"""Which rows have one of some keys: a semi-join of columns."""
+"""Which rows have one of some keys: a semi-join of columns, hashed, or of sorted columns by search."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm.key_groups import one_chunk
-from lsm.keys import key_order
+from lsm.keys import key_at, key_order, rows_before
 from lsm.words import IndexArray
 
 _MASK_TYPES: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_date)
@@ -34,3 +34,29 @@ def rows_with_keys(rows: pa.Table | pa.RecordBatch, keys: pa.Table) -> IndexArra
     has_key[numbers[order < len(keys)]] = True
     chosen = order[has_key[numbers]]
     return np.sort(chosen[chosen >= len(keys)] - len(keys))
+
+
+def sorted_rows_with_keys(rows: pa.RecordBatch, keys: pa.Table) -> IndexArray:
+    """The same where both are in key order and no key is in the rows twice: cost grows with the keys, not the rows.
+
+    Args:
+        rows: have the key columns, without nulls.
+        keys: (k,) key columns.
+    """
+    if rows.num_rows == 0 or len(keys) == 0:
+        return np.zeros(0, np.int64)
+    names = keys.column_names
+    columns = [one_chunk(column) for column in keys.columns]
+    there = [rows.column(name) for name in names]
+    first = rows_before(columns, key_at(there, 0), inclusive=False)
+    stop = rows_before(columns, key_at(there, rows.num_rows - 1), inclusive=True)
+    if first == stop:
+        return np.zeros(0, np.int64)
+    wanted = keys.slice(first, stop - first)
+    if len(names) > 1 or not pa.types.is_integer(wanted.schema.field(0).type):
+        return rows_with_keys(rows, wanted)
+    values = there[0].to_numpy()
+    asked = one_chunk(wanted.column(0)).to_numpy()
+    places: IndexArray = np.searchsorted(values, asked)  # never behind the last row, which no key follows
+    found: IndexArray = places[values[places] == asked]
+    return found

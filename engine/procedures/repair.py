@@ -144,7 +144,7 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
         if marker.is_pointer:
             paths.add(f"{store.paths.root}/{marker.payload.decode()}")
         try:
-            messages = read_payload(store, marker)
+            messages = read_payload(store, marker).messages
         except CorruptDataError:
             latest = store.snapshots.latest()
             known = carried_offsets(store.snapshots.back_from(latest)) or {}

@@ -185,7 +185,7 @@ class _Merge:
             if name in new:
                 new[name] = _unchanged(old[name], new[name], name)
         updated = {**old, **new, ROW_KIND_COLUMN: F.lit("+U")}
-        if self._target.table.options.log_changelog_mode == "all":
+        if self._target.table.options.log_takes_old_rows:
             return [{**old, ROW_KIND_COLUMN: F.lit("-U")}, updated]
         return [updated]
 

@@ -217,7 +217,7 @@ def _updates(
         field.name: stored(*raw[field.name], field) if field.name in raw else old[field.name].alias(field.name)
         for field in schema.fields
     }
-    if keeps_old and target.table.options.log_changelog_mode == "all":
+    if keeps_old and target.table.options.log_takes_old_rows:
         return before_and_after(plain, old, new)
     return plain.select(*[value.alias(name) for name, value in new.items()], F.lit("+U").alias(ROW_KIND_COLUMN))
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from engine.stream.plan import SnapshotExpiredError, SnapshotFacts, SplitSize
-from filestore.change_tracking import UNLOGGED_KEY, Changes, changes_of
+from filestore.change_tracking import UNLOGGED_KEY, Changes, changes_of, offsets_before
 from filestore.changes import ChangeSplit, plan_changes, plan_diff, plan_told, tells_by_compaction, told_level
 from filestore.data_split import DataSplit
 from filestore.predicates import Predicate
@@ -88,9 +88,12 @@ class TableHistory:
     def facts(self, snapshot_id: int) -> SnapshotFacts:
         """See ``History``."""
         snapshot = self._read(snapshot_id)
+        offsets = self._offsets_at(snapshot)
+        before = offsets_before(snapshot, offsets)
         return SnapshotFacts(
             id=snapshot.id,
-            offsets=self._offsets_at(snapshot),
+            offsets=offsets,
+            log_before=None if before == offsets else LogOffsets(before),
             schema_id=snapshot.schema_id,
             time_ms=snapshot.time_ms,
             changed_rows=abs(snapshot.delta_record_count or 0),

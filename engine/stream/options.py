@@ -57,6 +57,7 @@ class StreamOptions:
     start: Start
     limits: Limits
     normalizes: bool
+    is_exact: bool  # changes come with what they replace, from the log as they are or normalized, so from files too
     on_loss: OnLoss
     consumer_id: str | None
     ignores_consumer: bool
@@ -102,6 +103,7 @@ class StreamOptions:
             start=_start(options, read),
             limits=_limits(options, normalizes=normalizes),
             normalizes=normalizes,
+            is_exact=normalizes or (log is not None and log.is_exact),
             on_loss=OnLoss(options.value("log.on-offset-lost")),
             consumer_id=options.value("consumer-id"),
             ignores_consumer=options.value("consumer.ignore-progress"),
@@ -123,13 +125,14 @@ def log_to_read(store: TableStore, log: TableLog | None, options: TableOptions) 
         )
     if mode == "file" or log is None:
         return None
-    reason = _not_in_log(options) if store.schema.primary_keys else None
+    reason = _not_in_log(options) if store.schema.primary_keys and not log.is_exact else None
     if reason is None:
         return log
     if mode == "log":
         raise InvalidInputError(
             f"the log holds changes before they are merged, which readers cannot fold: table={store.name} {reason} "
-            "fix=set streaming-read-mode=file, or remove streaming-read-mode"
+            "fix=set streaming-read-mode=file, or remove streaming-read-mode; a table that is made with "
+            "log.changelog-mode=all and changelog-producer=lookup has merged rows in its log"
         )
     return None
 
@@ -191,6 +194,8 @@ def _normalizes(store: TableStore, log: TableLog | None, options: TableOptions) 
             f"nothing to normalize: table={store.name} log.scan.normalize=true "
             "cause=only the upsert log of a table with a key leaves out what a change replaces fix=remove it"
         )
+    if log.is_exact:
+        return False  # every change is complete already
     if log.keeps_update_before:
         raise InvalidInputError(
             f"nothing to normalize: table={store.name} log.changelog-mode=all log.scan.normalize=true "

@@ -39,6 +39,7 @@ class SnapshotFacts:
     schema_id: int
     time_ms: int
     changed_rows: int = 0  # that its commit added or removed, about
+    log_before: LogOffsets | None = None  # where its own records begin that its files stand for; None: it has none
 
 
 class History(Protocol):
@@ -267,9 +268,11 @@ def _behind_snapshot(here: Position, history: History) -> Position:
 
 def _behind_files(here: Position, history: History) -> Position:
     after_id, offsets = _next_of(here), here.offsets
+    then = history.facts(after_id)
+    if then.log_before is not None:
+        offsets = offsets.joined(then.offsets)  # its records are passed over
     if history.is_eventual:
-        then = history.facts(after_id).offsets
-        offsets = LogOffsets({bucket: min(offset, then.get(bucket, 0)) for bucket, offset in offsets.items()})
+        offsets = LogOffsets({bucket: min(offset, then.offsets.get(bucket, 0)) for bucket, offset in offsets.items()})
     return here.behind(after_id, offsets)
 
 
@@ -280,7 +283,10 @@ def _at_files(here: Position, after_id: int, offsets: Mapping[int, int], history
 
 def _goal(here: Position, snapshot_id: int, target: Target | None, history: History) -> LogOffsets:
     """Where the log is read to before a snapshot's changes, or before the end of the batch; never back."""
-    then: Mapping[int, int] = history.facts(snapshot_id).offsets if snapshot_id > here.snapshot_id else {}
+    then: Mapping[int, int] = {}
+    if snapshot_id > here.snapshot_id:
+        facts = history.facts(snapshot_id)
+        then = facts.offsets if target is not None or facts.log_before is None else facts.log_before
     ends: Mapping[int, int] = target.log_end if target is not None and history.is_eventual else {}
     return here.offsets.joined(then).joined(ends)
 

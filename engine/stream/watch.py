@@ -30,7 +30,7 @@ class TableWatch:
         self._options = options
         self._store = options.store
         self.history = TableHistory(
-            options.store, reads_log=options.log is not None, is_exact=options.normalizes, filter=options.filter
+            options.store, reads_log=options.log is not None, is_exact=options.is_exact, filter=options.filter
         )
         self.log = None if options.log is None else StreamLog(options.log)
         self.lag: Lag | None = None

@@ -1,6 +1,7 @@
 """What readers of the log see, and when: log.consistency and log.changelog-mode through the sink of a stream."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from engine import Catalog, Table, sink
@@ -155,3 +157,45 @@ def test_update_before_stays_in_the_log_in_mode_all_only(
     assert [(kind, row["id"], row["v"]) for kind, row in found] == in_log
     assert table.read().to_arrow().to_pylist() == [{"id": 1, "v": 11}]
     assert folded(found, "id") == {1: {"id": 1, "v": 11}}
+
+
+@dataclass(frozen=True)
+class KillsOnce:
+    """Kills the task's process where it stands, once."""
+
+    step: Step
+    mark: str
+
+    def __call__(self, event: StepEvent) -> None:
+        if event.step is self.step and not Path(self.mark).exists():
+            Path(self.mark).touch()
+            os._exit(9)
+
+
+def test_an_exact_log_survives_a_killed_task_and_streams_read_it_as_it_is(
+    spark: SparkSession, new_table: Callable[..., Table], tmp_path: Path
+) -> None:
+    """FL-132, FL-135: a sum told once, by upserts without -U; the restarted query takes over what is in the log."""
+    table = new_table(
+        "exact", log_changelog__mode="all", changelog__producer="lookup", merge__engine="aggregation",
+        fields_v_aggregate__function="sum", bucket="2",
+    )  # fmt: skip
+    mark = tmp_path / "killed"
+    batches = [[(1, 1), (2, 2), (3, 3)], [(1, 10), (1, 20), (4, 4)]]
+    for number, batch in enumerate(batches):
+        rows = pa.table({"id": [row[0] for row in batch], "v": [row[1] for row in batch]})
+        if number == 1:
+            with pytest.raises(StreamingQueryException):
+                stream(spark, table, tmp_path, rows, KillsOnce(Step.LOG_COMMITTED, str(mark)))
+            rows = rows.slice(0, 0)  # the same batch again: its input is in the checkpoint
+        stream(spark, table, tmp_path, rows)
+    assert mark.exists()
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == {1: 31, 2: 2, 3: 3, 4: 4}
+    place = {"warehouse": str(tmp_path / "warehouse"), "table": table.name}
+    from_1 = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1", "streaming-read-mode": "log"}
+    read = spark.readStream.format("fluvial").options(**place, **from_1).option("read.changelog", True)
+    query = read.load().writeStream.format("memory").queryName("exact").trigger(availableNow=True).start()
+    query.awaitTermination()
+    told = [(row._row_kind, row.id, row.v) for row in spark.table("exact").collect()]
+    adds = [("+I", 1, 1), ("+I", 2, 2), ("+I", 3, 3), ("+I", 4, 4)]
+    assert sorted(told) == sorted([*adds, ("-U", 1, 1), ("+U", 1, 31)])

@@ -1,7 +1,6 @@
 """Changelogs of compactions: literals as Paimon writes them, random histories against a dictionary, every fault."""
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,10 +22,10 @@ from filestore.table import Table
 from filestore.table_commit import TableCommit, discard
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
 from lsm.row_kind import RowKind
+from tests.support.changelogs import ENGINES, SCHEMA, Change, State, apply, drops_equal, row_values
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.tables import check_metadata, content, key_table, memory_catalog, reopened, rows
 
-Change = tuple[Any, ...]
 EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "8"))
 PRODUCERS = ["lookup", "full-compaction"]
 
@@ -182,35 +181,6 @@ def test_rescaled_rows_are_not_told_again(producer: str) -> None:
 
 # ---- random histories
 
-SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int32()), ("v", pa.int64()), ("s", pa.string()), ("g", pa.int32())])
-State = dict[tuple[Any, ...], tuple[Any, ...]]
-SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
-ENGINES: Mapping[str, tuple[Mapping[str, str], bool]] = {  # options, and whether deletes are taken
-    "deduplicate": ({}, True),
-    "row-deduplicate": ({"changelog-producer.row-deduplicate": "true"}, True),
-    "sequence-field": ({"sequence.field": "g"}, True),
-    "ignore-delete": ({"ignore-delete": "true"}, True),
-    "leveled": ({"compaction.style": "leveled", "level0_file_num_compaction_trigger": "2"}, True),
-    "partial-update": ({"merge-engine": "partial-update"}, False),
-    "partial-update-deletes": (
-        {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
-        True,
-    ),
-    "sequence-group": ({"merge-engine": "partial-update", "fields.g.sequence-group": "v,s"}, True),
-    "aggregation": (SUM, False),
-    "aggregation-retracts": (SUM | {"fields.s.ignore-retract": "true", "fields.g.ignore-retract": "true"}, True),
-    "aggregation-deletes": (SUM | {"aggregation.remove-record-on-delete": "true"}, True),
-    "first-row": ({"merge-engine": "first-row"}, False),
-}
-row_values = st.fixed_dictionaries(
-    {
-        "p": st.sampled_from(["a", "b"]),
-        "id": st.integers(0, 12),
-        "v": st.none() | st.integers(-3, 30),
-        "s": st.none() | st.sampled_from(["x", "yy"]),
-        "g": st.none() | st.integers(0, 3),
-    }
-)
 deeds = st.lists(
     st.one_of(
         st.tuples(
@@ -235,24 +205,6 @@ def read(table: Table) -> State:
     return {(row["p"], row["id"]): tuple(row.values()) for row in table.read().to_arrow().to_pylist()}
 
 
-def apply(state: State, found: list[Change], *, drops_equal: bool) -> None:
-    """Row by row: each says what there was, in exactly the words in which it was told."""
-    held: Change | None = None
-    for kind, *values in found:
-        row = tuple(values)
-        key = row[:2]
-        assert (key in state) == (kind in ("-U", "-D")), (kind, row)
-        if kind in ("-U", "-D"):
-            assert state.pop(key) == row
-        else:
-            assert (kind == "+U") == (held is not None)
-            assert held is None or held[:2] == key
-            assert not (drops_equal and held == row)
-            state[key] = row
-        held = row if kind == "-U" else None
-    assert held is None
-
-
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -273,7 +225,6 @@ def test_the_changelog_folded_from_the_beginning_is_the_table(
                  "compaction.max-size-amplification-percent": "900", "changelog-producer": producer} | dict(options),
     )  # fmt: skip
     state: State = {}
-    drops_equal = engine in ("row-deduplicate", "first-row")
     for what, data in [*history, ("compact", True)]:
         if what == "write":
             write(table, data, takes_deletes=takes_deletes)
@@ -290,7 +241,7 @@ def test_the_changelog_folded_from_the_beginning_is_the_table(
         if messages:
             done = TableCommit(table, "c").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
             assert done.snapshot is not None
-            apply(state, told(table, done.snapshot), drops_equal=drops_equal)
+            apply(state, told(table, done.snapshot), drops_equal=drops_equal(engine))
         if engine == "first-row":
             expected = read(table)
         if is_full or producer == "lookup":

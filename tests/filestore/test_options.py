@@ -199,6 +199,11 @@ TOGETHER: list[tuple[list[str], dict[str, str], str]] = [
     (KEY, {"num-sorted-run.stop-trigger": "4"}, "before compaction starts"),
     (KEY, {"snapshot.num-retained.min": "5", "snapshot.num-retained.max": "4"}, "snapshots cannot be kept"),
     (KEY, {"commit.max-retry-wait": "1 ms"}, "longest wait"),
+    (
+        KEY,
+        {"log.kafka.bootstrap.servers": "a:1", "log.changelog-mode": "all", "changelog-producer": "full-compaction"},
+        r"told with every batch, not by compactions: .* fix='use changelog-producer=lookup, or log.changelog-mode=ups",
+    ),
     (KEY, {"log.scan": "from-timestamp"}, "needs a time"),
     (KEY, {"manifest.compression": "snappy"}, "cannot read this"),
 ]
@@ -212,6 +217,25 @@ def test_options_that_make_no_sense_together_are_refused(
     with pytest.raises(InvalidInputError, match=says):
         TableOptions.parse(options, primary_key=primary_key)
     TableOptions.parse(options, primary_key=primary_key, strict=False)  # whoever made such a table can still read it
+
+
+@pytest.mark.parametrize(
+    ("mode", "producer", "is_exact", "takes_old_rows"),
+    [
+        ("all", "lookup", True, False),
+        ("all", "input", False, True),
+        ("all", "none", False, True),
+        ("upsert", "lookup", False, False),
+        ("auto", "lookup", False, False),
+    ],
+)
+def test_the_producer_says_who_knows_the_old_rows(
+    mode: str, producer: str, is_exact: bool, takes_old_rows: bool
+) -> None:
+    """FL-132, FL-134, FL-135: the input with -U, or the writer by looking them up."""
+    options = parse(KEY, log_changelog__mode=mode, changelog__producer=producer, log_kafka_bootstrap_servers="a:1")
+    assert (options.log_is_exact, options.log_takes_old_rows) == (is_exact, takes_old_rows)
+    assert options.row_group_rows_at(5) == options.row_group_rows * (1 if is_exact else 8)
 
 
 @pytest.mark.parametrize("primary_key", [KEY, []])

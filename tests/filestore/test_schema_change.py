@@ -213,6 +213,18 @@ def test_a_log_keeps_its_records_readable(change: SchemaChange, reason: str) -> 
         changed(second, change, has_rows=False, history=[schema_of(options=LOG), first])
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, "lookup"), ("input", "lookup"), ("lookup", "none")])
+def test_who_looks_up_the_changes_of_a_log_stays(before: str | None, after: str) -> None:
+    """FL-132: records of mode all are rows as they were written, or as they are after merging, and never both."""
+    producer = {} if before is None else {"changelog-producer": before}
+    every = schema_of(options={**LOG, "log.changelog-mode": "all", **producer})
+    with pytest.raises(InvalidInputError, match=rf"while the table has a log.* wanted={after}"):
+        changed(every, SetOption("changelog-producer", after), has_rows=False)
+    upserts = schema_of(options={**LOG, **producer})
+    assert changed(upserts, SetOption("changelog-producer", after)).options["changelog-producer"] == after
+    assert changed(every, SetOption("changelog-producer.row-deduplicate", "true"))
+
+
 def test_a_log_allows_new_names_and_wider_types() -> None:
     schema = schema_of(options=LOG)
     after = changed(schema, RenameColumn(("a",), "b"), ChangeType(("b",), BIGINT), AddColumn(path=("c",), type=INT))

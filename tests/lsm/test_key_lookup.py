@@ -2,7 +2,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm.key_lookup import rows_with_keys
+from lsm.key_lookup import rows_with_keys, sorted_rows_with_keys
+from lsm.keys import key_order
 
 TYPES = {
     "int": (pa.int32(), st.integers(0, 5)),
@@ -25,4 +26,14 @@ def test_the_rows_found_are_those_with_a_key_in_the_list(data: st.DataObject, na
         for part in (some, wanted)
     )
     found = {repr(each) for each in wanted}
-    assert rows_with_keys(rows, keys).tolist() == [index for index, each in enumerate(some) if repr(each) in found]
+    expected = [index for index, each in enumerate(some) if repr(each) in found]
+    assert rows_with_keys(rows, keys).tolist() == expected
+    ordered, asked = in_order(rows), in_order(keys)
+    batch = ordered.combine_chunks().to_batches()[0] if len(ordered) else pa.RecordBatch.from_pylist([], schema=schema)
+    assert sorted_rows_with_keys(batch, asked).tolist() == rows_with_keys(ordered, asked).tolist()
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """By key, each once."""
+    order, starts = key_order([each.combine_chunks() for each in rows.columns], presorted=False)
+    return rows.take(pa.array(order[starts])).combine_chunks()
