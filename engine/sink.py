@@ -22,6 +22,7 @@ from engine.dedicated_compaction import DedicatedCompaction, is_write_only, wait
 from engine.housekeeping import Housekeeping
 from engine.lineage.origins import JOB_KEY
 from engine.lineage.recording import Recorder
+from engine.local_merge import LocalMerge
 from engine.option_check import unknown_option
 from engine.routing import brought_together, counted_together
 from engine.schema_evolution import evolved, merge_rules
@@ -177,6 +178,9 @@ def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:
     """Write a frame's rows in Spark tasks, every bucket in one of them."""
     store = spec.store
     rows = aligned(frame, store.schema)
+    local = LocalMerge.of(store, has_log=spec.log is not None)
+    if local is not None:
+        rows = local.applied(rows)
     if store.row_counts is not None:
         parallelism = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
         rows = counted_together(rows, store, min(store.options.bucket, parallelism))

@@ -16,7 +16,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "write-buffer-spill.max-disk-size": _FLUSHES,
     "sort-spill-buffer-size": _STREAMS,
     "sort-spill-threshold": _STREAMS,
-    "local-merge-buffer-size": "rows are not merged before Spark brings those of a bucket together",
     "compaction.lease-timeout": "compactors take no lease: the later commit gives way",
     "commit.callbacks": "nothing is called after a commit; a stream of the table tells of it",
     "tag.callbacks": "nothing is called after a tag; tag.create-success-file leaves a file for jobs that wait",
