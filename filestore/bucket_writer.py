@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from filestore.commit_message import CommitMessage
 from filestore.manifests import DataFileMeta
-from filestore.merge_engines import merge_function
+from filestore.merge_engines import merge_function, resets_on_delete
 from filestore.options import POSTPONED_BUCKET, TableOptions
 from filestore.rolling_writer import APPEND_SOURCE, RollingWriter, delete_files
 from filestore.table_store import TableStore
@@ -135,6 +135,7 @@ class _KeyWriter:
             merge=merge_function(table.schema, table.options),
             sequence_names=table.options.sequence_fields,
             sequence_descending=table.options.sequence_descending,
+            resets_on_delete=resets_on_delete(table.options),
             budget_bytes=budget_bytes,
             next_sequence_number=next_sequence_number,
         )
@@ -154,7 +155,8 @@ class _KeyWriter:
     def flush(self) -> None:
         if self._memtable.row_count == 0:
             return
-        self._files.finished += write_files(self._files.rolling_writer(), self._memtable.flush())
+        while self._memtable.row_count:
+            self._files.finished += write_files(self._files.rolling_writer(), self._memtable.flush())
         if self._changes:
             changes, self._changes = self._changes, []
             self._files.changelog += write_files(

@@ -21,6 +21,7 @@ from filestore.manifest_lists import IndexManifestEntry, vectors_of
 from filestore.manifests import DataFileMeta
 from filestore.marks import change_index, marked_counts
 from filestore.merge_compaction import merge_files
+from filestore.merge_engines import resets_on_delete
 from filestore.old_rows import OldRows, find_old_rows
 from filestore.options import POSTPONED_BUCKET, TableOptions
 from filestore.postponed import distribute
@@ -262,7 +263,11 @@ def _pick_unit(table: TableStore, levels: Levels, *, full: bool, rewrites_all: b
         # Readers of such a table take every row above level 0 for the first of its key, so all levels are merged at
         # once.
         return full_compaction(levels) if levels.runs[0].level == 0 else None
-    return compaction_strategy(table.options, local_ms=table.clock.local_ms()).pick(levels)
+    unit = compaction_strategy(table.options, local_ms=table.clock.local_ms()).pick(levels)
+    if unit is not None and resets_on_delete(table.options) and not unit.drops_deletes(levels):
+        has_deletes = any(run.delete_count for run in unit.runs)
+        return full_compaction(levels) if has_deletes else unit
+    return unit
 
 
 def _marked_unit(

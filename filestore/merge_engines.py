@@ -82,6 +82,15 @@ def check_merging(schema: TableSchema, options: TableOptions) -> None:
             )
 
 
+def resets_on_delete(options: TableOptions) -> bool:
+    """Whether a -D ends what a key was: later rows begin anew, and do not say so themselves.
+
+    So a merge must not put a -D and later rows of its key into one row while older ones lie elsewhere.
+    """
+    key = f"{options.merge_engine}.remove-record-on-delete"
+    return options.merge_engine in ("partial-update", "aggregation") and bool(options.value(key))
+
+
 def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:
     """The columns that have to be read so that these come out right."""
     needed = {*wanted, *schema.trimmed_primary_keys, *options.sequence_fields}

@@ -15,7 +15,7 @@ from lsm.collection_aggregates import collect, listagg, merge_map
 from lsm.errors import InvalidInputError
 from lsm.nested_aggregates import merge_map_with_keytime, nested_partial_update, nested_update
 from lsm.number_aggregates import product, total, truth_of_all, truth_of_any
-from lsm.operand_types import check_type
+from lsm.operand_types import check_type, is_whole
 from lsm.operands import OperandKeys, Operands
 from lsm.sketch_aggregates import bitmaps32, bitmaps64, hll_sketches, theta_sketches
 from lsm.words import IndexArray, NumberPart, number_parts_of, stable_order
@@ -120,12 +120,22 @@ def _first(operands: Operands, _: FieldAggregate) -> IndexArray:
     return operands.keys.firsts
 
 
-def _greatest(operands: Operands, _: FieldAggregate) -> IndexArray:
+def _greatest(operands: Operands, _: FieldAggregate) -> pa.Array | IndexArray:
+    if is_whole(operands.column.type):
+        return _whole_extremes(operands, np.maximum)
     return _greatest_at(operands, descending=False)
 
 
-def _smallest(operands: Operands, _: FieldAggregate) -> IndexArray:
+def _smallest(operands: Operands, _: FieldAggregate) -> pa.Array | IndexArray:
+    if is_whole(operands.column.type):
+        return _whole_extremes(operands, np.minimum)
     return _greatest_at(operands, descending=True)
+
+
+def _whole_extremes(operands: Operands, function: np.ufunc) -> pa.Array:
+    kind = operands.column.type
+    numbers = operands.values.view(f"int{kind.bit_width}").to_numpy()
+    return pa.array(function.reduceat(numbers, operands.keys.firsts)).view(kind)
 
 
 def _greatest_at(operands: Operands, *, descending: bool) -> IndexArray:

@@ -78,6 +78,33 @@ class KeyGroups:
             found[open_keys] = last[open_keys]
         return found
 
+    def last_rows(self, chosen: BoolArray) -> IndexArray:
+        """(k,) the last of the chosen table rows of every key, -1 if none of its rows is chosen; (rows,) in."""
+        found = self._rows_back[0].copy()
+        open_keys = np.flatnonzero(~chosen[found])
+        for step in range(1, _STEPS_BACK):
+            open_keys = open_keys[self._sizes[open_keys] > step]
+            rows = self._rows_back[step][open_keys]
+            hits = chosen[rows]
+            found[open_keys[hits]] = rows[hits]
+            open_keys = open_keys[~hits]
+        open_keys = open_keys[self._sizes[open_keys] > _STEPS_BACK]
+        if len(open_keys):
+            last = self.last_position(chosen[self.order])[open_keys]
+            found[open_keys] = np.where(last < 0, found[open_keys], self.order[last])
+        found[~chosen[found]] = -1
+        return found
+
+    @cached_property
+    def _sizes(self) -> IndexArray:
+        """(k,) rows of every key."""
+        return self.lasts - self.firsts + 1
+
+    @cached_property
+    def _rows_back(self) -> list[IndexArray]:
+        """(k,) the table rows of the last positions, of those before them, and so on; what is outside is of no use."""
+        return [self.order[np.maximum(self.lasts - step, 0)] for step in range(_STEPS_BACK)]
+
     def starts_among(self, kept: BoolArray) -> BoolArray:
         """Where keys start when only some positions are kept."""
         groups = self.keys[kept]
@@ -117,21 +144,24 @@ def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], Fol
         return take_rows(rows, places[(kinds & 1) == 0] if drop_deletes else places)
     repeated = is_repeated[groups.keys]
     folded = fold(KeyGroups.of(rows, groups.order[repeated], groups.starts[repeated]))
-    kinds[is_repeated] = folded.kinds
-    kept = (kinds & 1) == 0 if drop_deletes else np.ones(len(kinds), np.bool_)
+    folded_at = np.flatnonzero(is_repeated)
+    kinds[folded_at] = folded.kinds
+    removed = (kinds & 1).view(np.bool_)
+    kept = ~removed if drop_deletes and removed.any() else None
     columns = []
     for field, chunks in zip(rows.schema, rows.columns, strict=True):
         if field.name == VALUE_KIND:
-            columns.append(pa.array(kinds[kept]))
+            columns.append(pa.array(kinds if kept is None else kinds[kept]))
             continue
         values = one_chunk(chunks)
         found = folded.column(field.name, values)
         if isinstance(found, np.ndarray):
             chosen = places.copy()
-            chosen[is_repeated] = found
-            columns.append(take_or_null(values, chosen[kept]))
+            chosen[folded_at] = found
+            columns.append(take_or_null(values, chosen if kept is None else chosen[kept]))
         else:
-            columns.append(_replaced(values, places, is_repeated, found, kept))
+            replaced = _replaced(values, places, folded_at, found)
+            columns.append(replaced if kept is None else replaced.filter(pa.array(kept)))
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
@@ -141,16 +171,17 @@ def take_or_null(values: pa.Array, chosen: IndexArray) -> pa.Array:
     return values.take(pa.array(chosen, mask=absent) if absent.any() else pa.array(chosen))
 
 
-def _replaced(
-    values: pa.Array, places: IndexArray, is_repeated: BoolArray, folded: pa.Array, kept: BoolArray
-) -> pa.Array:
+def _replaced(values: pa.Array, places: IndexArray, folded_at: IndexArray, folded: pa.Array) -> pa.Array:
     """Values at some places, some of them replaced."""
+    if len(folded) == len(places):
+        return folded
     if pa.types.is_nested(values.type):
         chosen = places.copy()
-        chosen[is_repeated] = len(values) + np.arange(len(folded))
-        return pa.concat_arrays([values, folded]).take(pa.array(chosen[kept]))
-    replaced = pc.replace_with_mask(values.take(pa.array(places)), pa.array(is_repeated), folded)
-    return replaced if kept.all() else replaced.filter(pa.array(kept))
+        chosen[folded_at] = len(values) + np.arange(len(folded))
+        return pa.concat_arrays([values, folded]).take(pa.array(chosen))
+    is_folded = np.zeros(len(places), np.bool_)
+    is_folded[folded_at] = True
+    return pc.replace_with_mask(values.take(pa.array(places)), pa.array(is_folded), folded)
 
 
 def row_kinds(rows: pa.Table) -> NDArray[np.int8]:

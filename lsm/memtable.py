@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lsm.key_groups import one_chunk
+from lsm.key_groups import KeyGroups, one_chunk, take_rows
 from lsm.keys import key_order
 from lsm.merge_function import MergeFunction
 from lsm.recency import newest_last
-from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND
+from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind
+from lsm.words import BoolArray, IndexArray
 
 
 class MemTable:
@@ -25,6 +26,7 @@ class MemTable:
         merge: MergeFunction,
         sequence_names: Sequence[str] = (),
         sequence_descending: bool = False,
+        resets_on_delete: bool = False,
         budget_bytes: int,
         next_sequence_number: int,
     ) -> None:
@@ -35,6 +37,7 @@ class MemTable:
             merge: folds rows of one key at flush.
             sequence_names: columns that decide which row is newer, before the sequence number does.
             sequence_descending: of these columns the smaller value is newer.
+            resets_on_delete: a -D ends what a key was. Merged with rows behind it, it would be forgotten.
             budget_bytes: size from which on the table calls itself full.
             next_sequence_number: the number of the next row.
         """
@@ -42,6 +45,7 @@ class MemTable:
         self._merge = merge
         self._sequence_names = tuple(sequence_names)
         self._sequence_descending = sequence_descending
+        self._resets_on_delete = resets_on_delete
         self._budget_bytes = budget_bytes
         self._next_sequence_number = next_sequence_number
         self._batches: list[pa.RecordBatch] = []
@@ -50,7 +54,7 @@ class MemTable:
 
     @property
     def row_count(self) -> int:
-        """Rows added since the last flush."""
+        """Rows that are to be flushed."""
         return self._row_count
 
     @property
@@ -83,13 +87,13 @@ class MemTable:
         fields = [field for index, field in enumerate(rows.schema) if index != kind_index]
         schema = pa.schema([*fields, SEQUENCE_NUMBER_FIELD, rows.schema.field(kind_index)])
         batch = pa.RecordBatch.from_arrays([*columns, numbers, rows.column(kind_index)], schema=schema)
-        self._batches.append(batch)
+        self._keep(batch)
         self._next_sequence_number = stop
-        self._row_count += batch.num_rows
-        self._size_bytes += batch.nbytes
 
     def flush(self, *, rows_per_batch: int = 32768) -> Iterator[pa.RecordBatch]:
         """Empty the table; sequence numbers go on.
+
+        Rows behind a delete that resets their key stay, when all batches are taken: flush again, to another file.
 
         Yields:
             Batches sorted by key, each key once: value columns, ``_SEQUENCE_NUMBER``, ``_VALUE_KIND``. Retracts are
@@ -107,9 +111,32 @@ class MemTable:
         order, starts = key_order([one_chunk(rows.column(name)) for name in self._key_names], presorted=False)
         if self._sequence_names:
             order = newest_last(rows, order, starts, self._sequence_names, descending=self._sequence_descending)
+        if self._resets_on_delete:
+            order, starts = self._until_delete(rows, order, starts)
         firsts = np.flatnonzero(starts)
         for begin in range(0, len(firsts), rows_per_batch):
             stop = begin + rows_per_batch
             piece = slice(firsts[begin], firsts[stop] if stop < len(firsts) else None)
             merged = self._merge.merge(rows, order[piece], starts[piece], drop_deletes=False)
             yield from merged.to_batches()
+
+    def _until_delete(self, rows: pa.Table, order: IndexArray, starts: BoolArray) -> tuple[IndexArray, BoolArray]:
+        """The order without the rows behind the last -D of a key, which are kept for later, and without those before.
+
+        Of what comes before nothing is left.
+        """
+        groups = KeyGroups.of(rows, order, starts)
+        deleted_at = groups.last_position(groups.kinds == RowKind.DELETE)[groups.keys]
+        positions = np.arange(len(order))
+        is_later = (deleted_at >= 0) & (positions > deleted_at)
+        if not is_later.any():
+            return order, starts
+        for batch in take_rows(rows, np.sort(order[is_later])).to_batches():
+            self._keep(batch)
+        kept = ~is_later & (positions >= deleted_at)
+        return order[kept], groups.starts_among(kept)
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._row_count += batch.num_rows
+        self._size_bytes += batch.nbytes

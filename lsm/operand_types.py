@@ -69,6 +69,11 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def is_whole(kind: pa.DataType) -> bool:
+    """Whether its values are signed whole numbers in memory, which compare as they do."""
+    return bool(pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind))
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether it is a string."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -96,7 +96,9 @@ class PartialUpdate:
             for each in [_Winners.of(groups, story, group, rank)]
             for name in group.names
         }
-        return _Fold(groups, story, updates, groups.last_position(updates), members, self.aggregates)
+        return _Fold(
+            groups, story, updates, bool(updates.all()), groups.last_position(updates), members, self.aggregates
+        )
 
     def _story(self, groups: KeyGroups, ranks: list[IndexArray]) -> "_Story":
         """What happens to each key, as far as it is the same for all columns."""
@@ -171,6 +173,7 @@ class _Fold:
     groups: KeyGroups
     story: _Story
     updates: BoolArray  # (n,) positions whose values that are not null are taken
+    updates_all: bool
     last_updates: IndexArray  # (k,) the last of them
     members: Mapping[str, _Winners]  # by column of a sequence group
     aggregates: Mapping[str, FieldAggregate]
@@ -185,7 +188,7 @@ class _Fold:
             return order[self.story.newest]
         winners = self.members.get(name)
         if winners is None:
-            return self._rows(self._last_valid(values))
+            return self._last_valid(values)
         if name in self.aggregates:
             story = self.story
             steps = GroupSteps(self.groups, story.base, story.processed & (winners.ranks > 0), winners.ranks)
@@ -195,14 +198,18 @@ class _Fold:
         return self._rows(np.where(winners.is_taken_back, -1, winners.positions))
 
     def _rows(self, positions: IndexArray) -> IndexArray:
-        return np.where(positions < 0, -1, self.groups.order[positions])
+        rows = self.groups.order[positions]
+        rows[positions < 0] = -1
+        return rows
 
     def _last_valid(self, values: pa.Array) -> IndexArray:
-        """The last update that is not null."""
+        """Rows of the last update that is not null."""
         if values.null_count == 0:
-            return self.last_updates
+            return self._rows(self.last_updates)
         valid = values.is_valid().to_numpy(zero_copy_only=False)
-        return self.groups.last_position(self.updates & valid[self.groups.order])
+        if self.updates_all:
+            return self.groups.last_rows(valid)
+        return self._rows(self.groups.last_position(self.updates & valid[self.groups.order]))
 
 
 def _refuse(fact: str, names: set[str]) -> None:

@@ -180,7 +180,7 @@ deeds = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(history=deeds)
 def test_at_any_time_the_newest_versions_that_are_young_enough_are_read(history: list[Any]) -> None:
     """Writes, hours that pass and compactions in any order, against a dictionary."""

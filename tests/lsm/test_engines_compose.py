@@ -14,7 +14,7 @@ from tests.lsm.stories import Change, merged, random_story
 from tests.lsm.test_aggregation import SPECS
 from tests.lsm.test_partial_update import TWO_GROUPS
 
-LAWS = settings(max_examples=60, deadline=None, derandomize=True)
+LAWS = settings(max_examples=30, deadline=None, derandomize=True)
 ADDS = {"+I": "+I", "+U": "+U", "-U": "+I", "-D": "+U"}
 ANY = {kind: kind for kind in ADDS}
 INTS: Mapping[str, tuple[pa.DataType, Callable[[Random], Any]]] = {
