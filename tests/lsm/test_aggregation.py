@@ -15,7 +15,7 @@ from lsm.merge_function import Aggregation, FieldAggregate
 from tests.lsm.row_engines import aggregated, bytes_of_set
 from tests.lsm.stories import COLUMNS, Change, merged, random_story, rows_by_key
 
-LAWS = settings(max_examples=150, deadline=None, derandomize=True)
+LAWS = settings(max_examples=80, deadline=None, derandomize=True)
 TEXTS = pa.list_(pa.string())
 MAP = pa.map_(pa.string(), pa.int32())
 
