@@ -284,9 +284,13 @@ class JdbcLineageMetaFactory:
         url, schema = options.value("jdbc.url"), options.value("jdbc.database")
         if url is None:
             file = f"{context.warehouse}/{DIRECTORY}/{SQLITE_FILE}"
-            return JdbcLineageMeta(SqlDatabase.of(f"sqlite:///{file}"), catalog_id=context.catalog_id)
+            address = sa.URL.create("sqlite", database=file).render_as_string()
+            return JdbcLineageMeta(SqlDatabase(url=address), catalog_id=context.catalog_id)
         user, password = options.value("jdbc.user"), options.value("jdbc.password")
-        database = SqlDatabase.of(url, user=user, password=password, dialects=ALL_DIALECTS)
+        database = SqlDatabase.of(url, dialects=ALL_DIALECTS)
+        # With names in a database, too, these options are that one's.
+        if options.value("metastore") != "jdbc" or sa.make_url(database.url).username is None:
+            database = SqlDatabase.of(url, user=user, password=password, dialects=ALL_DIALECTS)
         if database.dialect != "sqlite":
             return JdbcLineageMeta(database, schema, context.catalog_id)
         if "jdbc.database" in options.given:

@@ -57,6 +57,8 @@ class Lineage:
         self._asked_again_ms = 0
         self._last_queued_ms = 0
         self._retention_ms = 0
+        self._policy: str = settings.value("lineage.on-unavailable")
+        self._retained_ms: int | None = settings.value("lineage.data.time-retained")
 
     def __reduce__(self) -> tuple[Callable[..., "Lineage"], tuple[LineageSettings]]:
         """Another process opens files and connections anew."""
@@ -89,7 +91,7 @@ class Lineage:
         kept = self._wanted(records)
         if not kept:
             return
-        policy = self.settings.value("lineage.on-unavailable")
+        policy = self._policy
         sleep_s = 0.1
         while True:
             try:
@@ -140,7 +142,7 @@ class Lineage:
         if self._clock.now_ms() >= self._looks_again_ms:
             self.replay()
         self._asked(records)
-        retained_ms, now_ms = self.settings.value("lineage.data.time-retained"), self._clock.now_ms()
+        retained_ms, now_ms = self._retained_ms, self._clock.now_ms()
         if retained_ms is not None and now_ms >= self._retention_ms:
             self._retention_ms = now_ms + _RETENTION_EVERY_MS
             self.meta.delete_data_lineage_before(time_of(now_ms - retained_ms))

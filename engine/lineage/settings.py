@@ -7,10 +7,12 @@ Source: PIP "Table and data lineage"; LN-07 to LN-10, LN-45.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final, Protocol
 
 import orjson
 
+from engine.lineage.disks import is_on_shared_disk
 from filestore.catalog_options import FIXED_CATALOG_KEYS as FIXED_KEYS
 from filestore.catalog_options import CatalogOptions
 from filestore.effects import FileIO, RandomNames
@@ -22,6 +24,14 @@ PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database")
 DIRECTORY: Final = ".fluvial"
 SQLITE_FILE: Final = "lineage.sqlite"
 QUEUE: Final = "lineage-queue"
+
+
+class Ground(Enum):
+    """What a warehouse is on."""
+
+    LOCAL = "a disk of this machine"
+    SHARED = "a network file system, where SQLite does not work for several machines"
+    OBJECTS = "an object store"
 
 
 class OpenCatalog(Protocol):
@@ -101,9 +111,7 @@ def options_in_force(catalog: OpenCatalog) -> Mapping[str, str]:
     found = noted(catalog.file_io, catalog.warehouse)
     if found is None:
         choose = options_of_old if catalog.list_databases() else options_of_new
-        options: Mapping[str, str] = choose(
-            CatalogOptions.parse(catalog.options).given, is_object_path(catalog.warehouse)
-        )
+        options: Mapping[str, str] = choose(CatalogOptions.parse(catalog.options).given, _ground(catalog))
     else:
         options = found.options
     return {key: options[key] for key in FIXED_KEYS if key in options}
@@ -138,9 +146,9 @@ def settle_when_opened(catalog: OpenCatalog) -> None:
     if found is not None:
         check_given(given, found.options, catalog.warehouse)
     elif catalog.list_databases():
-        _note(catalog, options_of_old(given, is_object_path(catalog.warehouse)))
+        _note(catalog, options_of_old(given, _ground(catalog)))
     else:
-        options_of_new(given, is_object_path(catalog.warehouse))  # refuse now what could not be
+        options_of_new(given, _ground(catalog))  # refuse now what could not be
 
 
 def settle_before_first_database(catalog: OpenCatalog) -> None:
@@ -151,30 +159,26 @@ def settle_before_first_database(catalog: OpenCatalog) -> None:
     """
     if noted(catalog.file_io, catalog.warehouse) is not None or catalog.list_databases():
         return
-    given, is_object_store = CatalogOptions.parse(catalog.options).given, is_object_path(catalog.warehouse)
-    options = options_of_new(given, is_object_store)
-    if "true" in options.values() or not is_object_store:  # there nothing is noted that may be said later
+    ground = _ground(catalog)
+    options = options_of_new(CatalogOptions.parse(catalog.options).given, ground)
+    if "true" in options.values() or ground is Ground.LOCAL:  # elsewhere nothing is noted that may be said later
         _note(catalog, options)
 
 
-def options_of_new(given: Mapping[str, str], is_object_store: bool) -> dict[str, str]:
+def options_of_new(given: Mapping[str, str], ground: Ground) -> dict[str, str]:
     """What is noted of a new catalog: lineage is on wherever there is a place for it.
 
     Raises: InvalidInputError when it is asked for and there is none.
     """
-    return _options(
-        given,
-        default=not is_object_store or "jdbc.url" in given or _names_other_store(given),
-        is_object_store=is_object_store,
-    )
+    return _options(given, ground, default=ground is Ground.LOCAL or _names_place(given))
 
 
-def options_of_old(given: Mapping[str, str], is_object_store: bool) -> dict[str, str]:
+def options_of_old(given: Mapping[str, str], ground: Ground) -> dict[str, str]:
     """What is noted of a catalog that was made without the file: lineage is off unless asked for.
 
     Raises: InvalidInputError when it is asked for and there is no place for it.
     """
-    return _options(given, default=False, is_object_store=is_object_store)
+    return _options(given, ground, default=False)
 
 
 def check_given(given: Mapping[str, str], noted: Mapping[str, str], warehouse: str) -> None:
@@ -188,10 +192,10 @@ def check_given(given: Mapping[str, str], noted: Mapping[str, str], warehouse: s
             )
 
 
-def _options(given: Mapping[str, str], *, default: bool, is_object_store: bool) -> dict[str, str]:
+def _options(given: Mapping[str, str], ground: Ground, *, default: bool) -> dict[str, str]:
     fixed = {key: given[key].strip().lower() if key in given else str(default).lower() for key in FIXED_KEYS}
     asked = [key for key in FIXED_KEYS if fixed[key] == "true"]
-    if asked and is_object_store and "jdbc.url" not in given and not _names_other_store(given):
+    if asked and ground is Ground.OBJECTS and not _names_place(given):
         raise InvalidInputError(
             f"lineage of a warehouse in an object store needs a database: option={asked[0]} value=true "
             "fix='set jdbc.url=postgresql://host/database'"
@@ -199,8 +203,14 @@ def _options(given: Mapping[str, str], *, default: bool, is_object_store: bool) 
     return fixed | ({key: given[key] for key in PLACE_KEYS if key in given} if asked else {})
 
 
-def _names_other_store(given: Mapping[str, str]) -> bool:
-    return given.get("lineage-meta", "jdbc") != "jdbc"
+def _names_place(given: Mapping[str, str]) -> bool:
+    return "jdbc.url" in given or given.get("lineage-meta", "jdbc") != "jdbc"
+
+
+def _ground(catalog: OpenCatalog) -> Ground:
+    if is_object_path(catalog.warehouse):
+        return Ground.OBJECTS
+    return Ground.SHARED if is_on_shared_disk(catalog.warehouse) else Ground.LOCAL
 
 
 def _note(catalog: OpenCatalog, options: Mapping[str, str]) -> None:

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 from engine.catalog import Catalog
+from engine.lineage import disks
+from engine.lineage.disks import kind_of_disk
 from engine.lineage.entities import LineageRecords, TableLineage
 from engine.lineage.lineage import Lineage, lineage_of
-from engine.lineage.settings import options_in_force, options_of_new, options_of_old, settings_of
+from engine.lineage.settings import Ground, options_in_force, options_of_new, options_of_old, settings_of
 from filestore.catalog import Catalog as FileCatalog
 from filestore.catalog_options import CatalogOptions
 from lsm.errors import InvalidInputError
@@ -25,17 +27,19 @@ URL = {"jdbc.url": "postgresql://h/d"}
 
 def test_a_new_catalog_keeps_lineage_wherever_there_is_a_place_for_it() -> None:
     """LN-07, LN-08, LN-10: on in a local warehouse, in an object store with a database; else asked for."""
-    assert options_of_new({}, is_object_store=False) == ON
-    assert options_of_new({"data-lineage": "FALSE "}, is_object_store=False) == {**ON, "data-lineage": "false"}
-    assert options_of_new({}, is_object_store=True) == OFF
-    assert options_of_new(URL, is_object_store=True) == {**ON, **URL}
-    assert options_of_new({"lineage-meta": "mine"}, is_object_store=True) == {**ON, "lineage-meta": "mine"}
-    assert options_of_old({}, is_object_store=False) == OFF
-    assert options_of_old(URL, is_object_store=False) == OFF
-    assert options_of_old({"table-lineage": "true"}, is_object_store=False) == {**OFF, "table-lineage": "true"}
+    assert options_of_new({}, Ground.LOCAL) == ON
+    assert options_of_new({"data-lineage": "FALSE "}, Ground.LOCAL) == {**ON, "data-lineage": "false"}
+    assert options_of_new({}, Ground.OBJECTS) == OFF
+    assert options_of_new(URL, Ground.OBJECTS) == {**ON, **URL}
+    assert options_of_new({"lineage-meta": "mine"}, Ground.OBJECTS) == {**ON, "lineage-meta": "mine"}
+    assert options_of_new({}, Ground.SHARED) == OFF
+    assert options_of_new(ON, Ground.SHARED) == ON
+    assert options_of_old({}, Ground.LOCAL) == OFF
+    assert options_of_old(URL, Ground.LOCAL) == OFF
+    assert options_of_old({"table-lineage": "true"}, Ground.LOCAL) == {**OFF, "table-lineage": "true"}
     for decide in (options_of_new, options_of_old):
         with pytest.raises(InvalidInputError, match=r"needs a database: option=table-lineage .*fix='set jdbc.url="):
-            decide({"table-lineage": "true"}, is_object_store=True)
+            decide({"table-lineage": "true"}, Ground.OBJECTS)
 
 
 def test_the_options_stand_once_the_catalog_is_made(tmp_path: Path) -> None:
@@ -72,6 +76,40 @@ def test_a_catalog_from_before_keeps_none_until_it_is_asked(tmp_path: Path) -> N
     assert (asked.settings.has_tables, asked.settings.has_snapshots) == (False, True)
     with pytest.raises(InvalidInputError, match="option=table-lineage given=true stored=false"):
         Catalog(str(tmp_path), {"table-lineage": "true"})
+
+
+def test_a_network_file_system_is_known_by_its_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LN-10: SQLite does not work there for several machines, so nothing is decided for the user."""
+    lines = (
+        "d / ext4",
+        "host:/x /data nfs4",
+        "d /data/own\\040one xfs",
+        "s /lake fuse.s3fs",
+        "o /o fuse.fuse-overlayfs",
+    )
+    mounts = "\n".join(f"{each} rw 0 0" for each in lines)
+    assert kind_of_disk(mounts, "/database/w") == "ext4"
+    assert kind_of_disk(mounts, "/data/w") == "nfs4"
+    assert kind_of_disk(mounts, "/data/own one/w") == "xfs"
+    assert kind_of_disk(mounts, "/lake") == "fuse.s3fs"
+    assert kind_of_disk("", "/lake") == ""
+    table = tmp_path / "mounts"
+    table.write_text(mounts)
+    monkeypatch.setattr(disks, "_MOUNTS", table)
+    shared = [disks.is_on_shared_disk(each) for each in ("/w", "/data/w", "/lake/w", "/o/w")]
+    assert shared == [False, True, True, False]
+    monkeypatch.setattr(disks, "_MOUNTS", tmp_path / "none")
+    assert not disks.is_on_shared_disk("/data/w")
+
+
+def test_a_warehouse_may_have_any_name(tmp_path: Path) -> None:
+    """LN-10: the file of lineage lies in it."""
+    catalog = Catalog(str(tmp_path / "a b?c#d%41"))
+    catalog.create_database("db")
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    lineage.store(LineageRecords(sink_tables=(TableLineage("j", "db", "t", datetime(2023, 6, 5)),)))
+    assert (Path(catalog.warehouse) / ".fluvial" / "lineage.sqlite").exists()
 
 
 def test_opening_makes_nothing(tmp_path: Path) -> None:
