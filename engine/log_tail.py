@@ -38,6 +38,7 @@ _SCRATCH_OPTIONS: Final = {
     "file.compression.per.level": "0:lz4",
     "metadata.stats-mode": "none",
     "metadata.stats-mode.per.level": "0:none",
+    "file-index.bloom-filter.columns": "",
 }
 
 

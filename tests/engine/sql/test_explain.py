@@ -50,6 +50,31 @@ def test_files_that_an_index_rules_out_are_not_given_to_spark(warehouse: Warehou
     assert found["files_of_spark"] < 3
 
 
+def test_what_spark_cannot_scan_our_reader_reads(warehouse: Warehouse) -> None:
+    """FL-145: ORC and Avro files beside Parquet, compacted or not; thin Parquet files are Spark's."""
+    options = {"bucket": "1", "file.format.per.level": "0:avro,5:orc", "data-file.thin-mode": "true"}
+    schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
+    table = warehouse.context.catalog.create_table("db.mixed", schema, primary_key=["k"], options=options)
+    text = "SELECT sum(k), count(v) FROM db.mixed WHERE v = 'new'"
+    for step, levels in ((lambda: None, {0}), (lambda: table.compact(full=True), {5})):
+        table.write(pa.table({"k": [1, 2], "v": ["old", "new"]}))
+        table.write(pa.table({"k": [2, 3], "v": ["new", "new"]}))
+        step()
+        assert warehouse.rows(text)[1:] == [(5, 2)]
+        _, (found,) = explained(warehouse.context, f"EXPLAIN {text}")
+        assert found["files_of_spark"] == 0
+        assert {each["level"] for each in found["levels"]} == levels
+    assert "files are not Parquet" in found["merged_because"]
+    thin = warehouse.context.catalog.create_table(
+        "db.thin", schema, primary_key=["k"], options={"bucket": "1", "data-file.thin-mode": "true"}
+    )
+    thin.write(pa.table({"k": [1, 2], "v": ["old", "new"]}))
+    thin.compact(full=True)
+    assert warehouse.rows("SELECT * FROM db.thin WHERE k = 2")[1:] == [(2, "new")]
+    _, (found,) = explained(warehouse.context, "EXPLAIN SELECT * FROM db.thin")
+    assert found["files_of_spark"] == 1
+
+
 def test_overlapping_runs_are_told(warehouse: Warehouse) -> None:
     plan, (t, u) = explained(
         warehouse.context, "EXPLAIN FORMATTED SELECT a.id FROM t a JOIN u VERSION AS OF 2 ON k = id"
