@@ -7,10 +7,12 @@ catalog is what is exact. Source: OpenLineage specification 2, through its clien
 import atexit
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
@@ -101,8 +103,9 @@ class LineageEvents:
     ) -> None:
         """Nothing is sent yet. ``namespace``: of the jobs."""
         self._client, self._namespace, self._clock = client, namespace, clock
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-openlineage")
-        self._waiting: set[Any] = set()
+        self._waiting: SimpleQueue[Callable[[], RunEvent] | None] = SimpleQueue()  # None: that was all
+        self._thread = Thread(target=self._send, name="fluvial-openlineage", daemon=True)
+        self._thread.start()
         self._failures = 0
         self._runs: dict[str, Run] = {}  # of jobs that go on, in this process
         atexit.register(self.close)
@@ -142,31 +145,22 @@ class LineageEvents:
     ) -> None:
         """Send an event, soon; arguments as of ``run_event``."""
         time = self._clock()
-        if len(self._waiting) >= _MOST_WAITING:
+        if self._waiting.qsize() >= _MOST_WAITING:
             self._failed(f"{_MOST_WAITING} events wait to be sent")
             return
 
-        def send() -> None:
-            try:
-                self._client.emit(
-                    run_event(
-                        run,
-                        state,
-                        namespace=self._namespace,
-                        time=time,
-                        barrier_id=barrier_id,
-                        reads=reads,
-                        written=written,
-                    )
-                )
-            except Exception as error:  # noqa: BLE001  (whatever it is, the job goes on)
-                self._failed(f"{type(error).__name__}: {error}")
-            else:
-                self._failures = 0
-
-        sent = self._pool.submit(send)
-        self._waiting.add(sent)
-        sent.add_done_callback(self._waiting.discard)
+        self._waiting.put(
+            partial(
+                run_event,
+                run,
+                state,
+                namespace=self._namespace,
+                time=time,
+                barrier_id=barrier_id,
+                reads=reads,
+                written=written,
+            )
+        )
 
     def close(self) -> None:
         """Tell that streams have ended, and send what waits, for ten seconds at most."""
@@ -174,8 +168,17 @@ class LineageEvents:
         for run in self._runs.values():
             self.tell(run, "COMPLETE")
         self._runs.clear()
-        wait(list(self._waiting), timeout=_CLOSE_WAIT_S)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._waiting.put(None)
+        self._thread.join(_CLOSE_WAIT_S)
+
+    def _send(self) -> None:
+        while (make := self._waiting.get()) is not None:
+            try:
+                self._client.emit(make())
+            except Exception as error:  # noqa: BLE001  (whatever it is, the job goes on)
+                self._failed(f"{type(error).__name__}: {error}")
+            else:
+                self._failures = 0
 
     def _failed(self, reason: str) -> None:
         self._failures += 1

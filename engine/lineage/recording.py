@@ -56,7 +56,7 @@ def _opened(store: TableStore) -> tuple[Lineage, LineageEvents | None] | None:
         found = lineage_of(_OpenPlace(place=store.catalog, file_io=store.io))
         if found is None:
             return None
-        _kept[key] = found, events_of(store.catalog.options)
+        _kept[key] = found, events_of(found.settings.options)
     return _kept[key]
 
 

@@ -19,7 +19,7 @@ from filestore.effects import FileIO, RandomNames
 from filestore.object_storage import is_object_path, under_lock
 from lsm.errors import CorruptDataError, InvalidInputError
 
-PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database")
+PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database", "openlineage.url", "openlineage.namespace")
 """Noted too, so that whoever opens the catalog finds its lineage; given ones win. Secrets are not noted."""
 DIRECTORY: Final = ".fluvial"
 SQLITE_FILE: Final = "lineage.sqlite"

@@ -1,6 +1,8 @@
 """OpenLineage events: what collectors get, and that a job never waits for them or fails by them."""
 
 import json
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -79,6 +81,20 @@ def test_whatever_a_catalog_records_is_told_as_events_too(tmp_path: Path) -> Non
     assert batch[1]["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 2
     assert {each["run"]["runId"] for each in stream} == {stream[0]["run"]["runId"]} != {batch[0]["run"]["runId"]}
     assert stream[1]["inputs"][0]["facets"]["version"]["datasetVersion"] == "1"
+
+
+def test_the_address_is_the_catalogs_and_a_process_that_ends_says_so(tmp_path: Path) -> None:
+    """Who opens the catalog later need not know the address; its events are sent before it is gone."""
+    path = tmp_path / "events.jsonl"
+    catalog = Catalog(str(tmp_path / "w"), options={"openlineage.url": str(path)})
+    catalog.create_table("shop.wide", pa.schema([("id", pa.int64())]), primary_key=["id"])
+    script = f"""
+from engine import Catalog
+from engine.lineage.recording import Recorder
+Recorder.of(Catalog({str(tmp_path / "w")!r}).table("shop.wide").store).opened("enrich")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert [json.loads(line)["eventType"] for line in path.read_text().splitlines()] == ["START", "COMPLETE"]
 
 
 class _Collector(BaseHTTPRequestHandler):
