@@ -157,10 +157,13 @@ def settle_before_first_database(catalog: OpenCatalog) -> None:
     Raises:
         InvalidInputError: options that cannot be, or that somebody else has noted otherwise at this moment.
     """
-    if noted(catalog.file_io, catalog.warehouse) is not None or catalog.list_databases():
+    given, found = CatalogOptions.parse(catalog.options).given, noted(catalog.file_io, catalog.warehouse)
+    if found is not None:
+        check_given(given, found.options, catalog.warehouse)  # it may be there since the catalog was opened
+    if found is not None or catalog.list_databases():
         return
     ground = _ground(catalog)
-    options = options_of_new(CatalogOptions.parse(catalog.options).given, ground)
+    options = options_of_new(given, ground)
     if "true" in options.values() or ground is Ground.LOCAL:  # elsewhere nothing is noted that may be said later
         _note(catalog, options)
 

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Callable
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from engine.catalog import Catalog
-from engine.lineage import disks
+from engine.lineage import disks, settings
 from engine.lineage.disks import kind_of_disk
 from engine.lineage.entities import LineageRecords, TableLineage
 from engine.lineage.lineage import Lineage, lineage_of
@@ -54,11 +55,31 @@ def test_the_options_stand_once_the_catalog_is_made(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"option=table-lineage given=false stored=true"):
         Catalog(str(tmp_path), {"table-lineage": "false"})
     for given in ({}, {"data-lineage": "False"}, {"table-lineage": "true", "data-lineage": "false"}):
-        settings = settings_of(Catalog(str(tmp_path), given))
-        assert settings is not None
-        assert (settings.has_tables, settings.has_snapshots) == (True, False)
+        opened = settings_of(Catalog(str(tmp_path), given))
+        assert opened is not None
+        assert (opened.has_tables, opened.has_snapshots) == (True, False)
     with pytest.raises(InvalidInputError, match="option value is not valid: option=table-lineage value='maybe'"):
         Catalog(str(tmp_path / "other"), {"table-lineage": "maybe"})
+
+
+def test_of_two_that_make_a_catalog_one_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LN-09: the other one is told, whether it sees the file or loses the race for it; agreeing is fine."""
+    names = ("first", "later", "racing", "same")
+    first, later, racing, same = (Catalog(str(tmp_path), {"data-lineage": str(n in ("first", "same"))}) for n in names)
+    first.create_database("db")
+    with pytest.raises(InvalidInputError, match="option=data-lineage given=False stored=true"):
+        later.create_database("other")
+    same.create_database("same")
+    whole = settings.noted
+    monkeypatch.setattr(settings, "noted", _once_none(whole))
+    monkeypatch.setattr(Catalog, "list_databases", lambda _: [])
+    with pytest.raises(InvalidInputError, match="option=data-lineage given=False stored=true"):
+        racing.create_database("other")
+
+
+def _once_none(whole: Callable[..., settings.Noted | None]) -> Callable[..., settings.Noted | None]:
+    calls = count()
+    return lambda *given: whole(*given) if next(calls) else None
 
 
 def test_a_catalog_from_before_keeps_none_until_it_is_asked(tmp_path: Path) -> None:
@@ -126,11 +147,11 @@ def test_who_opens_the_catalog_without_its_options_finds_its_lineage(tmp_path: P
     Catalog(str(tmp_path), {"jdbc.url": url, "jdbc.password": "never", "jdbc.database": "own"}).create_database("db")
     body = (tmp_path / ".fluvial" / "catalog.json").read_text()
     assert not [word for word in ("secret", "hidden", "never") if word in body]
-    settings = settings_of(Catalog(str(tmp_path)))
-    assert settings is not None
-    assert settings.value("jdbc.url") == "postgresql+psycopg://me@h:5/d"
-    assert settings.value("jdbc.database") == "own"
-    assert "me@h" not in repr(settings)
+    opened = settings_of(Catalog(str(tmp_path)))
+    assert opened is not None
+    assert opened.value("jdbc.url") == "postgresql+psycopg://me@h:5/d"
+    assert opened.value("jdbc.database") == "own"
+    assert "me@h" not in repr(opened)
     moved = settings_of(Catalog(str(tmp_path), {"jdbc.url": "postgresql://elsewhere/d"}))
     assert moved is not None
     assert moved.value("jdbc.url") == "postgresql://elsewhere/d"

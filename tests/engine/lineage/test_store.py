@@ -15,6 +15,7 @@ from engine.lineage.factories import find_factory
 from engine.lineage.jdbc import JdbcLineageMeta
 from engine.lineage.store import LineageMetaContext
 from engine.lineage.tables import SCHEMAS
+from engine.lineage.views import view_query
 from filestore.predicates import parse_filter
 from filestore.schema import new_schema
 from filestore.sql_database import SqlDatabase
@@ -241,6 +242,9 @@ def test_mysql_is_asked_in_its_own_words(tmp_path: Path) -> None:
     made = str(CreateTable(jdbc.SINK_SNAPSHOTS).compile(dialect=mysql.dialect()))
     assert "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" in made
     assert "BIGINT" in made
+    steps = str(view_query("upstream_snapshots", None, "mysql").compile(dialect=mysql.dialect()))
+    assert "WITH RECURSIVE found" in steps
+    assert "n.`database` = (concat(j.`database`, " in steps
 
 
 def test_a_database_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
