@@ -32,6 +32,7 @@ _NAMES: Final = (
     "update-before",
     "epoch-units",
     "decimals",
+    "new-fields",
     "on-bad-record",
     "dead-letter.topic",
     "schema.registry.url",
@@ -56,6 +57,13 @@ class DecimalForm(Enum):
 
     NUMBER = "number"  # or a text that is one
     BASE64 = "base64"  # precise: unscaled bytes
+
+
+class OnNewFields(Enum):
+    """What to do about members of rows, told by schema parts, that no column has."""
+
+    IGNORE = "ignore"
+    FAIL = "fail"
 
 
 class OnBadRecord(Enum):
@@ -84,6 +92,7 @@ class KafkaSourceOptions:
     has_update_before: bool = False  # an update is -U and +U
     epoch_units: Mapping[str, str] = field(default_factory=dict)  # by column: what its numbers count, D s ms us ns
     has_base64_decimals: bool = False
+    on_new_fields: OnNewFields = OnNewFields.IGNORE
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     dead_letter_topic: str | None = None
     registry: SchemaRegistry | None = None
@@ -131,6 +140,7 @@ class KafkaSourceOptions:
             has_update_before=_flag(given, "update-before", default=False),
             epoch_units=_pairs(given, "epoch-units"),
             has_base64_decimals=_one_of(given, "decimals", DecimalForm, DecimalForm.NUMBER) is DecimalForm.BASE64,
+            on_new_fields=_one_of(given, "new-fields", OnNewFields, OnNewFields.IGNORE),
             on_bad_record=bad,
             dead_letter_topic=dead_letter_topic,
             registry=_registry(given, value_format),

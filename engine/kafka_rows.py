@@ -9,14 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.kafka_options import KafkaSourceOptions, ValueFormat
+from engine.kafka_options import KafkaSourceOptions, OnNewFields, ValueFormat
 from engine.rows import ROW_KIND_COLUMN
 from logstore.avro_payloads import AvroPayloads
+from logstore.connect_types import columns_of_part
 from logstore.debezium import decode_envelopes
 from logstore.json_decoding import decode_objects
 from logstore.json_reading import BadRecord, row_reading
-from logstore.schema_parts import split_payloads
+from logstore.schema_parts import Payloads, Split, split_payloads
 from logstore.schema_registry import SchemaRegistry
+from lsm.errors import ConflictError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 _DECODED_AS: Final = {pa.time64("ns"): pa.time32("ms"), pa.time64("us"): pa.time32("ms")}
@@ -67,7 +69,9 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
         options: with a format that is not raw.
         schema: the columns to find in a record.
     """
-    split = split_payloads if options.registry is None else _avro_payloads(options.registry)
+    split: Split = split_payloads if options.registry is None else _avro_payloads(options.registry)
+    if options.on_new_fields is OnNewFields.FAIL:
+        split = _with_known_fields(split, schema.names)
     plain = pa.schema([pa.field(field.name, _DECODED_AS.get(field.type, field.type)) for field in schema])
 
     def envelopes(keys: pa.Array, values: pa.Array) -> DecodedRecords:
@@ -88,6 +92,26 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
         return _decode_plain(keys, values, plain, options.key_columns)
 
     return plain_rows if options.value_format is ValueFormat.JSON else envelopes
+
+
+def _with_known_fields(split: Split, names: Sequence[str]) -> Split:
+    """Records of which every member of the row, as their schema part tells it, is a column.
+
+    Raises (when it is called): ConflictError, because the query has to be planned anew.
+    """
+
+    def checked(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
+        groups, bad = split(records)
+        for group in groups:
+            news = [name for name in columns_of_part(group.schema_part).names if name not in names]
+            if news:
+                raise ConflictError(
+                    f"rows of the source have new columns: columns={news} new-fields=fail "
+                    "fix=start the query again with them; a pipeline with write.merge-schema=true finds them by itself"
+                )
+        return groups, bad
+
+    return checked
 
 
 @lru_cache(maxsize=16)

@@ -16,9 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from engine.deploy.growth import grown_fields
 from engine.deploy.job_config import JobConfig
 from engine.deploy.pipeline_config import PipelineConfig
-from engine.deploy.sources import source_frame, source_spec
+from engine.deploy.sources import kafka_options, source_frame, source_spec
 from engine.deploy.targets import BatchWrite, StopRequestedError
 from engine.deploy.transforms import transformed
 from engine.kafka_offsets import from_json, waiting_count
@@ -98,7 +99,8 @@ class RunningPipeline:
         pipeline, checkpoint = self.config, absolute(self.config.checkpoint)
         write = BatchWrite.to(self.name, pipeline.outputs, self._tables)
         try:
-            spec = source_spec(self._job, pipeline, self._tables[0].schema)
+            grown = grown_fields(pipeline, self._tables, kafka_options(self._job, pipeline))
+            spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown)
             frame = transformed(source_frame(spark, spec), pipeline.transform, pipeline=self.name)
             for target in write.targets:  # Spark looks at queries now, not in the first micro-batch
                 transformed(frame, [step for step in target.steps if step.sql is not None], pipeline=self.name)

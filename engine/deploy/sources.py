@@ -89,16 +89,21 @@ def check_source(config: JobConfig, pipeline: PipelineConfig) -> None:
         raise InvalidInputError(f"no files to read: format={source.format} option=path fix=name a directory")
 
 
-def source_spec(config: JobConfig, pipeline: PipelineConfig, target: TableSchema) -> SourceSpec:
+def source_spec(
+    config: JobConfig, pipeline: PipelineConfig, target: TableSchema, *, grown: Sequence[DataField] | None = None
+) -> SourceSpec:
     """What Spark shall read.
 
     Args:
         config: the job.
         pipeline: of the job.
         target: of the first table; its columns are those of a source that names none.
+        grown: the table's columns with those that the source has and the table will get, see ``growth``.
     """
     source, options = pipeline.source, source_options(config, pipeline)
-    fields = fields_of(source.columns) if source.columns else target.fields
+    fields = fields_of(source.columns) if source.columns else target.fields if grown is None else grown
+    if grown is not None:
+        options.setdefault("new-fields", "fail")
     if source.format == FLUVIAL:
         return SourceSpec(format=FLUVIAL_FORMAT, options=options, schema=None)
     if source.format != KAFKA:

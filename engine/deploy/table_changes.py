@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.deploy.table_config import TableConfig, fields_of
+from filestore.casts import widens
 from filestore.datatypes import DataField
 from filestore.options import canonical_options
 from filestore.row_counts import not_null_columns
@@ -54,10 +55,15 @@ def _key_differences(schema: TableSchema, wanted: TableConfig) -> list[TableDiff
 
 def _column_differences(name: str, schema: TableSchema, fields: Sequence[DataField]) -> list[TableDifference]:
     found = {field.name: str(field.type) for field in schema.fields}
+    types = {field.name: field.type for field in schema.fields}
     differences = []
     for field in fields:
         has, wants = found.get(field.name), str(field.type)
         if has == wants:
+            continue
+        if has is not None and types[field.name].nullable and widens(field.type, types[field.name]):
+            fact = f"a wider column: column={field.name} table_has={has} job_has={wants}"  # it may have grown so
+            differences.append(TableDifference(fact=fact, statement=None, is_refused=False))
             continue
         if has is None:
             comment = f" COMMENT {_text(field.description)}" if field.description else ""

@@ -1,5 +1,6 @@
 """A job is checked against tables and sources before anything is started."""
 
+import json
 import logging
 import sys
 from collections.abc import Callable
@@ -19,8 +20,12 @@ from engine.deploy.job_config import JobConfig
 from engine.deploy.pipeline import PipelineProgress
 from engine.deploy.table_config import TableConfig
 from engine.deploy.tables import ensure_table
+from engine.kafka_options import KafkaSourceOptions
+from engine.kafka_rows import decoder
+from filestore.datatypes import parse_data_type
+from filestore.schema_change import ChangeType
 from logstore.clients import ErrorNotes, KafkaProperties
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 ORDERS: dict[str, Any] = {
     "columns": {"id": "BIGINT", "day": "DATE", "amount": "DECIMAL(10, 2)"},
@@ -73,6 +78,15 @@ def test_a_table_that_exists_otherwise_is_refused(catalog: Catalog, changes: dic
         ensure_table(catalog, "shop.orders", orders(**changes))
     assert fact in str(caught.value)
     assert "table=shop.orders" in str(caught.value)
+
+
+def test_a_table_that_has_grown_is_the_jobs_table_still(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
+    """``write.merge-schema`` widens columns that the job file has as they were."""
+    ensure_table(catalog, "shop.orders", orders(columns=ORDERS["columns"] | {"n": "INT"}))
+    catalog.alter_table("shop.orders", [ChangeType(("n",), parse_data_type("BIGINT"))])
+    with caplog.at_level(logging.WARNING):
+        ensure_table(catalog, "shop.orders", orders(columns=ORDERS["columns"] | {"n": "INT"}))
+    assert "a wider column: column=n table_has=BIGINT job_has=INT" in caplog.text
 
 
 def test_an_option_that_differs_is_warned_about(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
@@ -211,3 +225,36 @@ def test_a_compaction_that_fails_is_in_the_summary_and_the_rows_are_in_the_table
     assert result.targets[0].last_compaction_failure == "RuntimeError: no room for the output"
     print_results([result])
     assert "last=RuntimeError: no room for the output" in capsys.readouterr().out
+
+
+def with_schema_part(row: dict[str, Any], **types: str) -> str:
+    after = [{"field": name, "type": kind, "optional": True} for name, kind in types.items()]
+    part = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": after}]}
+    return json.dumps({"schema": part, "payload": {"before": None, "after": row, "op": "c"}}, separators=(",", ":"))
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_table_grows_with_the_columns_of_its_source(
+    spark: SparkSession, kafka: KafkaProperties, send: Send, tmp_path: Path
+) -> None:
+    """A running micro-batch with a column that was not known fails; started again, the job knows it."""
+    topic = send([with_schema_part({"id": 1, "amount": "1.00"}, id="int64", amount="string")])
+    config = job(tmp_path, kafka, topic, options={"write.merge-schema": "true"})
+    run_job(config, spark=spark)
+    assert Catalog(config.warehouse).table("shop.orders").schema.column_names == ("id", "day", "amount")
+    news = with_schema_part({"id": 2, "amount": "2.00", "note": "n"}, id="int64", amount="string", note="string")
+    producer = kafka.producer(ErrorNotes(), transactional_id=None)
+    producer.produce(topic, news.encode())
+    producer.flush(30)
+    options = KafkaSourceOptions.parse(
+        {"subscribe": topic, "value.format": "debezium-json", "new-fields": "fail", "kafka.bootstrap.servers": "b:1"}
+    )
+    known = decoder(options, pa.schema([("id", pa.int64()), ("amount", pa.string())]))
+    with pytest.raises(
+        ConflictError, match=r"new columns: columns=\['note'\] new-fields=fail fix=start the query again"
+    ):
+        known(pa.nulls(1, pa.binary()), pa.array([news.encode()]))
+    run_job(config, spark=spark)
+    rows = Catalog(config.warehouse).table("shop.orders").read().to_arrow().to_pylist()
+    assert sorted((row["id"], str(row["amount"]), row["note"]) for row in rows) == [(1, "1.00", None), (2, "2.00", "n")]
