@@ -2,6 +2,7 @@
 
 import pickle
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -80,6 +81,19 @@ def test_no_row_of_either_side_is_lost(
     assert by_key(table.read().to_arrow()) == folded(files)
     assert (read.served.source, read.served.staleness_ms) == (Source.SNAPSHOT_AND_LOG, 0)
     assert any(isinstance(piece, TailSplit) for piece in read.plan().splits) == bool(tail)
+
+
+def test_rows_that_are_too_old_are_read_from_neither_side(broker: Broker, tmp_path: Path) -> None:
+    """Options record-level.*: a row of the log that is too old also hides the one below it."""
+    schema = pa.schema([("id", pa.int64()), ("t", pa.int64())])
+    options = {"record-level.expire-time": "1 d", "record-level.time-field": "t"}
+    table = new_table(broker, tmp_path, schema, options=options)
+    now, old = int(time.time()), 1_000_000_000
+    table.write(pa.table({"id": [1, 2, 3], "t": [now, old, now]}, schema=schema))
+    write_log_only(table, pa.table({"id": [3, 4, 5], "t": [old, old, now], "_row_kind": ["+U", "+I", "+I"]}))
+    assert union(table).to_arrow().column("id").to_pylist() == [1, 5]
+    assert union(table).to_arrow(columns=["id"], filter="id > 1").to_pydict() == {"id": [5]}
+    assert table.read().to_arrow().column("id").to_pylist() == [1, 3]
 
 
 kinds = st.sampled_from(["+I", "+U", "+U", "-D"])
