@@ -88,8 +88,13 @@ _MERGE: Final = _declare(
     ("partial-update.remove-record-on-delete", boolean, False, "A delete removes the row."),
     ("partial-update.remove-record-on-sequence-group", text, None, "A delete of these groups removes the row."),
     ("aggregation.remove-record-on-delete", boolean, False, "A delete removes the row."),
-    ("record-level.expire-time", duration_ms, None, "Age at which compaction drops a row."),
-    ("record-level.time-field", text, None, "Column that holds the age of a row."),
+    (
+        "record-level.expire-time",
+        duration_ms,
+        None,
+        "Age from which on a row is no row of the table; compactions drop it.",
+    ),
+    ("record-level.time-field", text, None, "Column with the time of a row: INT, BIGINT or TIMESTAMP."),
 )
 _CHANGELOG: Final = _declare(
     (
