@@ -193,7 +193,8 @@ def _decide(
     for snapshot in (latest, newest):
         if snapshot is not None and snapshot.index_manifest is not None:
             raise InvalidInputError(
-                f"cannot merge a table with deletion vectors or an index: table={main.name} snapshot={snapshot.id}"
+                f"cannot merge a table with deletion vectors or an index: table={main.name} snapshot={snapshot.id} "
+                "fix='compact both sides fully before, fast_forward, or replace_main_branch'"
             )
     history = _history(main, common, latest)
     merged_to, start = _last_merge(branch, origin, history), common

@@ -43,10 +43,11 @@ def change_index(
     """
     marks = {name: positions for name, positions in (marks or {}).items() if len(positions)}
     names = {*gone, *marks}
+    has_buckets = table.has_key or table.options.bucket > 0
     touched = tuple(
         entry
         for entry in entries
-        if (marks and table.options.bucket > 0) or any(each.data_file_name in names for each in entry.index_vectors)
+        if (marks and has_buckets) or any(each.data_file_name in names for each in entry.index_vectors)
     )
     if not marks:
         return IndexChange(before=touched, after=vectors_of_names(lambda name: name not in names, touched))
@@ -54,6 +55,27 @@ def change_index(
     for name, positions in marks.items():
         deleted[name] = np.union1d(deleted.get(name, NO_POSITIONS), positions)
     return IndexChange(before=touched, after=(write_deletion_vectors(table, partition, bucket, deleted),))
+
+
+def copied_index(
+    table: TableStore,
+    partition: bytes,
+    bucket: int,
+    entries: Sequence[IndexManifestEntry],
+    names: Mapping[str, str],
+) -> tuple[IndexManifestEntry, ...]:
+    """The vectors of files that were copied, for their copies.
+
+    Args:
+        table: whose; the vectors may be of another branch of it.
+        partition: BinaryRow bytes.
+        bucket: number.
+        entries: deletion vectors of the files that were copied, and perhaps of others.
+        names: of the copies, by those of the files.
+    """
+    deleted = read_deletion_vectors(table, vectors_of_names(names.__contains__, entries))
+    copies = {names[name]: positions for name, positions in deleted.items()}
+    return (write_deletion_vectors(table, partition, bucket, copies),) if copies else ()
 
 
 def marked_counts(entries: Collection[IndexManifestEntry]) -> Mapping[str, int]:

@@ -16,6 +16,7 @@ from filestore.effects import copy_file
 from filestore.index_state import bucket_index
 from filestore.live_files import BucketKey, LiveFiles
 from filestore.manifests import DataFileMeta, IndexManifestEntry
+from filestore.marks import change_index, copied_index
 from filestore.raising import raised
 from filestore.scan import TableScan
 from filestore.snapshot_files import deletion_indexes
@@ -123,7 +124,7 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
 
     Raises:
         ConflictError: the commit lost too many races: run it again.
-        InvalidInputError: one of both states has deletion vectors.
+        InvalidInputError: the table was rescaled since.
     """
     latest, old = table.snapshots.latest(), LiveFiles(table, wanted)
     if latest is not None and is_restored(latest, wanted):
@@ -134,13 +135,20 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
     restored = [key for key in old.all_buckets() if key.partition in partitions]
     messages: list[CommitMessage] = []
     try:
+        indexes = deletion_indexes(table, wanted)
         for key in restored:
             total = old.total_buckets(key) or table.options.bucket
             messages.append(CommitMessage(partition=key.partition, bucket=key.bucket, total_buckets=total))
+            names: dict[str, str] = {}
             for file in old.files(key):
                 copied = copied_file(table, key, file)
+                names[file.file_name] = copied.file_name
                 messages[-1] = replace(messages[-1], new_files=(*messages[-1].new_files, copied))
-        messages = [replace(each, index_after=_copied_index(table, wanted, each)) for each in messages]
+            marks = copied_index(table, key.partition, key.bucket, indexes.get(key, ()), names)
+            messages[-1] = replace(messages[-1], index_after=marks)
+        messages = [
+            replace(each, index_after=(*each.index_after, *_copied_index(table, wanted, each))) for each in messages
+        ]
     except BaseException:
         discard(table, messages)
         raise
@@ -160,12 +168,6 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
 def partitions_to_restore(table: TableStore, wanted: Snapshot) -> list[bytes]:
     """The partitions that ``restore`` would replace. Raises: InvalidInputError when it cannot."""
     latest = table.snapshots.latest()
-    for snapshot in (wanted, latest):
-        if deletion_indexes(table, snapshot):
-            assert snapshot is not None
-            raise InvalidInputError(
-                f"cannot restore a table with deletion vectors: table={table.name} snapshot={snapshot.id}"
-            )
     if latest is None or is_restored(latest, wanted):
         return []
     old, now = LiveFiles(table, wanted), LiveFiles(table, latest)
@@ -207,15 +209,21 @@ def forget_files(table: TableStore, lost: LostFiles) -> CommitResult:
     groups: dict[BucketKey, list[LostFile]] = {}
     for each in lost.files:
         groups.setdefault(each.key, []).append(each)
-    messages = [
-        CommitMessage(
-            partition=key.partition,
-            bucket=key.bucket,
-            total_buckets=group[0].total_buckets,
-            compact_before=tuple(each.file for each in group),
+    indexes = deletion_indexes(table, table.snapshots.find(lost.snapshot_id))
+    messages = []
+    for key, group in groups.items():
+        gone = {each.file.file_name for each in group}
+        change = change_index(table, key.partition, key.bucket, indexes.get(key, ()), gone=gone)
+        messages.append(
+            CommitMessage(
+                partition=key.partition,
+                bucket=key.bucket,
+                total_buckets=group[0].total_buckets,
+                compact_before=tuple(each.file for each in group),
+                index_before=change.before,
+                index_after=change.after,
+            )
         )
-        for key, group in groups.items()
-    ]
     commit = TableCommit(table, table.new_commit_user(), history_start=lost.snapshot_id)
     return commit.commit_compaction(messages, base_snapshot_id=lost.snapshot_id)
 
@@ -225,8 +233,10 @@ def _rows(table: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iter
         yield from read_split(table, split)
 
 
-def _names(live: LiveFiles, key: BucketKey) -> set[tuple[str, int]]:
-    return {(file.file_name, file.level) for file in live.files(key)}
+def _names(live: LiveFiles, key: BucketKey) -> set[object]:
+    """What rows depend on: files, and where the deletion vectors of these are."""
+    vectors = ((entry.file_name, each) for entry in live.indexes(key) for each in entry.index_vectors)
+    return {*vectors, *((file.file_name, file.level) for file in live.files(key))}
 
 
 def copied_file(table: TableStore, key: BucketKey, file: DataFileMeta) -> DataFileMeta:

@@ -134,7 +134,7 @@ def replace_rows(
                 )
             )
         base = committable or Committable(identifier=BATCH_IDENTIFIER)
-        commit = TableCommit(table, commit_user or table.names.uuid(), history_start=snapshot.id)
+        commit = TableCommit(table, commit_user or table.new_commit_user(), history_start=snapshot.id)
         return commit.replace_rows(
             Committable(
                 identifier=base.identifier,

@@ -57,12 +57,12 @@ def create_savepoint(
         keep_checkpoints: called with the saved snapshot before the savepoint is there.
 
     Raises:
-        InvalidInputError: nothing was committed yet, or the table cannot be compacted.
+        InvalidInputError: nothing was committed yet.
         ConflictError: other writers kept replacing the same files, or the saved snapshot expired at this moment: there
             is no savepoint.
         OutcomeUnknownError: there may be one.
     """
-    _check_savable(table, compact=compact)
+    _check_savable(table)
     if compact:
         _compact(table)
     snapshot = _whole_snapshot(table)
@@ -138,15 +138,9 @@ def is_savepoint_due(*, now_ms: int, last_ms: int | None, interval_ms: int | Non
 _DAY_MS: Final = 86_400_000
 
 
-def _check_savable(table: TableStore, *, compact: bool) -> None:
-    latest = table.snapshots.latest()
-    if latest is None:
+def _check_savable(table: TableStore) -> None:
+    if table.snapshots.latest() is None:
         raise InvalidInputError(f"nothing was committed yet, so there is nothing to save: table={table.name}")
-    if compact and latest.index_manifest is not None:
-        raise InvalidInputError(
-            f"a table with deletion vectors or an index cannot be compacted here: table={table.name} "
-            "fix=compact it with Paimon, and save it with compact=false"
-        )
 
 
 def _compact(table: TableStore) -> None:

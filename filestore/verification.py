@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from filestore.branch_state import read_work
+from filestore.deletion_vectors import read_deletion_vectors
 from filestore.file_references import metadata_files
-from filestore.live_files import LiveFiles
+from filestore.index_state import index_files
+from filestore.live_files import BucketKey, LiveFiles
 from filestore.main_branch import is_sealed_main
 from filestore.manifests import EntryKind
 from filestore.paths import MAIN_BRANCH
@@ -121,6 +123,7 @@ def _snapshot(
         if _size(table, path, sizes) is None:
             yield Finding(check="manifests", subject=subject, problem=f"missing={path}")
     yield from _files(table, subject, live, sizes)
+    yield from _vectors(table, subject, live, sizes)
     rows = sum(file.row_count for key in live.all_buckets() for file in live.files(key))
     if snapshot.total_record_count not in (None, rows):
         problem = f"says={snapshot.total_record_count} files={rows}"
@@ -146,6 +149,24 @@ def _files(table: TableStore, subject: str, live: LiveFiles, sizes: dict[str, in
                 live.levels(key)
             except CorruptDataError as error:
                 yield Finding(check="key ranges", subject=subject, problem=str(error))
+
+
+def _vectors(table: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
+    """Deletion vectors that cannot be read, or are of rows that are not there."""
+    counts = {(key, file.file_name): file.row_count for key in live.all_buckets() for file in live.files(key)}
+    for entry in index_files(table, live.snapshot):
+        if _size(table, table.index_path(entry), sizes) is None:
+            continue  # told as a missing file
+        try:
+            deleted = read_deletion_vectors(table, [entry])
+        except FluvialError as error:
+            yield Finding(check="deletion vectors", subject=subject, problem=str(error))
+            continue
+        for name, positions in deleted.items():
+            count = counts.get((BucketKey(entry.partition, entry.bucket), name))
+            if count is None or (len(positions) and positions[-1] >= count):
+                problem = f"index={entry.file_name} file={name} rows={count} last_deleted={positions[-1:].tolist()}"
+                yield Finding(check="deletion vectors", subject=subject, problem=problem)
 
 
 def _size(table: TableStore, path: str, sizes: dict[str, int | None]) -> int | None:

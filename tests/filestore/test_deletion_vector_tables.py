@@ -3,28 +3,33 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from filestore.branches import create_branch
 from filestore.changes import ChangeSplit, read_changes
 from filestore.commit_message import CommitMessage
 from filestore.compaction_task import CompactionTask
 from filestore.compactor import compact_buckets, pick_tasks, run_task
-from filestore.deletion_vectors import read_deletion_vectors
+from filestore.deletion_vectors import read_deletion_vectors, write_deletion_vectors
 from filestore.expiry import Retention, expire_snapshots
 from filestore.index_state import index_files
 from filestore.live_files import LiveFiles
 from filestore.orphans import find_orphans
-from filestore.rewriting import copied_file, rescale
+from filestore.rewriting import copied_file, forget_files, lost_files, rescale, restore
+from filestore.rollback import plan_rollback, roll_back
+from filestore.saving import create_savepoint
 from filestore.schema_change import SetOption
 from filestore.snapshots import CommitKind, Snapshot
 from filestore.table import Table
 from filestore.table_commit import TableCommit, discard
 from filestore.table_diff import open_diff
 from filestore.tags import create_tag
+from filestore.verification import verify_files
 from lsm.compaction import CompactionReason
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
 from lsm.row_kind import RowKind
@@ -433,3 +438,80 @@ def test_positions_beyond_the_first_row_group_are_found() -> None:
     found = table.read().to_arrow().sort_by("id")
     assert found.num_rows == count
     assert found.column("v").to_numpy()[chosen].tolist() == [-1] * len(chosen)
+
+
+# ---- what else walks files
+
+
+def test_an_older_state_is_brought_back_with_its_marks() -> None:
+    """TAG-47: by a new commit; the vectors are of the copies then."""
+    table = marked()
+    create_tag(table, "then")
+    table.write(rows((500, 1), (1, 99)))
+    create_tag(table, "later")
+    table.compact(full=True)
+    for name, number in (("then", 10), ("later", 99)):
+        found = table.read(tag=name).snapshot
+        assert found is not None
+        restore(table, found)
+        assert content(table)[1] == number
+        assert content(table) == content(table, tag=name)
+        check_vectors(table)
+    assert [*verify_files(table, progress=lambda _done, _of: None)] == []
+
+
+def test_a_lost_file_goes_with_its_marks() -> None:
+    table = marked()
+    name = next(name for name, positions in vectors(table).items() if len(positions) == 4)
+    path = next(path for path in table.io.files if path.endswith(name))  # type: ignore[attr-defined]
+    table.io.delete(path)
+    forget_files(table, lost_files(table))
+    assert content(table) == {1: 10, 2: 21, 20: 1}
+    assert [*vectors(table).values()] == [[1]]
+    check_vectors(table)
+
+
+def test_verify_tells_of_marks_without_rows() -> None:
+    table = marked()
+    latest = table.snapshots.latest()
+    assert latest is not None
+    assert [*verify_files(table, progress=lambda _done, _of: None)] == []
+    stray = write_deletion_vectors(table, bytes(12), 0, {"data-gone": np.array([7])})
+    name = table.manifests.write_index_manifest([stray])
+    table.snapshots.publish(replace(latest, id=latest.id + 1, index_manifest=name))
+    found = [*verify_files(table, progress=lambda _done, _of: None)]
+    [problem] = [each.problem for each in found if each.check == "deletion vectors"]
+    assert "file=data-gone" in problem
+
+
+def test_savepoints_and_branches_keep_marks() -> None:
+    """BR-01, SP-17: also when main goes on."""
+    table = marked()
+    create_savepoint(table, compact=False)
+    create_tag(table, "base")
+    create_branch(table, "dev", tag="base")
+    table.write(rows((600, -1)))
+    branch = table.on_branch("dev")
+    assert content(branch) == STATE
+    branch.write(rows((700, -1)))
+    assert content(branch) == {**STATE, 700: -1}
+    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=100)))
+    assert content(table) == {**STATE, 600: -1}
+    assert content(branch) == {**STATE, 700: -1}
+    assert content(table, version="savepoint.1") == STATE
+    create_savepoint(table)
+    assert vectors(table) == {}
+
+
+def test_a_rollback_takes_marks_back() -> None:
+    table = marked()
+    target = table.snapshots.latest()
+    assert target is not None
+    before = vectors(table)
+    table.write(rows((1, 99), (5, 50)))
+    roll_back(table, plan_rollback(table, target))
+    assert (content(table), vectors(table)) == (STATE, before)
+    table.write(rows((5, 51)))
+    assert content(table) == {**STATE, 5: 51}
+    check_vectors(table)
+    assert find_orphans(table, before_ms=1 << 60) == []
