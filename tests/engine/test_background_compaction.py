@@ -248,3 +248,25 @@ def test_a_stream_into_a_table_without_a_key_puts_small_files_together(tmp_path:
     assert sorted(seen) == sorted(found) == sorted([*range(20), *range(20)])
     if bucket == "1":
         assert found == sorted(found)
+
+
+def test_rows_are_seen_behind_every_batch_of_a_table_with_deletion_vectors(tmp_path: Path) -> None:
+    """FL-162: nobody sees level 0 there; older rows are marked, and reads merge nothing."""
+    options = {"bucket": "1", "deletion-vectors.enabled": "true", "compaction.max-size-amplification-percent": "100000"}
+    table = Catalog(str(tmp_path)).create_table("db.t", SCHEMA, primary_key=["id"], options=options)
+    table.write(pa.table({"id": list(range(50, 99)), "v": [0] * 49}))
+    writer = BatchWriter(table.store, None, commit_user="query")
+    compaction = BackgroundCompaction(table.store, RunHere(table))
+    for batch in range(8):
+        compaction.before_batch(writer.live)
+        write(writer, batch)
+        compaction.after_commit(writer.live)
+        rows = {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist() if not 50 <= row["id"] < 99}
+        assert rows == expected(batch + 1)
+        assert not any(split.needs_merge for split in table.read().plan().splits)
+    compaction.close()
+    assert compaction.failures == CompactionFailures()
+    table.write(pa.table({"id": [50, 51], "v": [0, 0]}), kinds=pa.array(["-D", "-D"]))
+    assert table.read().to_arrow(filter="id >= 50 and id < 52").num_rows == 0
+    table.overwrite(pa.table({"id": [1], "v": [7]}))
+    assert table.read().to_arrow().to_pylist() == [{"id": 1, "v": 7}]
