@@ -1,8 +1,8 @@
 """Scans of a table in which one row in 20 was replaced since it was compacted, and what the marks cost a compaction.
 
 Three ways to have the same rows: marks (deletion vectors), merging while reading, and the raw files with the rows of
-all runs, which is the floor. Then the compaction of the last replaced rows: it looks for their keys in the levels below,
-which is all that it costs where the same compaction without marks only moves a file; beside reading these keys.
+all runs, which is the floor. Then the compaction of the last replaced rows: it looks for their keys in the levels
+below, which is all that it costs where the same one without marks only moves a file; beside reading these keys.
 usage: python -m benchmarks.bench_deletion_vectors [--quick | --tiny]
 """
 

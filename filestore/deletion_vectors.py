@@ -30,6 +30,20 @@ Positions = NDArray[np.int64]
 NO_POSITIONS: Final[Positions] = np.zeros(0, np.int64)
 
 
+def are_deleted(rows: Positions, deleted: Positions) -> NDArray[np.bool_]:
+    """(n,) whether rows are among those that are deleted."""
+    if len(deleted) == 0:
+        return np.zeros(len(rows), np.bool_)
+    found: NDArray[np.bool_] = deleted[np.minimum(np.searchsorted(deleted, rows), len(deleted) - 1)] == rows
+    return found
+
+
+def united(first: Positions, second: Positions) -> Positions:
+    """The rows of both."""
+    both = np.sort(np.concatenate([first, second]), kind="stable")
+    return both[np.concatenate([[True], both[1:] != both[:-1]])] if len(both) else both
+
+
 def read_deletion_vectors(table: TableStore, entries: Iterable[IndexManifestEntry]) -> dict[str, Positions]:
     """Deleted rows by data file name, of the deletion vectors among some index entries.
 

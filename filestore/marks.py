@@ -7,9 +7,13 @@ does Paimon, which would lose those of a second one. Without buckets only the in
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from filestore.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors, write_deletion_vectors
+from filestore.deletion_vectors import (
+    NO_POSITIONS,
+    Positions,
+    read_deletion_vectors,
+    united,
+    write_deletion_vectors,
+)
 from filestore.manifest_lists import DELETION_VECTORS, IndexManifestEntry, vectors_of_names
 from filestore.table_store import TableStore
 
@@ -53,7 +57,7 @@ def change_index(
         return IndexChange(before=touched, after=vectors_of_names(lambda name: name not in names, touched))
     deleted = {name: rows for name, rows in read_deletion_vectors(table, touched).items() if name not in gone}
     for name, positions in marks.items():
-        deleted[name] = np.union1d(deleted.get(name, NO_POSITIONS), positions)
+        deleted[name] = united(deleted.get(name, NO_POSITIONS), positions)
     return IndexChange(before=touched, after=(write_deletion_vectors(table, partition, bucket, deleted),))
 
 

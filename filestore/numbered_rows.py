@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from filestore.data_files import BATCH_ROWS, open_data_file
-from filestore.deletion_vectors import NO_POSITIONS, Positions
+from filestore.deletion_vectors import NO_POSITIONS, Positions, are_deleted
 from filestore.manifests import DataFileMeta
 from filestore.predicate_nodes import Compare, CompareOp, In, and_all
 from filestore.predicates import Predicate, may_match
@@ -47,7 +47,7 @@ def positions_of_keys(
     names = list(table.schema.trimmed_primary_keys)
     for numbers, batch in numbered_rows(table, partition, bucket, file, names, with_system=False, span=span_of(keys)):
         hits = sorted_rows_with_keys(batch, keys)
-        hits = hits[~np.isin(numbers[hits], deleted, assume_unique=True)]
+        hits = hits[~are_deleted(numbers[hits], deleted)]
         if len(hits):
             found.append(numbers[hits])
             there.append(batch.take(pa.array(hits)))
@@ -88,18 +88,27 @@ def rows_at(
             yield batch.take(pa.array(np.searchsorted(numbers, inside)))
 
 
-def without_rows(batches: Iterator[pa.RecordBatch], positions: Positions) -> Iterator[pa.RecordBatch]:
-    """All rows of a file but those at some places (ascending)."""
-    start = 0
-    for batch in batches:
-        inside = _between(positions, start, start + batch.num_rows)
-        if len(inside):
-            kept = np.ones(batch.num_rows, np.bool_)
-            kept[inside - start] = False
-            yield batch.filter(pa.array(kept))
-        else:
-            yield batch
-        start += batch.num_rows
+def rows_not_at(
+    table: TableStore,
+    partition: bytes,
+    bucket: int,
+    file: DataFileMeta,
+    positions: Positions,
+    columns: Sequence[str],
+    *,
+    with_system: bool,
+    span: Predicate | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a file but those at some places (ascending); rows that do not match ``span`` may be missing too."""
+    rows = numbered_rows(
+        table, partition, bucket, file, columns, with_system=with_system, span=span, batch_rows=batch_rows
+    )
+    for numbers, batch in rows:
+        inside = _between(positions, int(numbers[0]), int(numbers[-1]) + 1)
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[np.searchsorted(numbers, inside)] = False
+        yield batch.filter(pa.array(kept)) if len(inside) else batch
 
 
 def _between(positions: Positions, start: int, stop: int) -> Positions:

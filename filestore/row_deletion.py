@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.data_split import DataSplit
-from filestore.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors
+from filestore.deletion_vectors import NO_POSITIONS, Positions, are_deleted, read_deletion_vectors
 from filestore.discarding import discard
 from filestore.live_files import BucketKey
 from filestore.marks import change_index
@@ -67,7 +67,7 @@ def read_with_places(
         for numbers, batch in numbered_rows(
             table, split.partition, split.bucket, file, names, with_system=False, span=filter
         ):
-            kept = ~np.isin(numbers, marked, assume_unique=True)
+            kept = ~are_deleted(numbers, marked)
             if filter is not None:
                 kept &= np.asarray(filter_mask(filter, batch).fill_null(False))
             chosen = pa.array(np.flatnonzero(kept))

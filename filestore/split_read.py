@@ -17,7 +17,7 @@ from filestore.deletion_vectors import Positions, read_deletion_vectors
 from filestore.file_indexes import asks_indexes, index_file_of, stored_may_match
 from filestore.manifests import DataFileMeta
 from filestore.merge_engines import columns_to_merge, merge_function
-from filestore.numbered_rows import rows_at, without_rows
+from filestore.numbered_rows import rows_at, rows_not_at
 from filestore.predicates import Predicate, columns_of, filter_mask, on_columns_only, parse_filter
 from filestore.row_counts import repeated, with_count
 from filestore.row_expiry import RowExpiry, not_expired
@@ -82,7 +82,15 @@ class BucketFiles:
         positions = self.deleted.get(file.file_name)
         if not may_hold_rows(table, self.partition, self.bucket, file, filter):
             return
-        batches = read_data_file(
+        if positions is not None:
+            place = (table, self.partition, self.bucket, file)
+            # the numbers of rows are counted over what the filter leaves out
+            for batch in rows_not_at(
+                *place, positions, columns, with_system=with_system, span=filter, batch_rows=batch_rows
+            ):
+                yield _matching(batch, filter)
+            return
+        yield from read_data_file(
             table.io,
             table.file_path(self.partition, self.bucket, file),
             file,
@@ -90,14 +98,9 @@ class BucketFiles:
             read_schema=table.schema,
             columns=columns,
             with_system=with_system,
-            filter=filter if positions is None else None,  # positions count the rows of the file
+            filter=filter,
             batch_rows=batch_rows,
         )
-        if positions is None:
-            yield from batches
-            return
-        for batch in without_rows(batches, positions):
-            yield _matching(batch, filter)
 
     def sections(self) -> list[list[SortedRun]]:
         """The runs to merge, section by section in key order, oldest run first."""
