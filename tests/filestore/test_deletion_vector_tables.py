@@ -515,3 +515,20 @@ def test_a_rollback_takes_marks_back() -> None:
     assert content(table) == {**STATE, 5: 51}
     check_vectors(table)
     assert find_orphans(table, before_ms=1 << 60) == []
+
+
+@pytest.mark.parametrize("bucket", ["-1", "-2"], ids=["dynamic", "postponed"])
+def test_buckets_that_come_later_have_marks_too(bucket: str) -> None:
+    """Beside the key hashes of dynamic buckets, in one index."""
+    table = key_table(**ON, **TALL, **UPPER, bucket=bucket)
+    wanted = {n: n for n in range(500)}
+    table.write(rows(*wanted.items()))
+    table.compact()
+    for number in range(3):
+        table.write(rows((number, -1), (600 + number, 1)))
+        wanted |= {number: -1, 600 + number: 1}
+        table.compact()
+        assert content(table) == wanted
+    assert sum(len(positions) for positions in vectors(table).values()) >= 3
+    table.compact(full=True)
+    assert (content(table), vectors(table)) == (wanted, {})

@@ -1,8 +1,10 @@
 """Rows without a key that are deleted one by one, by deletion vectors."""
 
 import random
+from contextlib import suppress
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from filestore.changes import plan_changes, read_changes
@@ -16,12 +18,14 @@ from filestore.snapshots import CommitKind
 from filestore.table import Table
 from filestore.table_commit import TableCommit, discard
 from filestore.tags import create_tag
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError
 from lsm.row_kind import RowKind
 from tests.filestore.test_deletion_vector_tables import ON, vectors
+from tests.support.faults import When, fail_points
 from tests.support.tables import (
     check_metadata,
     content,
+    failing_at,
     key_table,
     rows,
 )
@@ -126,3 +130,33 @@ def test_any_history_of_deletes_without_a_key(seed: int) -> None:
         assert content(table, tag=tag) == then
     assert find_orphans(table, before_ms=table.clock.now_ms() + 1) == []
     check_metadata(table)
+
+
+@pytest.mark.parametrize("when", When)
+def test_whatever_fails_a_delete_happens_once_or_not_at_all(when: When) -> None:
+    """FL-91, FL-163."""
+    before = appended()
+    wanted = {n: n % 7 for n in range(30) if n % 7 != 3}
+    _, clean, counted = failing_at(before, 0, when)
+    delete_rows(clean, "v = 3")
+    for fail_at in fail_points(counted, when):
+        table, failing, _ = failing_at(before, fail_at, when)
+        with suppress(FluvialError, OSError):
+            delete_rows(failing, "v = 3")
+        assert content(table) in ({n: n % 7 for n in range(30)}, wanted)
+        delete_rows(table, "v = 3")
+        assert content(table) == wanted
+        for path in find_orphans(table, before_ms=1 << 60):
+            table.io.delete(path.path)
+        assert content(table) == wanted
+
+
+def test_a_filter_leaves_out_row_groups_and_rows_are_counted_all_the_same() -> None:
+    table = key_table(primary_key=(), **ON, **{"file.block-size": "1 kb", "target-file-size": "1 gb"})
+    count = 30_000
+    table.write(pa.table({"id": np.arange(count), "v": np.arange(count)}))
+    delete_rows(table, "id >= 20000 and id < 20010")
+    delete_rows(table, "id = 29999")
+    assert [*vectors(table).values()] == [[*range(20_000, 20_010), 29_999]]
+    assert table.read().to_arrow(filter="id > 19998 and id < 20012").column("v").to_pylist() == [19_999, 20_010, 20_011]
+    assert table.read().to_arrow().num_rows == count - 11

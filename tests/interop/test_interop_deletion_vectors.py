@@ -17,8 +17,11 @@ pytestmark = pytest.mark.interop
 COLUMNS = [("pt", "STRING NOT NULL"), ("k", "INT NOT NULL"), ("v", "STRING"), ("n", "INT")]
 KINDS: dict[str, dict[str, str]] = {
     "narrow": {},
-    "wide": {"deletion-vectors.bitmap64": "true"},
-    "aggregation": {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"},
+    "wide-sums": {
+        "deletion-vectors.bitmap64": "true",
+        "merge-engine": "aggregation",
+        "fields.n.aggregate-function": "sum",
+    },
     "lookup": {"changelog-producer": "lookup"},
 }
 
@@ -40,14 +43,14 @@ def test_java_and_we_go_on_with_each_others_vectors(
             **KINDS[kind],
         },
     )
-    (java_peer if kind == "wide" else FLUVIAL).create(tmp_path, "db.t", definition)
+    (java_peer if kind == "wide-sums" else FLUVIAL).create(tmp_path, "db.t", definition)
     choice = random.Random(kind)
     state: dict[Any, Any] = {}
-    for turn in range(8):
+    for turn in range(6):
         count = 300 if turn == 0 else 12
         keys = choice.sample([(pt, k) for pt in "ab" for k in range(200)], count)
         rows = [{"pt": pt, "k": k, "v": f"v{turn}", "n": turn + 1} for pt, k in keys]
-        takes_deletes = kind != "aggregation"
+        takes_deletes = kind != "wide-sums"
         kinds = [DELETE if takes_deletes and choice.random() < 0.2 else INSERT for _ in rows]
         writer = FLUVIAL if turn % 2 == 0 else java_peer
         writer.write(tmp_path, "db.t", rows_of(definition, rows), kinds=kinds)
@@ -55,16 +58,16 @@ def test_java_and_we_go_on_with_each_others_vectors(
             key, known = (row["pt"], row["k"]), state.get((row["pt"], row["k"]))
             if each == DELETE:
                 state.pop(key, None)
-            elif kind == "aggregation" and known is not None:
+            elif kind == "wide-sums" and known is not None:
                 state[key] = {**row, "n": known["n"] + row["n"]}
             else:
                 state[key] = row
         wanted = normalise(rows_of(definition, state.values()))
         assert normalise(FLUVIAL.table(tmp_path, "db.t").read().to_arrow()) == wanted, turn
         assert java_peer.read(tmp_path, "db.t") == wanted, turn
-        if kind != "wide":
+        if kind != "wide-sums" and turn % 2:
             assert pypaimon_peer.read(tmp_path, "db.t") == wanted, turn
-        if turn == 5:
+        if turn == 3:
             java_peer.compact(tmp_path, "db.t")
     table = FLUVIAL.table(tmp_path, "db.t")
     latest = table.snapshots.latest()
