@@ -36,6 +36,7 @@ _STORED_OPTIONS: Final[Mapping[str, str]] = {
     "fields.default-aggregate-function": "last_value",
 }
 _MARKS_KEY: Final = "deletion-vectors.enabled"
+_IGNORING: Final = ("ignore-delete", "ignore-update-before")
 _BIGINT: Final = DataType(root="BIGINT", nullable=False)
 _BATCH_ROWS: Final = 65_536  # of what is repeated, however often one row is there
 
@@ -152,6 +153,11 @@ def _check_options(options: Mapping[str, str]) -> None:
         raise InvalidInputError(
             f"a delete in such a log has a key only: {ROW_COUNTS_KEY}=true log.format=json fix='use debezium-json'"
         )
+    for key in _IGNORING:
+        if options.get(key, "false").lower() == "true":
+            raise InvalidInputError(
+                f"rows that never go would be counted for ever: {ROW_COUNTS_KEY}=true {key}=true fix='remove {key}'"
+            )
     folded = [key for key in options if key.startswith("fields.") and not key.endswith(".stats-mode")]
     if folded:
         raise InvalidInputError(

@@ -26,9 +26,10 @@ from engine.sql.statements import Statement
 from engine.system_tables import is_system_table
 from engine.table import Table
 from engine.write_options import BATCH_WRITE_KEYS, DYNAMIC_KEY, PARTITION_KEY
-from filestore.datatypes import DataField
+from filestore.datatypes import TIMESTAMP_ROOTS, DataField, walk
 from filestore.options import canonical_options
 from filestore.schema import check_writable
+from filestore.schema_rules import MICROSECONDS
 from filestore.table_commit import CommitResult
 from filestore.table_schema import TableSchema
 from lsm.errors import InvalidInputError
@@ -136,6 +137,8 @@ class WriteTarget:
             )
         if self.marks_rows and statement != "MERGE":
             return
+        if counts_rows:
+            self._check_exact(statement)
         if not self.schema.primary_keys and not counts_rows:
             raise InvalidInputError(
                 f"only tables with a primary key know their rows: statement={statement} table={self.table.name} "
@@ -151,6 +154,16 @@ class WriteTarget:
             raise InvalidInputError(
                 f"the table ignores deletes: statement={statement} table={self.table.name} ignore-delete=true"
             )
+
+    def _check_exact(self, statement: str) -> None:
+        """Refuse values that Spark does not know exactly: a row goes by all of them."""
+        for field in self.schema.fields:
+            for part in walk(field.type):
+                if part.root in TIMESTAMP_ROOTS and (part.precision or 0) > MICROSECONDS:
+                    raise InvalidInputError(
+                        f"Spark knows microseconds only, so it cannot name these rows: statement={statement} "
+                        f"table={self.table.name} column={field.name} type={part} fix=Table.write with _row_kind -D"
+                    )
 
     def append(self, frame: DataFrame, *, read_snapshot_id: int | None = None) -> pa.Table:
         """Write rows with their kinds, count them, and say what came of it."""

@@ -223,8 +223,11 @@ def told_rows(table: Table) -> list[int]:
     return [each.changelog_record_count or 0 for each in snapshots if each.changelog_manifest_list is not None]
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("bucket", ["-1", "1"])
-def test_a_stream_into_a_table_without_a_key_puts_small_files_together(tmp_path: Path, bucket: str) -> None:
+def test_a_stream_into_a_table_without_a_key_puts_small_files_together(
+    tmp_path: Path, bucket: str, assert_peers_agree: Agreement
+) -> None:
     """FL-06, FL-162, FL-167: beside the batches, which never wait for it; streams see each row once."""
     options = {"bucket": bucket, "compaction.min.file-num": "3"}
     appended = Catalog(str(tmp_path)).create_table("db.t", SCHEMA, options=options)
@@ -248,6 +251,7 @@ def test_a_stream_into_a_table_without_a_key_puts_small_files_together(tmp_path:
     assert sorted(seen) == sorted(found) == sorted([*range(20), *range(20)])
     if bucket == "1":
         assert found == sorted(found)
+    assert len(assert_peers_agree(appended.store.paths.root)) == 40
 
 
 def test_rows_are_seen_behind_every_batch_of_a_table_with_deletion_vectors(tmp_path: Path) -> None:

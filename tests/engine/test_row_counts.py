@@ -24,6 +24,8 @@ from engine.procedures.copying import copy
 from engine.procedures.rewriting import rescale
 from engine.procedures.snapshots import expire_snapshots
 from engine.procedures.tags import create_tag
+from engine.sql.context import SqlContext
+from engine.sql.target import WriteTarget
 from logstore.log_reader import read_range
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
@@ -287,3 +289,17 @@ def test_a_job_file_makes_such_a_table(tmp_path: Path) -> None:
     table.write(batch(("+I", 0), ("+I", 0), ("-D", 0)))
     assert content(ensure_table(catalog, "db.t", wanted).read().to_arrow()) == {word(ROWS[0]): 1}
     assert table_differences("db.t", table.schema, wanted) == []
+
+
+def test_sql_does_not_change_rows_that_spark_cannot_name(tmp_path: Path) -> None:
+    """FL-184: a delete names its row by all values, and Spark has no nanoseconds."""
+    catalog = Catalog(str(tmp_path))
+    options = {"row-counts": "true", "file.format": "orc"}
+    for unit in ("us", "ns"):
+        catalog.create_table(f"db.{unit}", pa.schema([("t", pa.timestamp(unit))]), options=options)
+    context = SqlContext(catalog=catalog, open_spark=lambda: pytest.fail("needs no Spark"))
+    WriteTarget.of(context, "db.us", {}).check_changes_rows("DELETE")
+    with pytest.raises(InvalidInputError, match="microseconds only"):
+        WriteTarget.of(context, "db.ns", {}).check_changes_rows("DELETE")
+    with pytest.raises(InvalidInputError, match="MERGE"):
+        WriteTarget.of(context, "db.us", {}).check_changes_rows("MERGE")
