@@ -22,7 +22,7 @@ from tests.support.entries import file
 from tests.support.tables import check_metadata, memory_catalog
 
 SCHEMA = pa.schema([("k", pa.int32()), ("n", pa.int64())])
-EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "8"))
 TARGET = TableOptions.parse({"target-file-size": "1000 b"})
 
 

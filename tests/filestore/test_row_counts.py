@@ -30,7 +30,7 @@ from lsm.row_kind import RowKind
 from tests.support.tables import check_metadata, memory_catalog
 
 SCHEMA = pa.schema([("p", pa.string()), ("n", pa.int32()), ("s", pa.list_(pa.string()))])
-EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "8"))
 Row = tuple[Any, ...]
 Counts = Counter[Row]
 
