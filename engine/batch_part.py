@@ -196,6 +196,7 @@ class _Part:
         """Send the changes of a bucket; its messages may get other files."""
         count = 0
         ours = self._messages[bucket]
+        log.begin(exact.schema_id)
         for index, message in enumerate(ours):
             ours[index] = exact.numbered(message)
             for rows, kinds in exact.of(ours[index]):
@@ -219,6 +220,8 @@ class _Part:
             log.close()
             self._results[bucket] = BucketResult.of_marker(self._spec.store, bucket, done)
             return None
+        if not self._spec.log.is_exact:
+            log.begin(self._spec.store.schema.id)
         self._logs[bucket] = log
         return log
 

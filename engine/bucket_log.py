@@ -35,7 +35,7 @@ class BucketLog:
         self._may_be_visible = False
 
     def open(self, *, known_end: int) -> CommitMarker | None:
-        """Shut out other writers; return the marker when this batch is in the log already, else None: rows may follow.
+        """Shut out other writers; return the marker when this batch is in the log already, else None: ``begin``.
 
         Args:
             known_end: the next offset of this bucket in the snapshot that the batch builds on.
@@ -56,10 +56,12 @@ class BucketLog:
                 )
             case NextStep.WRITE:
                 self._check_known(self._writer.tail, known_end)
-                told = self._store.options.value("log.header.schema-id")
-                schema_id = self._store.schema.id if told else None
-                self._writer.begin(query=self._query, batch=self._batch, schema_id=schema_id)
         return None
+
+    def begin(self, schema_id: int) -> None:
+        """Rows follow, if there are any: with the columns of this version of the schema."""
+        told = self._store.options.value("log.header.schema-id")
+        self._writer.begin(query=self._query, batch=self._batch, schema_id=schema_id if told else None)
 
     def append(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
         """Write rows, in order. ``-U`` is left out unless ``log.changelog-mode=all``. Source: FL-61, FL-62, FL-130."""

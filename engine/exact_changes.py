@@ -46,6 +46,8 @@ class ExactChanges:
             self._live[BucketKey(entry.partition, entry.bucket)].append(entry.file)
         self._indexes = deletion_indexes(store, latest)
         self.snapshot_id = 0 if latest is None else latest.id
+        # of the changes: files that are newer than the opened table have columns that the rows must keep
+        self.schema_id = store.with_columns_of(entry.file for entry in entries).schema.id
 
     def numbered(self, message: CommitMessage) -> CommitMessage:
         """The message with its rows numbered above those of the bucket; files that it does not name any more go."""
@@ -61,4 +63,5 @@ class ExactChanges:
         key = BucketKey(message.partition, message.bucket)
         marks = vectors_of(self._live[key], self._indexes.get(key, ()))
         deleted = read_deletion_vectors(self._store, marks)
-        return batch_changes(self._store, message, self._live[key], deleted=deleted)
+        table = self._store if self.schema_id == self._store.schema.id else self._store.at_version(self.schema_id)
+        return batch_changes(table, message, self._live[key], deleted=deleted)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine import Table
+from engine import Catalog, Table
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
 from engine.broker import Broker
@@ -22,7 +22,9 @@ from engine.steps import Observer, Step, StepEvent, ignore
 from engine.table_log import TableLog
 from filestore.change_tracking import CHANGES_KEY
 from filestore.changes import plan_diff, read_changes
+from filestore.datatypes import DataType
 from filestore.orphans import find_orphans
+from filestore.schema_change import AddColumn
 from filestore.snapshots import Snapshot
 from lsm.errors import ConflictError, FluvialError
 from tests.support.changelogs import ENGINES, SCHEMA, State, apply, row_values
@@ -135,6 +137,30 @@ def test_streams_need_no_normalizer_and_no_files(broker: Broker, tmp_path: Path)
     assert plain.stream.position["offsets"], "it reads the log"
 
 
+def test_a_writer_of_an_older_schema_tells_the_columns_that_it_does_not_know(broker: Broker, tmp_path: Path) -> None:
+    """FL-132: the rows of the table have them, so the log must; its marker names the version of the rows."""
+    old = exact_table(broker, tmp_path, "partial-update")
+    old.write(data(("+I", 1, 10)))
+    catalog = Catalog(str(tmp_path))
+    catalog.alter_table(old.name, [AddColumn(path=("w",), type=DataType(root="BIGINT"))])
+    table = catalog.table(old.name)
+    consumer = query(table)
+    consumer.available()
+    table.write(data(("+U", 1, None)).append_column("w", pa.array([7], pa.int64())))
+    old.write(data(("+U", 1, None, "x")))
+    found = [(row["_row_kind"], row["v"], row["s"], row["w"]) for row in consumer.available()]
+    assert found == [
+        ("-U", 10, None, None),
+        ("+U", 10, None, 7),
+        ("-U", 10, None, 7),
+        ("+U", 10, "x", 7),
+    ]
+    assert table.log is not None
+    marker = table.log.fence_all()[0].marker
+    assert marker is not None
+    assert marker.schema_id == table.schema.id
+
+
 deeds = st.lists(
     st.tuples(
         st.sampled_from(["write", "write", "write", "compact", "abort", "orphan", "task dies", "driver dies"]),
@@ -241,15 +267,16 @@ def test_whoever_writes_without_the_log_meanwhile_no_change_is_told_wrong(
 ) -> None:
     """FL-132, FL-135: what came before the look is part of what is told; what came after it makes files tell it.
 
-    At every step of a batch. Sums show every row that was overlooked or counted twice.
+    At steps of a batch. Sums show every row that was overlooked or counted twice.
     """
     table = exact_table(broker, tmp_path, "aggregation-deletes", streaming_read_overwrite="true")
     consumer = Consumer(table)
-    for number, step in enumerate(STEPS):
+    around_the_look = [Step.BATCH_STARTED, Step.FILES_FLUSHED, Step.CHANGES_TOLD, Step.TASKS_DONE]
+    for number, step in enumerate(STEPS if other == "foreign" else around_the_look):
         table.write(data(("+I", 1, 10), ("+I", 2, 20), ("+I", 3, 30)))
         meanwhile = at(step, lambda: OTHERS[other](table))
         write(table, number, data(("+I", 1, 1), ("-D", 2), ("+I", 4, number)), observe=meanwhile)
-        is_late = other != "compact" and number > STEPS.index(Step.FILES_FLUSHED)
+        is_late = other != "compact" and STEPS.index(step) > STEPS.index(Step.FILES_FLUSHED)
         assert newest(table).properties[CHANGES_KEY] == ("files" if is_late else "log"), step
         consumer.read()
     table.write(data(("+I", 1, 1), ("+I", 4, 5)))

@@ -21,7 +21,7 @@ from tests.support.changelogs import ENGINES, SCHEMA, Change, State, apply, drop
 from tests.support.faults import FaultyFileIO, MemoryFileIO
 from tests.support.tables import content, key_table, memory_catalog, messages_of, reopened, rows
 
-EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "4"))
 
 
 def told(table: Table, messages: list[CommitMessage]) -> list[Change]:
