@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from engine.after_commit import AfterCommit
 from engine.batch_part import BatchSpec, BucketResult
 from engine.bucket_log import check_not_shorter
 from engine.event_time import watermark_of
 from engine.housekeeping import tag_batch
 from engine.lineage.origins import Origin
-from engine.lineage.recording import Recorder, record_commit
 from engine.metrics import record_batch
 from engine.renumber import renumbered
 from engine.steps import Observer, Step, StepEvent, ignore
@@ -69,7 +69,7 @@ class BatchWriter:
         self._commit_user = commit_user
         self._changes = _changes(store, log, tracks_changes=tracks_changes)
         self._commit = TableCommit(store, commit_user)
-        self._recorder = Recorder.of(store)
+        self._after = AfterCommit(store)
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
         self._newest_in_table: int | None = None  # of our batches, as the log tells it: their snapshots may be gone
@@ -89,7 +89,7 @@ class BatchWriter:
         read_snapshot_id: int | None = None,
         origin: Origin | None = None,
     ) -> CommitResult:
-        """Write a batch unless it is there already; then tell the catalog's lineage.
+        """Write a batch unless it is there already; then tell the catalog's lineage, and who listens.
 
         Args:
             batch_id: rises from batch to batch of one commit user.
@@ -105,10 +105,7 @@ class BatchWriter:
             UnavailableError: also when the rows are visible, and ``lineage.on-unavailable=fail``.
         """
         committed = self._write(batch_id, run_parts, read_snapshot_id, origin)
-        if origin is not None and self._recorder is not None:
-            record_commit(
-                self._recorder, committed.snapshot, origin, commit_user=self._commit_user, identifier=batch_id
-            )
+        self._after.tell(committed.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
         return committed
 
     def _write(
@@ -145,7 +142,7 @@ class BatchWriter:
             results,
             base_id,
             is_exclusive=is_exclusive,
-            origin=origin if self._recorder is not None else None,
+            origin=origin,
         )
         self._adopted = {}
         self._tell(Step.TABLE_COMMITTED, batch_id)
@@ -251,8 +248,7 @@ class BatchWriter:
             if result.told_since is not None
         }
         known = self._log_offsets()
-        tells = origin is not None and (messages or identifier != BATCH_IDENTIFIER)
-        properties = dict(origin.to_properties()) if origin is not None and tells else {}
+        properties = self._after.properties(origin) if messages or identifier != BATCH_IDENTIFIER else {}
         changes = self._changes
         self.live.check_bucket_counts(messages)
         for attempt in range(_RENUMBER_ATTEMPTS + 1):

@@ -6,11 +6,11 @@ history. FL-29, FL-30, FL-33, FL-34, FL-88 to FL-91.
 
 from collections.abc import Mapping
 
+from engine.after_commit import AfterCommit
 from engine.batch_part import BatchSpec
 from engine.batch_writer import RunParts
 from engine.housekeeping import tag_batch
 from engine.lineage.origins import Origin
-from engine.lineage.recording import Recorder, record_commit
 from filestore.change_tracking import Changes
 from filestore.commit_message import BATCH_IDENTIFIER, Committable
 from filestore.table import Table
@@ -46,7 +46,7 @@ def overwrite(
     """
     store.check_partition(partition or {})
     base_id = store.snapshots.latest_id() or 0
-    recorder = None if origin is None else Recorder.of(store)
+    after = AfterCommit(store)
     spec = BatchSpec(
         store=store,
         log=None,
@@ -62,7 +62,7 @@ def overwrite(
         messages=messages,
         base_snapshot_id=base_id,
         changes=Changes.FILES if tracks_changes else Changes.NONE,
-        properties=origin.to_properties() if origin is not None and recorder is not None else {},
+        properties=after.properties(origin) if messages else {},
     )
     try:
         done = store.commit_overwrite(store.new_commit(commit_user, history_start=base_id), committable, partition)
@@ -72,6 +72,5 @@ def overwrite(
         discard(store, messages)
         raise
     tag_batch(store, done)
-    if origin is not None and recorder is not None:
-        record_commit(recorder, done.snapshot, origin, commit_user=commit_user, identifier=BATCH_IDENTIFIER)
+    after.tell(done.snapshot, origin, commit_user=commit_user, identifier=BATCH_IDENTIFIER)
     return done

@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType
 
+from engine.after_commit import AfterCommit
+from engine.batch_origin import batch_origin
 from engine.batch_part import BatchSpec
 from engine.batch_read import BatchPlan
 from engine.sink import run_parts
@@ -83,7 +85,8 @@ def commit_marks(
     """
     if plan.snapshot is None or not marks:
         return CommitResult(snapshot=plan.snapshot)
-    user = str(uuid.uuid4())
+    user, after = str(uuid.uuid4()), AfterCommit(table)
+    origin = batch_origin(table, options, user, new_rows)
     added: list[CommitMessage] = []
     if new_rows is not None:
         live = LiveFiles(table, plan.snapshot)
@@ -98,15 +101,12 @@ def commit_marks(
         )
         added = [message for result in run_parts(new_rows, spec) for message in result.messages]
     changes = Changes.FILES if tracks_changes(table, options) else Changes.NONE
-    return replace_rows(
-        table,
-        plan.snapshot,
-        file_splits(plan),
-        marks,
-        added=added,
-        commit_user=user,
-        committable=Committable(identifier=BATCH_IDENTIFIER, changes=changes),
+    committable = Committable(identifier=BATCH_IDENTIFIER, changes=changes, properties=after.properties(origin))
+    done = replace_rows(
+        table, plan.snapshot, file_splits(plan), marks, added=added, commit_user=user, committable=committable
     )
+    after.tell(done.snapshot, origin, commit_user=user, identifier=BATCH_IDENTIFIER)
+    return done
 
 
 class _PlaceTask:

@@ -220,7 +220,7 @@ _COMMIT: Final = _declare(
     ("commit.min-retry-wait", duration_ms, 10, "First wait between attempts."),
     ("commit.max-retry-wait", duration_ms, 10_000, "Longest wait between attempts."),
     ("commit.strict-mode.last-safe-snapshot", integer(-1), None, "Fail on foreign commits after this snapshot."),
-    ("commit.callbacks", text, None, "Python entry points called after a commit."),
+    ("commit.callbacks", text, None, "Entry points of fluvial.commit-callbacks that are told of commits of rows."),
     ("tag.callbacks", text, None, "Python entry points called after a tag."),
     (
         "commit.lock",

@@ -17,7 +17,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "sort-spill-buffer-size": _STREAMS,
     "sort-spill-threshold": _STREAMS,
     "compaction.lease-timeout": "compactors take no lease: the later commit gives way",
-    "commit.callbacks": "nothing is called after a commit; a stream of the table tells of it",
     "tag.callbacks": "nothing is called after a tag; tag.create-success-file leaves a file for jobs that wait",
 }
 """What happens instead, by key; the default of each may be given."""

@@ -14,7 +14,6 @@ from engine.lineage.origins import Origin, SourceRead
 from filestore.catalog_options import CatalogPlace
 from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.effects import FileIO
-from filestore.expired_commits import DATA_KINDS
 from filestore.predicates import And, Compare, CompareOp, Predicate
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
@@ -165,18 +164,6 @@ class Recorder:
 
 def _datasets(reads: tuple[SourceRead, ...]) -> list[Dataset]:
     return [Dataset(warehouse=each.warehouse, table=each.table, snapshot_id=each.snapshot_id) for each in reads]
-
-
-def record_commit(
-    recorder: Recorder, snapshot: Snapshot | None, origin: Origin, *, commit_user: str, identifier: int
-) -> None:
-    """Tell about a commit, unless it made no snapshot, or its snapshot has expired. Raises: UnavailableError."""
-    if (
-        snapshot is not None
-        and (snapshot.commit_user, snapshot.commit_identifier) == (commit_user, identifier)
-        and snapshot.commit_kind in DATA_KINDS
-    ):
-        recorder.committed(snapshot, Origin.of(snapshot) or origin)
 
 
 def of_columns(**values: str | int) -> Predicate:

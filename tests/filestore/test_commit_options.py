@@ -135,7 +135,6 @@ def test_options_without_effect_are_refused_where_they_are_set(key: str) -> None
     text = {
         "write-buffer-spillable": "false",
         "sort-spill-threshold": "9",
-        "commit.callbacks": "a",
         "tag.callbacks": "a",
     }
     value = text.get(key, "7 mb" if "size" in key else "7 min")

@@ -3,19 +3,22 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
-from engine import Catalog, Table
+from engine import Catalog, Table, after_commit
 from engine.lineage.entities import LineageRecords
 from engine.lineage.lineage import Lineage
 from engine.lineage.origins import Origin
 from engine.lineage.recording import Recorder, lineage_of_table, origins_down
 from engine.procedures import repair_lineage
+from filestore.commit_message import BATCH_IDENTIFIER
+from filestore.snapshots import CommitKind
 from filestore.table import Table as FileTable
-from lsm.errors import UnavailableError
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError, UnavailableError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]}, schema=SCHEMA)
@@ -67,6 +70,7 @@ def test_nothing_is_told_where_nothing_was_written(tmp_path: Path) -> None:
     """An empty write makes no snapshot, and so no barrier."""
     table = new_table(tmp_path)
     table.write(ROWS.slice(0, 0))
+    table.overwrite(ROWS.slice(0, 0))
     assert table.latest_snapshot() is None
     assert sinks(table) == []
 
@@ -80,6 +84,42 @@ def test_a_catalog_that_keeps_no_lineage_gets_none(tmp_path: Path) -> None:
     assert snapshot is not None
     assert Origin.of(snapshot) is None
     assert Recorder.of(FileTable.open("db.t", table.store.paths.root)) is None  # by its path, without a catalog
+
+
+class Listener:
+    """Notes what it is told, and fails at the second commit."""
+
+    told: ClassVar[list[tuple[str, int, int, str]]] = []
+
+    def __init__(self, table: TableStore) -> None:
+        self.table = table.name
+
+    def notify_commit_complete(self, identifier: int, snapshot_id: int, commit_kind: CommitKind) -> None:
+        Listener.told.append((self.table, identifier, snapshot_id, commit_kind.value))
+        if snapshot_id == 2:
+            raise ValueError("it was injected")
+
+
+def test_listeners_are_told_of_commits_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LN-74: with identifier, snapshot and kind; not of compactions; what they raise changes nothing."""
+    monkeypatch.setattr(after_commit, "_factory", {"mine": Listener}.__getitem__)
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    options = {"bucket": "1", "commit.callbacks": "mine"}
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options=options)
+    table.write(ROWS)
+    table.overwrite(ROWS)
+    table.compact(full=True)
+    table.write(ROWS)
+    assert [each[2:] for each in Listener.told] == [(1, "APPEND"), (2, "OVERWRITE"), (3, "APPEND")]
+    assert {each[:2] for each in Listener.told} == {("db.t", BATCH_IDENTIFIER)}
+    assert len(sinks(table)) == 3
+
+
+def test_a_listener_that_nobody_has_installed_is_refused_before_a_row(tmp_path: Path) -> None:
+    table = Catalog(str(tmp_path / "warehouse")).create_table("db.t", SCHEMA, options={"commit.callbacks": "os:system"})
+    with pytest.raises(InvalidInputError, match=r"commit.callbacks=os:system known=\[\]"):
+        table.write(ROWS)
+    assert table.latest_snapshot() is None
 
 
 def test_a_branch_is_a_table_of_its_own(tmp_path: Path) -> None:
