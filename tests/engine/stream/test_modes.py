@@ -294,8 +294,8 @@ def test_changes_come_with_the_compaction_that_tells_them(new_table: NewTable, p
 
 @broker
 def test_an_overwrite_is_told_of_the_rows_that_were(new_table: NewTable) -> None:
-    """FL-139: streaming-read-overwrite with a changelog of compactions."""
-    table = new_table(log=False, changelog__producer="lookup")
+    """FL-139: streaming-read-overwrite with a changelog of compactions, which tell the new rows if they are behind."""
+    table = new_table(log=False, changelog__producer="lookup", overwrite__upgrade="false")
     table.write(rows([1, 2], "a"))
     table.compact(full=True)
     stream = query(table, streaming__read__overwrite="true")
@@ -304,6 +304,23 @@ def test_an_overwrite_is_told_of_the_rows_that_were(new_table: NewTable) -> None
     assert kinds_of(stream.available()) == [("-D", 1, "a"), ("-D", 2, "a")]
     table.compact(full=True)
     assert kinds_of(stream.available()) == [("+I", 2, "c"), ("+I", 3, "c")]
+
+
+@broker
+def test_an_overwrite_on_the_top_level_is_told_at_once(new_table: NewTable) -> None:
+    """FL-139: its rows are known where compactions would tell them; a compaction afterwards tells nothing."""
+    table = new_table(log=False, changelog__producer="lookup")
+    table.write(rows([1, 2], "a"))
+    table.compact(full=True)
+    stream = query(table, streaming__read__overwrite="true")
+    assert len(stream.available()) == 2
+    table.overwrite(plain(rows([2, 3], "c")))
+    told = [("-D", 1, "a"), ("-U", 2, "a"), ("+U", 2, "c"), ("+I", 3, "c")]
+    assert kinds_of(stream.available()) == told
+    table.compact(full=True)
+    table.write(rows([3], "d"))
+    table.compact(full=True)
+    assert kinds_of(stream.available()) == [("-U", 3, "c"), ("+U", 3, "d")]
 
 
 def kinds_of(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
