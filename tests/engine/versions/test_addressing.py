@@ -89,11 +89,12 @@ def test_a_branch_is_written_overwritten_compacted_and_tagged(catalog: Catalog) 
     assert read_ids(branch.read()) == [1, 2, 3, 4]
     create_tag(branch, "before")
     branch.overwrite(rows([9]).drop(["_row_kind"]))
+    branch.write(rows([9]))
     branch.compact(full=True)
     assert read_ids(branch.read()) == [9]
     assert read_ids(branch.read(tag="before")) == [1, 2, 3, 4]
     assert read_ids(branch.read(snapshot_id=2)) == [1, 2, 3]
-    assert branch.store.snapshots.ids() == [1, 2, 3, 4, 5]
+    assert branch.store.snapshots.ids() == [1, 2, 3, 4, 5, 6]
     assert main.store.snapshots.ids() == [1]
     assert main.store.snapshots.tag_names() == ["branch-b"]
     assert read_ids(main.read()) == [1, 2]
