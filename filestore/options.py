@@ -192,7 +192,7 @@ class TableOptions:
             f"sequence groups need merge-engine=partial-update: merge-engine={engine} groups={groups}",
         )
         yield (
-            has_key and self.bucket == DYNAMIC_BUCKET and "bucket-key" in self.raw,
+            has_key and self.raw.get("bucket") == str(DYNAMIC_BUCKET) and "bucket-key" in self.raw,
             f"keys choose no bucket where buckets are dynamic: bucket=-1 bucket-key={self.raw.get('bucket-key')} "
             "fix='remove bucket-key, or set bucket to a number from 1'",
         )

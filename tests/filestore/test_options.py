@@ -128,16 +128,11 @@ def test_tables_of_others_may_hold_unknown_keys() -> None:
 
 
 def test_every_golden_table_opens() -> None:
-    """Options by Java and pypaimon are all known, and only the table with dynamic buckets could not be made by us."""
-    refused = []
+    """Options by Java and pypaimon are all known, and go together."""
     for table in golden_tables():
         schema = TableSchema.from_json((table / "schema" / "schema-0").read_bytes())
         assert schema.table_options.raw == schema.options
-        try:
-            TableOptions.parse(schema.options, primary_key=schema.primary_keys)
-        except InvalidInputError:
-            refused.append(table.name)
-    assert refused == ["dyn"]
+        TableOptions.parse(schema.options, primary_key=schema.primary_keys)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ def test_every_procedure_says_what_it_takes_and_what_it_gives(name: str) -> None
 def test_parameters_come_from_the_signature() -> None:
     by_name = {each.name: each for each in compact.parameters}
     assert list(by_name) == [
-        "partitions", "where", "compact_strategy", "partition_idle_time", "buckets",
+        "partitions", "where", "compact_strategy", "partition_idle_time", "buckets", "most_buckets",
+        "time_limit",
     ]  # fmt: skip
     assert by_name["compact_strategy"].choices == ("minor", "full")
     assert by_name["compact_strategy"].default == "minor"
@@ -58,7 +59,7 @@ def test_arguments_are_bound_by_position_or_by_name() -> None:
         ((), {"partition": "dt=d1"}, "did_you_mean=partitions"),
         ((), {"compact_strategy": "hard"}, r"argument=compact_strategy value='hard' expected=minor \| full"),
         ((), {"where": 5}, "argument=where value=5 expected=text"),
-        (tuple("abcdefg"), {}, "too many arguments"),
+        (tuple("abcdefghi"), {}, "too many arguments"),
         ((), {"where": "a", "WHERE": "b"}, "given twice"),
     ],
 )

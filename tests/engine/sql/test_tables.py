@@ -302,8 +302,8 @@ def test_system_tables_are_described_as_tables_are(run: Run) -> None:
 
 
 def test_properties_hide_secrets(run: Run) -> None:
-    run("CREATE TABLE t (a INT) WITH ('bucket'='1', 'file-index.bloom-filter.secret'='x')")
-    assert ("file-index.bloom-filter.secret", "******") in run("SHOW TBLPROPERTIES t")
+    run("CREATE TABLE t (a INT) WITH ('bucket'='1', 'log.kafka.sasl.password'='x')")
+    assert ("log.kafka.sasl.password", "******") in run("SHOW TBLPROPERTIES t")
     assert run("SHOW TBLPROPERTIES t ('bucket')") == [("bucket", "1")]
     assert "'x'" not in run("SHOW CREATE TABLE t")[0][0]
 
