@@ -97,7 +97,7 @@ def narrowed(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     found = pc.cast(array, wanted, safe=True)
     if pa.types.is_floating(wanted) and pa.types.is_floating(array.type):  # Arrow rounds these silently
         same = pc.or_kleene(pc.equal(found.cast(array.type), array), pc.is_nan(array))
-        if not pc.all(same).as_py():
+        if not pc.all(same, min_count=0).as_py():
             value = array[pc.index(same, pa.scalar(False)).as_py()]
             raise pa.ArrowInvalid(f"{value} is not a value of {wanted}")
     return found

@@ -11,7 +11,7 @@ import pytest
 
 from filestore.casts import can_cast, cast_array, keeps_order
 from filestore.datatypes import DataField, DataType, arrow_type, parse_data_type, parse_field
-from filestore.schema_mapping import map_ranges, map_schema
+from filestore.schema_mapping import Newer, map_ranges, map_schema
 from filestore.statistics import ColumnRange
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.samples import schema_of
@@ -238,3 +238,36 @@ def test_bounds_are_kept_only_where_values_are(old: str, new: str, values: list[
 )
 def test_bounds_survive_widening_only(old: str, new: str, expected: bool) -> None:
     assert keeps_order(parse_data_type(old), parse_data_type(new)) is expected
+
+
+@pytest.mark.parametrize(
+    ("known", "written", "fits", "others"),
+    [
+        ("INT", "BIGINT", [2**31 - 1, None], [2**31]),
+        ("INT", "DOUBLE", [7.0], [7.5]),
+        ("FLOAT", "DOUBLE", [0.5, math.inf, None], [0.1]),
+        ("DECIMAL(5, 2)", "DECIMAL(8, 3)", [Decimal("1.250")], [Decimal("1.255"), Decimal("1000.000")]),
+        ("VARCHAR(2)", "STRING", ["longer than it was"], []),
+    ],
+)
+def test_a_reader_that_is_older_than_a_file_never_cuts_values(
+    known: str, written: str, fits: list[Any], others: list[Any]
+) -> None:
+    """Inside of columns too; Java's cast would wrap or round them."""
+    newer = Newer(written=3, read=1)
+    old = fields_of((0, "c", known), (1, "p", row_type((2, "x", known))))
+    new = fields_of((0, "c", written), (1, "p", row_type((2, "x", written))))
+    rows = [{"c": value, "p": {"x": value}} for value in fits]
+    assert map_schema(new, old, newer=newer).apply(batch_of(new, rows)).to_pylist() == rows
+    for value in others:
+        for row, column in (({"c": value}, "c"), ({"p": {"x": value}}, "p.x")):
+            with pytest.raises(InvalidInputError, match=rf"column={column} .*schema=3 opened_schema=1 .*fix="):
+                map_schema(new, old, newer=newer).apply(batch_of(new, [row]))
+
+
+def test_a_null_is_an_error_to_a_reader_that_knows_none() -> None:
+    old, new = fields_of((0, "c", "INT NOT NULL")), fields_of((0, "c", "INT"))
+    newer = Newer(written=1, read=0)
+    assert map_schema(new, old, newer=newer).apply(batch_of(new, [{"c": 1}])).to_pylist() == [{"c": 1}]
+    with pytest.raises(InvalidInputError, match=r"column=c .*error=null"):
+        map_schema(new, old, newer=newer).apply(batch_of(new, [{"c": None}]))
