@@ -123,6 +123,7 @@ def waits_for_compaction(table: TableStore) -> bool:
         table.has_key
         and options.deletion_vectors_enabled
         and not options.write_only
+        and options.bucket != POSTPONED_BUCKET  # whose rows wait for a job of their own
         and not options.value("deletion-vectors.merge-on-read")
     )
 

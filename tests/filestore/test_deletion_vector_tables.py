@@ -25,6 +25,7 @@ from filestore.rollback import plan_rollback, roll_back
 from filestore.saving import create_savepoint
 from filestore.schema_change import SetOption
 from filestore.snapshots import CommitKind, Snapshot
+from filestore.split_read import BucketFiles
 from filestore.table import Table
 from filestore.table_commit import TableCommit, discard
 from filestore.table_diff import open_diff
@@ -523,6 +524,7 @@ def test_buckets_that_come_later_have_marks_too(bucket: str) -> None:
     table = key_table(**ON, **TALL, **UPPER, bucket=bucket)
     wanted = {n: n for n in range(500)}
     table.write(rows(*wanted.items()))
+    assert content(table) == (wanted if bucket == "-1" else {})
     table.compact()
     for number in range(3):
         table.write(rows((number, -1), (600 + number, 1)))
@@ -532,3 +534,34 @@ def test_buckets_that_come_later_have_marks_too(bucket: str) -> None:
     assert sum(len(positions) for positions in vectors(table).values()) >= 3
     table.compact(full=True)
     assert (content(table), vectors(table)) == (wanted, {})
+
+
+def test_a_late_row_does_not_replace_a_newer_one() -> None:
+    """A writer that numbered from elsewhere: the numbers decide, and the row that stays is written again."""
+    table = key_table(**ON, **UPPER)
+    table.write(rows((1, 1)))
+    table.write(rows((1, 2)))
+    late = table.new_write(max_sequence_numbers={})
+    late.write(rows((1, -5), (9, 9)))
+    [written] = late.prepare_commit()
+    live = LiveFiles.latest(table)
+    [key] = live.buckets()
+    task = CompactionTask(
+        partition=key.partition,
+        bucket=key.bucket,
+        total_buckets=1,
+        files=written.new_files,
+        output_level=1,
+        drops_deletes=True,
+        cleans_deletes=True,
+        reason=CompactionReason.LOOKUP,
+        lookup_files=live.files(key),
+        indexes=live.indexes(key),
+        marks_old_rows=True,
+    )
+    done = run_task(table, task)
+    files = BucketFiles(table=table, partition=key.partition, bucket=key.bucket, files=done.compact_after)
+    [file] = files.files
+    found = pa.Table.from_batches(files.read(file, ["id", "v"], with_system=False)).to_pylist()
+    assert found == [{"id": 1, "v": 2}, {"id": 9, "v": 9}]
+    assert sum(len(each.index_vectors) for each in done.index_after) == 1
