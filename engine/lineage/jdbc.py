@@ -323,6 +323,19 @@ def _tune_sqlite(engine: sa.Engine) -> None:
                 raise
             time.sleep(_WAL_PAUSE_S)
     sa.event.listen(engine, "begin", begun)
+    _stay_open(engine)
+
+
+_open_files: Final[dict[str, Any]] = {}
+"""A connection to each file, which is never used. Whoever closes the last one moves the write-ahead log into the file
+and deletes it, which would be after every transaction. A child that inherits it leaves it alone, too."""
+
+
+def _stay_open(engine: sa.Engine) -> None:
+    connection = engine.raw_connection()
+    connection.detach()  # not closed with its pool
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchall()  # opens the log; nothing stays locked
+    _open_files[str(engine.url.database)] = connection
 
 
 def _limit_waits(connection: Any, _: object) -> None:
