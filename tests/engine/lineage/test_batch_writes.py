@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table, after_commit
+from engine.batch_part import write_part
+from engine.batch_writer import BatchWriter
 from engine.lineage.entities import LineageRecords
 from engine.lineage.lineage import Lineage
-from engine.lineage.origins import Origin
+from engine.lineage.origins import Origin, SourceRead
 from engine.lineage.recording import Recorder, lineage_of_table, origins_down
 from engine.procedures import repair_lineage
 from filestore.commit_message import BATCH_IDENTIFIER
@@ -153,6 +155,31 @@ def test_what_was_committed_and_not_told_is_told_later(tmp_path: Path, monkeypat
     assert sorted((job, snapshot) for job, _, _, snapshot in sinks(table)) == expected
     assert sum(len(each.sink_snapshots) for each in stored) == 4
     assert repair_lineage(table).to_pylist() == [{"table": "db.t", "recorded": 0}]
+
+
+def test_a_batch_that_is_run_again_is_told_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LN-02: a stream that died behind its commit; what is committed is found by user and identifier."""
+    table = new_table(tmp_path)
+    reads = (SourceRead(warehouse=str(tmp_path / "warehouse"), table="db.source", snapshot_id=7),)
+
+    def run(batch_id: int) -> None:
+        writer = BatchWriter(table.store, None, commit_user="query")
+        origin = Origin(job="job", barrier_id=batch_id, reads=reads)
+        writer.write(batch_id, lambda spec: write_part(spec, ROWS.to_batches()), origin=origin)
+
+    run(0)
+    with monkeypatch.context() as dying:
+        dying.setattr(Lineage, "store", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(1)
+    assert sinks(table) == [("job", 0, "t", 1)]
+    for batch_id in (1, 1, 2):
+        run(batch_id)
+    assert sinks(table) == [("job", each, "t", each + 1) for each in range(3)]
+    sources = lineage(table).meta.source_data_lineages()
+    assert [(each.barrier_id, each.table, each.snapshot_id) for each in sources] == [
+        (each, "source", 7) for each in range(3)
+    ]
 
 
 def _dies(self: Lineage, records: LineageRecords) -> None:
