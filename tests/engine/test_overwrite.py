@@ -10,6 +10,7 @@ from engine import Catalog, Table
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
 from engine.broker import Broker
+from engine.overwrite import overwrite
 from filestore.change_tracking import CHANGES_KEY, UNLOGGED_KEY
 from filestore.changes import plan_changes, read_changes
 from filestore.compactor import pick_tasks, run_task
@@ -123,14 +124,11 @@ def test_an_overwrite_takes_what_the_stream_committed_meanwhile(table: Table) ->
     stream = BatchWriter(table.store, table.log, commit_user="stream")
     table.write(rows(("a", 7, "old"), ("b", 7, "old")))
 
-    class Slow:
-        """Rows that take their time."""
+    def slow(spec: BatchSpec) -> list[BucketResult]:
+        stream.write(0, lambda spec: write_part(spec, rows(("a", 1, "s"), ("b", 1, "s")).to_batches()))
+        return write_part(spec, rows(("a", 9, "new")).to_batches())
 
-        def to_batches(self) -> list[pa.RecordBatch]:
-            stream.write(0, lambda spec: write_part(spec, rows(("a", 1, "s"), ("b", 1, "s")).to_batches()))
-            return list(rows(("a", 9, "new")).to_batches())
-
-    table.overwrite(Slow())  # type: ignore[arg-type]
+    overwrite(table.store, slow, partition=None, tracks_changes=True, commit_user="job")
     assert content(table) == {("a", 9, "new"), ("b", 7, "old"), ("b", 1, "s")}
     assert ("-D", "a", 1, "s") in newest_changes(table)
 
