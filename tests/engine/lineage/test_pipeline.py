@@ -115,7 +115,7 @@ def test_lineage_of_the_pipeline_of_the_seed_is_what_its_snapshots_say(spark: Sp
     write(table1, ("b", 3))
     write(table1, ("c", 4))
     write(table1, ("a", 5))
-    crashes = Crash(Step.TABLE_COMMITTED, 0), Crash(Step.TASKS_DONE, 1), Crash(Step.TABLE_COMMITTED, 2)
+    crashes = Crash(Step.TASKS_DONE, 0), Crash(Step.TABLE_COMMITTED, 1)
     p.run("job1", upper(p.source("table1", **{"scan.snapshot-id": "2"})), table2, *crashes)
     p.run("job2", p.source("table2"), table3)
     p.run("job3", upper(p.source("table1", **{"scan.snapshot-id": "3"})), table4)
