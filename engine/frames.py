@@ -4,16 +4,17 @@ Files that need no merging are given to Spark's own vectorised Parquet scan, so 
 plain Parquet, with Spark's column pruning and push-down intact. Only the rest goes through Python, which merges it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
+from pyspark.sql.types import StringType, StructType
 
 from engine.batch_read import BatchPlan, Piece, read_piece
 from engine.fallback import FallbackSplit
@@ -30,7 +31,6 @@ from filestore.split_read import may_hold_rows
 from filestore.table_schema import TableSchema
 from filestore.table_store import TableStore
 
-_SLOT = "_split"
 _LISTING_KEY: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_INDEXES: Final = 1000  # files; asking more would hold the driver up for longer than it is worth
 _INDEXES_AT_ONCE: Final = 8
@@ -169,28 +169,37 @@ def _merged(
     names: Sequence[str],
     predicate: Predicate | None,
 ) -> DataFrame:
-    count = max(1, len(splits))
-    slots = spark.range(0, len(splits), 1, count).select(F.col("id").alias(_SLOT))
     schema = spark_schema([store.schema.field(name) for name in names if name != ROW_KIND_COLUMN])
     if ROW_KIND_COLUMN in names:
         schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
-    return slots.mapInArrow(_SplitTask(store, splits, names, predicate), schema)
+    read = partial(read_piece, store, names=names, filter=predicate, constants={})
+    return pieces_frame(spark, splits, schema, read)
 
 
-class _SplitTask:
+def pieces_frame(
+    spark: SparkSession, pieces: Sequence[Any], schema: StructType, read: Callable[[Any], Iterator[pa.RecordBatch]]
+) -> DataFrame:
+    """What tasks read, one piece each, in any order.
+
+    Args:
+        spark: the session.
+        pieces: of anything that can be pickled.
+        schema: of the rows.
+        read: the rows of a piece; called in tasks, so it can be pickled too.
+    """
+    slots = spark.range(0, len(pieces), 1, max(1, len(pieces))).select(F.col("id").alias("_piece"))
+    return slots.mapInArrow(_PieceTask(pieces, read), schema)
+
+
+class _PieceTask:
     """What a Spark task runs: reads the pieces whose numbers it is given."""
 
-    def __init__(
-        self, store: TableStore, splits: Sequence[Piece], names: Sequence[str], predicate: Predicate | None
-    ) -> None:
-        self._store = store
-        self._splits = splits
-        self._names = names
-        self._predicate = predicate
+    def __init__(self, pieces: Sequence[Any], read: Callable[[Any], Iterator[pa.RecordBatch]]) -> None:
+        self._pieces = pieces
+        self._read = read
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for slot in batch.column(0).to_pylist():
-                piece = self._splits[slot]
-                for rows in read_piece(self._store, piece, names=self._names, filter=self._predicate, constants={}):
+                for rows in self._read(self._pieces[slot]):
                     yield to_spark_batch(rows)

@@ -6,6 +6,7 @@ Whatever Spark can say about rows chooses them; what comes back to the driver is
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +19,14 @@ from engine.after_commit import AfterCommit
 from engine.batch_origin import batch_origin
 from engine.batch_part import BatchSpec
 from engine.batch_read import BatchPlan
+from engine.frames import pieces_frame
 from engine.sink import run_parts
-from engine.spark_arrow import to_spark_batch
 from engine.spark_types import spark_schema
 from engine.table_log import tracks_changes
 from filestore.change_tracking import Changes
 from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
 from filestore.data_split import DataSplit
 from filestore.live_files import LiveFiles
-from filestore.predicates import Predicate
 from filestore.row_deletion import FILE_FIELD, ROW_FIELD, Marks, gathered, read_with_places, replace_rows
 from filestore.table import Table
 from filestore.table_commit import CommitResult
@@ -34,7 +34,6 @@ from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
 FILE_NAME, ROW_NUMBER = FILE_FIELD.name, ROW_FIELD.name
-_SLOT = "_split"
 
 
 def placed_frame(spark: SparkSession, store: TableStore, plan: BatchPlan, columns: Sequence[str]) -> DataFrame:
@@ -49,8 +48,7 @@ def placed_frame(spark: SparkSession, store: TableStore, plan: BatchPlan, column
     splits = file_splits(plan)
     schema = spark_schema([store.schema.field(name) for name in columns])
     schema = schema.add(FILE_NAME, StringType(), nullable=False).add(ROW_NUMBER, LongType(), nullable=False)
-    slots = spark.range(0, len(splits), 1, max(1, len(splits))).select(F.col("id").alias(_SLOT))
-    return slots.mapInArrow(_PlaceTask(store, splits, columns, plan.filter), schema)
+    return pieces_frame(spark, splits, schema, partial(read_with_places, store, columns=columns, filter=plan.filter))
 
 
 def file_splits(plan: BatchPlan) -> list[DataSplit]:
@@ -107,24 +105,6 @@ def commit_marks(
     )
     after.tell(done.snapshot, origin, commit_user=user, identifier=BATCH_IDENTIFIER)
     return done
-
-
-class _PlaceTask:
-    """What a Spark task runs: reads the splits whose numbers it is given."""
-
-    def __init__(
-        self, store: TableStore, splits: Sequence[DataSplit], names: Sequence[str], predicate: Predicate | None
-    ) -> None:
-        self._store = store
-        self._splits = splits
-        self._names = names
-        self._predicate = predicate
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for slot in batch.column(0).to_pylist():
-                for rows in read_with_places(self._store, self._splits[slot], self._names, self._predicate):
-                    yield to_spark_batch(rows)
 
 
 def _bitmaps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
