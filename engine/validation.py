@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
+from engine.lineage.entities import split_name
 from engine.lineage.impact import TableName
 from engine.lineage.lineage import Lineage
 from engine.lineage.origins import Origin
-from engine.lineage.recording import lineage_of_table, of_columns, split_name
+from engine.lineage.recording import lineage_of_table
+from engine.lineage.store import of_columns
 from engine.table import Table
 from engine.versions.branches import create_branch, delete_branch
 from filestore.table_diff import DiffSummary

@@ -72,8 +72,10 @@ def index_conflict(
     """Why the index files of a commit that was made from ``base_id`` (0: the empty table) cannot follow, or None."""
     if not changes_index(messages, has_index=latest.index_manifest is not None):
         return None
-    base = None if base_id is None else table.snapshots.find(base_id)
-    before = index_files(table, base) if base is not None or base_id == 0 else None
+    before: list[IndexManifestEntry] | None = None
+    if _hashed(messages):  # nothing else is held against the base
+        base = None if base_id is None else table.snapshots.find(base_id)
+        before = index_files(table, base) if base is not None or base_id == 0 else None
     return find_index_conflict(before, index_files(table, latest), messages)
 
 
@@ -87,7 +89,7 @@ def find_index_conflict(
     those of the base: else one key could get two buckets.
 
     Args:
-        base: index files of the snapshot that the commit was made from; None: it has expired.
+        base: index files of the snapshot that the commit was made from; None: it has expired, or no key was assigned.
         now: those of the newest snapshot.
         messages: of the commit.
     """
@@ -110,7 +112,7 @@ def find_index_conflict(
                 continue
             if (brought and message.total_buckets > 0) or not touched.isdisjoint(marked_names([entry])):
                 return f"rows of this bucket were deleted meanwhile: file={entry.file_name} bucket={entry.bucket}"
-    hashed = {message.partition for message in messages for entry in message.index_after if entry.index_type == HASH}
+    hashed = _hashed(messages)
     if hashed and base is None:
         return "the snapshot that keys were assigned from has expired"
     for partition in hashed:
@@ -146,6 +148,11 @@ def _gone_files(messages: Iterable[CommitMessage]) -> Mapping[tuple[bytes, int],
     for message in messages:
         gone[message.partition, message.bucket] -= {file.file_name for file in message.files_after}
     return {key: frozenset(names) for key, names in gone.items() if names}
+
+
+def _hashed(messages: Iterable[CommitMessage]) -> set[bytes]:
+    """The partitions in which a commit assigns keys to buckets."""
+    return {message.partition for message in messages for entry in message.index_after if entry.index_type == HASH}
 
 
 def _hash_files(entries: Iterable[IndexManifestEntry], partition: bytes) -> set[str]:

@@ -55,8 +55,10 @@ def distribute(
         return None
     written: list[CommitMessage] = []
     try:
+        counts = live.partition_total_buckets()
         for key in waiting:
-            written += _distributed(table, live, key, budget_bytes)
+            count = counts.get(key.partition) or table.options.value("postpone.default-bucket-num")
+            written += _distributed(_with_buckets(table, count), live, key, budget_bytes)
         gone = [_gone(key, live.files(key)) for key in waiting]
         commit = TableCommit(table, table.new_commit_user(), history_start=live.snapshot_id)
         done = commit.commit_distribution([*gone, *written], base_snapshot_id=live.snapshot_id)
@@ -70,10 +72,12 @@ def distribute(
 
 
 def _distributed(table: TableStore, live: LiveFiles, key: BucketKey, budget_bytes: int | None) -> list[CommitMessage]:
-    """Level-0 files in the buckets of one partition."""
-    count = live.partition_total_buckets().get(key.partition) or table.options.value("postpone.default-bucket-num")
-    bucketed = _with_buckets(table, count)
-    writer = TableWrite(bucketed, max_sequence_numbers=live.max_sequence_numbers(), budget_bytes=budget_bytes)
+    """Level-0 files of one partition, in the buckets that the table has there."""
+    writer = TableWrite(
+        table,
+        max_sequence_numbers=lambda partition, bucket: live.max_sequence_number(BucketKey(partition, bucket)),
+        budget_bytes=budget_bytes,
+    )
     try:
         for rows in _in_order(table, key, live.files(key)):
             writer.write(rows.drop_columns([VALUE_KIND]), rows.column(VALUE_KIND))

@@ -1,5 +1,6 @@
 """The command ``fluvial lineage``: what a table is made of, and what is made of it."""
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +55,13 @@ def lineage(
     upstream, downstream = is_up or not is_down, is_down or not is_up
     if snapshot is None:
         view = view_of_table(
-            found.meta, table, newest=_newest(catalog), last=last, upstream=upstream, downstream=downstream, depth=depth
+            found.meta,
+            table,
+            newest=partial(_newest, catalog),
+            last=last,
+            upstream=upstream,
+            downstream=downstream,
+            depth=depth,
         )
     else:
         view = view_of_snapshot(found.meta, table, snapshot, upstream=upstream, downstream=downstream, depth=depth)
@@ -69,14 +76,10 @@ def lineage(
         _print(view, upstream=upstream, downstream=downstream)
 
 
-def _newest(catalog: Catalog) -> dict[str, int]:
-    """The newest snapshot of every table that has one."""
-    return {
-        f"{database}.{name}": snapshot.id
-        for database in catalog.list_databases()
-        for name in catalog.list_tables(database)
-        if (snapshot := catalog.table(f"{database}.{name}").latest_snapshot()) is not None
-    }
+def _newest(catalog: Catalog, table: str) -> int | None:
+    """The newest snapshot of a table; None when it has none, or is gone."""
+    snapshot = catalog.table(table).latest_snapshot() if catalog.table_exists(table) else None
+    return None if snapshot is None else snapshot.id
 
 
 def _check_known(catalog: Catalog, table: str, view: LineageView) -> None:

@@ -105,6 +105,12 @@ def time_text(time: datetime) -> str:
     return time.strftime(TIME_FORMAT)
 
 
+def split_name(name: str) -> tuple[str, str]:
+    """Database and table of ``database.table``."""
+    database, _, table = name.partition(".")
+    return database, table
+
+
 def _plain(entity: Any) -> dict[str, Any]:
     return {key: time_text(value) if isinstance(value, datetime) else value for key, value in asdict(entity).items()}
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from engine.lineage.entities import DataLineage
 from engine.lineage.impact import Link, TableName
-from engine.lineage.recording import of_columns
-from engine.lineage.store import LineageMeta
+from engine.lineage.store import LineageMeta, of_columns
 from filestore.predicates import And, Compare, CompareOp, Predicate
 
 

@@ -3,18 +3,18 @@
 Everything is told after the fact and may be told again: a row of lineage is known by its job, barrier and table.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage, time_of
+from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import Dataset, LineageEvents, events_of
 from engine.lineage.origins import Origin, SourceRead
+from engine.lineage.store import of_columns
 from filestore.catalog_options import CatalogPlace
 from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.effects import FileIO
-from filestore.predicates import And, Compare, CompareOp, Predicate
 from filestore.snapshots import Snapshot
 from filestore.table_store import TableStore
 
@@ -166,34 +166,6 @@ def _datasets(reads: tuple[SourceRead, ...]) -> list[Dataset]:
     return [Dataset(warehouse=each.warehouse, table=each.table, snapshot_id=each.snapshot_id) for each in reads]
 
 
-def of_columns(**values: str | int) -> Predicate:
-    """The rows whose columns have these values."""
-    parts = (Compare(column=name, op=CompareOp.EQ, value=value) for name, value in values.items())
-    return And(parts=tuple(parts))
-
-
 def table_name(store: TableStore) -> tuple[str, str]:
     """Database and table; a branch is part of the table's name."""
     return split_name(store.name)
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Database and table of ``database.table``."""
-    database, _, table = name.partition(".")
-    return database, table
-
-
-def origins_down(store: TableStore, *, from_id: int | None = None) -> Iterator[tuple[Snapshot, Origin]]:
-    """Snapshots that say where their rows come from, newest first.
-
-    Args:
-        store: the table.
-        from_id: the newest to look at; None: the table's newest.
-    """
-    latest_id = store.snapshots.latest_id()
-    snapshot_id = latest_id if from_id is None else from_id
-    while snapshot_id and (snapshot := store.snapshots.find(snapshot_id)) is not None:
-        origin = Origin.of(snapshot)
-        if origin is not None:
-            yield snapshot, origin
-        snapshot_id -= 1

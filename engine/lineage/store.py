@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage
-from filestore.predicates import Predicate
+from filestore.predicates import And, Compare, CompareOp, Predicate
 
 JDBC: Final = "jdbc"
 
@@ -95,3 +95,9 @@ class LineageMetaFactory(Protocol):
 
     def create(self, context: LineageMetaContext) -> LineageMeta:
         """A store; nothing needs to be asked before it is used. Raises: InvalidInputError for its options."""
+
+
+def of_columns(**values: str | int) -> Predicate:
+    """The rows whose columns have these values."""
+    parts = (Compare(column=name, op=CompareOp.EQ, value=value) for name, value in values.items())
+    return And(parts=tuple(parts))

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.lineage.entities import DataLineage, time_text
+from engine.lineage.entities import DataLineage, split_name, time_text
 from engine.lineage.graph import LineageGraph, Node, around, barrier_graph, graph_of, table_node, trace
-from engine.lineage.store import LineageMeta
+from engine.lineage.store import LineageMeta, of_columns
 from filestore.predicates import And, Compare, CompareOp, Predicate
 
 _FIRST_REACH: Final = 64  # snapshots
@@ -63,7 +63,7 @@ def view_of_table(
     meta: LineageMeta,
     table: str,
     *,
-    newest: Mapping[str, int],
+    newest: Callable[[str], int | None],
     last: int,
     upstream: bool = True,
     downstream: bool = True,
@@ -74,7 +74,7 @@ def view_of_table(
     Args:
         meta: the store.
         table: as ``database.table``.
-        newest: the newest snapshot of tables; of others no snapshots are shown.
+        newest: the newest snapshot of a table; where there is none no snapshots are shown.
         last: how many snapshots of each.
         upstream: with what it is made of.
         downstream: with what is made of it.
@@ -89,10 +89,9 @@ def view_of_table(
     sources: list[DataLineage] = []
     sinks: list[DataLineage] = []
     for node in graph.nodes:
-        if node.kind == "table" and node.name in newest:
-            recent = _of_table(
-                node.name, Compare(column="snapshot_id", op=CompareOp.GT, value=newest[node.name] - last)
-            )
+        latest_id = newest(node.name) if node.kind == "table" else None
+        if latest_id is not None:
+            recent = _of_table(node.name, Compare(column="snapshot_id", op=CompareOp.GT, value=latest_id - last))
             sources += (each for each in meta.source_data_lineages(recent) if Node("job", each.job) in shown)
             sinks += (each for each in meta.sink_data_lineages(recent) if Node("job", each.job) in shown)
     return LineageView(root=root, graph=graph, sources=tuple(sources), sinks=tuple(sinks))
@@ -157,7 +156,7 @@ class _Steps:
 def _nearest(find: Find, node: Node, job: str, *, step: int) -> list[DataLineage]:
     """What a job noted of a table at the snapshot, or nearest to it in one direction; further away step by step."""
     assert node.number is not None
-    of_job = Compare(column="job", op=CompareOp.EQ, value=job)
+    of_job = of_columns(job=job)
     reach = _FIRST_REACH
     while True:
         bound = node.number + step * reach if reach < _FURTHEST_REACH else None
@@ -179,14 +178,12 @@ def _between(low: int | None, high: int | None) -> list[Predicate]:
 
 def _of_barrier(node: Node) -> Predicate:
     assert node.number is not None
-    job = Compare(column="job", op=CompareOp.EQ, value=node.name)
-    return And(parts=(job, Compare(column="barrier_id", op=CompareOp.EQ, value=node.number)))
+    return of_columns(job=node.name, barrier_id=node.number)
 
 
 def _of_table(name: str, *further: Predicate) -> Predicate:
-    database, _, table = name.partition(".")
-    of_database = Compare(column="database", op=CompareOp.EQ, value=database)
-    return And(parts=(of_database, Compare(column="table", op=CompareOp.EQ, value=table), *further))
+    database, table = split_name(name)
+    return And(parts=(of_columns(database=database, table=table), *further))
 
 
 def _number(node: Node, entity: DataLineage) -> int:

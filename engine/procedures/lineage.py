@@ -1,13 +1,15 @@
 """Procedures about what is known of jobs. Source: PIP "Table and data lineage", actions; LN-67 to LN-69."""
 
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import pyarrow as pa
 
 from engine.catalog import Catalog
+from engine.lineage.store import LineageMeta, of_columns
 from engine.lineage.tables import kept_lineage
 from engine.procedures.registry import procedure, rows_table
-from filestore.predicates import Compare, CompareOp
+from filestore.predicates import Predicate
 
 _DELETED: Final = pa.schema(
     [
@@ -33,14 +35,11 @@ def delete_table_lineage(catalog: Catalog, job: str) -> pa.Table:
         InvalidInputError: the catalog keeps no lineage.
         UnavailableError: the store of lineage does not answer; nothing was deleted, or some: run it again.
     """
-    lineage = kept_lineage(catalog)
-    lineage.replay()
-    meta, of_job = lineage.meta, Compare(column="job", op=CompareOp.EQ, value=job)
-    sources = sum(1 for _ in meta.source_table_lineages(of_job))
-    sinks = sum(1 for _ in meta.sink_table_lineages(of_job))
+    meta = _replayed(catalog)
+    row = _row(job, meta.source_table_lineages, meta.sink_table_lineages)
     meta.delete_source_table_lineage(job)
     meta.delete_sink_table_lineage(job)
-    return rows_table(_DELETED, [{"job": job, "source_rows": sources, "sink_rows": sinks}])
+    return rows_table(_DELETED, [row])
 
 
 @procedure(_DELETED)
@@ -58,10 +57,22 @@ def delete_data_lineage(catalog: Catalog, job: str) -> pa.Table:
         InvalidInputError: the catalog keeps no lineage.
         UnavailableError: the store of lineage does not answer; nothing was deleted.
     """
+    meta = _replayed(catalog)
+    row = _row(job, meta.source_data_lineages, meta.sink_data_lineages)
+    meta.delete_data_lineage(job)
+    return rows_table(_DELETED, [row])
+
+
+def _replayed(catalog: Catalog) -> LineageMeta:
+    """The store, with what waited for it."""
     lineage = kept_lineage(catalog)
     lineage.replay()
-    meta, of_job = lineage.meta, Compare(column="job", op=CompareOp.EQ, value=job)
-    sources = sum(1 for _ in meta.source_data_lineages(of_job))
-    sinks = sum(1 for _ in meta.sink_data_lineages(of_job))
-    meta.delete_data_lineage(job)
-    return rows_table(_DELETED, [{"job": job, "source_rows": sources, "sink_rows": sinks}])
+    return lineage.meta
+
+
+def _row(
+    job: str, sources: Callable[[Predicate], Iterable[Any]], sinks: Callable[[Predicate], Iterable[Any]]
+) -> dict[str, Any]:
+    """How many rows of a job there are."""
+    of_job = of_columns(job=job)
+    return {"job": job, "source_rows": sum(1 for _ in sources(of_job)), "sink_rows": sum(1 for _ in sinks(of_job))}

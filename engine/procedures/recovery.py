@@ -6,12 +6,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.lineage.entities import LineageRecords
+from engine.lineage.entities import LineageRecords, split_name
 from engine.lineage.impact import Affected, JobPlace, affected_by, places_behind
 from engine.lineage.lineage import Lineage, merged
 from engine.lineage.links import StoredLinks
 from engine.lineage.origins import Origin
-from engine.lineage.recording import Recorder, lineage_of_table, of_columns, split_name
+from engine.lineage.recording import Recorder, lineage_of_table
+from engine.lineage.store import of_columns
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
 from engine.validation import validate

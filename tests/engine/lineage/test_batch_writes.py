@@ -14,7 +14,7 @@ from engine.batch_writer import BatchWriter
 from engine.lineage.entities import LineageRecords
 from engine.lineage.lineage import Lineage
 from engine.lineage.origins import Origin, SourceRead
-from engine.lineage.recording import Recorder, lineage_of_table, origins_down
+from engine.lineage.recording import Recorder, lineage_of_table
 from engine.procedures import repair_lineage
 from filestore.commit_message import BATCH_IDENTIFIER
 from filestore.snapshots import CommitKind
@@ -56,8 +56,11 @@ def test_every_write_is_a_barrier_of_its_own(tmp_path: Path, way: Callable[[Tabl
         way(table)
     found = sinks(table)
     assert [(job, name, snapshot) for job, _, name, snapshot in found] == [("load", "t", each) for each in (1, 2, 3)]
-    told = [(origin.job, origin.barrier_id, snapshot.id) for snapshot, origin in origins_down(table.store)]
-    assert told == [(job, barrier, snapshot) for job, barrier, _, snapshot in reversed(found)]
+    for job, barrier, _, snapshot_id in found:
+        origin = Origin.of(table.store.snapshots.read(snapshot_id))
+        assert origin is not None
+        assert (origin.job, origin.barrier_id) == (job, barrier)
+    assert table.store.snapshots.ids() == [snapshot_id for *_, snapshot_id in found]
     assert [(each.job, each.table) for each in lineage(table).meta.sink_table_lineages()] == [("load", "t")]
 
 
