@@ -25,7 +25,7 @@ FETCH_STORE := from tests.stores.object_store import s3proxy_jars; s3proxy_jars(
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo bench soak lint format clean
+.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo bench explore soak lint format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -59,7 +59,10 @@ jars-peers: venv ## the jars of the tests' peers, Apache Paimon and an object st
 demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/
 	$(PY) -m engine.demo $(ARGS)
 
-test: venv venv-peers jars jars-peers ## every test but the soak; brings its own broker, Spark and peers
+$(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
+	@$(PY) -m tests.support.class_archive
+
+test: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak" $(ARGS)
 
 test-fast: venv ## the tests that need no broker, no Spark and no peer: seconds
@@ -67,6 +70,9 @@ test-fast: venv ## the tests that need no broker, no Spark and no peer: seconds
 
 bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each, kept in .bench/
 	$(PY) -m benchmarks $(ARGS)
+
+explore: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before
+	$(PYTEST) -n $(WORKERS) --dist loadgroup --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
 
 soak: venv venv-peers jars jars-peers ## the tests that take minutes, before a release
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)

@@ -1,14 +1,15 @@
 """The one Kafka broker of a test session, and what tests of the log need around it."""
 
-import os
 from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
+from hypothesis import settings
 
 from engine.broker import Broker
 from logstore.clients import KafkaProperties
 from logstore.topics import LogTopics
+from tests.support import class_archive
 
 pytest_plugins = [
     "tests.peers.fixtures",  # java_peer, pypaimon_peer: other implementations of the table format
@@ -16,9 +17,12 @@ pytest_plugins = [
 ]
 
 
-# Spark runs for seconds here, over and over: the best compiler and a parallel collector of garbage cost more than they
-# give (a fifth of the time of a job that is killed and started again).
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+class_archive.use()
+
+# A run gives what the last one gave: what fails is the change's fault. `make explore` looks for what nobody has tried.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile("same")
 
 # What a session starts once, in seconds: the tests of each run in one process, by the first that they need.
 _SERVERS = ("spark", "broker", "java_peer", "pypaimon_peer", "object_store", "postgres")

@@ -20,10 +20,11 @@ def source_of(name: str) -> str:
 
 
 def figures(line: Any) -> Iterator[float]:
-    """Every number in a line, however deep."""
+    """Every number in a line, however deep; not what something adds: that is noise where next to nothing is measured."""
     if isinstance(line, dict):
-        for value in line.values():
-            yield from figures(value)
+        for name, value in line.items():
+            if not name.startswith("added_"):
+                yield from figures(value)
     elif isinstance(line, int | float) and not isinstance(line, bool):
         yield line
 
