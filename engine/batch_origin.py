@@ -32,13 +32,17 @@ def batch_origin(
     """
     reads: tuple[SourceRead, ...] = ()
     if frame is not None and store.catalog is not None:
-        from engine.frame_sources import reads_of_frame
-
-        # rows of a table that are changed in place are no dependency of its own
-        own = (store.catalog.warehouse, store.name)
-        reads = tuple(each for each in reads_of_frame(frame) if (each.warehouse, each.table) != own)
+        reads = reads_beside(store, frame)
     job = (options or {}).get(JOB_KEY) or _session_job(frame) or _program()
     return Origin(job=fitting_job(job), barrier_id=batch_barrier(store.clock.now_ms(), commit_user), reads=reads)
+
+
+def reads_beside(store: TableStore, frame: "DataFrame") -> tuple[SourceRead, ...]:
+    """What a frame reads, but of the table itself: that is changed in place, and no dependency of its own."""
+    from engine.frame_sources import reads_of_frame
+
+    own = (None if store.catalog is None else store.catalog.warehouse, store.name)
+    return tuple(each for each in reads_of_frame(frame) if (each.warehouse, each.table) != own)
 
 
 def fitting_job(name: str) -> str:

@@ -70,9 +70,9 @@ def table_frame(
         parts.append(_merged(spark, store, rest, [*(field.name for field in read), *kinds], plan.filter))
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     chosen = [F.col("`" + field.name.replace("`", "``") + "`") for field in fields]
-    if store.catalog is not None and plan.snapshot is not None:
-        warehouse, snapshot_id = store.catalog.warehouse, plan.snapshot.id
-        note_frame(frame, SourceRead(warehouse=warehouse, table=store.name, snapshot_id=snapshot_id))
+    read_state = SourceRead.of(store, plan.snapshot)
+    if read_state is not None:
+        note_frame(frame, read_state)
     added = [F.col(name) if name in kinds else _literal(value).alias(name) for name, value in (constants or {}).items()]
     return frame.select(*chosen, *added)
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from engine.background_compaction import BackgroundCompaction, CompactionFailures
+from engine.batch_origin import reads_beside
 from engine.batch_part import BatchSpec, BucketResult, write_part
 from engine.batch_writer import BatchWriter
 from engine.branch_choice import BRANCH_KEY, on_named_branch
@@ -107,9 +108,9 @@ class StreamSink:
             self._compaction.before_batch(self._writer.live)
         elif self._dedicated is not None:
             self._dedicated.before_batch(self._writer.live)
-        origin = None if self._job is None else self._job.origin(batch_id)
-        if origin is not None and self._store.catalog is not None:
-            tell_tasks(frame, origin.reads, self._store.catalog.warehouse)
+        origin = None if self._job is None else self._job.origin(batch_id, reads_beside(self._store, frame))
+        if origin is not None:
+            tell_tasks(frame, origin.reads, self._store)
         committed = self._writer.write(batch_id, lambda spec: run_parts(frame, spec), origin=origin)
         self._last_commit = CommitHandle.of(committed)
         if self._compaction is not None:
@@ -157,7 +158,7 @@ class StreamSink:
         recorder = Recorder.of(self._store)
         if recorder is not None:
             self._job = job_of_frame(frame, self._options, user)
-            recorder.opened(self._job.name, self._job.origin(batch_id).reads)
+            recorder.opened(self._job.name, self._job.origin(batch_id, reads_beside(self._store, frame)).reads)
         self._writer = self._new_writer(frame, self._store)
         if compacts(self._store, self._options):
             self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))

@@ -7,22 +7,25 @@ answers (reports/spark.md, trap 1); so nothing is taken from Spark, and users ch
 A plan is made when Spark plans the query and is kept by Spark for that frame; a new ``load()`` plans anew.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from engine.batch_read import Piece, log_served, open_read, read_piece
+from engine.lineage.origins import SourceRead
 from engine.read_options import ReadOptions
 from engine.spark_arrow import to_spark_batch
+from engine.stream_job import tell_read
 from filestore.table_store import TableStore
 
 
 class _Part(InputPartition):
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: Piece | None, tells: SourceRead | None) -> None:
         super().__init__(None)
-        self.piece = piece
+        self.piece = piece  # None: nothing of the table is wanted
+        self.tells = tells  # for lineage; of the first part only, see `engine.frame_sources`
 
 
 class SnapshotReader(DataSourceReader):
@@ -36,15 +39,19 @@ class SnapshotReader(DataSourceReader):
         self._nullable = [field.nullable for field in schema]
         self._constants = read.constants
         self._plan = read.plan(filter=options.filter)
+        self._job = options.job
+        self._tells = SourceRead.of(read.table, read.snapshot)
         log_served(read)
 
     def partitions(self) -> list[InputPartition]:
-        """One per piece of the plan."""
-        return [_Part(piece) for piece in self._plan.splits]
+        """One per piece of the plan, at least one."""
+        pieces: Sequence[Piece | None] = self._plan.splits or [None]
+        return [_Part(piece, self._tells if index == 0 else None) for index, piece in enumerate(pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of one piece; an empty table has one partition, which Spark makes without asking."""
-        if isinstance(partition, _Part):
+        """Rows of one piece. A micro-batch that reads a table beside its streams tells lineage so."""
+        assert isinstance(partition, _Part)
+        if partition.piece is not None:
             for rows in read_piece(
                 self._store,
                 partition.piece,
@@ -53,6 +60,8 @@ class SnapshotReader(DataSourceReader):
                 constants=self._constants,
             ):
                 yield self._as_asked(to_spark_batch(rows))
+        if partition.tells is not None:
+            tell_read(self._store, partition.tells, self._job)
 
     def _as_asked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Spark refuses columns that may be null and are declared not to be, and the other way round."""

@@ -11,7 +11,7 @@ ours or the checkpoint is elsewhere, the tasks that read tell theirs.
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from engine.batch_origin import fitting_job, session_job
-from engine.lineage.origins import JOB_KEY, Origin, SourceRead, reads_of_offsets
+from engine.lineage.origins import JOB_KEY, Origin, SourceRead, newest_reads, reads_of_offsets
 from engine.lineage.recording import Recorder
 from engine.versions.checkpoint_files import checkpoint_root, offsets_of
 from filestore.table_store import TableStore
@@ -51,9 +51,14 @@ class StreamJob:
     name: str
     checkpoint: str | None  # location; None: not known here
 
-    def origin(self, batch_id: int) -> Origin:
-        """Of the rows of a batch. What it read stays open when its checkpoint cannot be read here."""
-        return Origin(job=self.name, barrier_id=batch_id, reads=self._reads(batch_id))
+    def origin(self, batch_id: int, beside: Iterable[SourceRead] = ()) -> Origin:
+        """Of the rows of a batch. What its streams gave stays open when its checkpoint cannot be read here.
+
+        Args:
+            batch_id: the barrier.
+            beside: what it read beside its streams.
+        """
+        return Origin(job=self.name, barrier_id=batch_id, reads=newest_reads((*self._reads(batch_id), *beside)))
 
     def _reads(self, batch_id: int) -> tuple[SourceRead, ...]:
         if self.checkpoint is None:
@@ -90,9 +95,10 @@ def job_of_frame(frame: DataFrame, options: Mapping[str, str], commit_user: str)
     return StreamJob(name=fitting_job(name), checkpoint=None if query is None else query.checkpoint)
 
 
-def tell_tasks(frame: DataFrame, reads: Sequence[SourceRead], warehouse: str | None) -> None:
-    """Let the tasks of a batch know which of its sources the sink tells about: those of its own catalog."""
-    told = sorted(each.table for each in reads if each.warehouse == warehouse)
+def tell_tasks(frame: DataFrame, reads: Iterable[SourceRead], sink: TableStore) -> None:
+    """Let the tasks of a batch know which of its sources the sink tells about: those of its own catalog, and itself."""
+    warehouse = None if sink.catalog is None else sink.catalog.warehouse
+    told = sorted({each.table for each in reads if each.warehouse == warehouse} | {sink.name})
     frame.sparkSession.sparkContext.setLocalProperty(_TOLD_BY_SINK, json.dumps([warehouse, told]))
 
 

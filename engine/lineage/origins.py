@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from filestore.snapshots import Snapshot
+from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
 PROPERTY: Final = "fluvial.lineage"
@@ -28,6 +29,13 @@ class SourceRead:
     warehouse: str  # path or address
     table: str  # "database.table", or "database.table$branch_b"
     snapshot_id: int
+
+    @classmethod
+    def of(cls, store: TableStore, snapshot: Snapshot | None) -> "SourceRead | None":
+        """A state of a table; None of a table without a catalog or without a snapshot."""
+        if store.catalog is None or snapshot is None:
+            return None
+        return cls(warehouse=store.catalog.warehouse, table=store.name, snapshot_id=snapshot.id)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

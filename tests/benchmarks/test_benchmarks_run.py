@@ -20,7 +20,7 @@ def source_of(name: str) -> str:
 
 
 def figures(line: Any) -> Iterator[float]:
-    """Every number in a line, however deep; not what something adds: that is noise where next to nothing is measured."""
+    """Every number in a line, however deep; not what something adds: that is noise where little is measured."""
     if isinstance(line, dict):
         for name, value in line.items():
             if not name.startswith("added_"):

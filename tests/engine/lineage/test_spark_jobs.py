@@ -68,9 +68,82 @@ def test_batches_and_statements_know_the_snapshots_that_they_read(spark: SparkSe
         spark.conf.unset("pipeline.name")
     assert told(three, "statements") == ({("one", 1), ("two", 1)}, {("three", 2), ("three", 3)})
 
-    options = {"warehouse": catalog.warehouse, "table": "db.one", "scan.snapshot-id": "3"}
-    three.append(spark.read.format("fluvial").options(**options).load(), {"pipeline.name": "format"})
-    assert told(three, "format") == ({("one", 3)}, {("three", 4)})
+
+def loaded(spark: SparkSession, table: Table, **options: str) -> DataFrame:
+    """A table by ``spark.read``, which nothing of ours sees but its Python source."""
+    warehouse = str(Path(table.store.paths.root).parents[1])
+    return spark.read.format("fluvial").options(warehouse=warehouse, table=table.name, **options).load()
+
+
+def test_a_batch_write_knows_what_spark_loaded(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-01, LN-12: of ``spark.read.format("fluvial")``, the snapshot that Spark planned, whatever is written
+    meanwhile; through views, joins, subqueries and caches; where no file may match, too. No table is its own source.
+    """
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    one, two, three = (new_table(catalog, name) for name in ("one", "two", "three"))
+    for n in range(3):
+        write(one, "a", n)
+    write(two, "a", 1)
+
+    def reads(job: str, frame: DataFrame) -> set[tuple[str, int]]:
+        three.append(frame, {"pipeline.name": job})
+        return told(three, job)[0]
+
+    assert reads("named", loaded(spark, one, **{"scan.snapshot-id": "2"})) == {("one", 2)}
+    old = loaded(spark, one)
+    assert old.count() == 1
+    old.createOrReplaceTempView("old")
+    write(one, "b", 1)
+    assert reads("view", spark.table("old")) == {("one", 3)}
+    assert reads("anew", loaded(spark, one)) == {("one", 4)}
+    joined = old.groupBy("n").count().join(loaded(spark, two), "n", "full").selectExpr("'j' AS word", "n")
+    assert reads("join", joined) == {("one", 3), ("two", 1)}
+    loaded(spark, two).createOrReplaceTempView("two")
+    nested = spark.sql("SELECT 's' AS word, (SELECT max(n) FROM two) AS n FROM old WHERE n IN (SELECT n FROM old)")
+    assert reads("nested", nested) == {("one", 3), ("two", 1)}
+    cached = loaded(spark, one).cache()
+    assert cached.count() == 2
+    assert reads("cached", cached.limit(1)) == {("one", 4)}
+    cached.unpersist()
+    nothing = loaded(spark, one, filter="word = 'none'").selectExpr("'none' AS word", "count(*) AS n")
+    assert reads("nothing", nothing) == {("one", 4)}
+    assert reads("itself", loaded(spark, three)) == set()
+
+
+def test_a_stream_knows_the_tables_beside_it(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-12, LN-13: joined to the stream, where its tasks tell, and joined in ``foreachBatch``, where the sink does."""
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    one, two, three = (new_table(catalog, name) for name in ("one", "two", "three"))
+    for n in range(2):
+        write(one, "a", n)
+        write(two, "a", n)
+    options = {"warehouse": catalog.warehouse, "table": "db.one", "read.changelog": "true"}
+    stream = spark.readStream.format("fluvial").options(**options).load().select("word", "n")
+    write_three = sink(three)
+
+    def enriched(frame: DataFrame, other: DataFrame) -> DataFrame:
+        return frame.join(other.select("word", "n"), ["word", "n"], "left").select("word", "n")
+
+    beside = loaded(spark, two)
+    jobs = {
+        "stream": enriched(stream, beside).writeStream.foreachBatch(sink(three)),
+        "format": enriched(stream, beside)
+        .writeStream.format("fluvial")
+        .options(warehouse=catalog.warehouse, table="db.three"),
+        "batch": stream.writeStream.foreachBatch(
+            lambda frame, batch_id: write_three(enriched(frame, two.dataframe(frame.sparkSession)), batch_id)
+        ),
+        "itself": enriched(stream, loaded(spark, three)).writeStream.foreachBatch(sink(three)),
+    }
+    for job, writer in jobs.items():
+        query = writer.queryName(job).trigger(availableNow=True)
+        assert query.option("checkpointLocation", str(tmp_path / job)).start().awaitTermination(120)
+    assert {job: told(three, job)[0] for job in jobs} == {
+        "stream": {("one", 2), ("two", 2)},
+        "format": {("one", 2), ("two", 2)},
+        "batch": {("one", 2), ("two", 2)},
+        "itself": {("one", 2)},
+    }
 
 
 def test_a_source_tells_where_the_sink_does_not(spark: SparkSession, tmp_path: Path) -> None:
