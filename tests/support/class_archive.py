@@ -8,10 +8,15 @@ environment; Spark starts without it where it is missing or does not fit, only s
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from engine import Catalog
 
 # An archive fits one set of jars at one place: that of the environment, so it lies there.
 ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
@@ -20,6 +25,7 @@ ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")  # an archive that does not fit would be told on stdout
 _OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+_SCHEMA: Final = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("name", pa.string())])
 
 
 def use() -> None:
@@ -52,9 +58,24 @@ def _train(session: SparkSession) -> None:
     session.sql("select part, count(*), max(name) from numbers group by part order by part").collect()
     session.sql("select * from numbers a join numbers b using (id) where a.part > 3").toArrow()
     numbers.mapInArrow(lambda batches: batches, numbers.schema).collect()
-    stream = session.readStream.format("rate").load()
-    query = stream.writeStream.foreachBatch(lambda rows, _: rows.count()).trigger(once=True).start()
-    query.awaitTermination()
+    with tempfile.TemporaryDirectory(prefix="fluvial-classes-") as directory:
+        numbers.write.parquet(f"{directory}/files")
+        stream = session.readStream.schema(numbers.schema).parquet(f"{directory}/files").filter("part < 6")
+        _run(stream.writeStream.foreachBatch(_rows), f"{directory}/one")
+        table = Catalog(f"{directory}/warehouse").create_table("db.t", _SCHEMA, primary_key=["id"])
+        place = {"warehouse": f"{directory}/warehouse", "table": table.name}
+        numbers.write.format("fluvial").options(**place).mode("append").save()
+        session.read.format("fluvial").options(**place).load().groupBy("part").count().collect()
+        changes = session.readStream.format("fluvial").options(**place, **{"read.changelog": "true"}).load()
+        _run(changes.writeStream.format("fluvial").options(**place), f"{directory}/two")
+
+
+def _rows(frame: DataFrame, batch_id: int) -> None:
+    frame.mapInArrow(lambda batches: batches, frame.schema).collect()
+
+
+def _run(writer: DataStreamWriter, checkpoint: str) -> None:
+    writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
 
 
 if __name__ == "__main__":
