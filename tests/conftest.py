@@ -25,7 +25,7 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("same")
 
 # What a session starts once, in seconds: the tests of each run in one process, by the first that they need.
-_SERVERS = ("spark", "broker", "java_peer", "pypaimon_peer", "object_store", "postgres")
+_SERVERS = ("spark", "broker", "java_peer", "pypaimon_peer", "object_store", "postgres", "mysql")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         server = next((name for name in _SERVERS if name in needed), None)
         if server is None and item.get_closest_marker("spark") is not None:
             server = "spark in processes of its own"
+        if server == "mysql":
+            server = "postgres"  # some tests need both
         if server is not None:
             item.add_marker(pytest.mark.xdist_group(server))
 

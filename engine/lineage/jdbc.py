@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from math import ceil
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -104,12 +105,14 @@ class _Prepare:
     def __call__(self, engine: sa.Engine) -> sa.Engine:
         if engine.dialect.name == "sqlite":
             _tune_sqlite(engine)
-        elif engine.dialect.name == "postgresql":
-            sa.event.listen(engine, "connect", _limit_waits)
+        else:
+            sa.event.listen(
+                engine, "connect", _wait_less if engine.dialect.name == "postgresql" else _wait_less_in_mysql
+            )
         if self.schema is not None:
             engine = engine.execution_options(schema_translate_map={None: self.schema})
         reader = engine.execution_options(**{_READS: True})
-        if {table.name for table in METADATA.sorted_tables} - {*sa.inspect(reader).get_table_names(self.schema)}:
+        if {table.name for table in METADATA.sorted_tables} - _tables_there(reader, self.schema):
             if self.schema is not None:
                 _make_schema(engine, self.schema)
             make_tables(engine, METADATA, self.schema)
@@ -224,8 +227,10 @@ class JdbcLineageMeta:
 
     def rows(self, query: "sa.Select[Any]", limit: int | None) -> Iterator[dict[str, Any]]:
         """Rows of a query on the tables, fetched as they are asked for."""
-        with self.transaction("read lineage", reads=True) as connection:
-            found = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query.limit(limit))
+        with (
+            self.transaction("read lineage", reads=True) as connection,
+            connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query.limit(limit)) as found,
+        ):
             for row in found.mappings():
                 yield dict(row)
 
@@ -338,11 +343,18 @@ def _stay_open(engine: sa.Engine) -> None:
     _open_files[str(engine.url.database)] = connection
 
 
-def _limit_waits(connection: Any, _: object) -> None:
+def _wait_less(connection: Any, _: object) -> None:
     """PostgreSQL would wait for a lock for ever."""
     connection.autocommit = True
     connection.execute(f"SET lock_timeout = {_WAIT_MS}")
     connection.autocommit = False
+
+
+def _wait_less_in_mysql(connection: Any, _: object) -> None:
+    """MySQL would wait for most of a minute, and lock what lies between keys."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {ceil(_WAIT_MS / 1000)}")
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
 
 def _check_owner(engine: sa.Engine, catalog_id: str, schema: str | None) -> None:
@@ -360,6 +372,13 @@ def _check_owner(engine: sa.Engine, catalog_id: str, schema: str | None) -> None
             f"tables of lineage belong to another catalog: jdbc.database={schema} catalog={catalog_id} owner={owner} "
             "fix='set jdbc.database to another name, or drop the tables if that catalog is gone'"
         )
+
+
+def _tables_there(engine: sa.Engine, schema: str | None) -> set[str]:
+    """Their names. MySQL refuses to look into a schema that is not there."""
+    inspector = sa.inspect(engine)
+    missing = schema is not None and schema not in inspector.get_schema_names()
+    return set() if missing else set(inspector.get_table_names(schema))
 
 
 def _make_schema(engine: sa.Engine, schema: str) -> None:

@@ -122,7 +122,7 @@ def test_a_broker_that_hangs_makes_a_writer_fail_in_time_and_not_hang(own: Broke
         writer.close()
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert fence_all([target])[0].marker is None
 
 

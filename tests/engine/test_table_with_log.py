@@ -204,7 +204,7 @@ def test_a_missing_broker_is_said_and_nothing_is_made(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(UnavailableError, match=r"bootstrap\.servers=127\.0\.0\.1:1 .*Connection refused"):
         catalog.create_table("db.t", SCHEMA, primary_key=["id"])
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert catalog.list_databases() == []
 
 

@@ -137,7 +137,7 @@ def test_where_nobody_listens_the_first_contact_fails_soon(
     began = time.monotonic()
     with pytest.raises(UnavailableError, match=rf"cannot be reached: bootstrap\.servers={servers} .*{said}"):
         LogTopics(KafkaProperties.parse({"bootstrap.servers": servers})).check_reachable()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from itertools import count
 
 import pytest
 
+from tests.stores.mariadb import MariaDb
 from tests.stores.object_store import ObjectStore, S3Proxy
 from tests.stores.postgres import Postgres
 
@@ -28,4 +29,11 @@ def new_bucket(object_store: ObjectStore) -> Callable[[], str]:
 def postgres() -> Iterator[str]:
     """The address of a PostgreSQL server; it must run for a test to pass."""
     with Postgres() as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[str]:
+    """The address of a server that speaks MySQL; it must run for a test to pass."""
+    with MariaDb() as uri:
         yield uri

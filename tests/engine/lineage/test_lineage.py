@@ -198,16 +198,16 @@ def test_nothing_is_lost_silently_when_the_queue_cannot_be_written_either() -> N
         lineage.store(batch(1))
 
 
-@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres", "mysql"])
 def test_a_locked_database_is_one_that_does_not_answer(
     dialect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """LN-42: who holds it for too long is not waited for; the rows come in when it lets go."""
     monkeypatch.setattr("engine.lineage.jdbc._WAIT_MS", 50)
-    of_postgres = {"jdbc.database": "locked"}
-    if dialect == "postgresql":
-        of_postgres["jdbc.url"] = request.getfixturevalue("postgres")
-    catalog = Catalog(str(tmp_path), of_postgres if dialect == "postgresql" else {})
+    options = {}
+    if dialect != "sqlite":
+        options = {"jdbc.database": "locked", "jdbc.url": request.getfixturevalue(dialect)}
+    catalog = Catalog(str(tmp_path), options)
     catalog.create_database("db")
     lineage = lineage_of(catalog)
     assert lineage is not None
@@ -215,8 +215,10 @@ def test_a_locked_database_is_one_that_does_not_answer(
     meta = lineage.meta
     assert isinstance(meta, JdbcLineageMeta)
     with meta.transaction("hold the lock") as connection:
-        if dialect == "postgresql":
+        if dialect == "postgres":
             connection.exec_driver_sql("LOCK TABLE locked.source_job_lineage IN SHARE MODE")
+        if dialect == "mysql":
+            connection.exec_driver_sql("SELECT * FROM locked.source_job_lineage FOR UPDATE")
         lineage.store(batch(2))
     assert len(list((tmp_path / ".fluvial" / "lineage-queue").iterdir())) == 1
     assert contents(meta) == after(1)

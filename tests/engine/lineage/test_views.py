@@ -13,18 +13,18 @@ from engine.lineage.tables import SCHEMAS
 from engine.lineage.views import view_query, view_rows
 from filestore.predicates import parse_filter
 from filestore.schema import new_schema
-from filestore.sql_database import SqlDatabase
+from filestore.sql_database import ALL_DIALECTS, SqlDatabase
 
 TIME = datetime(2023, 6, 5, 13, 29, 1)
 Snapshot = tuple[str, int]  # of table
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgres", "mysql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> JdbcLineageMeta:
     if request.param == "sqlite":
         return JdbcLineageMeta(SqlDatabase.of(f"sqlite:////{tmp_path}/l.sqlite"))
     schema = f"views {request.node.name}"[:60]
-    return JdbcLineageMeta(SqlDatabase.of(request.getfixturevalue("postgres")), schema)
+    return JdbcLineageMeta(SqlDatabase.of(request.getfixturevalue(request.param), dialects=ALL_DIALECTS), schema)
 
 
 def asked(store: JdbcLineageMeta, view: str, filter: str | None = None) -> list[tuple[object, ...]]:
