@@ -57,8 +57,6 @@ def refusal(store: TableStore, log: TableLog | None) -> str | None:
     if log is None:
         return "reason='the table has no log'"
     options = store.options
-    if options.deletion_vectors_enabled:
-        return "deletion-vectors.enabled=true reason='rows of level 0 are not part of what is read'"
     if not store.schema.primary_keys or log.is_exact or options.merge_engine == "first-row":
         return None
     is_folded = options.merge_engine != "deduplicate"
@@ -182,6 +180,7 @@ def _with_tail(
         files=(*(file for each in splits for file in each.files), *tail),
         raw_convertible=not store.has_key,
         needs_merge=store.has_key,
+        deletion_vectors=tuple(vector for each in splits for vector in each.deletion_vectors),
         expiry_moment_ms=expiry_moment_ms,
     )
 

@@ -17,6 +17,7 @@ from engine.read_request import ReadRequest
 from engine.scan_time import time_text
 from engine.table_log import TableLog
 from engine.tail_ranges import TailLostError, missing_after_wait, tail_ranges
+from filestore.scan import TableScan
 from filestore.snapshots import CommitKind, Snapshot, carried_offsets
 from filestore.table import Table as FileTable
 from filestore.table_diff import TableDiff
@@ -182,7 +183,8 @@ class _Finder:
         snapshot, now_ms = self._table.snapshots.latest(), self._table.clock.now_ms()
         written_ms = self._written_ms(snapshot)
         age_ms = None if written_ms is None else max(0, now_ms - written_ms)
-        if age_ms is not None and age_ms <= limit_ms:
+        waits = TableScan(self._table).skips_level0  # files alone do not show what was written last
+        if age_ms is not None and age_ms <= limit_ms and not waits:
             return self.files(self._table, snapshot, "the files are fresh enough", staleness_ms=age_ms)
         reason = refusal(self._table, self._log)
         if reason is not None:
@@ -190,7 +192,7 @@ class _Finder:
         state = self.newest_with_log("the files are staler than asked for")
         if state.served.source is Source.SNAPSHOT:  # the tail is lost
             return self.files(state.table, state.snapshot, state.served.reason, staleness_ms=age_ms)
-        if not state.ranges:
+        if not state.ranges and not waits:
             return self.files(self._table, state.snapshot, "the log has nothing more", staleness_ms=0)
         return state
 

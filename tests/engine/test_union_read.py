@@ -3,7 +3,7 @@
 import pickle
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -99,7 +99,7 @@ def test_rows_that_are_too_old_are_read_from_neither_side(broker: Broker, tmp_pa
 kinds = st.sampled_from(["+I", "+U", "+U", "-D"])
 batches = st.lists(
     st.tuples(
-        st.sampled_from(["commit", "commit", "commit", "compact", "abort", "adopt"]),
+        st.sampled_from(["commit", "commit", "commit", "compact", "compact fully", "abort", "adopt"]),
         st.lists(st.tuples(kinds, st.integers(0, 12)), min_size=1, max_size=8),
     ),
     min_size=2,
@@ -107,27 +107,34 @@ batches = st.lists(
 )
 
 
+KINDS_OF_TABLE = st.sampled_from(
+    [{}, {"log.changelog-mode": "all"}, {"deletion-vectors.enabled": "true"}, {"changelog-producer": "lookup"}]
+)
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(history=batches, tail=st.lists(st.tuples(kinds, st.integers(0, 12)), max_size=8), all_changes=st.booleans())
+@given(history=batches, tail=st.lists(st.tuples(kinds, st.integers(0, 12)), max_size=8), options=KINDS_OF_TABLE)
 def test_any_snapshot_folded_with_the_log_behind_it_is_the_table_at_the_end(
     broker: Broker,
     history: list[tuple[str, list[tuple[str, int]]]],
     tail: list[tuple[str, int]],
-    all_changes: bool,
+    options: Mapping[str, str],
 ) -> None:
     """Idea 4, the law of the hybrid table: for every snapshot S, S and log[S.offsets, end) are the table at end.
 
-    With deletes, two partitions in each log bucket, aborted transactions, compactions and batches of dead writers.
+    With deletes, two partitions in each log bucket, aborted transactions, compactions, delete marks, rows that files
+    alone do not show yet, and batches of dead writers.
     """
     schema = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.string())])
-    mode = {"log.changelog-mode": "all" if all_changes else "auto"}
 
     def rows(batch: list[tuple[str, int]], number: int) -> tuple[list[Change], pa.Table]:
         made: list[Change] = [(kind, key, f"{number}.{place}") for place, (kind, key) in enumerate(batch)]
         return made, changes(made).append_column("dt", pa.array([f"d{key % 2}" for _, key in batch]))
 
     with tempfile.TemporaryDirectory() as root:
-        table = new_table(broker, root, schema, key=["dt", "id"], partition_by=["dt"], options={"bucket": "2", **mode})
+        table = new_table(
+            broker, root, schema, key=["dt", "id"], partition_by=["dt"], options={"bucket": "2", **options}
+        )
         state: dict[int, str | None] = {}
         for number, (deed, batch) in enumerate(history):
             made, written = rows(batch, number)
@@ -142,8 +149,8 @@ def test_any_snapshot_folded_with_the_log_behind_it_is_the_table_at_the_end(
             else:
                 table.write(written)
             state = folded(made, state)
-            if deed == "compact":
-                table.compact(full=True)
+            if deed.startswith("compact"):
+                table.compact(full=deed == "compact fully")
         if tail:
             made, written = rows(tail, 999)
             write_log_only(table, written)
@@ -231,6 +238,23 @@ def test_every_merge_engine_folds_the_tail_as_it_folds_files(
     write_log_only(table, pa.table({"id": [1, 2], "v": [None, "tail"], "n": [7, 7]}))
     rows = union(table).to_arrow().to_pylist()
     assert {row["id"]: (row["v"], row["n"]) for row in rows} == wanted
+
+
+@pytest.mark.parametrize("options", [{"merge-engine": "first-row"}, {"deletion-vectors.enabled": "true"}])
+def test_rows_that_wait_for_a_compaction_are_read_with_the_log(
+    broker: Broker, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Idea 4: files alone leave level 0 out; with the log every bucket is read to its end, one without a tail too."""
+    table = new_table(broker, tmp_path, options={"bucket": "2", "write-only": "true", **options})
+    table.write(changes(adds(range(20), "file")))
+    assert table.read().to_arrow().num_rows == 0
+    everything = dict.fromkeys(range(20), "file")
+    assert by_key(union(table).to_arrow()) == everything
+    write_log_only(table, changes(adds([50])))
+    assert by_key(union(table).to_arrow()) == {**everything, 50: "tail"}
+    fresh = table.read(options={"scan.max-staleness": "1 h"})
+    assert (by_key(fresh.to_arrow()), fresh.served.staleness_ms) == ({**everything, 50: "tail"}, 0)
+    assert by_key(union(table).to_arrow(filter="id = 50 or id = 3")) == {3: "file", 50: "tail"}
 
 
 def test_a_table_without_a_key_is_its_files_and_the_rows_behind_them(broker: Broker, tmp_path: Path) -> None:
