@@ -10,7 +10,7 @@ Source: design.md section 3; reports/kafka.md section 4.2 steps 2 to 6.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,10 @@ from filestore.untracked import untracked_rows
 from logstore.marker import CommitMarker
 from logstore.offsets import LogSlice
 from lsm.row_kind import RowKind
+
+UPDATES: Final = "updates"
+REPLACED: Final = "replaced"
+"""Facts of results: rows of kind +U, and of kind -U."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +142,7 @@ class _Part:
         self._results: dict[int, BucketResult] = {}
         self._messages: dict[int, list[CommitMessage]] = {}  # by bucket, once the files are written
         self._row_count = 0
+        self._kind_counts = np.zeros(len(RowKind), np.int64)
         self._untracked = None if spec.log is None else untracked_rows(spec.store)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -156,6 +161,8 @@ class _Part:
                     if not self._spec.log.is_exact:
                         log.append(*self._tracked(bucket_rows, bucket_kinds))
         self._row_count += rows.num_rows
+        if self._spec.store.row_counts is not None:
+            self._kind_counts += np.bincount(kinds, minlength=len(RowKind))
         self._tell(Step.ROWS_WRITTEN, None, {"rows": self._row_count})
 
     def finish(self) -> list[BucketResult]:
@@ -172,12 +179,18 @@ class _Part:
             if log is not None:
                 self._tell(Step.LOG_COMMITTED, bucket, {})
             self._results[bucket] = BucketResult(
-                bucket=bucket, messages=tuple(ours), log_slice=piece, told_since=told_since
+                bucket=bucket, messages=tuple(ours), log_slice=piece, told_since=told_since, facts=self._take_counts()
             )
         for log in self._logs.values():
             log.close()
         self._tell(Step.PART_DONE, None, {})
         return list(self._results.values())
+
+    def _take_counts(self) -> Mapping[str, int]:
+        """How many rows updates brought and took away, told with one of the buckets; of tables that count rows."""
+        counts, self._kind_counts = self._kind_counts, np.zeros_like(self._kind_counts)
+        told = {UPDATES: counts[RowKind.UPDATE_AFTER], REPLACED: counts[RowKind.UPDATE_BEFORE]}
+        return {name: int(count) for name, count in told.items() if count}
 
     def abort(self) -> None:
         """Give up: abort transactions; files stay when one may have ended, for then the log names them."""

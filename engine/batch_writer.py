@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from engine.after_commit import AfterCommit
-from engine.batch_part import BatchSpec, BucketResult
+from engine.batch_part import REPLACED, UPDATES, BatchSpec, BucketResult
 from engine.bucket_log import check_not_shorter
 from engine.event_time import watermark_of
 from engine.housekeeping import tag_batch
@@ -132,6 +132,7 @@ class BatchWriter:
         began_s = time.perf_counter()
         results = [*run_parts(spec), *adopted.values()]
         self._tell(Step.TASKS_DONE, batch_id)
+        self._check_updates(batch_id, results)
         flushed_s = time.perf_counter()
         # what is adopted was numbered by an earlier run, before commits that this run's base may have
         base_id = None if adopted else spec.base_snapshot_id
@@ -159,6 +160,16 @@ class BatchWriter:
         if batch_id == BATCH_IDENTIFIER:
             tag_batch(self._store, committed)
         return committed
+
+    def _check_updates(self, batch_id: int, results: Iterable[BucketResult]) -> None:
+        """Say when rows are counted that updates should have taken away. Between two batches one pair may be cut."""
+        updates, replaced = (sum(each.facts.get(name, 0) for each in results) for name in (UPDATES, REPLACED))
+        if updates > 1 and not replaced:
+            logger.warning(
+                "updates came without the rows that they replace, which stay in a table that counts rows: table=%s "
+                "batch=%d updates=%d fix='send -U, too (update-before=true of fluvial-kafka), or give the table a key'",
+                self._store.name, batch_id, updates,
+            )  # fmt: skip
 
     def _spec(self, batch_id: int, adopted: Mapping[int, BucketResult]) -> BatchSpec:
         return BatchSpec(

@@ -73,6 +73,19 @@ def made(home: Path, name: str = "t", broker: Broker | None = None, **options: s
     return Catalog(str(home / "warehouse")).create_table(f"db.{name}", SCHEMA, options=texts)
 
 
+def test_updates_without_what_they_replace_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """FL-184: such rows stay for ever, which nobody sees otherwise. A pair that is cut between two batches is none."""
+    table = made(tmp_path)
+    table.write(batch(("+I", 0), ("+I", 1)))
+    table.write(batch(("-U", 0), ("+U", 2), ("-U", 1), ("+U", 3)))
+    table.write(batch(("+U", 0)))
+    assert not [each for each in caplog.messages if "updates came" in each]
+    table.write(batch(("+U", 1), ("+U", 2), ("+I", 3)))
+    [said] = [each for each in caplog.messages if "updates came" in each]
+    assert "table=db.t batch=" in said
+    assert "updates=2 fix='send -U, too" in said
+
+
 @pytest.mark.broker
 def test_the_log_has_the_rows_as_they_came(tmp_path: Path, broker: Broker) -> None:
     """FL-05, FL-120, FL-121, FL-122, FL-124: one partition a bucket, null keys, debezium-json, every change."""
