@@ -281,7 +281,7 @@ def test_a_watching_job_ends_when_its_time_is_over(
     """``--time-limit``, for hours off the peak: what is running is committed; ``--most-buckets`` is of one commit."""
     new_table()
     place = ["--warehouse", catalog.warehouse, "--json", "--watch", "--interval", "0.05", "--full"]
-    assert run_command(["compact", "shop.orders", *place, "--time-limit", "1 s", "--most-buckets", "1"]) == 0
+    assert run_command(["compact", "shop.orders", *place, "--time-limit", "3 s", "--most-buckets", "1"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(events) > 1
     assert {each["buckets"] for each in events} == {1}
