@@ -76,7 +76,7 @@ bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each,
 explore: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before
 	$(PYTEST) -n $(WORKERS) --dist loadgroup --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
 
-soak: venv venv-peers jars jars-peers ## the tests that take minutes, before a release
+soak: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, before a release
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)
 
 lint: venv ## format, lint, types and the import rules, without changing anything

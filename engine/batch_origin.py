@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine.lineage.entities import LONGEST_NAME
 from engine.lineage.origins import JOB_KEY, Origin, SourceRead, batch_barrier
+from engine.lineage.recording import lineage_of_table
 from filestore.table_store import TableStore
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def batch_origin(
         frame: the rows as a Spark frame; None: they are from this process.
     """
     reads: tuple[SourceRead, ...] = ()
-    if frame is not None and store.catalog is not None:
+    if frame is not None and lineage_of_table(store) is not None:  # Spark plans the frame to answer
         reads = reads_beside(store, frame)
     job = (options or {}).get(JOB_KEY) or _session_job(frame) or _program()
     return Origin(job=fitting_job(job), barrier_id=batch_barrier(store.clock.now_ms(), commit_user), reads=reads)

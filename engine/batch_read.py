@@ -95,10 +95,10 @@ class BatchRead:
         if state.diff is not None:
             changes = tuple(DiffSplit(diff=state.diff, split=split) for split in state.diff.plan())
             return BatchPlan(snapshot=state.snapshot, splits=changes, filter=predicate, has_changes=True)
+        # with the log a read is as new as the newest write, also where files alone wait for a compaction
+        scan = TableScan(table, all_levels=state.served.source is Source.SNAPSHOT_AND_LOG)
         splits: tuple[DataSplit, ...] = ()
         if state.snapshot is not None:
-            # with the log a read is as new as the newest write, also where files alone wait for a compaction
-            scan = TableScan(table, all_levels=state.served.source is Source.SNAPSHOT_AND_LOG)
             splits = scan.plan(snapshot=state.snapshot, filter=predicate).splits
         if self.fallback is not None:
             others = self.fallback.splits(table, state.snapshot, predicate)
@@ -112,9 +112,7 @@ class BatchRead:
         under: Sequence[DataSplit] = ()
         if state.snapshot is not None:
             by_key = on_columns_only(predicate, table.schema.primary_keys)
-            under = (
-                TableScan(table, all_levels=True).plan(snapshot=state.snapshot, filter=by_key, buckets=touched).splits
-            )
+            under = scan.plan(snapshot=state.snapshot, filter=by_key, buckets=touched).splits
         expires = RowExpiry.of(table.schema, table.options) is not None
         moment_ms = table.clock.now_ms() if state.served.as_of_ms is None else state.served.as_of_ms
         tails = [

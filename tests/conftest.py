@@ -24,8 +24,12 @@ settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("same")
 
-# What a session starts once, in seconds: the tests of each run in one process, by the first that they need.
-_SERVERS = ("spark", "broker", "java_peer", "pypaimon_peer", "object_store", "postgres", "mysql")
+# What a session starts once, in seconds, and the process that has it: of the first that a test needs. Some tests need
+# both databases.
+_PROCESSES = {
+    **{name: name for name in ("spark", "broker", "java_peer", "pypaimon_peer", "object_store")},
+    **dict.fromkeys(("postgres", "mysql"), "databases"),
+}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -33,13 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tell ``pytest -n 2 --dist loadgroup`` which tests belong into one process."""
     for item in items:
         needed = getattr(item, "fixturenames", ())
-        server = next((name for name in _SERVERS if name in needed), None)
-        if server is None and item.get_closest_marker("spark") is not None:
-            server = "spark in processes of its own"
-        if server == "mysql":
-            server = "postgres"  # some tests need both
-        if server is not None:
-            item.add_marker(pytest.mark.xdist_group(server))
+        process = next((_PROCESSES[name] for name in _PROCESSES if name in needed), None)
+        if process is None and item.get_closest_marker("spark") is not None:
+            process = "spark in processes of its own"
+        if process is not None:
+            item.add_marker(pytest.mark.xdist_group(process))
 
 
 @pytest.fixture(scope="session")

@@ -598,6 +598,7 @@ PROCESS_CRASHES = [
     (Step.TABLE_COMMITTED, 1),  # the table holds batch 1, Spark does not know
 ]
 JVM_CRASHES = [
+    (Step.LOG_RECOVERED, 0),
     (Step.TASKS_DONE, 0),  # the log holds batch 0, the table does not
     (Step.FILES_FLUSHED, 1),
 ]

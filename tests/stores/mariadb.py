@@ -6,9 +6,9 @@ Of the archive only the server and its messages are used, in place of an install
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
@@ -45,8 +45,9 @@ class MariaDb:
         )
         assert made.returncode == 0, made.stderr
         listens = [f"--port={self._port}", "--bind-address=127.0.0.1", f"--socket={self._home}/socket"]
+        is_up = partial(processes.is_listening, self._port)
         # no certificates: making them takes seconds
-        self._process = processes.start([*command, *listens, "--skip-ssl"], self._home / "mariadb.log", self._answers)
+        self._process = processes.start([*command, *listens, "--skip-ssl"], self._home / "mariadb.log", is_up)
         return f"mysql+pymysql://{USER}:{PASSWORD}@127.0.0.1:{self._port}"
 
     def __exit__(self, *_: object) -> None:
@@ -73,7 +74,3 @@ class MariaDb:
 
     def _share(self) -> Path:
         return self._home / "server" / "share"
-
-    def _answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._port)) == 0

@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,5 +65,4 @@ class Postgres:
         log = self._home / "postgres.log"
         if "ready to accept connections" not in log.read_text():
             return False
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+        return processes.is_listening(self._port)

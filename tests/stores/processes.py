@@ -25,6 +25,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def is_listening(port: int) -> bool:
+    """Whether somebody on this machine takes connections."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def start(
     command: Sequence[str], log_file: Path, is_up: Callable[[], bool], *, user: tuple[int, int] = (-1, -1)
 ) -> subprocess.Popen[bytes]:
