@@ -19,7 +19,7 @@ BENCH_CONSTRAINTS := conf/bench-constraints.txt
 PYTEST := $(PY) -m pytest
 CHECKED := engine logstore filestore lsm tests benchmarks
 
-FETCH_BROKER := from engine.broker_jars import broker_jars; broker_jars()
+FETCH_BROKER := from engine.broker.jars import broker_jars; broker_jars()
 FETCH_PEER := from tests.peers.java_peer import paimon_jars; paimon_jars()
 FETCH_STORE := from tests.stores.object_store import s3proxy_jars; s3proxy_jars()
 FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()

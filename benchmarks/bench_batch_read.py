@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import table_of_runs
 from engine import Catalog, Table, session
-from engine.spark_types import spark_schema
+from engine.types.spark_types import spark_schema
 
 BUDGET = 1.5
 PEER = "spark.read.parquet"

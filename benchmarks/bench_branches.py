@@ -18,10 +18,12 @@ import pyarrow as pa
 from benchmarks.harness import commit, machine, peak_memory_bytes, sized
 from engine import Catalog, Table
 from engine.versions.branches import create_branch, delete_branch
-from filestore.binary_row import encode_row
-from filestore.branch_merge import merge_branch
-from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
-from filestore.manifests import EMPTY_STATS, DataFileMeta
+from filestore.branch.merge import merge_branch
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable
+from filestore.format.simple_stats import EMPTY_STATS
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta
+from filestore.types.binary_row import encode_row
 
 OPEN_BUDGET = 2.0
 """The most that opening a table on a branch may cost, of what opening it on main does: it has more small files."""

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import REPOSITORY, measure, sized
-from filestore.buckets import bucket_ids
-from filestore.datatypes import data_type_of
+from filestore.hashing.buckets import bucket_ids
+from filestore.types.data_types import data_type_of
 
 BUDGET = 400
 PEER_PYTHON = os.environ.get("FLUVIAL_PEERS_PYTHON", str(REPOSITORY / ".venv-peers" / "bin" / "python"))

@@ -14,12 +14,12 @@ import numpy as np
 
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of, table_of_runs
-from filestore.compaction_task import CompactionTask
-from filestore.compactor import pick_tasks, run_task
-from filestore.live_files import LiveFiles
-from filestore.split_read import BucketFiles
+from filestore.commit.committable import discard
+from filestore.compact.compactor import pick_tasks, run_task
+from filestore.compact.task import CompactionTask
+from filestore.read.split_read import BucketFiles
+from filestore.scan.live_files import LiveFiles
 from filestore.table import Table
-from filestore.table_commit import discard
 
 BUDGET = 1.6
 RUNS = 10

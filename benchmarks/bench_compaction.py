@@ -9,12 +9,12 @@ from pathlib import Path
 
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import KEYS, table_of_runs
-from filestore.compactor import pick_tasks, run_task
-from filestore.live_files import LiveFiles
-from filestore.rolling_writer import RollingWriter
-from filestore.split_read import BucketFiles
+from filestore.commit.committable import discard
+from filestore.compact.compactor import pick_tasks, run_task
+from filestore.datafile.rolling_writer import RollingWriter
+from filestore.read.split_read import BucketFiles
+from filestore.scan.live_files import LiveFiles
 from filestore.table import Table
-from filestore.table_commit import discard
 
 BUDGET = 1.3
 RUNS = 10

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
-from filestore.catalog import Catalog
-from filestore.compaction_task import CompactionTask
-from filestore.compactor import pick_tasks, run_task
-from filestore.live_files import LiveFiles
-from filestore.split_read import BucketFiles
+from filestore.catalog.catalog import Catalog
+from filestore.commit.committable import discard
+from filestore.compact.compactor import pick_tasks, run_task
+from filestore.compact.task import CompactionTask
+from filestore.read.split_read import BucketFiles
+from filestore.scan.live_files import LiveFiles
 from filestore.table import Table
-from filestore.table_commit import discard
 
 RUNS = 4
 PART = 20  # of so many rows one is replaced

@@ -18,9 +18,9 @@ import pyarrow as pa
 from benchmarks.bench_merge_read import FLOOR
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
-from filestore.catalog import Catalog
-from filestore.scan import TableScan
-from filestore.split_read import BucketFiles, read_split
+from filestore.catalog.catalog import Catalog
+from filestore.read.split_read import BucketFiles, read_split
+from filestore.scan.table_scan import TableScan
 from filestore.table import Table
 
 RUNS = 10

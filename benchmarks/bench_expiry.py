@@ -20,14 +20,16 @@ import pyarrow as pa
 
 from benchmarks.harness import commit, machine, peak_memory_bytes, sized
 from engine import Table as EngineTable
-from engine.housekeeping import Housekeeping
 from engine.procedures import expire_snapshots
-from filestore.binary_row import encode_row
-from filestore.catalog import Catalog
-from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
-from filestore.effects import LocalFileIO
-from filestore.manifests import EMPTY_STATS, DataFileMeta
+from engine.write.housekeeping import Housekeeping
+from filestore.catalog.catalog import Catalog
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable
+from filestore.format.simple_stats import EMPTY_STATS
+from filestore.io.file_io import LocalFileIO
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta
 from filestore.table import Table
+from filestore.types.binary_row import encode_row
 
 BUDGET = 1.5
 """The most that a snapshot may cost with a thousand tags, of what it costs without any."""

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import KEYS, SEED, rows_of
-from filestore.catalog import Catalog
+from filestore.catalog.catalog import Catalog
 
 FLOOR = "pq.write_table of the sorted rows"
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.harness import REPOSITORY, commit, machine, sized
 from benchmarks.ingest_input import write_input
-from engine.broker import Broker
-from engine.broker_jars import fetch_jars
+from engine.broker.broker import Broker
+from engine.broker.jars import fetch_jars
 
 PEER_JAR = "org.apache.paimon:paimon-spark-3.5:0.9.0@jar"
 PEER_PYTHON = REPOSITORY / ".venv-bench" / "bin" / "python"

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from benchmarks.harness import Measurement, measure, sized
 from benchmarks.json_rows import debezium_events, flat_rows, nested_rows
-from logstore.changelog_json import decode_changes, encode_changes
-from logstore.debezium import decode_envelopes
+from logstore.format.changelog_json import decode_changes, encode_changes
+from logstore.format.debezium import decode_envelopes
 
 BATCH_ROWS = 32_768
 PEER = "orjson per record"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from benchmarks.harness import Measurement, measure, sized
 from benchmarks.json_rows import flat_rows, nested_rows
-from logstore.changelog_json import encode_changes
+from logstore.format.changelog_json import encode_changes
 
 BATCH_ROWS = 32_768
 PEER = "orjson per row"

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
-from filestore.catalog import Catalog
-from filestore.live_files import LiveFiles
+from filestore.catalog.catalog import Catalog
+from filestore.scan.live_files import LiveFiles
 from filestore.table import Table
 
 RUNS = 10

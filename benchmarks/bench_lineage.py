@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from benchmarks.harness import measure, sized
 from engine import Catalog, Table
-from engine.batch_part import write_part
-from engine.batch_writer import BatchWriter
 from engine.lineage.origins import SourceRead
-from engine.stream_job import StreamJob
-from engine.table_log import TableLog
+from engine.lineage.stream_job import StreamJob
+from engine.log.table_log import TableLog
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
 
 BUDGET_MS = 10.0
 BUDGET_RATIO = 0.03

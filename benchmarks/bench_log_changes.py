@@ -20,7 +20,7 @@ import pyarrow as pa
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
 from engine import Catalog, Table
-from engine.broker import Broker
+from engine.broker.broker import Broker
 
 PEER = "upsert"
 EXACT = {"log.changelog-mode": "all", "changelog-producer": "lookup"}

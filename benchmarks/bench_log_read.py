@@ -20,12 +20,12 @@ from pyspark.sql import functions as F
 
 from benchmarks.harness import REPOSITORY, measure, sized
 from engine import Catalog, Table, session
-from engine.broker import Broker
-from engine.broker_jars import fetch_jars
-from engine.log_rows import log_rows
-from logstore.changelog_json import decode_changes
-from logstore.clients import ErrorNotes
-from logstore.log_reader import read_range
+from engine.broker.broker import Broker
+from engine.broker.jars import fetch_jars
+from engine.log.log_rows import log_rows
+from logstore.format.changelog_json import decode_changes
+from logstore.kafka.clients import ErrorNotes
+from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
 
 BUDGET = 0.6

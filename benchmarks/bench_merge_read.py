@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks.harness import Measurement, measure, run_in_child, sized
 from benchmarks.lsm_tables import KEYS, table_of_runs
-from filestore.scan import DataSplit
-from filestore.split_read import BucketFiles, read_split
+from filestore.read.split_read import BucketFiles, read_split
+from filestore.scan.data_split import DataSplit
 from filestore.table import Table
 
 BUDGETS = {("int", 10): 1.6, ("string", 10): 2.2}

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import measure, sized
-from filestore.catalog import Catalog
+from filestore.catalog.catalog import Catalog
 from filestore.table import Table
 
 FILES = 20

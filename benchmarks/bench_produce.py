@@ -12,10 +12,10 @@ import tempfile
 import pyarrow as pa
 
 from benchmarks.harness import measure, sized
-from engine.broker import Broker
-from logstore.clients import ErrorNotes, KafkaProperties
-from logstore.log_writer import BucketLogWriter, LogTarget
-from logstore.topics import LogTopics
+from engine.broker.broker import Broker
+from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.topics import LogTopics
+from logstore.log.log_writer import BucketLogWriter, LogTarget
 
 TOPIC = "bench"
 APPEND_ROWS = 32_768

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from benchmarks.harness import measure, sized
 from engine import Catalog, session
-from engine.sql.context import SqlContext
-from engine.sql.parser import parse_statements
-from engine.sql.query import run_query
+from engine.dialect.grammar.parser import parse_statements
+from engine.dialect.query.query import run_query
+from engine.dialect.scope.context import SqlContext
 
 BUDGET = 1.1
 PEER = "plain Parquet"

@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 
 from benchmarks.harness import commit, machine, sized
 from engine import Catalog, Table, session, sink
-from engine.broker import Broker
-from engine.session import checkpoint_settings
+from engine.broker.broker import Broker
+from engine.spark.session import checkpoint_settings
 
 BUDGET_S = 1.0
 ROWS_PER_S = 1000

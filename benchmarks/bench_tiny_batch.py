@@ -18,8 +18,8 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks.harness import commit, machine, sized
 from engine import Catalog, Table, session, sink
-from engine.broker import Broker
-from engine.session import checkpoint_settings
+from engine.broker.broker import Broker
+from engine.spark.session import checkpoint_settings
 
 ROWS = 100
 WARM_UP = sized(8, quick=8, tiny=1)

@@ -14,11 +14,11 @@ import pyarrow as pa
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
 from engine import Catalog, Table
-from engine.batch_part import write_part
-from engine.batch_read import BatchRead
-from engine.batch_writer import BatchWriter
-from engine.broker import Broker
-from engine.steps import Step, StepEvent
+from engine.broker.broker import Broker
+from engine.read.batch_read import BatchRead
+from engine.runtime.steps import Step, StepEvent
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
 
 PEER = "snapshot alone"
 RUNS = 3

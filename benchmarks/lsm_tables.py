@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from filestore.catalog import Catalog
+from filestore.catalog.catalog import Catalog
 from filestore.table import Table
 
 KEYS = ("int", "string")

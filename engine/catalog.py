@@ -11,21 +11,21 @@ import pyarrow as pa
 
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
-from engine.system_tables import SystemRead, is_system_table, open_system
-from engine.system_tables.read import no_rows_error
+from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from engine.system_tables.names import is_system_table
+from engine.system_tables.read import SystemRead, no_rows_error, open_system
 from engine.table import Table
-from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
 from engine.versions.branches import logs_of
-from filestore.branch_names import split_branch
-from filestore.catalog import Catalog as FileCatalog
-from filestore.catalog_options import CatalogOptions
-from filestore.datatypes import DataField
-from filestore.effects import FileIO
-from filestore.options import TableOptions, canonical_options
-from filestore.schema import new_schema
-from filestore.schema_change import RemoveOption, SchemaChange, SetOption
-from logstore.clients import KafkaProperties
-from logstore.topics import LogTopics
+from filestore.catalog.catalog import Catalog as FileCatalog
+from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
+from filestore.io.file_io import FileIO
+from filestore.layout.branch_names import split_branch
+from filestore.options.catalog_options import CatalogOptions
+from filestore.options.table_options import TableOptions, canonical_options
+from filestore.schema.schema_store import new_schema
+from filestore.types.data_types import DataField
+from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 
 logger = logging.getLogger("fluvial.catalog")
@@ -207,7 +207,7 @@ class Catalog:
 
         Args:
             name: ``database.table``, or ``database.table$branch_b``: then the branch's schema alone changes.
-            changes: see ``filestore.schema_change``; applied in order.
+            changes: see ``filestore.evolution.schema_change``; applied in order.
 
         Raises:
             InvalidInputError: no such table, or a change is refused and why; nothing has changed.

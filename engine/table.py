@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from engine.batch_part import BatchSpec, write_part
-from engine.batch_read import BatchRead, log_served, open_read
-from engine.batch_target import BatchTarget
-from engine.commit_handle import CommitHandle, wait_until_visible
-from engine.dedicated_compaction import compact_if_forced
-from engine.difference import Difference
-from engine.overwrite import overwrite
-from engine.table_log import TableLog, tracks_changes
+from engine.compaction.dedicated import compact_if_forced
+from engine.log.table_log import TableLog, tracks_changes
+from engine.read.batch_read import BatchRead, log_served, open_read
+from engine.read.difference import Difference
+from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.versions.audit import AuditBranch
-from filestore.branch_names import split_branch
-from filestore.commit_message import BATCH_IDENTIFIER
-from filestore.options import TableOptions, canonical_options
-from filestore.paths import MAIN_BRANCH
-from filestore.snapshots import Snapshot
+from engine.write.batch_part import BatchSpec, write_part
+from engine.write.batch_target import BatchTarget
+from engine.write.overwrite import overwrite
+from filestore.commit.committable import BATCH_IDENTIFIER
+from filestore.commit.table_commit import CommitResult
+from filestore.diff.table_diff import open_diff
+from filestore.layout.branch_names import split_branch
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.options.table_options import TableOptions, canonical_options
+from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table import Table as FileTable
-from filestore.table_commit import CommitResult
-from filestore.table_diff import open_diff
-from filestore.table_schema import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,7 +138,7 @@ class Table:
         Raises:
             InvalidInputError: unknown column, snapshot or tag; a filter that cannot be read.
         """
-        from engine.frames import table_frame
+        from engine.read.frames import table_frame
 
         places: dict[str, Any] = {"snapshot_id": snapshot_id, "tag": tag, "version": version, "timestamp": timestamp}
         read = self.read(**places, at_least=at_least, options=options)
@@ -309,6 +309,6 @@ class Table:
 
 
 def _run_in_spark(frame: "DataFrame", spec: BatchSpec) -> Any:
-    from engine.sink import run_parts
+    from engine.write.sink import run_parts
 
     return run_parts(frame, spec)

@@ -34,9 +34,9 @@ PRELOADED: Final = (
     "pyspark.sql.worker.commit_data_source_write",
     "pyspark.sql.worker.python_streaming_sink_runner",
     "pyspark.sql.streaming.python_streaming_source_runner",
-    "engine.kafka_source",
-    "engine.sink",
-    "engine.data_source",
+    "engine.kafka.source",
+    "engine.write.sink",
+    "engine.spark.data_source",
 )
 
 

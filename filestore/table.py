@@ -6,32 +6,33 @@ from typing import Any
 
 import pyarrow as pa
 
-from filestore.branch_log import branch_options
-from filestore.branch_names import on_branch_name
-from filestore.branch_state import is_hidden
-from filestore.catalog_lock import CatalogLockFactory
-from filestore.catalog_options import CatalogPlace
-from filestore.commit_message import BATCH_IDENTIFIER, CommitMessage, Committable
-from filestore.compactor import compact_table, make_visible, waits_for_compaction
-from filestore.effects import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
-from filestore.index_state import bucket_index
-from filestore.live_files import LiveFiles
-from filestore.main_branch import main_branch
-from filestore.manifests import IndexManifestEntry
-from filestore.overwrite_upgrade import upgraded
-from filestore.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
-from filestore.raising import raised
-from filestore.row_counts import seen_schema
-from filestore.scan import Filter, Plan, TableScan
-from filestore.schema import SchemaStore, TableSchema, check_readable
-from filestore.snapshots import Snapshot
-from filestore.split_read import read_split
-from filestore.table_commit import CommitResult, PartitionTest, TableCommit, discard
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.table_commit import CommitResult, PartitionTest, TableCommit
+from filestore.compact.compactor import compact_table, make_visible, waits_for_compaction
+from filestore.compact.upgrade import raised, upgraded
+from filestore.index.index_manifest import bucket_index
+from filestore.io.commit_lock import CatalogLockFactory
+from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
+from filestore.layout.branch_log import branch_options
+from filestore.layout.branch_names import on_branch_name
+from filestore.layout.branch_state import is_hidden, main_branch
+from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.lists import IndexManifestEntry
+from filestore.options.catalog_options import CatalogPlace
+from filestore.read.split_read import read_split
+from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
+from filestore.scan.live_files import LiveFiles
+from filestore.scan.table_scan import Filter, Plan, TableScan
+from filestore.schema.row_counts import seen_schema
+from filestore.schema.schema_store import SchemaStore
+from filestore.schema.table_schema import TableSchema
+from filestore.schema.validation import check_readable
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from filestore.table_write import MaxSequenceNumbers, TableWrite
-from filestore.versions import FoundVersion, Version, find_version, parse_version
+from filestore.write.table_write import MaxSequenceNumbers, TableWrite
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from lsm.keys import internal_value
+from lsm.keys.keys import internal_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,7 @@ class Table(TableStore):
             snapshot_id: to read.
             tag: name of a tag.
             timestamp_ms: epoch milliseconds; the last snapshot that was committed then or before, else the closest tag.
-            version: any of these and more, also of another branch; as text see ``filestore.versions``.
+            version: any of these and more, also of another branch; as text see ``filestore.refs.versions``.
 
         Raises:
             InvalidInputError: there is no such snapshot or tag, or several are asked for.

@@ -7,21 +7,24 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from filestore.binary_row import decode_row
-from filestore.branch_names import split_branch
-from filestore.catalog_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
-from filestore.catalog_options import CatalogPlace
-from filestore.consumers import ConsumerStore
-from filestore.datatypes import DataType, arrow_field
-from filestore.effects import Clock, FileIO, NameSource
-from filestore.manifests import DataFileMeta, IndexManifestEntry, ManifestStore
-from filestore.object_storage import is_object_path, under_lock
-from filestore.options import DYNAMIC_BUCKET, TableOptions
-from filestore.paths import MAIN_BRANCH, TablePaths
-from filestore.row_counts import RowCounts, seen_schema
-from filestore.schema import SchemaStore, TableSchema
-from filestore.snapshots import SnapshotStore
-from lsm.keys import KeyTuple, comparable
+from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
+from filestore.io.file_io import Clock, FileIO, NameSource
+from filestore.io.object_store import is_object_path, under_lock
+from filestore.layout.branch_names import split_branch
+from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.lists import IndexManifestEntry
+from filestore.manifest.manifest_store import ManifestStore
+from filestore.options.catalog_options import CatalogPlace
+from filestore.options.table_options import DYNAMIC_BUCKET, TableOptions
+from filestore.schema.row_counts import RowCounts, seen_schema
+from filestore.schema.schema_store import SchemaStore
+from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.consumers import ConsumerStore
+from filestore.snapshot.snapshot import SnapshotStore
+from filestore.types.binary_row import decode_row
+from filestore.types.data_types import DataType, arrow_field
+from lsm.keys.keys import KeyTuple, comparable
 from lsm.levels import SortedFile
 
 

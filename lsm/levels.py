@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Self
 
 from lsm.errors import CorruptDataError
-from lsm.keys import KeyTuple
+from lsm.keys.keys import KeyTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lsm.key_groups import KeyGroups, one_chunk, take_rows
-from lsm.keys import key_order
-from lsm.merge_function import MergeFunction
-from lsm.recency import newest_last
+from lsm.keys.key_groups import KeyGroups, one_chunk, take_rows
+from lsm.keys.keys import key_order, newest_last
+from lsm.keys.words import BoolArray, IndexArray
+from lsm.merge.merge_function import MergeFunction
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind
-from lsm.words import BoolArray, IndexArray
 
 
 class MemTable:

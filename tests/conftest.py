@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 from hypothesis import settings
 
-from engine.broker import Broker
-from logstore.clients import KafkaProperties
-from logstore.topics import LogTopics
+from engine.broker.broker import Broker
+from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.topics import LogTopics
 from tests.support import class_archive
 
 pytest_plugins = [

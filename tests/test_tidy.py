@@ -136,5 +136,5 @@ def test_a_wheel_holds_the_four_packages_and_the_spark_modules(tmp_path: Path) -
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     spark_modules = {"pyspark_fluvial", "pyspark_fluvial_kafka"}
     assert tops == {*PACKAGES, *spark_modules}
-    assert {*(f"{name}/__init__.py" for name in spark_modules), "engine/broker-jars.lock"} <= set(names)
+    assert {*(f"{name}/__init__.py" for name in spark_modules), "engine/broker/broker-jars.lock"} <= set(names)
     assert not [name for name in names if name.startswith("engine/plugin")]

@@ -15,8 +15,8 @@ from typing import Final
 
 import click
 
-from engine.logs import Form, configure_logging
-from engine.sql.places import SqlSyntaxError
+from engine.dialect.grammar.places import SqlSyntaxError
+from engine.runtime.logs import Form, configure_logging
 from lsm.errors import FluvialError, InvalidInputError
 
 EXIT_FAILED: Final = 1
@@ -77,51 +77,63 @@ def _is_of_an_interrupt(error: BaseException) -> bool:
 
 
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "broker": ("engine.cli.broker", "A real Kafka broker on this machine, for trying out and for a single machine."),
+    "broker": (
+        "engine.cli.commands.broker",
+        "A real Kafka broker on this machine, for trying out and for a single machine.",
+    ),
     "config": (
-        "engine.cli.config",
+        "engine.cli.commands.config",
         "Show the options of the catalog, and of a table or of tables that will be made, with where they come from.",
     ),
     "describe": ("engine.cli.reading", "Show columns, keys and options of a table (named database.table)."),
     "diff": (
-        "engine.cli.diff",
+        "engine.cli.commands.diff",
         "Show what differs between two states of a table: rows with their kinds, or counts.",
     ),
     "doctor": (
-        "engine.cli.doctor",
+        "engine.cli.commands.doctor",
         "Explain what costs a table time, space or safety, with the option or command that changes it.",
     ),
-    "init": ("engine.cli.deploy", "Make a directory with a job file that works, and a script that sends it changes."),
+    "init": (
+        "engine.cli.commands.deploy",
+        "Make a directory with a job file that works, and a script that sends it changes.",
+    ),
     "inspect": (
-        "engine.cli.inspect",
+        "engine.cli.commands.inspect",
         "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, of a table.",
     ),
-    "lag": ("engine.cli.lag", "Show how far streams are behind a table, and the table behind its log."),
+    "lag": ("engine.cli.commands.lag", "Show how far streams are behind a table, and the table behind its log."),
     "lineage": (
-        "engine.cli.lineage",
+        "engine.cli.commands.lineage",
         "Show the tables and jobs that a table comes from, and those that come from it.",
     ),
-    "metrics": ("engine.cli.metrics", "Print one scrape of some tables as Prometheus text, from their own files."),
+    "metrics": (
+        "engine.cli.commands.metrics",
+        "Print one scrape of some tables as Prometheus text, from their own files.",
+    ),
     "package": (
-        "engine.cli.deploy",
+        "engine.cli.commands.deploy",
         "Write what spark-submit ships to a cluster that has no Fluvial: an archive, and the script to submit.",
     ),
-    "plan": ("engine.cli.deploy", "Show what a run of a job file would make, begin and go on with, without doing it."),
+    "plan": (
+        "engine.cli.commands.deploy",
+        "Show what a run of a job file would make, begin and go on with, without doing it.",
+    ),
     "read": (
         "engine.cli.reading",
         "Print rows of the newest snapshot of a table, or of a system table ('db.t$files', sys.tables).",
     ),
-    "run": ("engine.cli.deploy", "Run the pipelines of a job file until they end."),
+    "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they end."),
     "spark-conf": (
-        "engine.cli.deploy",
+        "engine.cli.commands.deploy",
         "Print the settings that sessions of Fluvial have, for sessions that are made by others.",
     ),
-    "sql": ("engine.cli.sql", "Run SQL statements on the tables of a warehouse."),
+    "sql": ("engine.cli.commands.sql", "Run SQL statements on the tables of a warehouse."),
     "top": (
-        "engine.cli.top",
+        "engine.cli.commands.top",
         "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C ends it.",
     ),
-    "validate": ("engine.cli.deploy", "Check job files without running them."),
+    "validate": ("engine.cli.commands.deploy", "Check job files without running them."),
 }
 """Commands that are imported when they are called: module, and the line that tells them from others."""
 
@@ -150,7 +162,7 @@ class _Commands(click.Group):
 
     @cached_property
     def _actions(self) -> Mapping[str, click.Command]:
-        from engine.cli.actions import action_commands
+        from engine.cli.commands.actions import action_commands
 
         return {str(command.name): command for command in action_commands()}
 

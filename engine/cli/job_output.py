@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from engine.cli.output import console, grid, notes
-from engine.deploy.pipeline import OnProgress, PipelineProgress, PipelineResult
+from engine.deploy.pipeline.pipeline import OnProgress, PipelineProgress, PipelineResult
 
 _LINE_EVERY_S: Final = 5.0
 

@@ -15,9 +15,9 @@ from pyarrow import csv
 from rich.console import Console
 from rich.table import Table as Grid
 
-from engine.inspection import BucketState, TableState
-from engine.units import size_text, time_text
-from logstore.json_text import json_texts, object_texts
+from engine.monitor.inspection import BucketState, TableState
+from engine.runtime.units import size_text, time_text
+from logstore.json.text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

@@ -9,7 +9,7 @@ import click
 
 from engine.catalog import Catalog
 from engine.table import Table
-from filestore.effective_options import Layer, Origin
+from filestore.options.effective import Layer, Origin
 from lsm.errors import InvalidInputError
 
 Command = Callable[..., Any]
@@ -59,7 +59,7 @@ def with_place(command: Command) -> Command:
 def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> Place:
     from_file: Mapping[str, str] = {}
     if config is not None:
-        from engine.deploy.job_config import load_job  # which takes longer to import than most commands take
+        from engine.deploy.config.job_config import load_job  # which takes longer to import than most commands take
 
         job = load_job(config, environment=os.environ)
         warehouse = warehouse or job.warehouse

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.cli.output import notes
-from engine.sql.parser import ends_statement
+from engine.dialect.grammar.parser import ends_statement
 
 try:
     import readline

@@ -6,10 +6,10 @@ import click
 
 from engine.cli.output import console, first_rows, grid, json_option, print_json, print_rows
 from engine.cli.place import Place, with_place
-from engine.system_tables import is_system_table
-from filestore.datatypes import arrow_schema
-from filestore.secrets import without_secrets
-from filestore.table_schema import TableSchema
+from engine.system_tables.names import is_system_table
+from filestore.options.secrets import without_secrets
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import arrow_schema
 
 _SHOWN_ROWS: Final = 20
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of, query_id_of
 from engine.cuts.choice import QueryLink
-from engine.stream.position import Phase, Position
-from engine.versions.checkpoint_files import checkpoint_root, offsets_of, query_id_of
-from filestore.commit_message import BATCH_IDENTIFIER
-from filestore.expired_commits import DATA_KINDS
-from filestore.snapshots import Snapshot, carried_offsets
+from engine.stream.position.position import Phase, Position
+from filestore.commit.committable import BATCH_IDENTIFIER
+from filestore.commit.expired_commits import DATA_KINDS
+from filestore.snapshot.snapshot import Snapshot, carried_offsets
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import orjson
 
-from filestore.rewriting import is_restored, partitions_to_restore
-from filestore.snapshots import Snapshot
+from filestore.maintenance.rewriting import is_restored, partitions_to_restore
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from filestore.tags import check_tag_name, create_tag, delete_tag
+from filestore.tag.tags import check_tag_name, create_tag, delete_tag
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, OutcomeUnknownError
 
 _KEY: Final = "fluvialCut"

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from logstore.json_text import object_texts
+from logstore.json.text import object_texts
 from lsm.errors import InvalidInputError
 
 KEY: Final = ("year", "month", "day", "carrier", "flight", "origin")

@@ -25,10 +25,10 @@ from rich.console import Console
 
 from engine.demo.flights import ChangeStream, Step, change_stream, read_flights
 from engine.demo.publish import publish
-from engine.session import checkpoint_settings, session
-from engine.spark_output import spark_output
+from engine.runtime.spark_messages import spark_output
+from engine.spark.session import checkpoint_settings, session
 from engine.table import Table
-from logstore.clients import KafkaProperties
+from logstore.kafka.clients import KafkaProperties
 from lsm.errors import UnavailableError
 
 LIVE_YEAR: Final = 2014

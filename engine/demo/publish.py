@@ -7,7 +7,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Producer
 
 from engine.demo.flights import ChangeStream
-from logstore.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
 from lsm.errors import UnavailableError
 
 _IN_FLIGHT: Final = 200_000

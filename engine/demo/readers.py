@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.demo.flights import KEY, SCHEMA
-from engine.log_rows import log_rows
+from engine.log.log_rows import log_rows
 from engine.table import Table
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError

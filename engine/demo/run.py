@@ -22,19 +22,19 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from engine.broker import Broker
+from engine.broker.broker import Broker
 from engine.catalog import Catalog
 from engine.cli.output import grid
 from engine.demo.flights import ChangeStream, Step, change_stream, read_flights
 from engine.demo.live import job_command, run_live
 from engine.demo.publish import publish
 from engine.demo.readers import check_equal, expected_flights, fold_log, read_table, read_with_peer
-from engine.inspection import TableState, inspect_table
+from engine.log.table_log import default_topic
+from engine.monitor.inspection import TableState, inspect_table
+from engine.runtime.units import size_text
 from engine.table import Table
-from engine.table_log import default_topic
-from engine.units import size_text
-from logstore.clients import KafkaProperties
-from logstore.topics import LogTopics
+from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError
 
 CONFIG: Final = "conf/flights.yaml"

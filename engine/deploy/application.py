@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
-from engine.deploy.job_config import JobConfig
+from engine.deploy.config.job_config import JobConfig
+from engine.deploy.pipeline.table_changes import ensure_table
 from engine.deploy.plan import Action, Plan, PlanStep
-from engine.deploy.tables import ensure_table
-from engine.sql.context import SqlContext
-from engine.sql.session import SqlSession
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
 from lsm.errors import InvalidInputError
 
 _TABLE = "table"

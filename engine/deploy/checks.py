@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator
 import sqlglot
 from sqlglot.errors import ParseError, TokenError
 
-from engine.deploy.config_file import KeyPath
-from engine.deploy.job_config import JobConfig
-from engine.deploy.pipeline_config import PipelineConfig
-from engine.deploy.sources import check_source
-from engine.deploy.table_changes import job_fields
-from engine.option_check import unknown_option
-from engine.sink import SINK_KEYS
-from filestore.catalog_options import CatalogOptions
-from filestore.options import canonical_options
-from filestore.schema import new_schema
+from engine.deploy.config.config_file import KeyPath
+from engine.deploy.config.job_config import JobConfig
+from engine.deploy.config.pipeline_config import PipelineConfig
+from engine.deploy.pipeline.sources import check_source
+from engine.deploy.pipeline.table_changes import job_fields
+from engine.request.option_check import unknown_option
+from engine.write.sink import SINK_KEYS
+from filestore.options.catalog_options import CatalogOptions
+from filestore.options.table_options import canonical_options
+from filestore.schema.schema_store import new_schema
 from lsm.errors import InvalidInputError
 
 Check = tuple[KeyPath, Callable[[], object]]

@@ -7,17 +7,17 @@ from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.deploy.checks import check_job
-from engine.deploy.health import health_of
-from engine.deploy.job_config import JobConfig
-from engine.deploy.metrics_output import metrics_of
-from engine.deploy.pipeline import OnProgress, PipelineResult, RunningPipeline
-from engine.deploy.sources import kafka_options
-from engine.deploy.supervision import Supervisor
-from engine.deploy.tables import ensure_table
-from engine.kafka_options import check_reachable
-from engine.session import session
+from engine.deploy.config.job_config import JobConfig
+from engine.deploy.pipeline.health import health_of
+from engine.deploy.pipeline.metrics_output import metrics_of
+from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
+from engine.deploy.pipeline.sources import kafka_options
+from engine.deploy.pipeline.supervision import Supervisor
+from engine.deploy.pipeline.table_changes import ensure_table
+from engine.kafka.options import check_reachable
+from engine.spark.session import session
 from engine.table import Table
-from logstore.topics import LogTopics
+from logstore.kafka.topics import LogTopics
 
 
 def run_job(

@@ -9,19 +9,19 @@ from enum import Enum
 from typing import Any
 
 from engine.catalog import Catalog
-from engine.deploy.checkpoints import is_readable, read_checkpoint, source_difference
 from engine.deploy.checks import check_job, table_options
-from engine.deploy.job_config import JobConfig
-from engine.deploy.pipeline import absolute
-from engine.deploy.pipeline_config import PipelineConfig
-from engine.deploy.sources import kafka_options, source_table
-from engine.deploy.table_changes import table_differences
-from engine.deploy.transforms import function_named
-from engine.kafka_options import in_source_words
-from engine.table_log import default_topic
-from filestore.options import TableOptions
-from logstore.clients import KafkaProperties
-from logstore.topics import LogTopics
+from engine.deploy.config.job_config import JobConfig
+from engine.deploy.config.pipeline_config import PipelineConfig
+from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint, source_difference
+from engine.deploy.pipeline.pipeline import absolute
+from engine.deploy.pipeline.sources import kafka_options, source_table
+from engine.deploy.pipeline.table_changes import table_differences
+from engine.deploy.pipeline.transforms import function_named
+from engine.kafka.options import in_source_words
+from engine.log.table_log import default_topic
+from filestore.options.table_options import TableOptions
+from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
 
 

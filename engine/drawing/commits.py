@@ -5,7 +5,7 @@ from typing import Final
 
 from engine.drawing.model import Commit, TablePicture
 from engine.drawing.svg import Canvas
-from engine.units import count_text, time_text
+from engine.runtime.units import count_text, time_text
 
 _UP: Final = 96.0
 _DOWN: Final = 34.0

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from engine.drawing.svg import Canvas
-from engine.lineage.graph import LineageGraph, Node, layout
+from engine.lineage.graph.graph import LineageGraph, Node, layout
 
 _MARGIN: Final = 32.0
 _WIDTH: Final = 210.0  # of a box

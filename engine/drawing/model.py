@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from filestore.live_files import BucketKey
-from filestore.manifests import DataFileMeta
-from filestore.snapshots import Snapshot
+from filestore.manifest.entries import DataFileMeta
+from filestore.scan.live_files import BucketKey
+from filestore.snapshot.snapshot import Snapshot
 from filestore.system_tables.files import FileColumns, partition_texts
 from filestore.system_tables.history import log_record_count
 from filestore.table_store import TableStore
-from lsm.keys import KeyTuple
+from lsm.keys.keys import KeyTuple
 
 _PAST: Final = 2  # snapshots read beyond those asked for: the differences of the oldest one need the one before
 

@@ -8,7 +8,7 @@ from engine.drawing.model import TablePicture
 from engine.drawing.svg import Canvas
 from engine.drawing.theme import level_class
 from engine.drawing.trees import draw_trees
-from engine.units import count_text, size_text
+from engine.runtime.units import count_text, size_text
 
 _WIDTH: Final = 1200.0
 _MARGIN: Final = 32.0

@@ -6,7 +6,7 @@ from typing import Final
 from rich.text import Text
 
 from engine.drawing.model import BucketBoxes, RunBoxes, TablePicture
-from engine.units import count_text, size_text
+from engine.runtime.units import count_text, size_text
 
 _SHADES: Final = ("█", "▓")  # neighbours differ, so that one sees where a file ends
 _COLOURS: Final = ("dark_orange", "yellow3", "chartreuse3", "medium_spring_green", "deep_sky_blue2", "royal_blue1")

@@ -9,7 +9,7 @@ from typing import Final
 from engine.drawing.model import BucketBoxes, FileBox, RunBoxes, TablePicture
 from engine.drawing.svg import Canvas
 from engine.drawing.theme import level_class
-from engine.units import count_text, size_text
+from engine.runtime.units import count_text, size_text
 
 _GAP: Final = 12.0
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import orjson
 
-from engine.lineage.entities import LineageRecords, time_of
-from engine.lineage.factories import find_factory
 from engine.lineage.settings import LineageSettings, OpenCatalog, settings_of
-from engine.lineage.store import LineageMeta, LineageMetaContext
-from filestore.catalog_options import CatalogOptions
-from filestore.effects import Clock, FileIO, NameSource, RandomNames, SystemClock
-from filestore.warehouse import open_warehouse
+from engine.lineage.store.entities import LineageRecords, time_of
+from engine.lineage.store.factories import find_factory
+from engine.lineage.store.store import LineageMeta, LineageMetaContext
+from filestore.catalog.warehouse import open_warehouse
+from filestore.io.file_io import Clock, FileIO, NameSource, RandomNames, SystemClock
+from filestore.options.catalog_options import CatalogOptions
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 
 logger = logging.getLogger("fluvial.lineage")

@@ -16,8 +16,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
-from filestore.catalog_options import CatalogOptions
-from filestore.table_schema import TableSchema
+from filestore.options.catalog_options import CatalogOptions
+from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import Dataset, LineageEvents, events_of
 from engine.lineage.origins import Origin, SourceRead
-from engine.lineage.store import of_columns
-from filestore.catalog_options import CatalogPlace
-from filestore.commit_message import BATCH_IDENTIFIER
-from filestore.effects import FileIO
-from filestore.snapshots import Snapshot
+from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage, split_name, time_of
+from engine.lineage.store.store import of_columns
+from filestore.commit.committable import BATCH_IDENTIFIER
+from filestore.io.file_io import FileIO
+from filestore.options.catalog_options import CatalogPlace
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
 _kept: Final[dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Lineage, LineageEvents | None]]] = {}

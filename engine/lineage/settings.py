@@ -12,17 +12,16 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from engine.lineage.disks import is_on_shared_disk
-from filestore.catalog_options import FIXED_CATALOG_KEYS as FIXED_KEYS
-from filestore.catalog_options import CatalogOptions
-from filestore.effects import FileIO, RandomNames
-from filestore.object_storage import is_object_path, under_lock
+from engine.lineage.store.disks import is_on_shared_disk
+from engine.lineage.store.store import DIRECTORY
+from filestore.io.file_io import FileIO, RandomNames
+from filestore.io.object_store import is_object_path, under_lock
+from filestore.options.catalog_options import FIXED_CATALOG_KEYS as FIXED_KEYS
+from filestore.options.catalog_options import CatalogOptions
 from lsm.errors import CorruptDataError, InvalidInputError
 
 PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database", "openlineage.url", "openlineage.namespace")
 """Noted too, so that whoever opens the catalog finds its lineage; given ones win. Secrets are not noted."""
-DIRECTORY: Final = ".fluvial"
-SQLITE_FILE: Final = "lineage.sqlite"
 QUEUE: Final = "lineage-queue"
 
 
@@ -225,7 +224,7 @@ def _note(catalog: OpenCatalog, options: Mapping[str, str]) -> None:
 
 def _without_passwords(options: Mapping[str, str]) -> dict[str, str]:
     """The same options, with addresses as they may be written to a file."""
-    from filestore.sql_database import without_password  # SQLAlchemy takes its time to import
+    from filestore.catalog.sql_database import without_password  # SQLAlchemy takes its time to import
 
     return {key: without_password(value) if key == "jdbc.url" else value for key, value in options.items()}
 

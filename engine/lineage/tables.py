@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.settings import OpenCatalog, noted_options
-from engine.lineage.store import LineageMeta
-from filestore.catalog_options import FIXED_CATALOG_KEYS, CatalogOptions
-from filestore.predicates import Predicate
-from filestore.secrets import without_secrets
+from engine.lineage.store.store import LineageMeta
+from filestore.options.catalog_options import FIXED_CATALOG_KEYS, CatalogOptions
+from filestore.options.secrets import without_secrets
+from filestore.predicate.predicate import Predicate
 from lsm.errors import InvalidInputError, UnavailableError
 
 DATABASE: Final = "paimon"

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from engine.lineage.entities import LineageRecords
-from engine.lineage.jdbc import (
+from engine.lineage.store.entities import LineageRecords
+from engine.lineage.store.jdbc import (
     SINK_JOBS,
     SINK_SNAPSHOT_JOBS,
     SINK_SNAPSHOTS,
@@ -26,10 +26,10 @@ from engine.lineage.jdbc import (
     SOURCE_SNAPSHOTS,
     JdbcLineageMeta,
 )
-from engine.lineage.sql_predicates import where
-from engine.lineage.store import LineageMeta
-from filestore.predicates import Compare, CompareOp, Predicate, conjuncts, on_columns_only
-from filestore.sql_database import SqlDatabase
+from engine.lineage.store.sql_predicates import where
+from engine.lineage.store.store import LineageMeta
+from filestore.catalog.sql_database import SqlDatabase
+from filestore.predicate.predicate import Compare, CompareOp, Predicate, conjuncts, on_columns_only
 
 MOST_STEPS: Final = 32
 _COPIED_AT_ONCE: Final = 1000

@@ -3,28 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.procedures.auditing import audit_publish
-from engine.procedures.branches import (
-    create_branch,
-    delete_branch,
-    fast_forward,
-    merge_branch,
-    rename_branch,
-    replace_main_branch,
-)
-from engine.procedures.compaction import compact, compact_database
-from engine.procedures.comparing import table_diff
 from engine.procedures.consumers import clear_consumers, reset_consumer
-from engine.procedures.copying import copy
-from engine.procedures.cuts import create_consistent_tag, rewind_checkpoint, rollback_to_cut
 from engine.procedures.lineage import delete_data_lineage, delete_table_lineage
-from engine.procedures.migration import migrate_table
-from engine.procedures.partitions import drop_partition, expire_partitions, mark_partition_done
-from engine.procedures.purging import purge_files
-from engine.procedures.recovery import impact, recovery_plan, repair_lineage, validate_snapshot
-from engine.procedures.registry import Procedure
-from engine.procedures.repair import remove_orphan_files, repair_earliest_snapshot, verify
-from engine.procedures.rewriting import (
+from engine.procedures.maintenance.compaction import compact, compact_database
+from engine.procedures.maintenance.copying import copy
+from engine.procedures.maintenance.migration import migrate_table
+from engine.procedures.maintenance.partitions import drop_partition, expire_partitions, mark_partition_done
+from engine.procedures.maintenance.purging import purge_files
+from engine.procedures.maintenance.repair import remove_orphan_files, repair_earliest_snapshot, verify
+from engine.procedures.maintenance.rewriting import (
     compact_manifest,
     remove_unexisting_files,
     remove_unexisting_manifests,
@@ -32,15 +19,28 @@ from engine.procedures.rewriting import (
     rewrite_file_index,
     rollback_to_as_latest,
 )
-from engine.procedures.rollback import rollback, rollback_to_timestamp, rollback_to_watermark
-from engine.procedures.savepoints import (
+from engine.procedures.recovery import impact, recovery_plan, repair_lineage, validate_snapshot
+from engine.procedures.registry import Procedure
+from engine.procedures.versions.auditing import audit_publish
+from engine.procedures.versions.branches import (
+    create_branch,
+    delete_branch,
+    fast_forward,
+    merge_branch,
+    rename_branch,
+    replace_main_branch,
+)
+from engine.procedures.versions.comparing import table_diff
+from engine.procedures.versions.cuts import create_consistent_tag, rewind_checkpoint, rollback_to_cut
+from engine.procedures.versions.rollback import rollback, rollback_to_timestamp, rollback_to_watermark
+from engine.procedures.versions.savepoints import (
     create_savepoint,
     delete_savepoint,
     restore_checkpoint,
     rollback_to_savepoint,
 )
-from engine.procedures.snapshots import expire_changelogs, expire_snapshots
-from engine.procedures.tags import (
+from engine.procedures.versions.snapshots import expire_changelogs, expire_snapshots
+from engine.procedures.versions.tags import (
     create_tag,
     create_tag_from_timestamp,
     delete_tag,

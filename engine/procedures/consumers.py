@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import pattern
-from engine.stream.place import BASE_SUFFIX
+from engine.stream.position.place import BASE_SUFFIX
 from engine.table import Table
 from lsm.errors import InvalidInputError
 

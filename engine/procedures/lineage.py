@@ -6,10 +6,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.lineage.store import LineageMeta, of_columns
+from engine.lineage.store.store import LineageMeta, of_columns
 from engine.lineage.tables import kept_lineage
 from engine.procedures.registry import procedure, rows_table
-from filestore.predicates import Predicate
+from filestore.predicate.predicate import Predicate
 
 _DELETED: Final = pa.schema(
     [

@@ -6,17 +6,17 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.lineage.entities import LineageRecords, split_name
-from engine.lineage.impact import Affected, JobPlace, affected_by, places_behind
+from engine.lineage.graph.impact import Affected, JobPlace, affected_by, places_behind
+from engine.lineage.graph.links import StoredLinks
 from engine.lineage.lineage import Lineage, merged
-from engine.lineage.links import StoredLinks
 from engine.lineage.origins import Origin
 from engine.lineage.recording import Recorder, lineage_of_table
-from engine.lineage.store import of_columns
+from engine.lineage.store.entities import LineageRecords, split_name
+from engine.lineage.store.store import of_columns
 from engine.procedures.registry import procedure, rows_table
+from engine.procedures.validation import validate
 from engine.table import Table
-from engine.validation import validate
-from filestore.predicates import And, Compare, CompareOp
+from filestore.predicate.predicate import And, Compare, CompareOp
 from lsm.errors import InvalidInputError
 
 _RECORDED_AT_ONCE: Final = 500
@@ -166,8 +166,8 @@ def validate_snapshot(catalog: Catalog, table: str, snapshot: int, query: str) -
     Raises:
         InvalidInputError: the job or a snapshot is not known any more, or the query is wrong.
     """
-    from engine.session import session
-    from engine.spark_errors import fluvial_error
+    from engine.runtime.spark_messages import fluvial_error
+    from engine.spark.session import session
 
     spark = session("fluvial validate").newSession()
 

@@ -3,8 +3,8 @@
 import datetime as dt
 import re
 
-from filestore.literals import LiteralMismatchError, parse_moment
-from filestore.option_values import duration_ms as parse_duration
+from filestore.options.option import duration_ms as parse_duration
+from filestore.types.text_values import LiteralMismatchError, parse_moment
 from lsm.errors import InvalidInputError
 
 Duration = int | str

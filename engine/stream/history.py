@@ -5,13 +5,20 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from engine.stream.plan import SnapshotExpiredError, SnapshotFacts, SplitSize
-from filestore.change_tracking import UNLOGGED_KEY, Changes, changes_of, offsets_before
-from filestore.changes import ChangeSplit, plan_changes, plan_diff, plan_told, tells_by_compaction, told_level
-from filestore.data_split import DataSplit
-from filestore.predicates import Predicate
-from filestore.scan import TableScan
-from filestore.snapshots import CommitKind, Snapshot, back_from, carried_offsets
+from engine.stream.position.plan import SnapshotExpiredError, SnapshotFacts, SplitSize
+from filestore.changelog.snapshot_changes import (
+    ChangeSplit,
+    plan_changes,
+    plan_diff,
+    plan_told,
+    tells_by_compaction,
+    told_level,
+)
+from filestore.predicate.predicate import Predicate
+from filestore.scan.data_split import DataSplit
+from filestore.scan.table_scan import TableScan
+from filestore.snapshot.change_tracking import UNLOGGED_KEY, Changes, changes_of, offsets_before
+from filestore.snapshot.snapshot import CommitKind, Snapshot, back_from, carried_offsets
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets
 from lsm.errors import InvalidInputError

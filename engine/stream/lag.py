@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.stream.history import TableHistory
-from engine.stream.plan import SnapshotExpiredError, Target, end_of_log
-from engine.stream.position import Phase, Position
+from engine.stream.position.plan import SnapshotExpiredError, Target, end_of_log
+from engine.stream.position.position import Phase, Position
 
 _LOOKED_AT: Final = 1000  # snapshots that are added up
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from engine.table_log import TableLog
-from logstore.log_reader import read_range
+from engine.log.table_log import TableLog
+from logstore.kafka.topics import LogTopics
+from logstore.log.log_reader import read_range
 from logstore.offsets import LogOffsets, LogRange
-from logstore.topics import LogTopics
 from lsm.errors import CorruptDataError, FluvialError
 
 _TOPIC_CHECK_S: Final = 30.0

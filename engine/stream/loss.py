@@ -11,8 +11,8 @@ from dataclasses import replace
 from engine.stream.history import TableHistory
 from engine.stream.log import OffsetLostError, StreamLog
 from engine.stream.options import OnLoss, StreamOptions
-from engine.stream.plan import SnapshotExpiredError, Target
-from engine.stream.position import Phase, Position
+from engine.stream.position.plan import SnapshotExpiredError, Target
+from engine.stream.position.position import Phase, Position
 from lsm.errors import CorruptDataError
 
 logger = logging.getLogger("fluvial.stream")

@@ -17,23 +17,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from engine.log_rows import log_rows
-from engine.row_changes import RowChanges
-from engine.stream.plan import SnapshotExpiredError
-from engine.table_log import TableLog
-from filestore.predicate_nodes import Compare, CompareOp, and_all
-from filestore.predicates import Predicate
-from filestore.scan import TableScan
-from filestore.split_read import read_split
+from engine.log.log_rows import log_rows
+from engine.log.table_log import TableLog
+from engine.stream.position.plan import SnapshotExpiredError
+from engine.types.row_changes import RowChanges
+from filestore.predicate.predicate import Compare, CompareOp, Predicate, and_all
+from filestore.read.split_read import read_split
+from filestore.scan.table_scan import TableScan
 from filestore.table_store import TableStore
-from filestore.table_write import partition_codes
+from filestore.write.table_write import partition_codes
 from logstore.offsets import LogRange
-from lsm.key_groups import one_chunk
-from lsm.key_lookup import rows_with_keys
-from lsm.keys import internal_value, key_order
-from lsm.row_diff import differs
+from lsm.keys.key_groups import one_chunk
+from lsm.keys.key_lookup import rows_with_keys
+from lsm.keys.keys import internal_value, key_order
+from lsm.keys.words import BoolArray
+from lsm.merge.row_diff import differs
 from lsm.row_kind import RowKind
-from lsm.words import BoolArray
 
 Ints = NDArray[np.int64]
 

@@ -9,16 +9,17 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from engine.commit_handle import CommitHandle
-from engine.read_options import ReadOptions
-from engine.row_changes import MetadataColumn
-from engine.rows import ROW_KIND_COLUMN
-from engine.stream.plan import Limits
-from engine.stream.start import Start, StartKind, parse_start
-from engine.table_log import TableLog
-from filestore.options import TableOptions
-from filestore.predicates import Predicate, columns_of, parse_filter
-from filestore.schema import TableSchema
+from engine.log.table_log import TableLog
+from engine.options.read_options import ReadOptions
+from engine.request.commit_handle import CommitHandle
+from engine.stream.position.plan import Limits
+from engine.stream.position.start import Start, StartKind, parse_start
+from engine.types.row_changes import MetadataColumn
+from engine.types.rows import ROW_KIND_COLUMN
+from filestore.options.table_options import TableOptions
+from filestore.predicate.parser import parse_filter
+from filestore.predicate.predicate import Predicate, columns_of
+from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from engine.stream.history import TableHistory
-from engine.stream.plan import ChangeStep, LogStep, SnapshotStep, Step
+from engine.stream.position.plan import ChangeStep, LogStep, SnapshotStep, Step
 from engine.stream.rows import ChangePiece, LogPiece, Piece, SnapshotPiece
 
 _TASK_ROWS: Final = 8192

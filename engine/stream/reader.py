@@ -13,13 +13,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from engine.lineage.origins import SourceRead
+from engine.lineage.stream_job import tell_read
 from engine.stream.options import StreamOptions
 from engine.stream.partitions import partitions_of
-from engine.stream.plan import steps
-from engine.stream.position import UNSTARTED, Position
+from engine.stream.position.plan import steps
+from engine.stream.position.position import UNSTARTED, Position
 from engine.stream.rows import Piece, StreamRows
 from engine.stream.watch import TableWatch
-from engine.stream_job import tell_read
 from lsm.errors import CorruptDataError, InvalidInputError
 
 

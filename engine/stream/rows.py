@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from engine.log_rows import log_rows
-from engine.row_changes import MetadataColumn, RowChanges
-from engine.rows import ROW_KIND_COLUMN
+from engine.log.log_rows import log_rows
+from engine.log.table_log import TableLog
 from engine.stream.normalizer import normalized
-from engine.table_log import TableLog
-from filestore.changes import ChangeSplit, read_changes, read_whole
-from filestore.data_split import DataSplit
-from filestore.predicates import Predicate, filter_mask
+from engine.types.row_changes import MetadataColumn, RowChanges
+from engine.types.rows import ROW_KIND_COLUMN
+from filestore.changelog.snapshot_changes import ChangeSplit, read_changes, read_whole
+from filestore.changelog.untracked import is_untracked
+from filestore.predicate.evaluation import filter_mask
+from filestore.predicate.predicate import Predicate
+from filestore.scan.data_split import DataSplit
 from filestore.table_store import TableStore
-from filestore.untracked import is_untracked
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
 

@@ -1,15 +1,15 @@
 """A table's schema changes while a stream runs: the stream goes on with its own columns where that is no lie.
 
 Spark fixes the columns of a frame when the query starts. What is decided here, before a batch is planned, is whether
-rows that were written since can be shown with them (``filestore.schema_crossing``). Tasks find the rest out by
+rows that were written since can be shown with them (``filestore.evolution.crossing``). Tasks find the rest out by
 themselves: files name the version of the schema that they were written with, and records of the log name their columns.
 """
 
 import logging
 
 from engine.stream.options import StreamOptions
-from filestore.row_counts import seen_schema
-from filestore.schema_crossing import Crossing, crossing
+from filestore.evolution.crossing import Crossing, crossing
+from filestore.schema.row_counts import seen_schema
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.stream")

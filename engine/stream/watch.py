@@ -3,19 +3,19 @@
 from dataclasses import replace
 from typing import Final
 
-from engine.commit_handle import wait_until_visible
 from engine.lineage.recording import Recorder
-from engine.stream.alignment import next_cut, snapshot_read
+from engine.request.commit_handle import wait_until_visible
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import OffsetLostError, StreamLog
 from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import Alignment, StreamOptions
-from engine.stream.place import ConsumerPlace
-from engine.stream.plan import SnapshotExpiredError, Target, advance, end_of_log
-from engine.stream.position import Phase, Position
+from engine.stream.position.alignment import next_cut, snapshot_read
+from engine.stream.position.place import ConsumerPlace
+from engine.stream.position.plan import SnapshotExpiredError, Target, advance, end_of_log
+from engine.stream.position.position import Phase, Position
+from engine.stream.position.start import Start, StartKind, offsets_of_time
 from engine.stream.schemas import SchemaWatch
-from engine.stream.start import Start, StartKind, offsets_of_time
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from filestore.datatypes import DataField, DataType
+from filestore.types.data_types import DataField, DataType
 
 _BEFORE, _AFTER = "-U", "+U"
 

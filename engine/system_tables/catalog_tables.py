@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from engine.lineage.settings import OpenCatalog
 from engine.table import Table
-from filestore.secrets import without_secrets
+from filestore.options.secrets import without_secrets
 from filestore.system_tables import SYSTEM_TABLES
 from filestore.system_tables.system_table import INSTANT, LOCAL_TIME
 from lsm.errors import FluvialError

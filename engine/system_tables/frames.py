@@ -7,15 +7,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from engine.frames import table_frame
-from engine.rows import ROW_KIND_COLUMN
-from engine.spark_arrow import to_spark_batch
-from engine.spark_types import spark_schema
+from engine.read.frames import table_frame
 from engine.system_tables.catalog_tables import Tables
 from engine.system_tables.names import CATALOG_DATABASES, CHANGE_TABLES, ROW_TABLES
 from engine.system_tables.read import SystemRead, open_system
 from engine.system_tables.row_tables import ROW_KIND, open_row_table
-from filestore.predicates import Predicate
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_arrow import to_spark_batch
+from engine.types.spark_types import spark_schema
+from filestore.predicate.predicate import Predicate
 
 
 def system_frame(

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from engine.lineage import tables as lineage
-from filestore.branch_names import BRANCH_WORD, MARK, on_branch_name
-from filestore.paths import MAIN_BRANCH
+from filestore.layout.branch_names import BRANCH_WORD, MARK, on_branch_name
+from filestore.layout.paths import MAIN_BRANCH
 from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
 

@@ -8,21 +8,22 @@ from typing import Final
 import pyarrow as pa
 
 from engine.lineage import tables as lineage
-from engine.option_check import unknown_option
-from engine.read_request import PLACES
+from engine.request.option_check import unknown_option
+from engine.request.read_request import PLACES
 from engine.system_tables.binlog import arrays_of_one
 from engine.system_tables.catalog_tables import Tables, catalog_rows, catalog_schema
 from engine.system_tables.names import AUDIT_LOG, BINLOG, CHANGE_TABLES, ROW_TABLES, SystemName, parse_system_name
 from engine.system_tables.row_tables import ROW_KIND, open_row_table, row_schema, snapshot_of
-from filestore.branch_names import on_branch_name
-from filestore.datatypes import arrow_schema
-from filestore.options import canonical_options
-from filestore.predicates import Predicate, columns_of, parse_filter
-from filestore.schema import new_schema
+from filestore.layout.branch_names import on_branch_name
+from filestore.options.table_options import canonical_options
+from filestore.predicate.parser import parse_filter
+from filestore.predicate.predicate import Predicate, columns_of
+from filestore.schema.schema_store import new_schema
+from filestore.schema.table_schema import TableSchema
 from filestore.system_tables import SYSTEM_TABLES
 from filestore.system_tables.system_table import matching
 from filestore.table import Table as FileTable
-from filestore.table_schema import TableSchema
+from filestore.types.data_types import arrow_schema
 from lsm.errors import InvalidInputError
 
 SNAPSHOT_KEYS: Final = ("scan.mode", *PLACES[:6])

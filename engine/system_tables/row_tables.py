@@ -6,17 +6,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from engine.batch_read import BatchPlan, open_read, read_piece
-from engine.read_request import ReadRequest
-from engine.rows import ROW_KIND_COLUMN
+from engine.read.batch_read import BatchPlan, open_read, read_piece
+from engine.request.read_request import ReadRequest
 from engine.system_tables.binlog import arrays_of_one, binlog_fields
 from engine.system_tables.names import BINLOG, READ_OPTIMIZED
-from filestore.datatypes import DataField, arrow_schema, data_type_of
-from filestore.predicates import Predicate
-from filestore.scan import TableScan
-from filestore.snapshots import Snapshot
+from engine.types.rows import ROW_KIND_COLUMN
+from filestore.predicate.predicate import Predicate
+from filestore.scan.table_scan import TableScan
+from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table import Table as FileTable
-from filestore.table_schema import TableSchema
+from filestore.types.data_types import DataField, arrow_schema, data_type_of
 
 ROW_KIND: Final = "rowkind"
 """Column of ``audit_log``: +I -U +U -D."""

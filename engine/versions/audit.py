@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from engine.versions.branches import create_branch, delete_branch
 from engine.versions.expectations import Check, Outcome, check_expectations, refuse_failures
-from filestore.branch_merge import MergeResult, merge_branch
-from filestore.branches import list_branches
+from filestore.branch.branches import list_branches
+from filestore.branch.merge import MergeResult, merge_branch
 from filestore.table import Table as FileTable
 from lsm.errors import FluvialError, InvalidInputError
 

@@ -1,20 +1,21 @@
 """Branches with their logs: a branch gets a topic of its own when it is made, and loses it when it is deleted.
 
-What a branch consists of beside its log is ``filestore.branches``; how its log is found is ``filestore.branch_log``.
+What a branch consists of beside its log is ``filestore.branch.branches``; how its log is found is
+``filestore.layout.branch_log``.
 """
 
 import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from engine.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
-from filestore import branches, main_replacement
-from filestore.branch_log import read_branch_log
-from filestore.branches import Branch, DeletedBranch
-from filestore.main_replacement import MainReplaced
-from filestore.options import canonical_options
-from filestore.paths import MAIN_BRANCH
-from filestore.roots import branch_names, on_branch
+from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from filestore.branch import branches, main_replacement
+from filestore.branch.branches import Branch, DeletedBranch
+from filestore.branch.main_replacement import MainReplaced
+from filestore.layout.branch_log import read_branch_log
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.options.table_options import canonical_options
+from filestore.refs.roots import branch_names, on_branch
 from filestore.table import Table as FileTable
 from lsm.errors import ConflictError, InvalidInputError
 
@@ -46,7 +47,7 @@ def create_branch(
     Raises:
         InvalidInputError: a name that is taken or cannot be one, no such tag or snapshot; a log for a branch of a
             table without one, or a topic that is in use. Nothing was made.
-        ConflictError: see ``filestore.branches.create_branch``.
+        ConflictError: see ``filestore.branch.branches.create_branch``.
         UnavailableError: the brokers do not answer. Nothing was made.
     """
     others = canonical_options(options or {})
@@ -99,7 +100,7 @@ def delete_branch(table: FileTable, name: str, *, dry_run: bool = False) -> Dele
 
     Raises:
         UnavailableError: the brokers do not answer. Nothing is gone.
-        InvalidInputError: see ``filestore.branches.delete_branch``, as ConflictError and CorruptDataError.
+        InvalidInputError: see ``filestore.branch.branches.delete_branch``, as ConflictError and CorruptDataError.
     """
     log = None if dry_run else _log_of(table, name)
     topics = None if log is None else log.reached_topics()
@@ -116,7 +117,7 @@ def replace_main(table: FileTable, name: str, *, force: bool = False) -> MainRep
 
     Raises:
         UnavailableError: main has a log, and the brokers do not answer. Nothing was done.
-        InvalidInputError: see ``filestore.main_replacement.replace_main``, as ConflictError.
+        InvalidInputError: see ``filestore.branch.main_replacement.replace_main``, as ConflictError.
     """
     old = TableLog.of(table.on_branch(MAIN_BRANCH), _EVEN_UNTRACKED)
     topics = None if old is None else old.reached_topics()

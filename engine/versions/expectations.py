@@ -15,8 +15,10 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
 from engine.versions.aggregates import Aggregate, aggregates_of, condition_value, feed_all, needs_spark
-from filestore.predicates import Predicate, columns_of, filter_mask, parse_filter
-from filestore.table_schema import TableSchema
+from filestore.predicate.evaluation import filter_mask
+from filestore.predicate.parser import parse_filter
+from filestore.predicate.predicate import Predicate, columns_of
+from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -211,7 +213,7 @@ def _by_spark(
 ) -> dict[int, Outcome]:
     from pyspark.errors import PySparkException
 
-    from engine.spark_errors import fluvial_error
+    from engine.runtime.spark_messages import fluvial_error
 
     assert spark is not None
     frame = table.dataframe(spark, snapshot_id=snapshot_id)

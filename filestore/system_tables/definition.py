@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from filestore.row_counts import seen_schema
-from filestore.secrets import without_secrets
-from filestore.snapshots import Snapshot
+from filestore.options.secrets import without_secrets
+from filestore.schema.row_counts import seen_schema
+from filestore.snapshot.snapshot import Snapshot
 from filestore.system_tables.history import table_of
 from filestore.system_tables.json_columns import json_text
 from filestore.system_tables.system_table import INSTANT, SystemTable

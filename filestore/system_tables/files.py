@@ -9,16 +9,17 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from filestore.binary_columns import decode_columns
-from filestore.binary_row import ARITY_BYTES
-from filestore.datatypes import DataField
-from filestore.live_files import BucketKey, LiveFiles
-from filestore.manifests import DataFileMeta, SimpleStats
-from filestore.paths import partition_path
-from filestore.snapshots import Snapshot
+from filestore.format.simple_stats import SimpleStats
+from filestore.layout.paths import partition_path
+from filestore.manifest.entries import DataFileMeta
+from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.snapshot.snapshot import Snapshot
 from filestore.system_tables.json_columns import json_lists, json_objects
 from filestore.system_tables.system_table import LOCAL_TIME, SystemTable
 from filestore.table_store import TableStore
+from filestore.types.binary_columns import decode_columns
+from filestore.types.binary_row import ARITY_BYTES
+from filestore.types.data_types import DataField
 
 _SOURCES: Final[Mapping[int | None, str]] = {0: "APPEND", 1: "COMPACT"}
 

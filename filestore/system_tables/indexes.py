@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from filestore.file_indexes import index_file_of
-from filestore.index_container import FIXED_BYTES, head_size, index_places
-from filestore.manifests import DataFileMeta
-from filestore.snapshots import Snapshot
+from filestore.index.container import FIXED_BYTES, head_size, index_places
+from filestore.index.file_index import index_file_of
+from filestore.manifest.entries import DataFileMeta
+from filestore.snapshot.snapshot import Snapshot
 from filestore.system_tables.files import FileColumns
 from filestore.system_tables.system_table import SystemTable
 from filestore.table_store import TableStore

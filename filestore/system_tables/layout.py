@@ -6,18 +6,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from filestore.binary_columns import decode_columns
-from filestore.binary_row import ARITY_BYTES
-from filestore.compaction_strategy import compaction_strategy
-from filestore.live_files import BucketKey, LiveFiles
-from filestore.manifests import ManifestFileMeta
-from filestore.snapshot_files import manifests_of
-from filestore.snapshots import Snapshot
+from filestore.compact.strategy import compaction_strategy
+from filestore.manifest.lists import ManifestFileMeta
+from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.scan.snapshot_files import manifests_of
+from filestore.snapshot.snapshot import Snapshot
 from filestore.system_tables.files import FileColumns, partition_texts
 from filestore.system_tables.json_columns import json_objects
 from filestore.system_tables.system_table import LOCAL_TIME, SystemTable
 from filestore.table_store import TableStore
-from lsm.universal import UniversalCompaction
+from filestore.types.binary_columns import decode_columns
+from filestore.types.binary_row import ARITY_BYTES
+from lsm.compaction.universal import UniversalCompaction
 
 _SUMS: Final = (
     pa.field("record_count", pa.int64(), nullable=False),

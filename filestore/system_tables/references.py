@@ -6,9 +6,9 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from filestore.branches import list_branches
-from filestore.savepoints import list_savepoints
-from filestore.snapshots import Snapshot, SnapshotStore
+from filestore.branch.branches import list_branches
+from filestore.refs.savepoint_files import list_savepoints
+from filestore.snapshot.snapshot import Snapshot, SnapshotStore
 from filestore.system_tables.history import table_of
 from filestore.system_tables.json_columns import json_text
 from filestore.system_tables.system_table import INSTANT, LOCAL_TIME, SystemTable

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from filestore.predicates import Predicate, filter_mask, parse_filter
-from filestore.schema import new_schema
-from filestore.snapshots import Snapshot
+from filestore.predicate.evaluation import filter_mask
+from filestore.predicate.parser import parse_filter
+from filestore.predicate.predicate import Predicate
+from filestore.schema.schema_store import new_schema
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
 Rows = Callable[[TableStore, Snapshot | None], pa.Table]

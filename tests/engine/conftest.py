@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from engine.session import session
+from engine.spark.session import session
 
 
 @pytest.fixture(scope="session")

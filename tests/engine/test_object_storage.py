@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from engine import Catalog, sink
 from engine.cli.app import run_command
-from engine.sql.context import SqlContext
-from engine.sql.session import SqlSession
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
 from engine.table import Table
 from lsm.errors import InvalidInputError
 from tests.stores.object_store import SECRET_KEY, ObjectStore

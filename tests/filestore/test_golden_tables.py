@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from filestore.datatypes import DataField
-from filestore.scan import DataSplit
-from filestore.split_read import read_split
+from filestore.read.split_read import read_split
+from filestore.scan.data_split import DataSplit
 from filestore.table import Table
+from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
-from lsm.keys import internal_value
+from lsm.keys.keys import internal_value
 from lsm.row_kind import VALUE_KIND, RowKind
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -5,21 +5,13 @@ from datetime import date
 import pyarrow as pa
 import pytest
 
-from filestore.compactor import pick_tasks
-from filestore.live_files import LiveFiles
-from filestore.snapshots import CommitKind
+from filestore.compact.compactor import pick_tasks
+from filestore.scan.live_files import LiveFiles
+from filestore.snapshot.snapshot import CommitKind
 from filestore.table import Table
 from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
-from tests.support.tables import (
-    KEY_SCHEMA,
-    check_metadata,
-    content,
-    key_table,
-    memory_catalog,
-    referenced_files,
-    rows,
-)
+from tests.support.tables import KEY_SCHEMA, check_metadata, content, key_table, memory_catalog, referenced_files, rows
 
 DAYS = pa.schema([("day", pa.date32()), ("kind", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
 

@@ -17,11 +17,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from filestore.commit_message import Committable
-from filestore.live_files import LiveFiles
+from filestore.commit.committable import Committable
+from filestore.commit.table_commit import TableCommit
+from filestore.scan.live_files import LiveFiles
 from filestore.table import Table
-from filestore.table_commit import TableCommit
-from filestore.table_write import TableWrite
+from filestore.write.table_write import TableWrite
 from lsm.row_kind import RowKind
 from tests.support.tables import check_metadata, memory_catalog, referenced_files
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from engine.catalog import Catalog
-from engine.sql.context import SqlContext
-from engine.sql.session import SqlSession
-from filestore.catalog import Catalog as FileCatalog
-from filestore.datatypes import parse_data_type
-from filestore.schema_change import AddColumn
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
+from filestore.catalog.catalog import Catalog as FileCatalog
+from filestore.evolution.schema_change import AddColumn
+from filestore.types.data_types import parse_data_type
 from tests.peers.agreement import Agreement
 from tests.support.schema_histories import SchemaHistory
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from filestore.branch_merge import merge_branch
-from filestore.branches import Branch, create_branch, delete_branch, list_branches, rename_branch
-from filestore.expiry import Retention, expire_snapshots
-from filestore.fast_forward import fast_forward
-from filestore.main_replacement import replace_main
+from filestore.branch.branches import Branch, create_branch, delete_branch, list_branches, rename_branch
+from filestore.branch.fast_forward import fast_forward
+from filestore.branch.main_replacement import replace_main
+from filestore.branch.merge import merge_branch
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.verification import verify_files
 from filestore.table import Table
-from filestore.verification import verify_files
 from tests.peers import PeerError, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer

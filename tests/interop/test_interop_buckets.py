@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from filestore.index_state import bucket_index
-from filestore.live_files import LiveFiles
-from filestore.postponed import distribute
+from filestore.compact.postponed import distribute
+from filestore.index.index_manifest import bucket_index
+from filestore.scan.live_files import LiveFiles
 from tests.peers import DELETE, INSERT, TableDefinition, normalise
 from tests.peers.agreement import FLUVIAL, Agreement
 from tests.peers.java_peer import JavaPeer

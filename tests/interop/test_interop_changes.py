@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from filestore.change_tracking import Changes, changes_of, is_foreign
-from filestore.changes import ChangeSplit, plan_changes, plan_diff, plan_told, read_changes
+from filestore.changelog.snapshot_changes import ChangeSplit, plan_changes, plan_diff, plan_told, read_changes
+from filestore.snapshot.change_tracking import Changes, changes_of, is_foreign
 from filestore.table import Table
 from lsm.row_kind import RowKind
 from tests.peers import DELETE, INSERT, TableDefinition, normalise

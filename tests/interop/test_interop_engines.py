@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
-from lsm.java_bitmaps import bitmap64_bytes, bitmap64_of
+from lsm.aggregate.java_bitmaps import bitmap64_bytes, bitmap64_of
 from tests.peers import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from engine.cuts.tags import CutRecord, tag_cut
-from filestore.automatic_tags import make_due_tags
-from filestore.effects import SystemClock
-from filestore.expiry import Retention, expire_snapshots
-from filestore.rollback import plan_rollback, roll_back
-from filestore.savepoints import SavedCheckpoint
-from filestore.saving import create_savepoint, delete_savepoint
+from filestore.io.file_io import SystemClock
+from filestore.maintenance.rollback import plan_rollback, roll_back
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.verification import verify_files
+from filestore.refs.savepoint_files import SavedCheckpoint
 from filestore.table import Table
-from filestore.tags import create_tag, delete_tag, expired_tags, list_tags
-from filestore.verification import verify_files
+from filestore.tag.automatic_tags import make_due_tags
+from filestore.tag.savepoints import create_savepoint, delete_savepoint
+from filestore.tag.tags import create_tag, delete_tag, expired_tags, list_tags
 from tests.peers import DELETE, INSERT, Row, TableDefinition
 from tests.peers.agreement import FLUVIAL, Agreement
 from tests.peers.java_peer import JavaPeer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from filestore.live_files import LiveFiles
+from filestore.scan.live_files import LiveFiles
 from lsm.errors import CorruptDataError
 from tests.peers import Condition, PeerError, normalise
 from tests.peers.agreement import FLUVIAL, Agreement

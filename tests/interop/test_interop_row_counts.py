@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from filestore.catalog import Catalog
-from filestore.row_counts import HIDDEN_NAMES
+from filestore.catalog.catalog import Catalog
+from filestore.schema.row_counts import HIDDEN_NAMES
 from filestore.table import Table
 from tests.peers.java_peer import JavaPeer
 from tests.peers.pypaimon_peer import PyPaimonPeer

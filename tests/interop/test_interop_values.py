@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from filestore.datatypes import arrow_type, parse_data_type
+from filestore.types.data_types import arrow_type, parse_data_type
 from lsm.errors import InvalidInputError
 from tests.peers import DELETE, UPDATE_AFTER, Condition, Peer, TableDefinition, normalise
 from tests.peers.agreement import FLUVIAL, Agreement

@@ -5,7 +5,8 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from lsm.merge_function import FieldAggregate, SequenceGroup
+from lsm.aggregate.aggregates import FieldAggregate
+from lsm.merge.partial_update import SequenceGroup
 
 Row = tuple[str, dict[str, Any]]
 """(kind symbol, values without the key), oldest first."""

@@ -7,16 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm.keys import key_at
-from lsm.merge import RunSource, merge_runs
-from lsm.merge_function import MergeFunction
-from lsm.row_kind import (
-    SEQUENCE_NUMBER,
-    SEQUENCE_NUMBER_FIELD,
-    VALUE_KIND,
-    VALUE_KIND_FIELD,
-    RowKind,
-)
+from lsm.keys.keys import key_at
+from lsm.merge.merge import RunSource, merge_runs
+from lsm.merge.merge_function import MergeFunction
+from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind
 
 Change = tuple[str, int, dict[str, Any]]
 """(kind symbol, sequence number, values); the key column is `k`, 1 unless said otherwise."""

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm.merge_function import Aggregation, Deduplicate, FieldAggregate, FirstRow, MergeFunction, PartialUpdate
+from lsm.aggregate.aggregates import FieldAggregate
+from lsm.aggregate.aggregation import Aggregation
+from lsm.merge.merge_function import Deduplicate, FirstRow, MergeFunction
+from lsm.merge.partial_update import PartialUpdate
+from tests.lsm.aggregate.test_aggregation import SPECS
+from tests.lsm.merge.test_partial_update import TWO_GROUPS
 from tests.lsm.stories import Change, merged, random_story
-from tests.lsm.test_aggregation import SPECS
-from tests.lsm.test_partial_update import TWO_GROUPS
 
 LAWS = settings(max_examples=30, deadline=None, derandomize=True)
 ADDS = {"+I": "+I", "+U": "+U", "-U": "+I", "-D": "+U"}

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lsm.aggregate.aggregates import FieldAggregate
+from lsm.aggregate.aggregation import Aggregation
 from lsm.memtable import MemTable
-from lsm.merge_function import Aggregation, Deduplicate, FieldAggregate
+from lsm.merge.merge_function import Deduplicate
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 
 LAWS = settings(max_examples=100, deadline=None, derandomize=True)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm.compaction import CompactionReason, CompactionStrategy, CompactionUnit, full_compaction, merge_cost
-from lsm.early_full import EarlyFullCompaction, OffPeakHours
-from lsm.leveled import LeveledCompaction
+from lsm.compaction.compaction import CompactionReason, CompactionStrategy, CompactionUnit, full_compaction, merge_cost
+from lsm.compaction.early_full import EarlyFullCompaction, OffPeakHours
+from lsm.compaction.leveled import LeveledCompaction
+from lsm.compaction.universal import UniversalCompaction
 from lsm.levels import Levels, SortedFile
-from lsm.universal import UniversalCompaction
 from tests.lsm.trees import file, tree, trees
 
 LAWS = settings(max_examples=60, deadline=None, derandomize=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from filestore.catalog import Catalog
-from filestore.datatypes import DataField, parse_data_type
+from filestore.catalog.catalog import Catalog
 from filestore.table import Table
+from filestore.types.data_types import DataField, parse_data_type
 from tests.peers import Condition, PeerRefusedError, Row, TableDefinition, normalise
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from engine.broker_jars import fetch_jars
+from engine.broker.jars import fetch_jars
 from tests.peers import Condition, Row, TableDefinition, normalise
 from tests.peers.java_rows import KIND_COLUMN, dump, feed
 from tests.peers.jvm import Jvm

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from filestore.datatypes import arrow_type, parse_data_type
+from filestore.types.data_types import arrow_type, parse_data_type
 from tests.peers import TableDefinition
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
-from engine.broker_jars import fetch_jars, read_lock
+from engine.broker.jars import fetch_jars, read_lock
 from tests.stores import processes
 
 LOCK_FILE: Final = Path(__file__).parents[2] / "conf" / "mariadb-jars.lock"

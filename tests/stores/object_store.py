@@ -16,7 +16,7 @@ from typing import Final
 import obstore
 from obstore.store import S3Store
 
-from engine.broker_jars import fetch_jars, find_java, read_lock
+from engine.broker.jars import fetch_jars, find_java, read_lock
 from tests.stores import processes
 
 LOCK_FILE: Final = Path(__file__).parents[2] / "conf" / "s3proxy-jars.lock"

@@ -1,8 +1,9 @@
 """Manifest entries for tests that never look into a file."""
 
-from filestore.binary_row import encode_row
-from filestore.datatypes import parse_data_type
-from filestore.manifests import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
+from filestore.format.simple_stats import EMPTY_STATS
+from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
+from filestore.types.binary_row import encode_row
+from filestore.types.data_types import parse_data_type
 
 INT = parse_data_type("INT NOT NULL")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from filestore.effects import FileIO
+from filestore.io.file_io import FileIO
 from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
 
 

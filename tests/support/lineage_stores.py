@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage
-from engine.lineage.store import LineageMeta, LineageMetaContext
+from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage
+from engine.lineage.store.store import LineageMeta, LineageMetaContext
 from engine.lineage.tables import SCHEMAS
-from filestore.predicates import Predicate
+from filestore.predicate.predicate import Predicate
 from filestore.system_tables.system_table import matching
 from lsm.errors import UnavailableError
 from tests.support.faults import When

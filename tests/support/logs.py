@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from engine.batch_part import write_part
-from engine.batch_writer import BatchWriter
+from engine.log.table_log import TableLog
 from engine.table import Table
-from engine.table_log import TableLog
-from logstore.changelog_json import decode_changes
-from logstore.log_reader import read_range
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
+from logstore.format.changelog_json import decode_changes
+from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
 from lsm.row_kind import RowKind
 

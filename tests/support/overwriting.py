@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from filestore.effects import LocalFileIO
+from filestore.io.file_io import LocalFileIO
 from filestore.table import Table
 from tests.support.tables import KEY_SCHEMA
 

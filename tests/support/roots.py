@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from filestore.manifests import EntryKind, ManifestEntry, live_entries
-from filestore.savepoints import list_savepoints
-from filestore.snapshots import Snapshot
+from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
+from filestore.refs.savepoint_files import list_savepoints
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table import Table
 
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from filestore.datatypes import DataField, arrow_schema, arrow_type
-from filestore.predicate_nodes import (
+from filestore.predicate.predicate import (
     And,
     Compare,
     CompareOp,
@@ -22,8 +21,9 @@ from filestore.predicate_nodes import (
     Predicate,
     StartsWith,
 )
-from filestore.schema import new_schema
-from filestore.table_schema import TableSchema
+from filestore.schema.schema_store import new_schema
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import DataField, arrow_schema, arrow_type
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 
 _EXACT: Final = Context(prec=80)

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from filestore.catalog import Catalog
-from filestore.column_paths import ColumnPath, Position
-from filestore.datatypes import DataField, DataType, parse_field
-from filestore.schema_change import AddColumn, ChangeType, DropColumn, MoveColumn, RenameColumn, SchemaChange
-from filestore.table_schema import TableSchema
+from filestore.catalog.catalog import Catalog
+from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, MoveColumn, RenameColumn, SchemaChange
+from filestore.schema.column_paths import ColumnPath, Position
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import DataField, DataType, parse_field
 
 POINT: Final = {
     "type": "ROW",

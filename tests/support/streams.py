@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from engine import Table
-from engine.data_source import FluvialDataSource
+from engine.spark.data_source import FluvialDataSource
 from engine.stream.reader import HybridStreamReader
 
 Rows = list[dict[str, Any]]

@@ -5,12 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from filestore.catalog import Catalog
-from filestore.commit_message import CommitMessage, Committable
-from filestore.effects import FileIO
-from filestore.index_state import bucket_index
-from filestore.live_files import LiveFiles
-from filestore.options import OPTIONS
+from filestore.catalog.catalog import Catalog
+from filestore.commit.committable import Committable
+from filestore.index.index_manifest import bucket_index
+from filestore.io.file_io import FileIO
+from filestore.manifest.commit_message import CommitMessage
+from filestore.options.table_keys import OPTIONS
+from filestore.scan.live_files import LiveFiles
 from filestore.table import Table
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
 

@@ -10,11 +10,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from engine import Catalog, Table
-from engine.batch_part import BatchSpec, BucketResult, write_part
-from engine.batch_writer import BatchWriter
-from engine.broker import Broker
-from engine.steps import Step, StepEvent
-from engine.table_log import TableLog
+from engine.broker.broker import Broker
+from engine.log.table_log import TableLog
+from engine.runtime.steps import Step, StepEvent
+from engine.write.batch_part import BatchSpec, BucketResult, write_part
+from engine.write.batch_writer import BatchWriter
 from tests.support.logs import wait_for_log
 
 Change = tuple[str, int, str | None]

@@ -4,6 +4,6 @@ Spark looks for installed top-level modules named ``pyspark_*`` and registers th
 name that it gives itself.
 """
 
-from engine.data_source import FluvialDataSource as DefaultSource
+from engine.spark.data_source import FluvialDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

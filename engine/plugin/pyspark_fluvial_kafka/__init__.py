@@ -4,6 +4,6 @@ Spark looks for installed top-level modules named ``pyspark_*`` and registers th
 name that it gives itself.
 """
 
-from engine.kafka_source import KafkaSource as DefaultSource
+from engine.kafka.source import KafkaSource as DefaultSource
 
 __all__ = ["DefaultSource"]

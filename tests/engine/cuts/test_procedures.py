@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table, procedures
-from engine.broker import Broker
-from filestore.commit_message import Committable
+from engine.broker.broker import Broker
+from filestore.commit.committable import Committable
 from lsm.errors import InvalidInputError
 from tests.support.streams import Query
 from tests.support.tables import messages_of

@@ -3,10 +3,10 @@
 import pytest
 
 from engine.cuts.tags import CutRecord, begun_cut, plan_cut_rollback, read_cut, tag_cut
-from filestore.catalog import Catalog
-from filestore.rewriting import restore
+from filestore.catalog.catalog import Catalog
+from filestore.maintenance.rewriting import restore
 from filestore.table import Table
-from filestore.tags import create_tag
+from filestore.tag.tags import create_tag
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
 from tests.support.tables import KEY_SCHEMA, content, rows

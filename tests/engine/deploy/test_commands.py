@@ -17,14 +17,14 @@ import click
 import pytest
 import yaml
 
-from engine.broker import Broker
+from engine.broker.broker import Broker
 from engine.catalog import Catalog
 from engine.cli.app import EXIT_INTERRUPTED, cli, run_command
-from engine.cli.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, _with_metrics, exit_code
-from engine.deploy.job_config import parse_job
-from engine.deploy.json_schema import schema_text
-from engine.deploy.pipeline import PipelineResult
-from logstore.topics import LogTopics
+from engine.cli.commands.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, _with_metrics, exit_code
+from engine.deploy.config.job_config import parse_job
+from engine.deploy.config.json_schema import schema_text
+from engine.deploy.pipeline.pipeline import PipelineResult
+from logstore.kafka.topics import LogTopics
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "conf" / "deploy"

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.deploy.checks import check_job
+from engine.deploy.config.job_config import load_job
 from engine.deploy.job import run_job
-from engine.deploy.job_config import load_job
-from logstore.clients import ErrorNotes, KafkaProperties
-from logstore.topics import LogTopics
+from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.topics import LogTopics
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,16 @@ from pyspark.sql import functions as F
 
 from engine.catalog import Catalog
 from engine.cli.job_output import print_results
+from engine.deploy.config.job_config import JobConfig
+from engine.deploy.config.table_config import TableConfig
 from engine.deploy.job import run_job
-from engine.deploy.job_config import JobConfig
-from engine.deploy.pipeline import PipelineProgress
-from engine.deploy.table_config import TableConfig
-from engine.deploy.tables import ensure_table
-from engine.kafka_options import KafkaSourceOptions
-from engine.kafka_rows import decoder
-from filestore.datatypes import parse_data_type
-from filestore.schema_change import ChangeType
-from logstore.clients import ErrorNotes, KafkaProperties
+from engine.deploy.pipeline.pipeline import PipelineProgress
+from engine.deploy.pipeline.table_changes import ensure_table
+from engine.kafka.options import KafkaSourceOptions
+from engine.kafka.rows import decoder
+from filestore.evolution.schema_change import ChangeType
+from filestore.types.data_types import parse_data_type
+from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 ORDERS: dict[str, Any] = {
@@ -194,7 +193,7 @@ def test_a_compaction_that_fails_is_in_the_summary_and_the_rows_are_in_the_table
 
         return run
 
-    monkeypatch.setattr(sys.modules["engine.sink"], "SparkUnits", fails)  # engine.sink is also the function
+    monkeypatch.setattr("engine.write.sink.SparkUnits", fails)
     (tmp_path / "input").mkdir()
     for number in range(4):
         rows = pa.table({"id": pa.array([number], pa.int64()), "amount": pa.array([number], pa.int32())})

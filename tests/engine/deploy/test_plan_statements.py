@@ -5,11 +5,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
-from engine.deploy.table_changes import table_differences
-from engine.deploy.table_config import TableConfig
-from engine.deploy.tables import ensure_table
-from engine.sql.context import SqlContext
-from engine.sql.session import SqlSession
+from engine.deploy.config.table_config import TableConfig
+from engine.deploy.pipeline.table_changes import ensure_table, table_differences
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
 
 
 def no_spark() -> SparkSession:

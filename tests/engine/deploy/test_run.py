@@ -14,16 +14,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.catalog import Catalog
-from engine.deploy.checkpoints import read_checkpoint, source_difference
-from engine.deploy.health import Health
+from engine.deploy.config.job_config import JobConfig
+from engine.deploy.config.operation_config import HealthConfig, OnFailureConfig
 from engine.deploy.job import run_job
-from engine.deploy.job_config import JobConfig
-from engine.deploy.operation_config import HealthConfig, OnFailureConfig
-from engine.deploy.pipeline import PipelineProgress, RunningPipeline
+from engine.deploy.pipeline.checkpoints import read_checkpoint, source_difference
+from engine.deploy.pipeline.health import Health
+from engine.deploy.pipeline.pipeline import PipelineProgress, RunningPipeline
+from engine.deploy.pipeline.supervision import Restart, Supervisor, restart_after
+from engine.deploy.pipeline.table_changes import ensure_table
+from engine.deploy.pipeline.targets import BatchWrite
 from engine.deploy.plan import make_plan
-from engine.deploy.supervision import Restart, Supervisor, restart_after
-from engine.deploy.tables import ensure_table
-from engine.deploy.targets import BatchWrite
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 
 spark_test = pytest.mark.spark
@@ -379,7 +379,7 @@ class _Ended:
     ("failure", "expected"),
     [
         (None, (True, True)),
-        (RuntimeError("engine.deploy.targets.StopRequestedError: the job ends: pipeline=p"), (True, False)),
+        (RuntimeError("engine.deploy.pipeline.targets.StopRequestedError: the job ends: pipeline=p"), (True, False)),
         (RuntimeError("lsm.errors.UnavailableError: the broker is gone: x=1"), UnavailableError),
     ],
 )

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import Catalog, Table
-from engine.lineage.entities import DataLineage, LineageRecords, time_of
 from engine.lineage.lineage import lineage_of
-from engine.stream.alignment import next_cut, snapshot_read
-from engine.stream.plan import SnapshotExpiredError, SnapshotFacts
-from engine.stream.position import Position
+from engine.lineage.store.entities import DataLineage, LineageRecords, time_of
+from engine.stream.position.alignment import next_cut, snapshot_read
+from engine.stream.position.plan import SnapshotExpiredError, SnapshotFacts
+from engine.stream.position.position import Position
 from logstore.offsets import LogOffsets
 from lsm.errors import InvalidInputError
 from tests.support.streams import Query, expire, query, rows

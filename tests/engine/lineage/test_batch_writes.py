@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from engine import Catalog, Table, after_commit
-from engine.batch_part import write_part
-from engine.batch_writer import BatchWriter
-from engine.lineage.entities import LineageRecords
+from engine import Catalog, Table
+from engine.lineage import after_commit
 from engine.lineage.lineage import Lineage
 from engine.lineage.origins import Origin, SourceRead
 from engine.lineage.recording import Recorder, lineage_of_table
+from engine.lineage.store.entities import LineageRecords
 from engine.procedures import repair_lineage
-from filestore.commit_message import BATCH_IDENTIFIER
-from filestore.snapshots import CommitKind
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
+from filestore.commit.committable import BATCH_IDENTIFIER
+from filestore.snapshot.snapshot import CommitKind
 from filestore.table import Table as FileTable
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError, UnavailableError

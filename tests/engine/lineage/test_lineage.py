@@ -10,12 +10,12 @@ import orjson
 import pytest
 
 from engine.catalog import Catalog
-from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage, time_of
-from engine.lineage.factories import find_factory
-from engine.lineage.jdbc import JdbcLineageMeta
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.settings import LineageSettings
-from engine.lineage.store import LineageMeta
+from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage, time_of
+from engine.lineage.store.factories import find_factory
+from engine.lineage.store.jdbc import JdbcLineageMeta
+from engine.lineage.store.store import LineageMeta
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.lineage_stores import FaultyMeta, MemoryFactory, MemoryLineageMeta, contents
@@ -203,7 +203,7 @@ def test_a_locked_database_is_one_that_does_not_answer(
     dialect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """LN-42: who holds it for too long is not waited for; the rows come in when it lets go."""
-    monkeypatch.setattr("engine.lineage.jdbc._WAIT_MS", 50)
+    monkeypatch.setattr("engine.lineage.store.jdbc._WAIT_MS", 50)
     options = {}
     if dialect != "sqlite":
         options = {"jdbc.database": "locked", "jdbc.url": request.getfixturevalue(dialect)}
@@ -268,7 +268,9 @@ def test_packages_bring_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         def load(self) -> type[MemoryFactory]:
             return MemoryFactory
 
-    monkeypatch.setattr("engine.lineage.factories.entry_points", lambda group: [Entry()] * (group == "fluvial.lineage"))
+    monkeypatch.setattr(
+        "engine.lineage.store.factories.entry_points", lambda group: [Entry()] * (group == "fluvial.lineage")
+    )
     monkeypatch.setattr(MemoryFactory, "meta", MemoryLineageMeta())
     find_factory.cache_clear()
     catalog = Catalog(str(tmp_path), {"lineage-meta": "memory", "lineage-meta.place": "here"})

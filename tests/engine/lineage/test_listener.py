@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.catalog import Catalog
-from engine.lineage.entities import LineageRecords, TableLineage
+from engine.deploy.lineage_listener import LineageListener
 from engine.lineage.lineage import lineage_of
-from engine.lineage_listener import LineageListener
+from engine.lineage.store.entities import LineageRecords, TableLineage
 
 
 @dataclass

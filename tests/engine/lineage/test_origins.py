@@ -15,7 +15,7 @@ from engine.lineage.origins import (
     newest_reads,
     reads_of_offsets,
 )
-from filestore.snapshots import CommitKind, Snapshot
+from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import CorruptDataError
 
 NAMES = st.sampled_from(["db.a", "db.b", "db.a$branch_x"])

@@ -11,8 +11,8 @@ import pytest
 
 from engine import Catalog
 from engine.cli.app import EXIT_INVALID, run_command
-from engine.lineage.entities import DataLineage, LineageRecords, TableLineage
 from engine.lineage.lineage import lineage_of
+from engine.lineage.store.entities import DataLineage, LineageRecords, TableLineage
 
 SVG = "{http://www.w3.org/2000/svg}"
 NOW = datetime(2026, 11, 21, 12, 0, 0)

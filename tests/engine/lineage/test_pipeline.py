@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from engine import Catalog, Table, sink
 from engine.lineage.lineage import Lineage, lineage_of
-from engine.steps import Step, StepEvent
-from engine.validation import validate
-from filestore.snapshots import CommitKind
+from engine.procedures.validation import validate
+from engine.runtime.steps import Step, StepEvent
+from filestore.snapshot.snapshot import CommitKind
 from lsm.errors import UnavailableError
 
 pytestmark = pytest.mark.spark

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from engine.catalog import Catalog
-from engine.lineage import disks, settings
-from engine.lineage.disks import kind_of_disk
-from engine.lineage.entities import LineageRecords, TableLineage
+from engine.lineage import settings
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.settings import Ground, options_in_force, options_of_new, options_of_old, settings_of
-from filestore.catalog import Catalog as FileCatalog
-from filestore.catalog_options import CatalogOptions
+from engine.lineage.store import disks
+from engine.lineage.store.disks import kind_of_disk
+from engine.lineage.store.entities import LineageRecords, TableLineage
+from filestore.catalog.catalog import Catalog as FileCatalog
+from filestore.options.catalog_options import CatalogOptions
 from lsm.errors import InvalidInputError
 from tests.stores.object_store import ObjectStore
 from tests.support.lineage_stores import FaultyMeta

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table, sink
+from engine.dialect.entry import run_text
 from engine.lineage.lineage import Lineage
 from engine.lineage.recording import lineage_of_table
 from engine.procedures import create_branch, impact, recovery_plan, replace_main_branch, rewind_checkpoint
 from engine.procedures.recovery import validate_snapshot
-from engine.sql.entry import run_text
 from lsm.errors import InvalidInputError
 
 pytestmark = pytest.mark.spark

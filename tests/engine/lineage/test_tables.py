@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 from engine import procedures
 from engine.catalog import Catalog
 from engine.cli.app import run_command
-from engine.lineage.entities import DataLineage, JobStartup, LineageRecords, TableLineage
+from engine.dialect.grammar.parser import parse_statements
+from engine.dialect.query.query import run_query
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
 from engine.lineage.lineage import Lineage, lineage_of
-from engine.sql.context import SqlContext
-from engine.sql.parser import parse_statements
-from engine.sql.query import run_query
-from engine.sql.session import SqlSession
+from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage
 from lsm.errors import FluvialError, InvalidInputError
 
 TIME = datetime(2023, 6, 5, 13, 29, 1)
@@ -210,7 +210,7 @@ def test_spark_reads_them_and_joins_two_catalogs(
     there.store(LineageRecords(sink_snapshots=tuple(DataLineage("job1", 1, "away", "copy", 40, TIME) for _ in "x")))
 
     asked: list[object] = []
-    from engine.lineage import jdbc
+    from engine.lineage.store import jdbc
 
     whole: Callable[..., object] = jdbc.JdbcLineageMeta._entities
     monkeypatch.setattr(jdbc.JdbcLineageMeta, "_entities", lambda *given: (asked.append(given[3]), whole(*given))[1])

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from engine.lineage.entities import DataLineage, LineageRecords, TableLineage
-from engine.lineage.jdbc import JdbcLineageMeta
+from engine.lineage.store.entities import DataLineage, LineageRecords, TableLineage
+from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.lineage.tables import SCHEMAS
 from engine.lineage.views import view_query, view_rows
-from filestore.predicates import parse_filter
-from filestore.schema import new_schema
-from filestore.sql_database import ALL_DIALECTS, SqlDatabase
+from filestore.catalog.sql_database import ALL_DIALECTS, SqlDatabase
+from filestore.predicate.parser import parse_filter
+from filestore.schema.schema_store import new_schema
 
 TIME = datetime(2023, 6, 5, 13, 29, 1)
 Snapshot = tuple[str, int]  # of table

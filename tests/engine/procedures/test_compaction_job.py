@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from engine import Catalog, Table, compaction_job
+from engine import Catalog, Table
 from engine.cli.app import run_command
-from engine.compaction_job import CompactionJob, JobEvent, JobPolicy
-from engine.inspection import inspect_table
-from engine.sql.context import SqlContext
-from engine.sql.session import SqlSession
-from filestore.commit_message import CommitMessage
-from filestore.compactor import CompactionTask, run_task
-from filestore.orphans import find_orphans
+from engine.deploy import compaction_job
+from engine.deploy.compaction_job import CompactionJob, JobEvent, JobPolicy
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
+from engine.monitor.inspection import inspect_table
+from filestore.compact.compactor import run_task
+from filestore.compact.task import CompactionTask
+from filestore.maintenance.orphans import find_orphans
+from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 from tests.engine.procedures.conftest import rows

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from engine.broker import Broker
+from engine.broker.broker import Broker
 from tests.support.streams import dotted
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from engine.session import checkpoint_settings, session
+from engine.spark.session import checkpoint_settings, session
 
 
 def main() -> None:

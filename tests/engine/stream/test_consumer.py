@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine import Table
-from engine.stream.place import BASE_SUFFIX
+from engine.stream.position.place import BASE_SUFFIX
 from lsm.errors import InvalidInputError
 from tests.engine.stream.conftest import NewTable
 from tests.support.streams import content, expire, fold, ids, query, rows

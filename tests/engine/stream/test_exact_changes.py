@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.row_changes import RowChanges
 from engine.stream.normalizer import exact_changes
+from engine.types.row_changes import RowChanges
 from lsm.row_kind import RowKind
 
 law = settings(max_examples=300, deadline=None, derandomize=True)

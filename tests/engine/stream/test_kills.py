@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from engine.batch_part import write_part
-from engine.batch_writer import BatchWriter
-from engine.broker import Broker
-from engine.steps import Step, StepEvent
-from engine.table_log import TableLog
+from engine.broker.broker import Broker
+from engine.log.table_log import TableLog
+from engine.runtime.steps import Step, StepEvent
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
 from tests.support.streams import Query, content, fold
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from engine.broker import Broker
+from engine.broker.broker import Broker
 from engine.cli.app import run_command
 from tests.support.streams import Query, as_foreign
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import Catalog, Table
-from engine.broker import Broker
+from engine.broker.broker import Broker
 from tests.support.streams import Query, as_foreign, content, fold
 
 HISTORIES = os.environ.get("FLUVIAL_LAW_HISTORIES")  # for a soak: as many, and others each time

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from engine import Catalog, Table
-from engine.batch_part import write_part
-from engine.batch_writer import BatchWriter
-from engine.procedures import rollback
+from engine.log.table_log import TableLog
+from engine.procedures.versions.rollback import rollback
 from engine.stream import log as stream_log
-from engine.table_log import TableLog
-from logstore.topics import LogTopics
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
+from logstore.kafka.topics import LogTopics
 from lsm.errors import CorruptDataError
 from tests.engine.stream.conftest import NewTable
 from tests.support.logs import ends_with_markers

@@ -18,7 +18,7 @@ MOST_GROWTH_KIB = 48 * MIB  # of the peak; the long range's records alone are ov
 TASK = """
 import resource, sys
 from engine import Catalog
-from engine.data_source import FluvialDataSource
+from engine.spark.data_source import FluvialDataSource
 from engine.stream.rows import LogPiece
 from logstore.offsets import LogRange
 

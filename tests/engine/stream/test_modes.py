@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Table
-from engine.batch_part import write_part
-from engine.batch_writer import BatchWriter
-from engine.data_source import FluvialDataSource
-from engine.log_rows import paired_kinds
-from engine.table_log import TableLog
+from engine.log.log_rows import paired_kinds
+from engine.log.table_log import TableLog
+from engine.spark.data_source import FluvialDataSource
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 from tests.engine.stream.conftest import NewTable

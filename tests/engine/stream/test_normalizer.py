@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from engine import Table
-from engine.row_changes import RowChanges
 from engine.stream.normalizer import exact_changes
+from engine.types.row_changes import RowChanges
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.row_kind import RowKind
 from tests.engine.stream.conftest import NewTable

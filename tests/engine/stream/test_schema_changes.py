@@ -7,8 +7,15 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from filestore.datatypes import parse_data_type
-from filestore.schema_change import AddColumn, ChangeNullability, ChangeType, DropColumn, RenameColumn, SchemaChange
+from filestore.evolution.schema_change import (
+    AddColumn,
+    ChangeNullability,
+    ChangeType,
+    DropColumn,
+    RenameColumn,
+    SchemaChange,
+)
+from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
 from tests.engine.stream.conftest import NewTable
 from tests.support.logs import write_without_commit

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from engine.broker import Broker
+from engine.broker.broker import Broker
 from tests.support.streams import content, fold
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from engine import Catalog, Table
-from engine.broker import Broker
-from engine.session import checkpoint_settings
-from filestore.datatypes import parse_data_type
-from filestore.schema_change import AddColumn, RenameColumn
+from engine.broker.broker import Broker
+from engine.spark.session import checkpoint_settings
+from filestore.evolution.schema_change import AddColumn, RenameColumn
+from filestore.types.data_types import parse_data_type
 from tests.support.streams import content, fold
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from engine import Catalog
-from engine.batch_part import write_part
-from engine.batch_writer import BatchWriter
-from engine.steps import Step, StepEvent
-from engine.table_log import TableLog
+from engine.log.table_log import TableLog
+from engine.runtime.steps import Step, StepEvent
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
 
 BATCHES = 3
 KILLED_AT = (Step.TASKS_DONE, 1)

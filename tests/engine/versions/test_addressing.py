@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, sink
-from engine.batch_read import BatchRead
 from engine.cli.app import run_command
-from engine.data_source import FluvialDataSource
-from engine.deploy.job_config import load_job
+from engine.deploy.config.job_config import load_job
 from engine.procedures import create_tag
-from filestore.branches import create_branch
+from engine.read.batch_read import BatchRead
+from engine.spark.data_source import FluvialDataSource
+from filestore.branch.branches import create_branch
 from lsm.errors import InvalidInputError
 from tests.support.streams import Query, ids, rows
 

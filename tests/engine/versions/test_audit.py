@@ -11,7 +11,7 @@ from engine import Catalog, Table
 from engine.cli.app import run_command
 from engine.procedures import audit_publish, create_tag
 from engine.versions.expectations import ExpectationError
-from filestore.branches import list_branches
+from filestore.branch.branches import list_branches
 from lsm.errors import ConflictError, InvalidInputError
 from tests.support.streams import Query, ids, rows
 

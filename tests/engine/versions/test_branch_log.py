@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import Catalog, Table
-from engine.broker import Broker
+from engine.broker.broker import Broker
 from engine.procedures import delete_branch, rename_branch, replace_main_branch
 from engine.versions.branches import create_branch, logs_of
-from filestore.branches import read_branch
-from logstore.topics import LogTopics
+from filestore.branch.branches import read_branch
+from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError
 from tests.engine.stream.test_law import KEYS, apply, operations
 from tests.engine.stream.test_law import SCHEMA as LAW_SCHEMA

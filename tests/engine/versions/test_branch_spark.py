@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engine import Catalog
-from engine.sql.context import SqlContext
-from engine.sql.session import SqlSession
-from filestore.branches import create_branch
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
+from filestore.branch.branches import create_branch
 from lsm.errors import InvalidInputError
 from tests.support.streams import content, rows
 

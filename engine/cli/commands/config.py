@@ -1,0 +1,52 @@
+"""The command ``fluvial config``: every option, its value in force, and where that came from."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.place import Place, with_place
+from engine.lineage.settings import options_in_force
+from filestore.options.effective import (
+    EffectiveOption,
+    Layer,
+    Origin,
+    effective_catalog_options,
+    effective_defaults,
+    effective_table_options,
+)
+
+
+@click.command()
+@click.argument("table", required=False)
+@click.option("--all", "is_all", is_flag=True, help="Also options that have their defaults. JSON has them always.")
+@json_option
+@with_place
+def config(place: Place, table: str | None, is_all: bool, as_json: bool) -> None:
+    """Show the options of the catalog, and of a table or of tables that will be made, with where they come from.
+
+    Weakest first, a value is the default, derived from other options, of the environment, of the configuration file, of
+    the command line, of the catalog, of the table. Of lineage it is what stands, or will once there is a database.
+    """
+    options = effective_defaults(place.layers)
+    if table is not None:
+        schema = place.table(table).schema
+        options = effective_table_options(schema.options, primary_key=schema.primary_keys)
+    stands = Layer(origin=Origin.CATALOG, options=options_in_force(place.catalog))
+    catalog = effective_catalog_options([*place.layers, stands], os.environ)
+    if as_json:
+        told = {"catalog": [asdict(each) for each in catalog], "options": [asdict(each) for each in options]}
+        print_json({"warehouse": place.warehouse, "table": table, **told})
+        return
+    _print_section(f"catalog {place.warehouse}", catalog, is_all=is_all)
+    _print_section(table or "new tables", options, is_all=is_all)
+
+
+def _print_section(name: str, options: Sequence[EffectiveOption], *, is_all: bool) -> None:
+    shown = [each for each in options if is_all or each.origin is not Origin.DEFAULT]
+    rows = [(each.key, each.value, each.origin.value, each.doc) for each in shown]
+    console().print(grid(name, ("option", "value", "from", ""), rows))
+    if len(shown) < len(options):
+        console().print(f"{len(options) - len(shown)} more have their defaults: --all shows them")

@@ -1,0 +1,51 @@
+"""The command ``fluvial doctor``: what could be better about a table, and how."""
+
+from typing import Final
+
+import click
+from rich.text import Text
+
+from engine.cli.output import console, json_option, print_json
+from engine.cli.place import Place, with_place
+from engine.monitor.doctor import Finding, Severity, diagnose, examine
+
+_EXIT_UNWELL: Final = 1
+_MARKS: Final = {
+    Severity.OK: ("✓", "green"),
+    Severity.NOTE: ("i", "blue"),
+    Severity.WARNING: ("!", "yellow"),
+    Severity.CRITICAL: ("✗", "red"),
+}
+
+
+@click.command()
+@click.argument("table")
+@click.option("--strict", is_flag=True, help="Exit with 1 when there is a warning or worse.")
+@json_option
+@with_place
+def doctor(place: Place, table: str, strict: bool, as_json: bool) -> int:
+    """Explain what costs a table time, space or safety, with the option or command that changes it.
+
+    Exit codes: 0; with --strict 1 when a finding is a warning or critical.
+    """
+    found = place.table(table)
+    findings = diagnose(examine(found))
+    worst = max(each.severity for each in findings)
+    if as_json:
+        print_json(
+            {"table": found.name, "severity": worst.name.lower(), "findings": [each.as_json() for each in findings]}
+        )
+    else:
+        out = console()
+        out.print(Text(found.name, style="bold"))
+        for each in findings:
+            for line in _lines(each):
+                out.print(line, soft_wrap=True)
+    return _EXIT_UNWELL if strict and worst >= Severity.WARNING else 0
+
+
+def _lines(finding: Finding) -> list[Text]:
+    mark, colour = _MARKS[finding.severity]
+    first = Text(f" {mark} ", style=colour).append(f"{finding.check}: ", style="bold").append(finding.fact, style="")
+    first.stylize("default", 3)
+    return [first] if finding.fix is None else [first, Text(f"     → {finding.fix}", style="cyan")]

@@ -1,0 +1,90 @@
+"""The command ``fluvial inspect``: what a table is made of, as tables, as JSON and as a picture."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from engine.cli.output import console, json_option, notes, print_json, print_state
+from engine.cli.place import Place, with_place
+from engine.drawing.model import TablePicture, picture_of
+from engine.drawing.page import html_page, svg_page
+from engine.drawing.png import png_picture
+from engine.drawing.terminal import tree_lines
+from engine.monitor.inspection import inspect_table
+from lsm.errors import UnavailableError
+
+_DRAWN_SNAPSHOTS: Final = 200
+_TOLD_SNAPSHOTS: Final = 10
+_DRAWN_BUCKETS: Final = 400
+_TOLD_BUCKETS: Final = 4
+
+
+@click.command()
+@click.argument("table")
+@click.option(
+    "--snapshots",
+    type=click.IntRange(1),
+    help=f"How many of the newest. [default: {_TOLD_SNAPSHOTS}, in a picture {_DRAWN_SNAPSHOTS}]",
+)
+@click.option(
+    "--buckets",
+    type=click.IntRange(0),
+    help=f"How many trees to draw, worst first. [default: {_TOLD_BUCKETS}, in a picture {_DRAWN_BUCKETS}]",
+)
+@click.option("--svg", metavar="FILE", help="Draw the trees and the history as an SVG picture.")
+@click.option("--html", metavar="FILE", help="The same as a page for a browser.")
+@click.option("--png", metavar="FILE", help="The same in pixels; needs Pillow, the extra fluvial[png].")
+@json_option
+@with_place
+def inspect(
+    place: Place,
+    table: str,
+    snapshots: int | None,
+    buckets: int | None,
+    svg: str | None,
+    html: str | None,
+    png: str | None,
+    as_json: bool,
+) -> None:
+    """Show snapshots, and the sorted runs, key ranges and bytes of each bucket, of a table."""
+    store = place.table(table).store
+    if not (svg is html is png is None):
+        picture = picture_of(
+            store, snapshot_limit=snapshots or _DRAWN_SNAPSHOTS, bucket_limit=buckets or _DRAWN_BUCKETS
+        )
+        for path, draw in ((svg, _svg), (html, _html), (png, _png)):
+            if path is not None:
+                write_picture(Path(path), draw(picture))
+        if not as_json:
+            return
+    state = inspect_table(store, snapshot_limit=snapshots or _TOLD_SNAPSHOTS)
+    if as_json:
+        print_json(state.as_json())
+        return
+    print_state(state)
+    most = _TOLD_BUCKETS if buckets is None else buckets
+    if most and store.has_key:
+        for line in tree_lines(picture_of(store, snapshot_limit=1), most=most):
+            console().print(line, soft_wrap=True)
+
+
+def _svg(picture: TablePicture) -> bytes:
+    return svg_page(picture).encode()
+
+
+def _html(picture: TablePicture) -> bytes:
+    return html_page(picture).encode()
+
+
+def _png(picture: TablePicture) -> bytes:
+    return png_picture(svg_page(picture))
+
+
+def write_picture(path: Path, body: bytes) -> None:
+    """Leave a picture where it was asked for. Raises: UnavailableError."""
+    try:
+        path.write_bytes(body)
+    except OSError as error:
+        raise UnavailableError(f"picture cannot be written: file={path} reason={error.strerror}") from error
+    notes().print(f"wrote {path}", soft_wrap=True)

@@ -1,0 +1,46 @@
+"""The command ``fluvial lag``: how far streams are behind a table, and a table behind its log."""
+
+import click
+
+from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.place import Place, with_place
+from engine.monitor.lag_report import log_lags, stream_lags
+from engine.runtime.units import size_text, time_text
+
+
+@click.command()
+@click.argument("table")
+@click.option(
+    "--checkpoint", "checkpoints", metavar="DIR", multiple=True, help="Of a query that reads the table; repeatable."
+)
+@json_option
+@with_place
+def lag(place: Place, table: str, checkpoints: tuple[str, ...], as_json: bool) -> None:
+    """Show how far streams are behind a table, and the table behind its log.
+
+    Streams are those with a consumer-id, and those whose checkpoints are given.
+    """
+    found = place.table(table)
+    buckets, streams = log_lags(found), stream_lags(found, checkpoints)
+    snapshot = found.latest_snapshot()
+    if as_json:
+        time_ms = None if snapshot is None else snapshot.time_ms
+        print_json({"table": found.name, "snapshot_time_ms": time_ms, "buckets": buckets, "streams": streams})
+        return
+    title = f"{found.name}: {f'snapshot {snapshot.id} of {time_text(snapshot.time_ms)}' if snapshot else 'no snapshot'}"
+    columns = ("bucket", "offset of the snapshot", "end of the log", "offsets ahead")
+    if buckets:
+        console().print(grid(title, columns, [tuple(each.values()) for each in buckets], numbers=columns))
+    rows = [
+        (
+            each["stream"],
+            each["snapshot"],
+            each["lag_snapshots"],
+            each["lag_records"],
+            size_text(each["lag_bytes"]),
+            each["lag_seconds"],
+        )
+        for each in streams
+    ]
+    headings = ("stream", "delivered snapshot", "snapshots behind", "records behind", "bytes behind", "seconds behind")
+    console().print(grid("" if buckets else title, headings, rows, numbers=headings[1:]))

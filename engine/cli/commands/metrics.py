@@ -1,0 +1,20 @@
+"""The command ``fluvial metrics``: what tables look like now, for Prometheus."""
+
+import sys
+
+import click
+
+from engine.cli.place import Place, with_place
+from engine.monitor.table_metrics import table_metrics_text
+
+
+@click.command()
+@click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
+@with_place
+def metrics(place: Place, tables: tuple[str, ...]) -> None:
+    """Print one scrape of some tables as Prometheus text, from their own files.
+
+    Sizes, files, sorted runs and compaction debt by bucket and level, age of the newest commit, lag of the log and of
+    consumers. A running job serves the same, and what it does, itself: engine.runtime.metrics.serve_metrics.
+    """
+    sys.stdout.write(table_metrics_text([place.table(name) for name in tables]))

@@ -1,0 +1,149 @@
+"""``fluvial sql``: statements from the command line, a file, a pipe or a prompt.
+
+Spark is started by the first statement that needs it.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import click
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import SparkSession
+
+from engine.cli.output import first_rows, notes, print_rows, waiting
+from engine.cli.place import Place, with_place
+from engine.cli.prompt import statements_typed
+from engine.dialect.grammar.parser import parse_statements
+from engine.dialect.grammar.places import SqlSyntaxError
+from engine.dialect.grammar.statements import Statement
+from engine.dialect.scope.context import DEFAULT_DATABASE, SqlContext
+from engine.dialect.session import SqlResult, SqlSession
+from engine.runtime.spark_messages import fluvial_error
+from lsm.errors import FluvialError, InvalidInputError
+
+_SHOWN_ROWS: Final = 1000
+
+
+@click.command()
+@click.argument("text", required=False)
+@click.option("-f", "--file", "path", metavar="FILE", help="Statements to run, with ; between them.")
+@click.option("--database", default=DEFAULT_DATABASE, show_default=True, help="Current database at the start.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(0), help=f"Most rows of a result. [default: {_SHOWN_ROWS} for a table, else all]"
+)
+@click.option("--spark-log", metavar="FILE", help="Where Spark's own messages go. [default: a temporary file]")
+@with_place
+def sql(
+    place: Place,
+    text: str | None,
+    path: str | None,
+    database: str,
+    form: str,
+    limit: int | None,
+    spark_log: str | None,
+) -> None:
+    """Run SQL statements on the tables of a warehouse.
+
+    Without TEXT and --file they are read from standard input; on a terminal, one after the other from a prompt.
+    Spark is started when a statement needs it: queries and changes of rows do, most others do not.
+    """
+    shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
+    with ExitStack() as open_things:
+        context = SqlContext(
+            catalog=place.catalog, open_spark=lambda: _start_spark(open_things, spark_log), database=database
+        )
+        session = SqlSession(context)
+
+        def run(statement: Statement) -> None:
+            _print(_result(session, statement), shown, form)
+
+        given = _given(text, path)
+        if given is None:
+            _converse(run)
+        else:
+            for statement in parse_statements(given):
+                run(statement)
+
+
+def _given(text: str | None, path: str | None) -> str | None:
+    """The statements, None when they are typed at a prompt."""
+    if text is not None and path is not None:
+        raise InvalidInputError(f"statements are given twice: file={path} fix=give TEXT or --file")
+    if path is not None:
+        try:
+            return Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInputError(f"file of statements cannot be read: file={path} error={error}") from error
+    if text is not None:
+        return text
+    return None if sys.stdin.isatty() else sys.stdin.read()
+
+
+def _converse(run: Callable[[Statement], None]) -> None:
+    """Statements as they are typed; a mistake is told, and the next one is asked for."""
+    for typed in statements_typed():
+        try:
+            for statement in parse_statements(typed):
+                run(statement)
+        except FluvialError as error:
+            notes().print(f"error: {error}", markup=False, soft_wrap=True)
+        except KeyboardInterrupt:
+            notes().print("interrupted")
+
+
+def _result(session: SqlSession, statement: Statement) -> SqlResult:
+    try:
+        return session.run(statement)
+    except PySparkException as error:
+        raise _told(error) from error
+
+
+def _print(result: SqlResult, shown: int | None, form: str) -> None:
+    rows = result.table
+    if result.frame is not None:
+        frame = result.frame if shown is None else result.frame.limit(shown + 1)
+        try:
+            rows = frame.toArrow()
+        except PySparkException as error:
+            raise _told(error) from error
+    if rows is None or not rows.num_columns:
+        return
+    printable = _printable(rows)
+    print_rows(first_rows(iter(printable.to_batches()), shown), printable.schema, form=form)
+    if shown is not None and rows.num_rows > shown:
+        notes().print(f"only {shown} rows are shown: see --limit")
+
+
+def _told(error: PySparkException) -> FluvialError:
+    """What Spark says; of a mistake in the statement without the plan that it prints below it."""
+    if isinstance(error, ParseException | AnalysisException):
+        return SqlSyntaxError(str(error).split("\n\nJVM stacktrace")[0].split(";\n'")[0].strip())
+    return fluvial_error(error, "statement failed:")
+
+
+def _printable(rows: pa.Table) -> pa.Table:
+    """Columns of types that no table has, such as intervals, as texts."""
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_null(field.type) or pa.types.is_interval(field.type) or pa.types.is_duration(field.type):
+            texts = pa.array([None if value is None else str(value) for value in rows[index].to_pylist()], pa.string())
+            rows = rows.set_column(index, pa.field(field.name, pa.string()), texts)
+    return rows
+
+
+def _start_spark(open_things: ExitStack, spark_log: str | None) -> SparkSession:
+    from engine.runtime.spark_messages import spark_output
+    from engine.spark.session import session  # loads the data sources
+
+    log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-sql-{os.getuid()}.log")
+    open_things.enter_context(spark_output(log_file))
+    with waiting(f"starting Spark, its messages go to {log_file}"):
+        spark = session("fluvial sql", conf={"spark.ui.enabled": "false"})
+    open_things.callback(spark.stop)
+    return spark

@@ -1,0 +1,158 @@
+"""The command ``fluvial top``: tables as they live."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table as Grid
+from rich.text import Text
+
+from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.place import Place, with_place
+from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
+from engine.runtime.units import count_text, size_text, time_text
+from engine.table import Table
+
+_BUCKETS: Final = 12
+_COMMITS: Final = 8
+_BAR: Final = 24
+_WINDOW_S: Final = 300.0
+
+
+@click.command()
+@click.argument("tables", metavar="[TABLE]...", nargs=-1)
+@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between looks.")
+@click.option("--once", is_flag=True, help="Look once and end; so it is where there is no terminal.")
+@json_option
+@with_place
+def top(place: Place, tables: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
+    """Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C ends it.
+
+    Without a name all tables of the warehouse are watched. Rates are those of the last five minutes. Each look reads
+    only what is new.
+    """
+    opened = [place.table(name) for name in tables] if tables else list(_all(place))
+    probes = [TableProbe(table) for table in opened]
+    if as_json:
+        print_json([probe.look().as_json() for probe in probes])
+        return
+    out = console()
+    if once or not out.is_terminal:
+        out.print(screen([probe.look() for probe in probes], opened))
+        return
+    try:
+        with Live(console=out, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(screen([probe.look() for probe in probes], opened), refresh=True)
+                time.sleep(interval)
+    except KeyboardInterrupt:
+        return
+
+
+def _all(place: Place) -> Iterator[Table]:
+    catalog = place.catalog
+    for database in catalog.list_databases():
+        for name in catalog.list_tables(database):
+            yield catalog.table(f"{database}.{name}")
+
+
+def screen(healths: Sequence[TableHealth], tables: Sequence[Table]) -> RenderableType:
+    """All that is shown: a line for each table; of a single one its worst buckets and newest commits, too."""
+    parts: list[RenderableType] = [_overview(healths)]
+    if len(healths) == 1:
+        [health], [table] = healths, tables
+        parts += [_buckets(health, table), _commits(health)]
+    parts += [Text(f"{each.table}: {each.log_problem}", style="red") for each in healths if each.log_problem]
+    return Group(*parts)
+
+
+def _overview(healths: Sequence[TableHealth]) -> Grid:
+    columns = (
+        "table",
+        "snapshot",
+        "age",
+        "commits/min",
+        "rows/s",
+        "size/s",
+        "files",
+        "size",
+        "runs",
+        "debt",
+        "log lag",
+    )
+    rows = []
+    for each in healths:
+        rates = each.rates(_WINDOW_S)
+        lag = None if each.log_lag is None else sum(each.log_lag.values())
+        rows.append(
+            (
+                each.table,
+                None if each.snapshot is None else each.snapshot.id,
+                None if each.age_ms is None else _age(each.age_ms),
+                f"{rates.commits_per_minute:.1f}",
+                f"{rates.rows_per_s:,.0f}",
+                size_text(round(rates.bytes_per_s)),
+                each.sum("file_count"),
+                size_text(each.sum("size_bytes")),
+                each.max_runs,
+                size_text(each.compaction_debt),
+                lag,
+            )
+        )
+    return grid("", columns, rows, numbers=columns[1:])
+
+
+def _buckets(health: TableHealth, table: Table) -> Grid:
+    worst = sorted(health.buckets, key=lambda each: (-each.sorted_runs, -each.size_bytes))[:_BUCKETS]
+    trigger, stop = table.options.run_count_trigger, table.options.run_count_stop_trigger
+    made = Grid(title=f"{len(worst)} of {len(health.buckets)} buckets, most runs first", title_justify="left")
+    for name, justify in (("partition", "left"), ("bucket", "right"), ("runs", "left"), ("files", "right")):
+        made.add_column(name, justify="right" if justify == "right" else "left")
+    for name in ("rows in files", "deletes", "size", "debt"):
+        made.add_column(name, justify="right")
+    for each in worst:
+        made.add_row(
+            Text(each.partition or ""),
+            str(each.bucket),
+            _bar(each, trigger, stop),
+            count_text(each.file_count),
+            count_text(each.row_count),
+            count_text(each.delete_count),
+            size_text(each.size_bytes),
+            size_text(each.compaction_debt) if each.compaction_debt else "",
+        )
+    return made
+
+
+def _bar(bucket: BucketHealth, trigger: int, stop: int) -> Text:
+    """Runs up to where writers wait: green, yellow from the trigger on, red from the stop on."""
+    runs = bucket.sorted_runs
+    colour = "red" if runs >= stop else "yellow" if runs >= trigger else "green"
+    filled = min(_BAR, round(_BAR * runs / max(stop, 1)))
+    return Text(f"{runs:>4} ").append("█" * filled, style=colour).append("░" * (_BAR - filled), style="dim")
+
+
+def _commits(health: TableHealth) -> Grid:
+    rows = [
+        (
+            each.snapshot.id,
+            time_text(each.snapshot.time_ms),
+            each.snapshot.commit_kind.value,
+            each.snapshot.delta_record_count,
+            size_text(each.added_bytes) if each.added_bytes else "",
+            each.snapshot.commit_user[:13],
+        )
+        for each in health.commits[:_COMMITS]
+    ]
+    columns = ("snapshot", "time", "kind", "rows", "new files", "user")
+    return grid("newest snapshots", columns, rows, numbers=("snapshot", "rows", "new files"))
+
+
+def _age(age_ms: int) -> str:
+    seconds = age_ms // 1000
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"

@@ -1,0 +1,132 @@
+"""Back-pressure for writers that leave compaction to a job of its own (``write-only``).
+
+Such a writer sees the number of sorted runs that readers have to merge, and slows down for the job as it would for a
+compaction beside it: a moment above the soft limit, at ``num-sorted-run.stop-trigger`` until the number has come down.
+A job that is not there is not waited for: it is known by its commits among the newest snapshots, and when none comes
+for ``write.backpressure.timeout`` the writer goes on and says so.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from itertools import islice
+
+from engine.compaction.background import SOFT_WAIT_S, CompactionDebt, Pressure, compaction_debt
+from engine.runtime.metrics import COMPACTION_WAIT
+from filestore.compact.compactor import waits_for_compaction
+from filestore.scan.live_files import LiveFiles
+from filestore.snapshot.snapshot import CommitKind
+from filestore.table import Table as FileTable
+from filestore.table_store import TableStore
+from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
+
+logger = logging.getLogger("fluvial.compaction")
+
+_LOOK_S = 0.5
+_NONE = 0
+
+
+class DedicatedCompaction:
+    """The job that compacts a table, as one of the table's writers sees it."""
+
+    def __init__(
+        self,
+        table: TableStore,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        seconds: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Nothing is looked at yet.
+
+        Args:
+            table: that is written.
+            sleep: waits.
+            seconds: a clock that never goes back.
+        """
+        self._table = table
+        self._sleep = sleep
+        self._seconds = seconds
+        self._pressure = Pressure.of(table.options)
+        self._timeout_s: float = table.options.value("write.backpressure.timeout") / 1000
+        self._given_up_at = _NONE  # the newest compaction when the job was not waited for any longer
+
+    def before_batch(self, live: LiveFiles) -> float:
+        """Hold a batch back while readers would suffer and the job is at work; return the seconds that it waited.
+
+        Args:
+            live: the writer's view; advanced.
+        """
+        if not (self._pressure.soft or self._pressure.hard):
+            return 0.0
+        began = self._seconds()
+        debt = self._debt(live)
+        if debt.over_stop and self._pressure.hard and self._is_at_work(live):
+            self._wait(live, debt)
+        elif debt.over_soft and self._pressure.soft and self._is_at_work(live):
+            self._sleep(SOFT_WAIT_S)
+        waited = self._seconds() - began
+        COMPACTION_WAIT.labels(self._table.name).inc(waited)
+        return waited
+
+    def _wait(self, live: LiveFiles, debt: CompactionDebt) -> None:
+        runs, stop = debt.most_runs, self._table.options.run_count_stop_trigger
+        logger.info(
+            "batch waits for the job that compacts: table=%s runs=%d stop_trigger=%d", self._table.name, runs, stop
+        )
+        newest, since = self._newest_compaction(live), self._seconds()
+        while debt.over_stop:
+            self._sleep(_LOOK_S)
+            debt = self._debt(live)
+            found = self._newest_compaction(live)
+            if found != newest:
+                newest, since = found, self._seconds()
+            elif self._seconds() - since >= self._timeout_s and debt.over_stop:
+                self._given_up_at = newest
+                logger.warning(
+                    "the job that compacts makes no progress, the batch goes on: table=%s runs=%d stop_trigger=%d "
+                    "waited_s=%.0f fix='look after fluvial compact --watch, or set write.backpressure=off'",
+                    self._table.name, debt.most_runs, stop, self._timeout_s,
+                )  # fmt: skip
+                return
+
+    def _is_at_work(self, live: LiveFiles) -> bool:
+        return self._newest_compaction(live) > self._given_up_at
+
+    def _newest_compaction(self, live: LiveFiles) -> int:
+        """The newest compaction among twice as many snapshots as runs stop a writer; 0: nobody compacts (any more)."""
+        newest = islice(self._table.snapshots.back_from(live.snapshot), 2 * self._table.options.run_count_stop_trigger)
+        return next((each.id for each in newest if each.commit_kind is CommitKind.COMPACT), _NONE)
+
+    def _debt(self, live: LiveFiles) -> CompactionDebt:
+        live.advance()
+        return compaction_debt(self._table, live, live.buckets())
+
+
+def waits_for_others(store: TableStore, options: Mapping[str, str]) -> bool:
+    """Whether a writer leaves compaction to others, in a table where that costs readers."""
+    return store.has_key and is_write_only(store, options)
+
+
+def compact_if_forced(store: FileTable, options: Mapping[str, str]) -> None:
+    """Compact behind a batch job's commit, with ``commit.force-compact`` or where nobody sees its rows before.
+
+    The rows are in the table: another compaction may be faster, and what fails is done by the next one.
+
+    Args:
+        store: the table that was written.
+        options: of the writer.
+    """
+    is_forced = store.options.value("commit.force-compact") or waits_for_compaction(store)
+    if not is_forced or is_write_only(store, options):
+        return
+    try:
+        store.compact()
+    except ConflictError as error:
+        logger.info("compaction abandoned: table=%s reason=%s", store.name, error)
+    except (UnavailableError, OutcomeUnknownError) as error:
+        logger.warning("compaction failed: table=%s reason=%s", store.name, error)
+
+
+def is_write_only(store: TableStore, options: Mapping[str, str]) -> bool:
+    """Whether a writer leaves compaction and expiry to others."""
+    return options.get("write-only", str(store.options.write_only)).lower() == "true"

@@ -1,0 +1,1 @@
+"""Job files: layers, sections, JSON Schema, scaffold."""

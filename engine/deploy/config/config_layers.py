@@ -1,0 +1,113 @@
+"""One tree out of several files: what a file includes, then itself, its profile, overlays, and single values.
+
+Each lies upon the ones before it, as ``config_file.merged`` says. References are looked up last, so what a later layer
+replaces need not exist.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from engine.deploy.config.config_file import Node, Place, merged, overridden, parse_config
+from engine.deploy.config.references import References
+from lsm.errors import InvalidInputError
+
+INCLUDE: Final = "include"
+PROFILES: Final = "profiles"
+
+
+def read_layers(path: str, references: References) -> Node:
+    """A file upon those that it includes, in their order; references in its other values are left as they are.
+
+    Raises:
+        InvalidInputError: a file is missing, not YAML, not a mapping, or includes itself.
+    """
+    return _with_includes(_read(Path(path), None), Path(path), references, ())
+
+
+def parse_layers(text: str, *, name: str, references: References) -> Node:
+    """As ``read_layers``, from text; what it includes is looked for beside ``name``."""
+    return _with_includes(parse_config(text, name=name), Path(name), references, ())
+
+
+def with_profile(tree: Node, name: str | None) -> Node:
+    """The tree without its ``profiles``, and with the named one laid upon it.
+
+    Raises:
+        InvalidInputError: there is no such profile.
+    """
+    content = dict(tree.content) if isinstance(tree.content, Mapping) else {}
+    profiles = content.pop(PROFILES, None)
+    rest = Node(content=content, place=tree.place)
+    if name is None:
+        return rest
+    known = profiles.content if profiles is not None and isinstance(profiles.content, Mapping) else {}
+    if name not in known:
+        place = tree.place if profiles is None else profiles.place
+        raise InvalidInputError(
+            f"no such profile: profile={name} key={PROFILES} {place} known={', '.join(sorted(known)) or 'none'} "
+            f"fix=write it under {PROFILES}, or take a known one"
+        )
+    profile = known[name]
+    return rest if profile.content is None else merged(rest, profile)
+
+
+def with_overrides(tree: Node, overrides: Sequence[str], *, free_keys: frozenset[str]) -> Node:
+    """The tree with single values replaced, in the order of the ``a.b=c`` texts; each value is read as YAML.
+
+    Raises:
+        InvalidInputError: a text is not of that form, or names an item that a list does not have.
+    """
+    for given in overrides:
+        path, equals, value = given.partition("=")
+        if not equals or not path.strip():
+            raise InvalidInputError(f"an override is written key.key=value: given={given} fix=--set name=other")
+        source = f"--set {path.strip()}"
+        read = parse_config(value, name=source)
+        node = _on_command_line(read, Place(file=source, line=None))
+        tree = overridden(tree, path.strip(), node, free_keys=free_keys)
+    return tree
+
+
+def _on_command_line(node: Node, place: Place) -> Node:
+    if isinstance(node.content, Mapping):
+        return Node(content={key: _on_command_line(each, place) for key, each in node.content.items()}, place=place)
+    if isinstance(node.content, tuple):
+        return Node(content=tuple(_on_command_line(each, place) for each in node.content), place=place)
+    return Node(content=node.content, place=place)
+
+
+def _with_includes(tree: Node, file: Path, references: References, includers: tuple[Path, ...]) -> Node:
+    if not isinstance(tree.content, Mapping):
+        raise InvalidInputError(
+            f"a job file is a mapping with name, warehouse and pipelines: {tree.place} fix=start with name: my-job"
+        )
+    content = dict(tree.content)
+    included = content.pop(INCLUDE, None)
+    rest = Node(content=content, place=tree.place)
+    if included is None:
+        return rest
+    base = Node(content={}, place=tree.place)
+    for node in included.content if isinstance(included.content, tuple) else (included,):
+        if not isinstance(node.content, str):
+            raise InvalidInputError(f"a file or a list of files belongs here: key={INCLUDE} {node.place} fix=a path")
+        path = file.parent / references.text(node.content, node.place)
+        around = (*includers, file.resolve())
+        if path.resolve() in around:
+            raise InvalidInputError(
+                f"a file includes itself: key={INCLUDE} value={node.content} {node.place} fix=remove it"
+            )
+        base = merged(base, _with_includes(_read(path, node.place), path, references, around))
+    return Node(content=merged(base, rest).content, place=tree.place)
+
+
+def _read(path: Path, place: Place | None) -> Node:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        asked = "" if place is None else f" key={INCLUDE} included_by=({place})"
+        raise InvalidInputError(
+            f"job file cannot be read: file={path}{asked} reason={reason} fix=correct the path"
+        ) from error
+    return parse_config(text, name=str(path))

@@ -1,0 +1,161 @@
+"""What a job file says: tables, pipelines and settings as frozen values, checked before anything is started.
+
+A job file is YAML; ``config_layers`` tells how several become one, ``conf/orders.yaml`` shows every key with a comment.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Self
+
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+
+from engine.deploy.config.config_file import KeyPath, Node, merged
+from engine.deploy.config.config_layers import parse_layers, read_layers, with_overrides, with_profile
+from engine.deploy.config.operation_config import (
+    HealthConfig,
+    LoggingConfig,
+    MetricsConfig,
+    OnFailureConfig,
+    SparkConfig,
+)
+from engine.deploy.config.pipeline_config import PipelineConfig
+from engine.deploy.config.references import References
+from engine.deploy.config.section import Options, Seconds, Section, TableName, dotted, explained, hint, problem
+from engine.deploy.config.table_config import TableConfig
+from lsm.errors import InvalidInputError
+
+LOG_PREFIX: Final = "log."
+_FREE_KEYS: Final = frozenset({"catalog", "log", "options", "conf", "columns", "levels"})
+
+
+class JobConfig(Section):
+    """A whole job file."""
+
+    name: str = Field(min_length=1)
+    """In messages and in Spark's UI."""
+    warehouse: str = Field(min_length=1)
+    """Where the tables are: a directory or a URL."""
+    catalog: Options = Field(default_factory=dict)
+    """Options of the catalog. Others than its own are defaults for the tables made here."""
+    log: Options = Field(default_factory=dict)
+    """Defaults for the logs of the tables made here: the options that start with `log.`, without that."""
+    tables: Mapping[TableName, TableConfig] = Field(default_factory=dict)
+    """Tables by database.table."""
+    pipelines: tuple[PipelineConfig, ...]
+    """Streaming queries; all run in one process."""
+    on_failure: OnFailureConfig = Field(default=OnFailureConfig(), alias="on-failure")
+    """When a pipeline fails: stop-all (default), restart or continue."""
+    stop_timeout: Seconds = Field(default=30.0, alias="stop-timeout", ge=0)
+    """On SIGTERM, how long running micro-batches may take to end; after that they are cancelled."""
+    health: HealthConfig = HealthConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    logging: LoggingConfig = LoggingConfig()
+    spark: SparkConfig = SparkConfig()
+
+    _tree: Node | None = PrivateAttr(default=None)
+    _secrets: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @model_validator(mode="after")
+    def _pipelines_are_told_apart(self) -> Self:
+        if not self.pipelines:
+            raise problem("a job has pipelines", key="pipelines", facts="fix=write one")
+        for what in ("name", "checkpoint"):
+            values = [getattr(pipeline, what) for pipeline in self.pipelines]
+            for value in values:
+                if values.count(value) > 1:
+                    facts = f"{what}={value} fix=give each its own"
+                    raise problem(f"two pipelines share a {what}", key="pipelines", facts=facts)
+        return self
+
+    @model_validator(mode="after")
+    def _log_options_are_said_once(self) -> Self:
+        for key in self.log:
+            if f"{LOG_PREFIX}{key}" in self.catalog:
+                facts = f"option={LOG_PREFIX}{key} fix=remove it from log or from catalog"
+                raise problem("an option is given twice", key="log", facts=facts)
+        return self
+
+    @property
+    def catalog_options(self) -> dict[str, str]:
+        """What the catalog is opened with: its options, and the defaults of logs."""
+        return {**self.catalog, **{f"{LOG_PREFIX}{key}": value for key, value in self.log.items()}}
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Texts out of files of secrets, which nobody may print."""
+        return self._secrets
+
+    def where(self, path: KeyPath) -> str:
+        """How messages name a key of this job: ``key=… file=… line=…``."""
+        place = "" if self._tree is None else f" {self._tree.place_of(path)}"
+        return f"key={dotted(path)}{place}"
+
+    def chosen(self, names: Iterable[str]) -> "JobConfig":
+        """The same job with some of its pipelines only; all when none is named.
+
+        Raises:
+            InvalidInputError: there is no such pipeline.
+        """
+        wanted, known = list(names), [each.name for each in self.pipelines]
+        for name in wanted:
+            if name not in known:
+                raise InvalidInputError(f"no such pipeline: pipeline={name} job={self.name} {hint(name, known)}")
+        if not wanted:
+            return self
+        kept = [index for index, name in enumerate(known) if name in wanted]
+        job = self.model_copy(update={"pipelines": tuple(self.pipelines[index] for index in kept)})
+        job._tree = None if self._tree is None else self._tree.with_items("pipelines", kept)
+        return job
+
+
+def load_job(
+    path: str,
+    *,
+    overlays: Sequence[str] = (),
+    profile: str | None = None,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str],
+) -> JobConfig:
+    """The job that a file describes, with other files and values laid upon it.
+
+    Args:
+        path: the YAML file; it may include others.
+        overlays: files with the keys that differ, in their order.
+        profile: of those in the file.
+        overrides: ``a.b=c`` texts, applied in their order; an item of a list is meant by its number or its ``name``.
+        environment: what ``${NAME}`` refers to.
+
+    Raises:
+        InvalidInputError: a file is missing or not YAML, a key is unknown or missing, a value does not fit; file,
+            line and key are named.
+    """
+    references = References(environment)
+    return _job(read_layers(path, references), references, overlays, profile, overrides)
+
+
+def parse_job(
+    text: str,
+    *,
+    name: str,
+    overlays: Sequence[str] = (),
+    profile: str | None = None,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str],
+) -> JobConfig:
+    """As ``load_job``, from text; ``name`` is what messages call the file."""
+    references = References(environment)
+    return _job(parse_layers(text, name=name, references=references), references, overlays, profile, overrides)
+
+
+def _job(
+    tree: Node, references: References, overlays: Sequence[str], profile: str | None, overrides: Sequence[str]
+) -> JobConfig:
+    tree = with_profile(tree, profile)
+    for path in overlays:
+        tree = merged(tree, read_layers(path, references))
+    tree = references.resolved(with_overrides(tree, overrides, free_keys=_FREE_KEYS))
+    try:
+        job = JobConfig.model_validate(tree.plain())
+    except ValidationError as error:
+        raise InvalidInputError(explained(error, tree, references.secrets)) from error
+    job._tree, job._secrets = tree, frozenset(references.secrets)
+    return job

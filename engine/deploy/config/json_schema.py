@@ -1,0 +1,79 @@
+"""The JSON Schema of job files, for editors: completion, descriptions, and what is wrong while it is typed.
+
+A job file may say more than the values that come of it: short forms, numbers where text is meant, references instead
+of numbers, sections with nothing behind them.
+"""
+
+import json
+from typing import Any, Final
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from engine.deploy.config.config_layers import INCLUDE, PROFILES
+from engine.deploy.config.job_config import JobConfig
+
+SCHEMA_FILE: Final = "fluvial.schema.json"
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_SCALAR: Final = ["string", "number", "boolean"]
+_SHORT_FORMS: Final = ("ColumnConfig", "TransformConfig", "TargetConfig", "TriggerConfig", "OnFailureConfig")
+"""Sections for which a plain text stands."""
+
+
+class _AsWritten(GenerateJsonSchema):
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
+        return {"type": _SCALAR}
+
+    def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
+        return {"type": ["integer", "string"]}
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        return {"type": ["number", "string"]}
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        for name, described in made.get("properties", {}).items():
+            described.pop("title", None)
+            described.pop("default", None)
+            if name not in made.get("required", ()):
+                made["properties"][name] = _or_nothing(described)
+        if schema["cls"].__name__ in _SHORT_FORMS:
+            text = {"type": "string"}
+            made = {"title": made.pop("title"), "description": made.pop("description"), "anyOf": [text, made]}
+        return made
+
+
+def job_schema() -> dict[str, Any]:
+    """The schema."""
+    made = JobConfig.model_json_schema(by_alias=True, schema_generator=_AsWritten)
+    files = {"type": "string"}
+    made["properties"] |= {
+        INCLUDE: {
+            "description": "Files that this one lies upon, relative to it.",
+            "anyOf": [files, {"type": "array", "items": files}],
+        },
+        PROFILES: {
+            "description": "By name, keys that differ: fluvial run FILE --profile NAME.",
+            "type": ["object", "null"],
+            "additionalProperties": {"type": ["object", "null"]},
+        },
+    }
+    # what is required may stand in the included files
+    made["if"] = {"not": {"required": [INCLUDE]}}
+    made["then"] = {"required": made.pop("required")}
+    made["title"] = "Fluvial job file"
+    return {"$schema": _DIALECT, **made}
+
+
+def schema_text() -> str:
+    """The schema as the file has it."""
+    return json.dumps(job_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _or_nothing(described: dict[str, Any]) -> dict[str, Any]:
+    """Empty is as good as absent."""
+    description = {"description": described.pop("description")} if "description" in described else {}
+    if "anyOf" in described:
+        options = [each for each in described.pop("anyOf") if each != {"type": "null"}]
+        return {**description, **described, "anyOf": [*options, {"type": "null"}]}
+    return {**description, "anyOf": [described, {"type": "null"}]}

@@ -1,0 +1,102 @@
+"""How a job is run, in a job file: Spark, failures, the end, health and log messages."""
+
+from typing import Final
+
+from pydantic import Field, field_validator, model_validator
+
+from engine.deploy.config.section import Options, Seconds, Section, one_of, problem
+
+STOP_ALL: Final = "stop-all"
+RESTART: Final = "restart"
+CONTINUE: Final = "continue"
+_POLICIES: Final = (STOP_ALL, RESTART, CONTINUE)
+_FORMATS: Final = ("text", "json")
+_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+class SparkConfig(Section):
+    """The Spark session."""
+
+    master: str | None = None
+    """local[2], spark://…, yarn, k8s://…; default: what spark-submit says, else all cores of this machine."""
+    conf: Options = Field(default_factory=dict)
+    """Spark's own settings. What is given here is never changed by Fluvial."""
+
+
+class OnFailureConfig(Section):
+    """What to do when a pipeline fails. Plain text is the policy."""
+
+    policy: str = STOP_ALL
+    """stop-all: the others end after their running micro-batch, and the job fails. restart: that pipeline is started
+    again after a while. continue: the others go on, and the job fails when they have ended."""
+    max_attempts: int = Field(default=5, alias="max-attempts", gt=0)
+    """Restarts without a finished micro-batch in between; after that as stop-all."""
+    backoff: Seconds = Field(default=1.0, ge=0)
+    """Time before the first restart; each further one waits twice as long."""
+    max_backoff: Seconds = Field(default=60.0, alias="max-backoff", ge=0)
+    """Longest time before a restart."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_is_policy(cls, given: object) -> object:
+        return {"policy": given} if isinstance(given, str) else given
+
+    @field_validator("policy")
+    @classmethod
+    def _is_a_policy(cls, given: str) -> str:
+        return one_of(given, _POLICIES, what="policy")
+
+
+class HealthConfig(Section):
+    """Where others see whether the job is well."""
+
+    file: str | None = None
+    """File that is replaced every few seconds by JSON: live, ready, and each pipeline."""
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """HTTP port for GET /live and /ready (200 or 503), and / (the JSON)."""
+    host: str = "127.0.0.1"
+    """Address that the port belongs to; 0.0.0.0 for probes from outside, as Kubernetes makes them."""
+    batch_timeout: Seconds | None = Field(default=None, alias="batch-timeout", gt=0)
+    """A micro-batch that takes longer means: not live; none = however long."""
+
+
+class MetricsConfig(Section):
+    """Where Prometheus finds what the job does: queries, batches, tables, logs and lag."""
+
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """HTTP port for GET /metrics."""
+    host: str = "127.0.0.1"
+    """Address that the port belongs to; 0.0.0.0 for scrapes from outside."""
+    file: str | None = None
+    """File for node_exporter's textfile collector, replaced every few seconds."""
+
+
+class LoggingConfig(Section):
+    """Log messages of Fluvial, on standard error or in a file."""
+
+    level: str = "warning"
+    """debug, info, warning or error."""
+    levels: Options = Field(default_factory=dict)
+    """Other levels for single loggers: fluvial.sink: debug."""
+    format: str = "text"
+    """text, or json: one object per line."""
+    file: str | None = None
+    """File to append to; default: standard error."""
+
+    @field_validator("format")
+    @classmethod
+    def _is_a_format(cls, given: str) -> str:
+        return one_of(given, _FORMATS, what="format")
+
+    @field_validator("level")
+    @classmethod
+    def _is_a_level(cls, given: str) -> str:
+        return one_of(given.lower(), _LEVELS, what="level")
+
+    @field_validator("levels")
+    @classmethod
+    def _are_levels(cls, given: Options) -> Options:
+        for name, level in given.items():
+            if level.lower() not in _LEVELS:
+                raise problem("unknown level", key=name, facts=f"given={level} known={', '.join(_LEVELS)}")
+        return given

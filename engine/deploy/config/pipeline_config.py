@@ -1,0 +1,217 @@
+"""Pipelines in a job file: source, transforms, targets, and when micro-batches start."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from engine.deploy.config.section import Options, Section, SizeBytes, TableName, hint, problem
+from engine.deploy.config.table_config import ColumnConfig
+from engine.request.branch_choice import BRANCH_KEY
+from filestore.layout.branch_names import agreed_branch, on_branch_name
+from filestore.layout.paths import MAIN_BRANCH
+from lsm.errors import InvalidInputError
+
+AVAILABLE_NOW: Final = "available-now"
+PROCESSING_TIME: Final = "processing-time"
+KAFKA: Final = "kafka"
+FLUVIAL: Final = "fluvial"
+FILE_FORMATS: Final = ("json", "csv", "parquet", "orc", "text", "xml", "avro")
+
+_FILE_LIMITS: Final = {"bytes": "maxBytesPerTrigger", "files": "maxFilesPerTrigger"}
+LIMIT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    KAFKA: {"records": "maxOffsetsPerTrigger"},
+    FLUVIAL: {
+        "records": "read.stream.maxRowsPerTrigger",
+        "bytes": "read.stream.maxBytesPerTrigger",
+        "files": "read.stream.maxFilesPerTrigger",
+    },
+    **dict.fromkeys(FILE_FORMATS, _FILE_LIMITS),
+}
+"""By source format, the option that each limit is."""
+
+_INTERVAL: Final = re.compile(r"(\d+) *(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)")
+_LONG_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
+"""Units of time that Spark does not know by their short names."""
+
+
+class SourceConfig(Section):
+    """Where rows come from."""
+
+    format: str = KAFKA
+    """kafka: Fluvial's own reader. fluvial: another table, changes with their kinds. Files: json, csv, parquet, orc,
+    text. Else a streaming source that Spark knows."""
+    columns: Mapping[str, ColumnConfig] = Field(default_factory=dict)
+    """Columns to decode from each record or file; none = those of the target table."""
+    options: Options = Field(default_factory=dict)
+    """Options of the source; paths in them are relative to where the command is run."""
+
+
+class LimitsConfig(Section):
+    """The most that one micro-batch takes in."""
+
+    records: int | None = Field(default=None, gt=0)
+    """Records, over all topics."""
+    bytes: SizeBytes | None = Field(default=None, gt=0)
+    """Bytes of files: 64 mb."""
+    files: int | None = Field(default=None, gt=0)
+    """Files."""
+
+    def given(self) -> dict[str, int]:
+        """The limits that are set, by name."""
+        return {key: value for key, value in self.model_dump().items() if value is not None}
+
+
+class TransformConfig(Section):
+    """A step between source and table: a query over the view ``source``, or a Python function of a frame.
+
+    Plain text is the query.
+    """
+
+    sql: str | None = None
+    """A query over the view `source`, which is what the step before gives. Keep `_row_kind`."""
+    python: str | None = None
+    """module:function, of a frame, that returns a frame."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_is_sql(cls, given: object) -> object:
+        return {"sql": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.sql is None) == (self.python is None):
+            raise problem("a transform is either sql or python", facts="fix=write one of the two keys")
+        if self.python is not None and not re.fullmatch(r"[\w.]+:\w+", self.python):
+            facts = f"given={self.python} example=my_jobs.orders:cleaned"
+            raise problem("a python transform is named module:function", key="python", facts=facts)
+        return self
+
+
+Transforms = tuple[TransformConfig, ...]
+
+
+def _as_list(given: object) -> object:
+    return [given] if isinstance(given, str | Mapping) else given
+
+
+class TargetConfig(Section):
+    """A table that a pipeline fills. Plain text is its name."""
+
+    table: TableName
+    """database.table, or database.table$branch_name"""
+    branch: str | None = Field(default=None, min_length=1)
+    """Branch of the table to fill; none = main."""
+    transform: Transforms = ()
+    """Steps for this table alone, after those of the pipeline; they see one micro-batch at a time."""
+    options: Options = Field(default_factory=dict)
+    """Options of the sink for this table."""
+
+    _one_step_is_a_list = field_validator("transform", mode="before")(staticmethod(_as_list))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_is_table(cls, given: object) -> object:
+        return {"table": given} if isinstance(given, str) else given
+
+
+class TriggerConfig(Section):
+    """When micro-batches start: once over what is there (``available-now``), or every so often for ever."""
+
+    processing_time: str | None = Field(default=None, alias=PROCESSING_TIME)
+    """Look for news every so often, for ever: 5 seconds."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_is_available_now(cls, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        if given != AVAILABLE_NOW:
+            known = f"{AVAILABLE_NOW}, {{{PROCESSING_TIME}: 5 seconds}}"
+            raise problem("unknown trigger", facts=f"given={given} known={known}")
+        return {}
+
+    @field_validator("processing_time")
+    @classmethod
+    def _interval_as_spark_writes_it(cls, given: str | None) -> str | None:
+        if given is None:
+            return None
+        found = _INTERVAL.fullmatch(given)
+        if found is None:
+            raise problem("not a duration", facts=f"given={given} example=5 seconds")
+        return f"{found[1]} {_LONG_UNITS.get(found[2], found[2])}"
+
+    @property
+    def ends(self) -> bool:
+        """Whether the pipeline ends by itself."""
+        return self.processing_time is None
+
+
+class PipelineConfig(Section):
+    """One streaming query: source, transforms, target tables."""
+
+    name: str = Field(min_length=1)
+    """In messages and in Spark's UI."""
+    source: SourceConfig
+    transform: Transforms = ()
+    """Steps between source and tables, one or a list; each sees what the one before gives."""
+    target: TableName | None = None
+    """The table to fill."""
+    targets: tuple[TargetConfig, ...] = ()
+    """Several tables, each filled from the same micro-batches; instead of `target`."""
+    trigger: TriggerConfig = TriggerConfig()
+    """available-now (default): take what is there and end. {processing-time: 5 seconds}: for ever."""
+    limits: LimitsConfig = LimitsConfig()
+    """The most that one micro-batch takes in; none = all that is there."""
+    checkpoint: str = Field(min_length=1)
+    """Directory where Spark notes how far the pipeline has come; it belongs to this pipeline for ever."""
+    options: Options = Field(default_factory=dict)
+    """Options of the sink, for every target."""
+
+    _one_step_is_a_list = field_validator("transform", mode="before")(staticmethod(_as_list))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _targets_are_a_list(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and isinstance(given.get("targets"), str | Mapping):
+            return {**given, "targets": [given["targets"]]}
+        return given
+
+    @model_validator(mode="after")
+    def _has_targets(self) -> Self:
+        if (self.target is None) == (not self.targets):
+            raise problem("a pipeline has target or targets", facts="fix=write one of the two keys")
+        tables = [each.table for each in self.outputs]
+        for table in tables:
+            if tables.count(table) > 1:
+                raise problem("a table twice among the targets", key="targets", facts=f"table={table} fix=UNION them")
+        return self
+
+    @model_validator(mode="after")
+    def _limits_are_known_to_the_source(self) -> Self:
+        known = LIMIT_OPTIONS.get(self.source.format, {})
+        for name in self.limits.given():
+            if name not in known:
+                facts = f"limit={name} format={self.source.format} {hint(name, known) if known else 'known=none'}"
+                raise problem("the source has no such limit", key="limits", facts=facts)
+            if known[name] in self.source.options:
+                raise problem("a limit is given twice", key="limits", facts=f"limit={name} option={known[name]}")
+        return self
+
+    @property
+    def outputs(self) -> tuple[TargetConfig, ...]:
+        """The tables to fill, with all options that hold for each."""
+        given = self.targets or (TargetConfig(table=self.target or ""),)
+        return tuple(_on_branch(each, {**self.options, **each.options}) for each in given)
+
+
+def _on_branch(target: TargetConfig, options: Mapping[str, str]) -> TargetConfig:
+    """A target whose branch stands in its table's name alone, with all its other options."""
+    try:
+        table, branch = agreed_branch(target.table, target.branch, options.get(BRANCH_KEY))
+    except InvalidInputError as error:
+        raise problem(str(error), key="targets") from None
+    others = {key: value for key, value in options.items() if key != BRANCH_KEY}
+    name = on_branch_name(table, branch or MAIN_BRANCH)
+    return target.model_copy(update={"table": name, "branch": None, "options": others})

@@ -1,0 +1,70 @@
+"""What a value of a job file refers to: the environment, or a file that holds a secret.
+
+``${NAME}`` and ``${NAME:-default}`` as in a shell, ``${file:/run/secrets/kafka}`` for the text of a file without its
+last line end, and ``$${`` for a plain ``${``. What is put in is a text: it is not read as YAML.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from engine.deploy.config.config_file import Node, Place
+from lsm.errors import InvalidInputError
+
+_REFERENCE: Final = re.compile(r"\$(\$?)\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?)\}")
+
+
+class References:
+    """Looks up what texts refer to, and remembers which of it was secret."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.secrets: set[str] = set()
+
+    def resolved(self, node: Node) -> Node:
+        """A tree without references.
+
+        Raises:
+            InvalidInputError: a variable is not set, or a file cannot be read; the place of the reference is named.
+        """
+        content = node.content
+        if isinstance(content, Mapping):
+            return Node(content={key: self.resolved(each) for key, each in content.items()}, place=node.place)
+        if isinstance(content, tuple):
+            return Node(content=tuple(self.resolved(each) for each in content), place=node.place)
+        return node if content is None else Node(content=self.text(content, node.place), place=node.place)
+
+    def text(self, text: str, place: Place) -> str:
+        """One text without references. Raises: as ``resolved``."""
+
+        def value_of(match: re.Match[str]) -> str:
+            escape, path, name, default = match.groups()
+            if escape:
+                return match.group(0)[1:]
+            return self._variable(name, default, place) if path is None else self._secret(path, place)
+
+        return _REFERENCE.sub(value_of, text)
+
+    def _variable(self, name: str, default: str | None, place: Place) -> str:
+        found = self._environment.get(name)
+        if not found and default is not None:
+            return default
+        if found is None:
+            raise InvalidInputError(
+                f"environment variable is not set: name={name} {place} fix=export it or write ${{{name}:-default}}"
+            )
+        return found
+
+    def _secret(self, path: str, place: Place) -> str:
+        try:
+            text = Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InvalidInputError(
+                f"file of a secret cannot be read: path={path} {place} reason={reason} "
+                "fix=create it, or correct the path"
+            ) from error
+        if text:
+            self.secrets.add(text)
+        return text

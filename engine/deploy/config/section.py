@@ -1,0 +1,135 @@
+"""What every section of a job file has in common: known keys, units, and words for what is wrong."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from engine.deploy.config.config_file import KeyPath, Node
+from filestore.options.option import duration_ms, size_bytes
+
+_WORDS: Final = {
+    "missing": ("a value is missing", "write the key"),
+    "model_type": ("a mapping belongs here", "write key: value under it"),
+    "dict_type": ("a mapping belongs here", "write key: value under it"),
+    "mapping_type": ("a mapping belongs here", "write key: value under it"),
+    "tuple_type": ("a list belongs here", "write [a, b]"),
+    "string_type": ("a text belongs here", "write one value"),
+    "string_too_short": ("a value is missing", "write one"),
+    "int_parsing": ("a whole number belongs here", "write digits only"),
+    "bool_parsing": ("true or false belongs here", "write one of them"),
+}
+"""What pydantic's error types are in words of a job file, and what to do about them."""
+
+_MAX_SHOWN: Final = 80
+_HIDDEN: Final = "******"
+
+
+def problem(fact: str, *, key: str | None = None, facts: str = "") -> PydanticCustomError:
+    """An error about a section, or about one of its keys.
+
+    Args:
+        fact: what is wrong, in lower case.
+        key: of the section; None = the section itself.
+        facts: ``key=value`` pairs with the value, and with ``fix=`` or a hint at the end.
+    """
+    return PydanticCustomError("job", "{fact}", {"fact": fact, "key": key, "facts": facts})
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """The nearest known name, or all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, 1)
+    return f"did_you_mean={close[0]}" if close else f"known={', '.join(names)}"
+
+
+def explained(error: ValidationError, tree: Node, secrets: Iterable[str]) -> str:
+    """All problems of a job: each with key, file, line, value and what to do."""
+    problems = []
+    for found in error.errors(include_url=False):
+        context = found.get("ctx", {})
+        key = context.get("key")
+        path = tuple(part for part in found["loc"] if part != "[key]") + ((key,) if key else ())
+        fact, fix = _WORDS.get(found["type"], (found["msg"], ""))
+        facts = context.get("facts", "") or f"{_shown(found)} fix={fix or 'change the value'}".strip()
+        problems.append(f"{fact[0].lower()}{fact[1:]}: key={dotted(path)} {tree.place_of(path)} {facts}".rstrip())
+    text = "; ".join(problems)
+    for secret in secrets:
+        text = text.replace(secret, _HIDDEN)
+    return text
+
+
+def dotted(path: KeyPath) -> str:
+    """A path as messages write it: ``pipelines[0].target``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _shown(found: Any) -> str:
+    value = found.get("input")
+    if found["type"] == "missing" or value is None:
+        return ""
+    text = str(value)
+    return f"value={text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '…'}"
+
+
+def _table_name(name: str) -> str:
+    if not re.fullmatch(r"[^.]+\.[^.]+", name):
+        raise problem("a table is named database.table", facts=f"given={name} fix=write database.table")
+    return name
+
+
+def _seconds(given: object) -> object:
+    if not isinstance(given, str):
+        return given
+    try:
+        return duration_ms(given) / 1000
+    except ValueError:
+        raise problem("not a duration", facts=f"given={given} example=30 seconds") from None
+
+
+def _bytes(given: object) -> object:
+    if not isinstance(given, str):
+        return given
+    try:
+        return size_bytes(given)
+    except ValueError:
+        raise problem("not a size", facts=f"given={given} example=64 mb") from None
+
+
+Options = Mapping[str, str]
+TableName = Annotated[str, AfterValidator(_table_name)]
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+SizeBytes = Annotated[int, BeforeValidator(_bytes)]
+
+
+class Section(BaseModel):
+    """A mapping whose keys are known; another key is an error that names the nearest known one.
+
+    A key with nothing behind it is as good as absent, so that a section may be emptied by comments.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_known(cls, given: object) -> object:
+        if not isinstance(given, Mapping):
+            return given
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        for key in given:
+            if key not in known:
+                raise problem("unknown key", key=key, facts=hint(key, known))
+        return {key: value for key, value in given.items() if value is not None}
+
+
+def one_of(value: str, known: Sequence[str], *, what: str) -> str:
+    """A word among known ones. Raises: PydanticCustomError with the nearest."""
+    if value not in known:
+        raise problem(f"unknown {what}", facts=f"given={value} {hint(value, known)}")
+    return value

@@ -1,0 +1,1 @@
+"""Running pipelines: sources, transforms, targets, supervision, health."""

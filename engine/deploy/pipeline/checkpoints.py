@@ -1,0 +1,85 @@
+"""How far a pipeline has come, read from its checkpoint without Spark."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA
+from engine.kafka.offsets import from_json
+from lsm.errors import InvalidInputError
+
+_HEADER_LINES: Final = 2  # version of the file, and of the batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """What a query has done."""
+
+    query_id: str
+    batch_id: int | None  # of the last finished micro-batch; None: none
+    offsets: tuple[Any, ...]  # end of that batch, one of each source
+
+
+def is_readable(location: str) -> bool:
+    """Whether we can look into a checkpoint: those on this machine."""
+    return urlsplit(location).scheme in ("", "file")
+
+
+def read_checkpoint(location: str) -> CheckpointState | None:
+    """The state of a checkpoint; None when no query has used it yet.
+
+    Raises:
+        InvalidInputError: what is there is not a checkpoint, or cannot be read.
+    """
+    root = Path(location.removeprefix("file://"))
+    if not (root / "metadata").exists():
+        if root.is_dir() and any(root.iterdir()):
+            raise InvalidInputError(
+                f"the directory is not a checkpoint, and not empty: checkpoint={location} fix=take another directory"
+            )
+        return None
+    try:
+        query_id = str(json.loads((root / "metadata").read_text())["id"])
+        done = [int(path.name) for path in (root / "commits").glob("*") if path.name.isdigit()]
+        batch_id = max(done, default=None)
+        lines = [] if batch_id is None else (root / "offsets" / str(batch_id)).read_text().splitlines()
+        offsets = tuple(json.loads(line) for line in lines[_HEADER_LINES:] if line != "-")
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidInputError(
+            f"the checkpoint cannot be read: checkpoint={location} reason={error} fix=take another directory"
+        ) from error
+    return CheckpointState(query_id=query_id, batch_id=batch_id, offsets=offsets)
+
+
+def source_difference(state: CheckpointState, source_format: str, topics: tuple[str, ...]) -> str | None:
+    """Why a pipeline cannot go on from a checkpoint; None: nothing speaks against it.
+
+    Args:
+        state: of the checkpoint.
+        source_format: of the pipeline's source.
+        topics: that it reads; () for a source without topics.
+    """
+    kinds = {_kind(offset) for offset in state.offsets} - {None}
+    wanted = "files" if source_format in FILE_FORMATS else source_format
+    if kinds and wanted in (KAFKA, FLUVIAL, "files") and wanted not in kinds:
+        return (
+            f"the checkpoint is of another source: checkpoint_has={', '.join(sorted(map(str, kinds)))} job_has={wanted}"
+        )
+    known = {topic for offset in state.offsets if _kind(offset) == KAFKA for topic, _ in from_json(offset)}
+    if wanted == KAFKA and known and not known.intersection(topics):
+        return f"the checkpoint is of other topics: checkpoint_has={sorted(known)} job_has={list(topics)}"
+    return None
+
+
+def _kind(offset: Any) -> str | None:
+    if not isinstance(offset, Mapping):
+        return None
+    if {"version", "phase", "snapshot"} <= offset.keys():
+        return FLUVIAL
+    if "logOffset" in offset:
+        return "files"
+    is_positions = offset and all(isinstance(each, Mapping) for each in offset.values())
+    return KAFKA if is_positions else None

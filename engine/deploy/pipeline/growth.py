@@ -1,0 +1,88 @@
+"""A source whose rows get new columns, into a table that grows with them: ``write.merge-schema`` in a job file.
+
+Spark fixes the columns of a stream when the query starts. So a pipeline looks, at its start, at the newest records of
+its topics, whose schema part tells the columns and types of the source table as it is now. While it runs, a record with
+a column that was not known fails its micro-batch before anything is written (``new-fields=fail``); started again, by
+``on_failure`` or by hand, the pipeline knows the column, and no value is lost. Where records do not tell types (plain
+JSON, Avro) columns cannot be made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from engine.deploy.config.pipeline_config import PipelineConfig
+from engine.kafka.options import KafkaSourceOptions, ValueFormat
+from engine.table import Table
+from engine.write.schema_evolution import fields_of_rows, merge_rules
+from filestore.evolution.schema_change import apply_changes
+from filestore.evolution.schema_merge import MergeRules, merge_changes
+from filestore.options.table_options import canonical_options
+from filestore.types.data_types import DataField
+from logstore.format.connect_types import columns_of_part
+from logstore.format.schema_parts import split_payloads
+from logstore.kafka.topics import LogTopics
+from logstore.log.log_reader import read_range
+from logstore.offsets import LogRange
+
+_LOOKED_AT: Final = 200  # newest records of each partition
+
+
+def grown_fields(
+    pipeline: PipelineConfig, tables: Sequence[Table], source: KafkaSourceOptions | None
+) -> tuple[DataField, ...] | None:
+    """The columns of a pipeline's first table as they are once it holds the newest records of the source.
+
+    Args:
+        pipeline: of the job.
+        tables: of its outputs.
+        source: its topics; None for other sources.
+
+    Returns:
+        None when no table grows, or the source does not tell columns.
+
+    Raises:
+        UnavailableError: the brokers do not answer.
+        InvalidInputError: a column of the source cannot be one of the table, or an option has no such value.
+    """
+    if source is None or source.value_format is not ValueFormat.DEBEZIUM_JSON or pipeline.source.columns:
+        return None
+    rules = _rules(pipeline, tables)
+    if rules is None:
+        return None
+    store = tables[0].store
+    schema = store.at_version(store.schemas.ids()[-1]).schema  # it may have grown since the job began
+    for columns in _newest_columns(source):
+        changes = merge_changes(schema, fields_of_rows(columns, schema), rules)
+        schema = apply_changes(schema, changes, has_rows=False)
+    return schema.fields
+
+
+def _rules(pipeline: PipelineConfig, tables: Sequence[Table]) -> MergeRules | None:
+    """How the tables may grow; types that do not go together are left to the decoder, which checks every value."""
+    found = [
+        merge_rules(table.store, canonical_options(output.options))
+        for output, table in zip(pipeline.outputs, tables, strict=True)
+    ]
+    rules = next((each for each in found if each is not None), None)
+    return None if rules is None else replace(rules, casts=False, fitting=lambda known, given: True)
+
+
+def _newest_columns(source: KafkaSourceOptions) -> list[pa.Schema]:
+    topics = LogTopics(source.properties)
+    found: dict[str, pa.Schema] = {}
+    for name in source.topics:
+        topic = topics.find_topic(name)
+        partitions = range(0 if topic is None else topic.bucket_count)
+        earliest, ends = topics.earliest_offsets(name, partitions), topics.end_offsets(name, partitions)
+        for partition, end in ends.items():
+            start = max(earliest[partition], end - _LOOKED_AT)
+            log_range = LogRange(bucket=partition, start_offset=start, end_offset=end)
+            for records in read_range(source.properties, topic=name, log_range=log_range, columns=["value"]):
+                groups, _ = split_payloads(records["value"].drop_null())
+                for group in groups:
+                    columns = columns_of_part(group.schema_part)
+                    found[str(columns)] = columns
+    return list(found.values())

@@ -1,0 +1,147 @@
+"""Whether a job is well, for those who started it: a file, an HTTP port, and systemd's notifications.
+
+Live: the job looks after its pipelines, and no micro-batch takes longer than it may. Ready: every pipeline runs or has
+ended; none waits for a restart or has failed.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+from engine.deploy.config.operation_config import HealthConfig
+from engine.deploy.pipeline.supervision import PipelineState, Supervisor
+from lsm.errors import InvalidInputError
+
+_EVERY_S: Final = 2.0
+_STALE_S: Final = 120.0  # nobody has looked after the pipelines for so long
+_NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
+
+
+class Health:
+    """What is known of a running job."""
+
+    def __init__(self, config: HealthConfig, job: str, supervisor: Supervisor) -> None:
+        self._config = config
+        self._job = job
+        self._supervisor = supervisor
+        self._looked_s: float | None = None  # Spark is still being started
+        self._told_s = float("-inf")
+        self._is_announced = False
+
+    def look(self) -> None:
+        """Called several times a second by whoever looks after the pipelines."""
+        now_s = self._looked_s = time.monotonic()
+        if now_s - self._told_s < _EVERY_S:
+            return
+        self._told_s = now_s
+        state = self.state()
+        if self._config.file is not None:
+            _replace(Path(self._config.file), json.dumps(state, indent=2))
+        if state["live"]:
+            _notify("WATCHDOG=1")
+        if state["ready"] and not self._is_announced:
+            _notify("READY=1")
+            self._is_announced = True
+
+    def state(self) -> dict[str, Any]:
+        """For JSON: live, ready, and each pipeline."""
+        states = self._supervisor.states()
+        pipelines: dict[str, dict[str, Any]] = {
+            each.name: {
+                "state": states[each.name].value,
+                "batch_count": each.batch_count,
+                "row_count": each.row_count,
+                "restart_count": each.restart_count,
+                "batch_seconds": round(0.0 if each.write is None else each.write.batch_seconds, 1),
+            }
+            for each in self._supervisor.pipelines()
+        }
+        limit_s = self._config.batch_timeout or float("inf")
+        is_looked_after = self._looked_s is None or time.monotonic() - self._looked_s < _STALE_S
+        return {
+            "job": self._job,
+            "live": is_looked_after and all(each["batch_seconds"] <= limit_s for each in pipelines.values()),
+            "ready": all(each in (PipelineState.RUNNING, PipelineState.ENDED) for each in states.values()),
+            "pipelines": pipelines,
+        }
+
+
+@contextmanager
+def health_of(config: HealthConfig, job: str, supervisor: Supervisor) -> Iterator[Health]:
+    """The health of a job while it runs.
+
+    Raises:
+        InvalidInputError: the port is taken, or the file cannot be written.
+    """
+    health = Health(config, job, supervisor)
+    if config.file is not None:
+        _replace(Path(config.file), json.dumps(health.state() | {"ready": False}, indent=2))
+    server = None if config.port is None else _server(config, health)
+    try:
+        if server is not None:
+            threading.Thread(target=server.serve_forever, name="fluvial-health", daemon=True).start()
+        yield health
+    finally:
+        _notify("STOPPING=1")
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+        if config.file is not None:
+            Path(config.file).unlink(missing_ok=True)
+
+
+def _server(config: HealthConfig, health: Health) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            state = health.state()
+            name = self.path.strip("/")
+            if name not in ("", "live", "ready"):
+                self.send_error(HTTPStatus.NOT_FOUND)
+                return
+            body = json.dumps(state).encode()
+            self.send_response(HTTPStatus.OK if state.get(name, True) else HTTPStatus.SERVICE_UNAVAILABLE)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """A probe every few seconds is no news."""
+
+    try:
+        return ThreadingHTTPServer((config.host, config.port or 0), Handler)
+    except OSError as error:
+        raise InvalidInputError(
+            f"health cannot be served: health.host={config.host} health.port={config.port} reason={error.strerror} "
+            "fix=take another port"
+        ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise InvalidInputError(
+            f"health file cannot be written: health.file={path} reason={error.strerror} fix=name a place to write"
+        ) from error
+
+
+def _notify(text: str) -> None:
+    """Tell systemd, if it asked to be told. Source: sd_notify(3)."""
+    address = os.environ.get(_NOTIFY_SOCKET)
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.connect("\0" + address[1:] if address.startswith("@") else address)
+        told.sendall(text.encode())

@@ -1,0 +1,231 @@
+"""One pipeline at work: a streaming query from a source into tables, and what it tells.
+
+source → transforms → ``_row_kind`` and columns of the tables → ``engine.sink`` → log and files
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from engine.deploy.config.job_config import JobConfig
+from engine.deploy.config.pipeline_config import PipelineConfig
+from engine.deploy.pipeline.growth import grown_fields
+from engine.deploy.pipeline.sources import kafka_options, source_frame, source_spec
+from engine.deploy.pipeline.targets import BatchWrite, StopRequestedError
+from engine.deploy.pipeline.transforms import transformed
+from engine.kafka.offsets import from_json, waiting_count
+from engine.runtime.spark_messages import fluvial_error
+from engine.spark.session import checkpoint_settings
+from engine.table import Table
+
+_STOP_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineProgress:
+    """Where a pipeline is after a batch."""
+
+    pipeline: str
+    batch_count: int
+    row_count: int  # changes taken in since the start of this run
+    rows_per_second: float  # of the last batch
+    waiting_count: int | None  # records in the topics that are not taken in yet; None = the source does not tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetResult:
+    """What became of one table."""
+
+    table: str
+    snapshot_id: int | None  # newest of the table; None = nothing was ever committed
+    compaction_failure_count: int = 0  # they cost no data, but reads get slower
+    last_compaction_failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineResult:
+    """What a pipeline did in this run."""
+
+    pipeline: str
+    targets: tuple[TargetResult, ...]
+    batch_count: int
+    row_count: int
+    seconds: float  # from its start to its end
+    is_complete: bool  # False: it was told to stop before its end
+    restart_count: int = 0
+
+
+OnProgress = Callable[[PipelineProgress], None]
+
+
+class RunningPipeline:
+    """A pipeline of a job that runs, over all its restarts."""
+
+    def __init__(self, config: JobConfig, pipeline: PipelineConfig, tables: Sequence[Table]) -> None:
+        """Nothing is started yet; ``tables`` are those of ``pipeline.outputs``."""
+        self.config = pipeline
+        self._job = config
+        self._tables = tables
+        self._query: StreamingQuery | None = None
+        self.write: BatchWrite | None = None
+        self._start_s = self._end_s = time.monotonic()
+        self._last_batch_id = -1
+        self.batch_count = 0
+        self.row_count = 0
+        self.restart_count = 0
+        self.has_ended = False  # by itself, while it was asked to
+
+    @property
+    def name(self) -> str:
+        """Of the pipeline."""
+        return self.config.name
+
+    def start(self, spark: SparkSession) -> None:
+        """Start the query, or start it again.
+
+        Raises:
+            InvalidInputError: source, transforms or target do not fit together.
+            FluvialError: Spark cannot start it.
+        """
+        pipeline, checkpoint = self.config, absolute(self.config.checkpoint)
+        write = BatchWrite.to(self.name, pipeline.outputs, self._tables)
+        try:
+            grown = grown_fields(pipeline, self._tables, kafka_options(self._job, pipeline))
+            spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown)
+            frame = transformed(source_frame(spark, spec), pipeline.transform, pipeline=self.name)
+            for target in write.targets:  # Spark looks at queries now, not in the first micro-batch
+                transformed(frame, [step for step in target.steps if step.sql is not None], pipeline=self.name)
+            writer = frame.writeStream.queryName(self.name).foreachBatch(write).option("checkpointLocation", checkpoint)
+            interval = pipeline.trigger.processing_time
+            writer = writer.trigger(availableNow=True) if interval is None else writer.trigger(processingTime=interval)
+            with checkpoint_settings(spark, checkpoint):
+                self._query, self.write = writer.start(), write
+        except PySparkException as error:
+            raise fluvial_error(error, f"pipeline cannot start: pipeline={self.name}") from error
+        self._last_batch_id = -1
+
+    def is_active(self, wait_s: float) -> bool:
+        """Wait a moment for the end; False when it has come.
+
+        Raises:
+            FluvialError: the query has failed.
+        """
+        assert self._query is not None
+        try:
+            ended = bool(self._query.awaitTermination(wait_s))
+        except PySparkException as error:
+            raise fluvial_error(error, f"pipeline failed: pipeline={self.name}") from error
+        self._end_s = time.monotonic()
+        return not ended
+
+    def take_progress(self) -> PipelineProgress | None:
+        """What has happened since the last call; None = nothing."""
+        if self._query is None:
+            return None
+        last = self._query.lastProgress
+        if last is None or last["batchId"] <= self._last_batch_id:
+            return None
+        # Spark keeps the last 100: more than can happen between two calls
+        news = [
+            each
+            for each in self._query.recentProgress
+            if each["batchId"] > self._last_batch_id and each["numInputRows"]  # idle, it tells of the next batch
+        ]
+        if not news:
+            return None
+        self._last_batch_id = news[-1]["batchId"]
+        self.batch_count += len(news)
+        self.row_count += sum(each["numInputRows"] for each in news)
+        return PipelineProgress(
+            pipeline=self.name,
+            batch_count=self.batch_count,
+            row_count=self.row_count,
+            rows_per_second=float(news[-1].get("processedRowsPerSecond") or 0.0),
+            waiting_count=_waiting_count(news[-1]["sources"]),
+        )
+
+    def end_after_batch(self, deadline_s: float) -> bool:
+        """Let the running micro-batch end and be noted in the checkpoint, then stop the query.
+
+        Args:
+            deadline_s: of ``time.monotonic``; after it the micro-batch is cancelled, to be run again in the next run.
+
+        Returns:
+            False when a micro-batch had to be cancelled.
+
+        Raises:
+            FluvialError: the query has failed meanwhile.
+        """
+        if self._query is None or self.write is None:
+            return True
+        self.write.begin_no_more()
+        is_idle = False
+        while not is_idle and time.monotonic() < deadline_s:
+            is_idle = not (self._query.isActive and self._query.status["isTriggerActive"])
+            if not is_idle:
+                time.sleep(_STOP_POLL_S)
+        failure = None if self._query.isActive else self._query.exception()
+        self.has_ended = not self._query.isActive and failure is None
+        self.stop()
+        if failure is not None and StopRequestedError.__name__ not in str(failure):
+            raise fluvial_error(failure, f"pipeline failed: pipeline={self.name}") from failure
+        return is_idle
+
+    def stop(self) -> None:
+        """Stop the query now, wait for the compaction that is running, and start no other."""
+        if self._query is not None:
+            self._query.stop()
+        if self.write is not None:
+            self.write.close()
+        self._end_s = time.monotonic()
+
+    def result(self, *, is_complete: bool) -> PipelineResult:
+        """What the pipeline has done, once it has ended."""
+        return PipelineResult(
+            pipeline=self.name,
+            targets=tuple(self._target_result(index) for index in range(len(self._tables))),
+            batch_count=self.batch_count,
+            row_count=self.row_count,
+            seconds=self._end_s - self._start_s,
+            is_complete=is_complete,
+            restart_count=self.restart_count,
+        )
+
+    def _target_result(self, index: int) -> TargetResult:
+        latest = self._tables[index].latest_snapshot()
+        failures = None if self.write is None else self.write.targets[index].write.compaction_failures
+        return TargetResult(
+            table=self._tables[index].name,
+            snapshot_id=None if latest is None else latest.id,
+            compaction_failure_count=0 if failures is None else failures.count,
+            last_compaction_failure=None if failures is None else failures.last,
+        )
+
+
+def absolute(location: str) -> str:
+    """Spark would look for a relative path where the JVM was started, which need not be here."""
+    return location if urlsplit(location).scheme else str(Path(os.getcwd()) / location)
+
+
+def _waiting_count(sources: Sequence[Mapping[str, Any]]) -> int | None:
+    total = 0
+    for source in sources:
+        end, latest = source.get("endOffset"), source.get("latestOffset")
+        try:
+            total += waiting_count(from_json(_parsed(end)), from_json(_parsed(latest)))
+        except (ValueError, AttributeError, TypeError):
+            return None  # not offsets of ours
+    return total
+
+
+def _parsed(offsets: Any) -> Any:
+    return json.loads(offsets) if isinstance(offsets, str) else offsets

@@ -1,0 +1,151 @@
+"""Where a pipeline's rows come from, as Spark's reader gets it: format, options, columns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
+from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
+from engine.deploy.config.table_config import fields_of
+from engine.kafka.options import KafkaSourceOptions, ValueFormat
+from engine.kafka.source import RAW, KafkaSource
+from engine.spark.data_source import FORMAT as FLUVIAL_FORMAT
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_types import spark_schema
+from filestore.options.catalog_options import CatalogOptions
+from filestore.schema.row_counts import is_counted
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import DataField
+from lsm.errors import InvalidInputError
+
+_BROKERS: Final = "kafka.bootstrap.servers"
+_WAREHOUSE: Final = "warehouse"
+_TABLE: Final = "table"
+_CHANGELOG: Final = "read.changelog"
+_VALUE_FORMAT: Final = "value.format"
+_KEY_COLUMNS: Final = "key.columns"
+_UPDATE_BEFORE: Final = "update-before"
+_DEBEZIUM: Final = frozenset({ValueFormat.DEBEZIUM_JSON.value, ValueFormat.DEBEZIUM_AVRO.value})
+_EPOCH_UNITS: Final = "epoch-units"
+_TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """What a source is to Spark."""
+
+    format: str
+    options: Mapping[str, str]
+    schema: T.StructType | None  # None: the source knows its own
+
+
+def source_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str]:
+    """Options of a source with what the job says elsewhere: limits, brokers, warehouse."""
+    source = pipeline.source
+    options = dict(source.options)
+    names = LIMIT_OPTIONS.get(source.format, {})
+    options |= {names[limit]: str(value) for limit, value in pipeline.limits.given().items()}
+    if source.format == KAFKA:
+        brokers = config.catalog_options.get(f"{LOG_PREFIX}{_BROKERS}")
+        if brokers is not None:
+            options.setdefault(_BROKERS, brokers)
+    elif source.format == FLUVIAL:
+        options = {**CatalogOptions.parse(config.catalog_options).given, **options}
+        options.setdefault(_WAREHOUSE, config.warehouse)
+        options.setdefault(_CHANGELOG, "true")
+    return options
+
+
+def kafka_options(config: JobConfig, pipeline: PipelineConfig) -> KafkaSourceOptions | None:
+    """The checked options of a source of topics; None for other sources. Raises: InvalidInputError."""
+    if pipeline.source.format != KAFKA:
+        return None
+    return KafkaSourceOptions.parse(source_options(config, pipeline))
+
+
+def source_table(config: JobConfig, pipeline: PipelineConfig) -> str | None:
+    """The table that a source reads; None for other sources."""
+    return source_options(config, pipeline).get(_TABLE) if pipeline.source.format == FLUVIAL else None
+
+
+def check_source(config: JobConfig, pipeline: PipelineConfig) -> None:
+    """Refuse what can be seen from the file alone.
+
+    Raises:
+        InvalidInputError: an option of the source is unknown, missing, or has a value that it cannot have.
+    """
+    source, options = pipeline.source, source_options(config, pipeline)
+    kafka_options(config, pipeline)
+    if source.format == FLUVIAL and not options.get(_TABLE):
+        raise InvalidInputError(f"no table to read: option={_TABLE} fix=set it to database.table")
+    if source.format == FLUVIAL and source.columns:
+        raise InvalidInputError(
+            "the table knows its columns: format=fluvial fix=remove columns, or select in transform"
+        )
+    if source.format in FILE_FORMATS and not options.get("path"):
+        raise InvalidInputError(f"no files to read: format={source.format} option=path fix=name a directory")
+
+
+def source_spec(
+    config: JobConfig, pipeline: PipelineConfig, target: TableSchema, *, grown: Sequence[DataField] | None = None
+) -> SourceSpec:
+    """What Spark shall read.
+
+    Args:
+        config: the job.
+        pipeline: of the job.
+        target: of the first table; its columns are those of a source that names none.
+        grown: the table's columns with those that the source has and the table will get, see ``growth``.
+    """
+    source, options = pipeline.source, source_options(config, pipeline)
+    fields = fields_of(source.columns) if source.columns else target.fields if grown is None else grown
+    if grown is not None:
+        options.setdefault("new-fields", "fail")
+    if source.format == FLUVIAL:
+        return SourceSpec(format=FLUVIAL_FORMAT, options=options, schema=None)
+    if source.format != KAFKA:
+        needs_columns = source.columns or source.format in FILE_FORMATS
+        return SourceSpec(format=source.format, options=options, schema=_nullable(fields) if needs_columns else None)
+    value_format = options.get(_VALUE_FORMAT, RAW)
+    if value_format == RAW:
+        return SourceSpec(format=KafkaSource.name(), options=options, schema=None)
+    names = {field.name for field in fields}
+    if value_format == ValueFormat.JSON.value and target.primary_keys and names.issuperset(target.primary_keys):
+        options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
+    if is_counted(target.options) and value_format in _DEBEZIUM:
+        options.setdefault(_UPDATE_BEFORE, "true")  # a row without a key goes by its values only
+    units = {**_epoch_units(fields), **_pairs(options.get(_EPOCH_UNITS, ""))}
+    if units and value_format != ValueFormat.JSON.value:
+        options[_EPOCH_UNITS] = ",".join(f"{name}={unit}" for name, unit in units.items())
+    schema = T.StructType([*_nullable(fields).fields, T.StructField(ROW_KIND_COLUMN, T.StringType())])
+    return SourceSpec(format=KafkaSource.name(), options=options, schema=schema)
+
+
+def source_frame(spark: SparkSession, spec: SourceSpec) -> DataFrame:
+    """The stream. Raises: PySparkException when Spark does not know the source or its options."""
+    reader = spark.readStream.format(spec.format).options(**spec.options)
+    return (reader if spec.schema is None else reader.schema(spec.schema)).load()
+
+
+def _epoch_units(fields: Sequence[DataField]) -> dict[str, str]:
+    """What numbers in columns of time count: the unit of their precision, which Spark's types do not keep."""
+    units = {0: "s", **dict.fromkeys((1, 2, 3), "ms"), **dict.fromkeys((7, 8, 9), "ns")}
+    return {
+        each.name: units[each.type.precision]
+        for each in fields
+        if each.type.root in _TIMESTAMPS and each.type.precision in units
+    }
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """``a=us,b=D`` by name; the source checks it."""
+    pairs = (word.partition("=") for word in text.split(",") if word.strip())
+    return {name.strip(): unit.strip() for name, _, unit in pairs}
+
+
+def _nullable(fields: Sequence[DataField]) -> T.StructType:
+    """A delete may carry its key alone, so what a record says may be null even where the table's column may not."""
+    return T.StructType([T.StructField(each.name, each.dataType) for each in spark_schema(fields).fields])

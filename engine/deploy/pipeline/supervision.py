@@ -1,0 +1,209 @@
+"""Pipelines side by side: watched until all have ended, started again or stopped when one fails, ended on request."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from engine.deploy.config.operation_config import CONTINUE, RESTART, OnFailureConfig
+from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
+
+_POLL_S: Final = 0.2
+
+logger = logging.getLogger("fluvial.job")
+
+
+class PipelineState(Enum):
+    """What a pipeline is doing."""
+
+    RUNNING = "running"
+    WAITING = "waiting"  # for its restart
+    ENDED = "ended"
+    STOPPED = "stopped"  # because the job is to end
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Start the pipeline again after a while."""
+
+    after_s: float
+
+
+def restart_after(policy: OnFailureConfig, error: FluvialError, attempt_count: int) -> Restart | None:
+    """Whether and when a failed pipeline is started again; None = it stays as it is.
+
+    Args:
+        policy: of the job.
+        error: why it failed. What is wrong in the request or in stored data is not better after a while.
+        attempt_count: restarts since the last finished micro-batch.
+    """
+    if policy.policy != RESTART or isinstance(error, InvalidInputError | CorruptDataError):
+        return None
+    if attempt_count >= policy.max_attempts:
+        return None
+    return Restart(after_s=min(policy.backoff * 2**attempt_count, policy.max_backoff))
+
+
+@dataclass(slots=True)
+class _Watched:
+    pipeline: RunningPipeline
+    state: PipelineState = PipelineState.WAITING
+    attempt_count: int = 0  # restarts since the last finished micro-batch
+    next_start_s: float = 0.0
+    error: FluvialError | None = None
+
+
+class Supervisor:
+    """Runs the pipelines of one job."""
+
+    def __init__(
+        self,
+        pipelines: Sequence[RunningPipeline],
+        *,
+        on_failure: OnFailureConfig,
+        stop_timeout_s: float,
+        stop: threading.Event,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            pipelines: to run.
+            on_failure: what to do when one fails.
+            stop_timeout_s: how long running micro-batches may take to end.
+            stop: set by others: end the job.
+        """
+        self._watched = [_Watched(each) for each in pipelines]
+        self._on_failure = on_failure
+        self._stop_timeout_s = stop_timeout_s
+        self._stop = stop
+
+    def states(self) -> Mapping[str, PipelineState]:
+        """What each pipeline is doing."""
+        return {each.pipeline.name: each.state for each in self._watched}
+
+    def pipelines(self) -> Sequence[RunningPipeline]:
+        """All of them."""
+        return [each.pipeline for each in self._watched]
+
+    def run(self, spark: SparkSession, on_progress: OnProgress, on_look: Callable[[], None]) -> list[PipelineResult]:
+        """Start every pipeline and watch until all have ended, or the job is to end.
+
+        Args:
+            spark: the session.
+            on_progress: called after every batch.
+            on_look: called several times a second.
+
+        Returns:
+            One result for each pipeline, in their order.
+
+        Raises:
+            FluvialError: a pipeline failed for good. All others have ended, too.
+        """
+        try:
+            for each in self._watched:
+                each.pipeline.start(spark)
+                each.state = PipelineState.RUNNING
+            while self._is_wanted():
+                self._look(spark, on_progress)
+                on_look()
+        except BaseException:
+            self._stop_now()
+            raise
+        self._end()
+        self._tell(on_progress)
+        on_look()
+        self._raise_failures()
+        return [each.pipeline.result(is_complete=each.state is PipelineState.ENDED) for each in self._watched]
+
+    def _is_wanted(self) -> bool:
+        if self._stop.is_set():
+            return False
+        if self._on_failure.policy != CONTINUE and any(each.error is not None for each in self._watched):
+            return False
+        return any(each.state in (PipelineState.RUNNING, PipelineState.WAITING) for each in self._watched)
+
+    def _look(self, spark: SparkSession, on_progress: OnProgress) -> None:
+        running = [each for each in self._watched if each.state is PipelineState.RUNNING]
+        for each in running:
+            try:
+                if not each.pipeline.is_active(_POLL_S / len(running)):
+                    each.state = PipelineState.ENDED
+            except FluvialError as error:
+                self._failed(each, error)
+        self._tell(on_progress)
+        for each in self._watched:
+            if each.state is PipelineState.WAITING and time.monotonic() >= each.next_start_s:
+                self._start_again(each, spark)
+        if not running:
+            self._stop.wait(_POLL_S)
+
+    def _tell(self, on_progress: OnProgress) -> None:
+        for each in self._watched:
+            progress = each.pipeline.take_progress()
+            if progress is not None:
+                each.attempt_count = 0
+                on_progress(progress)
+
+    def _failed(self, each: _Watched, error: FluvialError) -> None:
+        each.pipeline.stop()
+        restart = restart_after(self._on_failure, error, each.attempt_count)
+        if restart is None:
+            each.state, each.error = PipelineState.FAILED, error
+            if self._on_failure.policy == CONTINUE:  # else it is said at once, by whoever gets the error
+                logger.error("pipeline failed, the others go on: pipeline=%s reason=%s", each.pipeline.name, error)
+            return
+        each.state, each.next_start_s = PipelineState.WAITING, time.monotonic() + restart.after_s
+        each.attempt_count += 1
+        message = "pipeline failed and is started again: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
+        attempts = (each.attempt_count, self._on_failure.max_attempts)
+        logger.warning(message, each.pipeline.name, restart.after_s, *attempts, error)
+
+    def _start_again(self, each: _Watched, spark: SparkSession) -> None:
+        try:
+            each.pipeline.start(spark)
+        except FluvialError as error:
+            self._failed(each, error)
+        else:
+            each.pipeline.restart_count += 1
+            each.state = PipelineState.RUNNING
+
+    def _end(self) -> None:
+        """Every running pipeline ends after its micro-batch; all of them have the same time for it."""
+        deadline_s = time.monotonic() + self._stop_timeout_s
+        for each in self._watched:
+            if each.state is PipelineState.RUNNING and each.pipeline.write is not None:
+                each.pipeline.write.begin_no_more()
+        for each in self._watched:
+            if each.state is PipelineState.RUNNING:
+                self._end_one(each, deadline_s)
+            elif each.state is PipelineState.WAITING:
+                each.state = PipelineState.STOPPED
+
+    def _end_one(self, each: _Watched, deadline_s: float) -> None:
+        try:
+            is_in_time = each.pipeline.end_after_batch(deadline_s)
+        except FluvialError as error:
+            each.state, each.error = PipelineState.FAILED, error
+            return
+        each.state = PipelineState.ENDED if each.pipeline.has_ended else PipelineState.STOPPED
+        if not is_in_time:
+            message = "micro-batch did not end in time and is run again next time: pipeline=%s stop-timeout=%ss"
+            logger.warning(message, each.pipeline.name, self._stop_timeout_s)
+
+    def _stop_now(self) -> None:
+        for each in self._watched:
+            each.pipeline.stop()
+
+    def _raise_failures(self) -> None:
+        errors = [each.error for each in self._watched if each.error is not None]
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise FluvialError(f"pipelines failed: count={len(errors)} reasons: {'; '.join(map(str, errors))}")

@@ -1,0 +1,155 @@
+"""The tables of a job file beside those that exist: which are missing, and what is different."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.catalog import Catalog
+from engine.deploy.config.table_config import TableConfig, fields_of
+from engine.table import Table
+from filestore.options.table_options import canonical_options
+from filestore.schema.row_counts import not_null_columns
+from filestore.schema.table_schema import TableSchema
+from filestore.types.casts import widens
+from filestore.types.data_types import DataField
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDifference:
+    """One thing that a table has otherwise than the job file says."""
+
+    fact: str  # what it is, with the values of both
+    statement: str | None  # SQL that makes the table as the file says; None: no statement can
+    is_refused: bool  # True: no pipeline may run; False: the table keeps what it has
+
+
+def job_fields(wanted: TableConfig) -> list[DataField]:
+    """The columns of a table of a job file; those of the primary key, or of a stored one, are never null."""
+    not_null = wanted.primary_key or not_null_columns(wanted.partition_by, wanted.options)
+    return fields_of(wanted.columns, not_null=not_null)
+
+
+def table_differences(name: str, schema: TableSchema, wanted: TableConfig) -> list[TableDifference]:
+    """What differs; columns that only the table has are no difference, as nothing needs them.
+
+    Args:
+        name: of the table.
+        schema: as it is.
+        wanted: as the job file says.
+    """
+    return [
+        *_key_differences(schema, wanted),
+        *_column_differences(name, schema, job_fields(wanted)),
+        *_comment_differences(name, schema, wanted),
+        *_option_differences(name, schema, wanted),
+    ]
+
+
+def _key_differences(schema: TableSchema, wanted: TableConfig) -> list[TableDifference]:
+    keys = (tuple(schema.primary_keys), tuple(schema.partition_keys))
+    if keys == (wanted.primary_key, wanted.partition_by):
+        return []
+    fact = (
+        f"other keys: primary_key={list(keys[0])} partition_by={list(keys[1])} "
+        f"job_has_primary_key={list(wanted.primary_key)} job_has_partition_by={list(wanted.partition_by)}"
+    )
+    return [TableDifference(fact=fact, statement=None, is_refused=True)]
+
+
+def _column_differences(name: str, schema: TableSchema, fields: Sequence[DataField]) -> list[TableDifference]:
+    found = {field.name: str(field.type) for field in schema.fields}
+    types = {field.name: field.type for field in schema.fields}
+    differences = []
+    for field in fields:
+        has, wants = found.get(field.name), str(field.type)
+        if has == wants:
+            continue
+        if has is not None and types[field.name].nullable and widens(field.type, types[field.name]):
+            fact = f"a wider column: column={field.name} table_has={has} job_has={wants}"  # it may have grown so
+            differences.append(TableDifference(fact=fact, statement=None, is_refused=False))
+            continue
+        if has is None:
+            comment = f" COMMENT {_text(field.description)}" if field.description else ""
+            statement = f"ALTER TABLE {name} ADD COLUMN {quoted(field.name)} {wants}{comment}"
+        elif has.removesuffix(" NOT NULL") == wants:
+            statement = f"ALTER TABLE {name} ALTER COLUMN {quoted(field.name)} DROP NOT NULL"
+        else:
+            statement = f"ALTER TABLE {name} ALTER COLUMN {quoted(field.name)} TYPE {wants}"
+        fact = f"another column: column={field.name} table_has={has or 'no such column'} job_has={wants}"
+        differences.append(TableDifference(fact=fact, statement=statement, is_refused=True))
+    return differences
+
+
+def _comment_differences(name: str, schema: TableSchema, wanted: TableConfig) -> list[TableDifference]:
+    differences = []
+    if wanted.comment is not None and wanted.comment != schema.comment:
+        differences.append(
+            TableDifference(
+                fact=f"another comment: table_has={schema.comment!r} job_has={wanted.comment!r}",
+                statement=f"COMMENT ON TABLE {name} IS {_text(wanted.comment)}",
+                is_refused=False,
+            )
+        )
+    found = {field.name: field.description for field in schema.fields}
+    for column, spec in wanted.columns.items():
+        if spec.comment is not None and column in found and found[column] != spec.comment:
+            differences.append(
+                TableDifference(
+                    fact=f"another comment: column={column} table_has={found[column]!r} job_has={spec.comment!r}",
+                    statement=f"ALTER TABLE {name} ALTER COLUMN {quoted(column)} COMMENT {_text(spec.comment)}",
+                    is_refused=False,
+                )
+            )
+    return differences
+
+
+def _option_differences(name: str, schema: TableSchema, wanted: TableConfig) -> list[TableDifference]:
+    differences = []
+    for key, value in canonical_options(wanted.options).items():
+        has = schema.options.get(key)
+        if has != value:
+            differences.append(
+                TableDifference(
+                    fact=f"another option: option={key} table_has={has} job_has={value}",
+                    statement=f"ALTER TABLE {name} SET TBLPROPERTIES ({_text(key)} = {_text(value)})",
+                    is_refused=False,
+                )
+            )
+    return differences
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it, with back quotes where it needs them."""
+    return name if name.isidentifier() and name.isascii() else f"`{name.replace('`', '``')}`"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+logger = logging.getLogger("fluvial.job")
+
+
+def ensure_table(catalog: Catalog, name: str, wanted: TableConfig) -> Table:
+    """The table of a job file, made if it does not exist.
+
+    Raises:
+        InvalidInputError: it exists with other columns or another key; the statement that changes it is named.
+    """
+    catalog.create_table(
+        name,
+        job_fields(wanted),
+        primary_key=wanted.primary_key,
+        partition_by=wanted.partition_by,
+        options=wanted.options,
+        comment=wanted.comment,
+        if_not_exists=True,
+    )
+    table = catalog.table(name)
+    for difference in table_differences(name, table.schema, wanted):
+        fix = difference.statement or "change the job file, or write to another table"
+        if difference.is_refused:
+            raise InvalidInputError(f"the table exists with {difference.fact} table={name} fix={fix}")
+        logger.warning("the table exists with %s which stays: table=%s fix=%s", difference.fact, name, fix)
+    return table

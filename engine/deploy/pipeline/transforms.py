@@ -1,0 +1,61 @@
+"""Steps between source and tables, one after another: queries over the view ``source``, and functions of frames."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from engine.deploy.config.pipeline_config import TransformConfig
+from engine.types.rows import ROW_KIND_COLUMN
+from lsm.errors import InvalidInputError
+
+SOURCE_VIEW: Final = "source"
+
+
+def transformed(frame: DataFrame, steps: Sequence[TransformConfig], *, pipeline: str) -> DataFrame:
+    """A frame after some steps; each sees what the one before gives.
+
+    Raises:
+        InvalidInputError: a function does not exist or returns no frame, or the row kinds are lost.
+        PySparkException: Spark does not understand a query.
+    """
+    for step in steps:
+        result = _after(frame, step, pipeline)
+        if ROW_KIND_COLUMN in frame.columns and ROW_KIND_COLUMN not in result.columns:
+            raise InvalidInputError(
+                f"the transform loses the row kinds, so that deletes would become inserts: pipeline={pipeline} "
+                f"fix=select {ROW_KIND_COLUMN} too, or '+I' AS {ROW_KIND_COLUMN} if that is meant"
+            )
+        frame = result
+    return frame
+
+
+def function_named(name: str) -> Callable[[DataFrame], Any]:
+    """The function ``module:function``. Raises: InvalidInputError."""
+    module_name, _, function_name = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), function_name, None)
+    except ImportError as error:
+        raise InvalidInputError(
+            f"module of a transform does not import: module={module_name} reason={error} "
+            "fix=install it, or run the command in its directory"
+        ) from error
+    if not callable(found):
+        raise InvalidInputError(
+            f"no such function: module={module_name} function={function_name} fix=correct transform.python"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _after(frame: DataFrame, step: TransformConfig, pipeline: str) -> DataFrame:
+    if step.sql is not None:
+        frame.createOrReplaceTempView(SOURCE_VIEW)
+        return frame.sparkSession.sql(step.sql)  # the view stays: dropping it would uncache the frame
+    result = function_named(step.python or "")(frame)
+    if not isinstance(result, DataFrame):
+        raise InvalidInputError(
+            f"a transform returns a frame: pipeline={pipeline} function={step.python} "
+            f"returned={type(result).__name__} fix=return a DataFrame"
+        )
+    return result

@@ -1,0 +1,82 @@
+"""``CALL [[catalog.]sys.]procedure(...)``: what SQL says, as a procedure with its arguments."""
+
+import difflib
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from engine.dialect.grammar.parser import Argument, Call
+from engine.dialect.grammar.places import Source
+from engine.dialect.grammar.statements import Statement
+from engine.dialect.scope.context import SqlContext
+from engine.procedures import PROCEDURES
+from engine.procedures.registry import TABLE, Procedure, bind
+from lsm.errors import InvalidInputError
+
+NAMESPACE: Final = "sys"
+
+
+def run_call(context: SqlContext, statement: Statement) -> pa.Table:
+    """Run the procedure that a CALL names.
+
+    Args:
+        context: whose catalog and database names are looked up in.
+        statement: the CALL.
+
+    Raises:
+        InvalidInputError: no such procedure or table, or wrong arguments; points at the place.
+    """
+    tree, source = statement.tree, statement.source
+    assert isinstance(tree, Call)
+    procedure = PROCEDURES.get(tree.procedure[-1].lower())
+    spaces = tuple(part.lower() for part in tree.procedure[:-1])
+    if procedure is None or spaces not in ((), (NAMESPACE,), (context.catalog_name.lower(), NAMESPACE)):
+        near = difflib.get_close_matches(tree.procedure[-1].lower(), PROCEDURES, n=1)
+        hint = f" did_you_mean={NAMESPACE}.{near[0]}" if near else ""
+        raise source.problem(f"no such procedure{hint}", tree.start, tree.stop)
+    positional = [_literal(source, each) for each in tree.arguments if each.name is None]
+    named: dict[str, object] = {}
+    for each in tree.arguments:
+        if each.name is not None:
+            if each.name in named:
+                raise source.problem("argument is given twice", each.start, each.stop)
+            named[each.name] = _literal(source, each)
+    if positional and named:
+        raise source.problem("arguments are given by name or by position, not both", tree.start, tree.stop)
+    target: Any = context.catalog
+    if procedure.is_of_table:
+        target = context.catalog.table(context.full_name(*_table_name(procedure, positional, named)))
+    return procedure.run(target, bind(procedure, positional, named))
+
+
+def _table_name(procedure: Procedure[Any], positional: list[object], named: dict[str, object]) -> list[str]:
+    """Takes the table out of the arguments; its name in parts."""
+    name: object = None
+    if positional:
+        name = positional.pop(0)
+    else:
+        key = next((each for each in named if each.lower() == TABLE), None)
+        name = None if key is None else named.pop(key)
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInputError(
+            f"argument is missing: procedure={procedure.name} argument={TABLE} fix=write {TABLE} => 'database.table'"
+        )
+    return [part.strip().strip("`") for part in name.split(".")]
+
+
+def _literal(source: Source, argument: Argument) -> object:
+    """The Python value of a literal."""
+    value = argument.value
+    match value:
+        case exp.Null():
+            return None
+        case exp.Boolean():
+            return bool(value.this)
+        case exp.Literal() if value.is_string:
+            return str(value.this)
+        case exp.Literal() | exp.Neg() if value.is_number:
+            return value.to_py()
+        case exp.Cast() if isinstance(value.this, exp.Literal):  # TIMESTAMP '2024-01-31 12:30:00'
+            return str(value.this.this)
+    raise source.problem("an argument is a literal", argument.start, argument.stop)

@@ -1,0 +1,206 @@
+"""CREATE TABLE, with LIKE, AS SELECT and OR REPLACE. FL-01, FL-07 to FL-18, FL-53 to FL-68, FL-83, FL-110 to FL-116."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from engine.dialect.ddl.table_parts import (
+    COMMENT_PREFIX,
+    COMPUTED_PREFIX,
+    WATERMARK_COLUMN,
+    WATERMARK_EXPRESSION,
+    TableParts,
+    computed_options,
+)
+from engine.dialect.dml.dml import run_ctas
+from engine.dialect.grammar.create_grammar import PROVIDERS
+from engine.dialect.grammar.statements import ComputedColumn, CreateTable, Like, Watermark
+from engine.dialect.query.query import run_query
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.scope.names import opened
+from engine.dialect.scope.results import DONE
+from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, default_topic
+from engine.request.branch_choice import of_session
+from engine.types.spark_types import fields_of_spark
+from filestore.evolution.schema_change import parse_default
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.options.table_options import canonical_options
+from filestore.types.data_types import DataField
+from lsm.errors import FluvialError, InvalidInputError
+
+_OF_THE_OLD_LOG: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY})
+_PLACES: Final = ("path", "file.path")
+
+
+def create_table(context: SqlContext, create: CreateTable) -> pa.Table:
+    """Make the table that a statement describes, and fill it when it has a query.
+
+    Raises:
+        InvalidInputError: it exists, or a clause, column or option is wrong; nothing was made.
+    """
+    name = context.full_name(*create.name)
+    exists = context.catalog.table_exists(name)
+    if exists and create.if_not_exists:
+        return DONE
+    if exists and not create.or_replace:
+        raise InvalidInputError(f"table exists already: table={name} fix=IF NOT EXISTS, or OR REPLACE")
+    if create.must_exist and not exists:
+        raise InvalidInputError(f"no such table: table={name} fix=CREATE OR REPLACE TABLE")
+    whole = _with_query_columns(context, _with_source(context, create))
+    if not exists:
+        return _made(context, name, whole)
+    return _replaced(context, name, whole)
+
+
+def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[str, str] | None = None) -> pa.Table:
+    context.catalog.create_table(
+        name,
+        create.fields,
+        primary_key=create.primary_key,
+        partition_by=create.partition_by,
+        options={**_options(context, name, create), **(options or {})},
+        comment=create.comment,
+        if_not_exists=create.if_not_exists,
+    )
+    if create.query is None:
+        return DONE
+    try:
+        filled = run_ctas(context, create.query, name)
+    except BaseException:
+        context.catalog.drop_table(name, if_exists=True)
+        raise
+    return filled
+
+
+def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
+    """The new table is made and filled beside the old one and then takes its name; if that fails, the old one stays."""
+    if not context.catalog.can_rename_tables:
+        raise InvalidInputError(
+            f"tables on this storage cannot be replaced in one step: table={name} "
+            "fix=TRUNCATE TABLE and INSERT INTO, or DROP TABLE and CREATE TABLE"
+        )
+    suffix = uuid.uuid4().hex[:8]
+    beside = f"{name}__{suffix}"
+    options = _options(context, name, create)
+    topic = {} if TOPIC_KEY in options else {TOPIC_KEY: f"{default_topic(name)}.{suffix}"}
+    has_log = context.catalog.has_log(options)
+    result = _made(context, beside, replace(create, if_not_exists=False), topic if has_log else {})
+    try:
+        context.catalog.drop_table(name)
+    except FluvialError:
+        context.catalog.drop_table(beside)
+        raise
+    context.catalog.rename_table(beside, name)
+    return result
+
+
+def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, str]:
+    """What the new schema file gets, but for the catalog's defaults: the table's own win over the session's."""
+    given = canonical_options(create.options)
+    provider = given.pop("connector", None) or create.provider
+    if provider is not None and provider.lower() not in PROVIDERS:
+        raise InvalidInputError(
+            f"a table of another connector is not one of Fluvial: connector={provider} fix='leave out the option'"
+        )
+    reserved = [key for key in given if key.startswith((COMPUTED_PREFIX, COMMENT_PREFIX))]
+    if reserved:
+        raise InvalidInputError(
+            f"computed columns stand among the columns: option={reserved[0]} fix=name AS expression"
+        )
+    options = {**of_session(canonical_options(context.settings), named=MAIN_BRANCH, reads=False), **given}
+    for key in _PLACES:
+        _check_place(context, name, key, options.pop(key, None))
+    options |= computed_options(create.computed, [field.name for field in create.fields])
+    if create.watermark is not None:
+        options |= _watermark_options(create.fields, create.watermark)
+    for field in create.fields:
+        if field.default_value is not None:
+            parse_default(field.default_value, field.type)
+    return options
+
+
+def _check_place(context: SqlContext, name: str, key: str, path: str | None) -> None:
+    database, table = name.split(".")
+    places = {context.catalog.warehouse, f"{context.catalog.warehouse}/{database}.db/{table}"}
+    if path is not None and path.removeprefix("file://").rstrip("/") not in places:
+        raise InvalidInputError(
+            f"tables lie in the warehouse of their catalog: option={key} value={path} "
+            f"warehouse={context.catalog.warehouse} fix=use a catalog of that directory"
+        )
+
+
+def _watermark_options(fields: Sequence[DataField], watermark: Watermark) -> dict[str, str]:
+    types = {field.name: field.type for field in fields}
+    found = types.get(watermark.column)
+    if found is None or found.root not in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        raise InvalidInputError(
+            f"a watermark is that of a TIMESTAMP column: column={watermark.column} type={found} "
+            f"columns={[name for name, each in types.items() if each.root.startswith('TIMESTAMP')]}"
+        )
+    return {WATERMARK_COLUMN: watermark.column, WATERMARK_EXPRESSION: watermark.expression}
+
+
+def _with_source(context: SqlContext, create: CreateTable) -> CreateTable:
+    """The statement with what LIKE takes from another table; what it says itself comes behind, and wins."""
+    like = create.like
+    if like is None:
+        return create
+    source = opened(context, like.source)
+    schema, parts = source.schema, TableParts.of(source.schema.options)
+    taken: dict[str, Any] = {"fields": (*schema.fields, *create.fields), "like": None}
+    names = [field.name for field in taken["fields"]]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InvalidInputError(f"column is in both tables: column={repeated[0]} like={source.name}")
+    if like.constraints == "INCLUDING":
+        taken["primary_key"] = create.primary_key or schema.primary_keys
+    if like.partitions == "INCLUDING":
+        taken["partition_by"] = create.partition_by or schema.partition_keys
+    if like.generated != "EXCLUDING":
+        taken["computed"] = _overlaid(parts.computed, create.computed, like)
+    if like.watermarks != "EXCLUDING":
+        taken["watermark"] = create.watermark or parts.watermark
+    if like.options != "EXCLUDING":
+        taken["options"] = {**_copied_options(schema.options), **canonical_options(create.options)}
+    return replace(create, comment=create.comment or schema.comment, **taken)
+
+
+def _overlaid(
+    source: Sequence[ComputedColumn], own: Sequence[ComputedColumn], like: Like
+) -> tuple[ComputedColumn, ...]:
+    names = {each.name for each in own}
+    again = sorted(names & {each.name for each in source})
+    if again and like.generated != "OVERWRITING":
+        raise InvalidInputError(
+            f"computed column is in both tables: column={again[0]} fix=OVERWRITING GENERATED, or another name"
+        )
+    return (*(each for each in source if each.name not in names), *own)
+
+
+def _copied_options(options: Mapping[str, str]) -> dict[str, str]:
+    ours = (COMPUTED_PREFIX, COMMENT_PREFIX)
+    left_out = _OF_THE_OLD_LOG | {WATERMARK_COLUMN, WATERMARK_EXPRESSION}
+    return {key: text for key, text in options.items() if key not in left_out and not key.startswith(ours)}
+
+
+def _with_query_columns(context: SqlContext, create: CreateTable) -> CreateTable:
+    """The statement with the columns of its query. Names that are listed without their types take the query's."""
+    if create.query is None:
+        if not create.fields:
+            raise InvalidInputError(f"table has no columns: table={'.'.join(create.name)} fix=list them, or AS SELECT")
+        return create
+    schema: T.StructType = run_query(context, create.query).schema
+    fields = fields_of_spark(schema)
+    if not create.fields:
+        return replace(create, fields=tuple(fields))
+    listed = {field.name: field for field in create.fields}
+    if set(listed) <= {field.name for field in fields}:
+        return replace(create, fields=tuple(listed.get(field.name, field) for field in fields))
+    unknown = sorted(set(listed) - {field.name for field in fields})
+    raise InvalidInputError(
+        f"the query has no such column: column={unknown[0]} columns={[field.name for field in fields]}"
+    )

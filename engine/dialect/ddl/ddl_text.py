@@ -1,0 +1,105 @@
+"""A table as the statement that makes it: it can be run, and makes the same table again."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from engine.dialect.ddl.table_parts import (
+    COMMENT_PREFIX,
+    COMPUTED_PREFIX,
+    WATERMARK_COLUMN,
+    WATERMARK_EXPRESSION,
+    TableParts,
+    quoted,
+)
+from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, default_topic
+from engine.table import Table
+from filestore.options.secrets import without_secrets
+from filestore.types.data_types import MAX_LENGTH, DataField, DataType
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"})
+_PLAIN_VALUES: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "BOOLEAN"})
+
+
+def create_statement(table: Table, name: str) -> str:
+    """``CREATE TABLE ...`` of a table.
+
+    Args:
+        table: to describe; secrets among its options are stars.
+        name: in full, as it shall stand there.
+    """
+    schema = table.schema
+    parts = TableParts.of(schema.options)
+    lines = [_column_text(field) for field in schema.fields]
+    for column in parts.computed:
+        lines.append(f"{quoted(column.name)} AS {column.expression}{_comment_text(column.comment)}")
+    if parts.watermark is not None:
+        path = ".".join(quoted(each) for each in parts.watermark.column.split("."))
+        lines.append(f"WATERMARK FOR {path} AS {parts.watermark.expression}")
+    if schema.primary_keys:
+        lines.append(f"PRIMARY KEY ({_names(schema.primary_keys)}) NOT ENFORCED")
+    text = f"CREATE TABLE {name} (\n  " + ",\n  ".join(lines) + "\n)"
+    if schema.comment is not None:
+        text += f"\nCOMMENT {quoted_text(schema.comment)}"
+    if schema.partition_keys:
+        text += f"\nPARTITIONED BY ({_names(schema.partition_keys)})"
+    options = [f"{quoted_text(key)} = {quoted_text(value)}" for key, value in shown_options(table).items()]
+    return text + "\nWITH (\n  " + ",\n  ".join(options) + "\n)"
+
+
+def shown_options(table: Table) -> Mapping[str, str]:
+    """The options that a user may set, sorted; secrets are stars."""
+    left_out = {TOPIC_ID_KEY, TABLE_ID_KEY, WATERMARK_COLUMN, WATERMARK_EXPRESSION}
+    if table.schema.options.get(TOPIC_KEY) == default_topic(table.name):
+        left_out.add(TOPIC_KEY)
+    return without_secrets(
+        {
+            key: text
+            for key, text in table.schema.options.items()
+            if key not in left_out and not key.startswith((COMPUTED_PREFIX, COMMENT_PREFIX))
+        }
+    )
+
+
+def type_text(data_type: DataType) -> str:
+    """A type as CREATE TABLE understands it."""
+    return _plain_type(data_type) + ("" if data_type.nullable else " NOT NULL")
+
+
+def quoted_text(text: str) -> str:
+    """A text in quotes."""
+    return f"'{text.translate(_ESCAPES)}'"
+
+
+def _plain_type(data_type: DataType) -> str:
+    if data_type.root == "ROW":
+        return f"STRUCT<{', '.join(_field_text(field) for field in data_type.fields)}>"
+    if data_type.key is not None and data_type.value is not None:
+        return f"MAP<{_plain_type(data_type.key)}, {type_text(data_type.value)}>"
+    if data_type.element is not None:
+        return f"{data_type.root}<{type_text(data_type.element)}>"
+    if data_type.root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        return f"{data_type.root}({data_type.precision})"
+    if data_type.root == "BINARY" and data_type.length == MAX_LENGTH:
+        return f"BINARY({data_type.length})"
+    plain = str(data_type)
+    return plain.removesuffix(" NOT NULL")
+
+
+def _field_text(field: DataField) -> str:
+    return f"{quoted(field.name)}: {type_text(field.type)}{_comment_text(field.description)}"
+
+
+def _column_text(field: DataField) -> str:
+    default = ""
+    if field.default_value is not None:
+        is_plain = field.type.root in _PLAIN_VALUES
+        default = f" DEFAULT {field.default_value if is_plain else quoted_text(field.default_value)}"
+    return f"{quoted(field.name)} {type_text(field.type)}{default}{_comment_text(field.description)}"
+
+
+def _comment_text(comment: str | None) -> str:
+    return "" if comment is None else f" COMMENT {quoted_text(comment)}"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(quoted(name) for name in names)

@@ -1,0 +1,164 @@
+"""``DESCRIBE``: the columns of a table, and how it is kept. FL-35 to FL-52."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from engine.dialect.ddl.ddl_text import type_text
+from engine.dialect.ddl.partition_spec import check_complete, named_partitions
+from engine.dialect.ddl.table_parts import TableParts
+from engine.dialect.ddl.watermark import latest_watermark
+from engine.dialect.grammar.places import did_you_mean
+from engine.dialect.grammar.statements import DescribeDatabase, DescribeTable
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.scope.names import opened
+from engine.dialect.scope.results import texts_table
+from engine.log.table_log import TableLog
+from engine.system_tables.names import is_system_table
+from engine.table import Table
+from filestore.changelog.untracked import is_untracked
+from filestore.compact.compactor import pick_tasks
+from filestore.layout.paths import partition_path
+from filestore.maintenance.partitions import path_of
+from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.schema.column_paths import field_at
+from filestore.types.data_types import DataField
+from lsm.errors import InvalidInputError
+
+_COLUMNS = ("col_name", "data_type", "comment")
+Row = tuple[str, str | None, str | None]
+
+
+def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
+    """Columns; with EXTENDED also how the table is kept; with PARTITION how one partition is."""
+    name = context.full_name(*statement.name)
+    if is_system_table(context.catalog, name):
+        return _describe_system(context, name, statement)
+    table = opened(context, statement.name)
+    if statement.column:
+        return texts_table(("info_name", "info_value"), _column_facts(field_at(table.schema, statement.column)))
+    if statement.partition is not None:
+        check_complete(table.store, statement.partition)
+        live = LiveFiles.latest(table.store)
+        partitions = sorted({key.partition for key in live.buckets()})
+        found = named_partitions(table.store, statement.partition, partitions)
+        if not found:
+            raise InvalidInputError(
+                f"no such partition: table={table.name} partition={dict(statement.partition)} "
+                f"partitions={[path_of(table.store, each) for each in partitions[:5]]}"
+            )
+        named: list[Row] = [("partition", path_of(table.store, found[0]).replace("/", ","), None)]
+        return texts_table(_COLUMNS, [*named, *_partition_rows(table, live, found[0])])
+    rows: list[Row] = list(_column_rows(table))
+    if statement.extended:
+        rows += [("", "", ""), ("# Detailed Table Information", "", ""), *_table_rows(context, table)]
+        if not table.schema.partition_keys:
+            live = LiveFiles.latest(table.store)
+            shown = {row[0] for row in rows[len(table.schema.fields) :]}
+            partition = next((key.partition for key in live.buckets()), None)
+            rows += [row for row in _partition_rows(table, live, partition) if row[0] not in shown]
+    return texts_table(_COLUMNS, rows)
+
+
+def describe_database(context: SqlContext, statement: DescribeDatabase) -> pa.Table:
+    """Where a database is."""
+    name = context.database_name(statement.name)
+    databases = context.catalog.list_databases()
+    if name not in databases:
+        raise InvalidInputError(f"no such database: database={name}{did_you_mean(name, databases)}")
+    rows = [
+        ("Catalog Name", context.catalog_name),
+        ("Namespace Name", name),
+        ("Location", f"{context.catalog.warehouse}/{name}.db"),
+    ]
+    if statement.extended:
+        rows.append(("Tables", str(len(context.catalog.list_tables(name)))))
+    return texts_table(("info_name", "info_value"), rows)
+
+
+def _describe_system(context: SqlContext, name: str, statement: DescribeTable) -> pa.Table:
+    if statement.partition is not None:
+        raise InvalidInputError(f"a system table has no partitions: table={name}")
+    read = context.catalog.system_table(name)
+    if statement.column:
+        return texts_table(("info_name", "info_value"), _column_facts(field_at(read.table_schema, statement.column)))
+    rows: list[Row] = [(field.name, type_text(field.type), field.description) for field in read.table_schema.fields]
+    if statement.extended:
+        rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+        rows.append(("name", f"{context.catalog_name}.{read.name}", None))
+    return texts_table(_COLUMNS, rows)
+
+
+def _column_rows(table: Table) -> Iterable[Row]:
+    schema, parts = table.schema, TableParts.of(table.schema.options)
+    for field in schema.fields:
+        yield field.name, type_text(field.type), field.description
+    for column in parts.computed:
+        yield column.name, f"AS {column.expression}", column.comment
+    if parts.watermark is not None:
+        yield "# Watermark", "", ""
+        yield parts.watermark.column, f"AS {parts.watermark.expression}", None
+    for title, names in (("# Primary Key", schema.primary_keys), ("# Partition Information", schema.partition_keys)):
+        if names:
+            yield title, "", ""
+            for field in schema.fields_of(names):
+                yield field.name, type_text(field.type), field.description
+
+
+def _column_facts(field: DataField) -> list[tuple[str, str | None]]:
+    return [
+        ("col_name", field.name),
+        ("data_type", type_text(field.type)),
+        ("comment", field.description),
+        ("default", field.default_value),
+    ]
+
+
+def _table_rows(context: SqlContext, table: Table) -> Iterable[Row]:
+    """How a table is kept, in the words of its options."""
+    options = table.options
+    log = TableLog.of(table.store, {"change-tracking": "true"})
+    yield "name", f"{context.catalog_name}.{table.name}", None
+    yield "log.system", options.log_system, None
+    yield "log.kafka.bootstrap.servers", options.log_kafka.get("bootstrap.servers") if log else None, None
+    yield "log.retention", options.raw.get("log.retention") if log else None, None
+    yield "log.kafka.topic", log.topic if log else None, None
+    yield "file.path", table.store.paths.root, None
+    yield "file.format", options.file_format, None
+    yield "bucket", str(options.bucket), None
+    yield "change-tracking", _flag(options.change_tracking), None
+    watermark = TableParts.of(table.schema.options).watermark
+    if watermark is not None:
+        yield "watermark", latest_watermark(context, table, watermark), None
+
+
+def _partition_rows(table: Table, live: LiveFiles, partition: bytes | None) -> Iterable[Row]:
+    """How one partition is kept; of an unpartitioned table its only one, None before the first row."""
+    keys = [key for key in live.buckets() if key.partition == partition]
+    yield "file.path", _directory(table, partition), None
+    yield "last-modified", _last_modified(live, keys), None
+    yield "compacted", _flag(not pick_tasks(table.store, live, keys=keys, full=True)), None
+    is_tracked = partition is None or not is_untracked(table.store, table.schema.options, partition)
+    yield "change-tracking", _flag(table.options.change_tracking and is_tracked), None
+    yield "num-files", str(sum(live.file_count(key) for key in keys)), None
+
+
+def _directory(table: Table, partition: bytes | None) -> str:
+    store = table.store
+    if partition is None or not store.schema.partition_keys:
+        return store.paths.root
+    path = partition_path(store.partition_values(partition), store.schema.partition_fields, store.options)
+    return f"{store.paths.root}/{path}"
+
+
+def _last_modified(live: LiveFiles, keys: list[BucketKey]) -> str | None:
+    """When the newest file was made, by the clock of its writer."""
+    times = [file.creation_time_ms or 0 for key in keys for file in live.files(key)]
+    if not times:
+        return None
+    moment = pa.scalar(max(times), pa.timestamp("ms")).as_py()
+    return str(moment.isoformat(sep=" ", timespec="milliseconds"))
+
+
+def _flag(is_on: bool) -> str:
+    return "true" if is_on else "false"

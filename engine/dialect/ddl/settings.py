@@ -1,0 +1,63 @@
+"""``USE``, ``SET table-storage.*`` and ``RESET``. FL-83."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from engine.dialect.grammar.statements import ResetSetting, SetSetting, Use
+from engine.dialect.scope.context import DEFAULT_DATABASE, SqlContext
+from engine.dialect.scope.results import DONE, texts_table
+from filestore.options.secrets import without_secrets
+from filestore.options.table_options import SESSION_PREFIX, canonical_options, check_option
+from lsm.errors import InvalidInputError
+
+_UNSET = "<undefined>"
+
+
+def use(context: SqlContext, statement: Use) -> pa.Table:
+    """Make another database the current one."""
+    if statement.is_catalog or statement.name == (context.catalog_name,):
+        name = ".".join(statement.name)
+        if name != context.catalog_name:
+            raise InvalidInputError(
+                f"there is one catalog here: catalog={name} fix=use {context.catalog_name}, "
+                "or name tables of other catalogs in full"
+            )
+        return DONE
+    database = context.database_name(statement.name)
+    databases = context.catalog.list_databases()
+    if database != DEFAULT_DATABASE and database not in databases:
+        raise InvalidInputError(f"no such database: database={database} databases={databases} fix=create it first")
+    context.database = database
+    return DONE
+
+
+def set_setting(context: SqlContext, statement: SetSetting) -> pa.Table:
+    """Give a default to tables that are made later, or show what is set."""
+    if statement.key is None:
+        return _shown(context, context.settings)
+    key = _canonical(statement.key)
+    if statement.value is not None:
+        check_option(key, statement.value)
+        context.settings[key] = statement.value
+    return _shown(context, [key])
+
+
+def reset_setting(context: SqlContext, statement: ResetSetting) -> pa.Table:
+    """Forget a setting, or all; Spark's own are left to Spark."""
+    if statement.key is not None:
+        context.settings.pop(_canonical(statement.key), None)
+        return DONE
+    context.settings.clear()
+    if context.running_spark is not None:
+        context.running_spark.sql("RESET")
+    return DONE
+
+
+def _canonical(key: str) -> str:
+    return next(iter(canonical_options({key: ""})))
+
+
+def _shown(context: SqlContext, keys: Iterable[str]) -> pa.Table:
+    shown = without_secrets({key: context.settings.get(key, _UNSET) for key in keys})
+    return texts_table(("key", "value"), [(SESSION_PREFIX + key, text) for key, text in shown.items()])

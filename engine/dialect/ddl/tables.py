@@ -1,0 +1,184 @@
+"""Databases and tables changed and dropped. FL-19 to FL-23, FL-84, FL-103."""
+
+import pyarrow as pa
+
+from engine.dialect.ddl.expressions import followed
+from engine.dialect.ddl.partition_spec import check_complete, named_partitions, partition_test, partition_values
+from engine.dialect.grammar.statements import (
+    AlterTable,
+    CompactTable,
+    CreateDatabase,
+    DropDatabase,
+    DropPartitions,
+    DropTable,
+    Name,
+    RenameTable,
+    ReplaceColumns,
+    SetPartitionOptions,
+    TruncateTable,
+)
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.scope.names import opened
+from engine.dialect.scope.results import DONE, texts_table
+from filestore.changelog.untracked import UNTRACKED_KEY, with_tracking
+from filestore.compact.compactor import compact_buckets
+from filestore.evolution.schema_change import AddColumn, DropColumn, RemoveOption, SchemaChange, SetOption
+from filestore.maintenance.partitions import drop_partitions as drop_rows_of
+from filestore.maintenance.partitions import list_partitions, path_of
+from filestore.schema.column_paths import field_at
+from filestore.schema.table_schema import TableSchema
+from lsm.errors import InvalidInputError
+
+
+def create_database(context: SqlContext, statement: CreateDatabase) -> pa.Table:
+    """Make a database."""
+    context.catalog.create_database(context.database_name(statement.name), if_not_exists=statement.if_not_exists)
+    return DONE
+
+
+def drop_database(context: SqlContext, statement: DropDatabase) -> pa.Table:
+    """Remove a database, with CASCADE its tables too."""
+    name = context.database_name(statement.name)
+    context.catalog.drop_database(name, cascade=statement.cascade, if_exists=statement.if_exists)
+    return DONE
+
+
+def drop_table(context: SqlContext, statement: DropTable) -> pa.Table:
+    """Remove a table, its files and its topic; with FORCE say which topics may be left."""
+    name = context.full_name(*statement.name)
+    left = context.catalog.drop_table(name, if_exists=statement.if_exists, force=statement.force)
+    return texts_table(("topic_that_may_be_left",), [(each,) for each in left]) if statement.force else DONE
+
+
+def truncate_table(context: SqlContext, statement: TruncateTable) -> pa.Table:
+    """Take out all rows, or those of a partition; older snapshots and tags still have them."""
+    table = opened(context, statement.name)
+    spec = statement.partition or {}
+    values = partition_values(table.store, spec)
+    if statement.partition is not None and not values:
+        check_complete(table.store, spec)
+    table.overwrite(table.schema.arrow_schema.empty_table(), partition=values)
+    return DONE
+
+
+def alter_table(context: SqlContext, statement: AlterTable) -> pa.Table:
+    """Change the schema."""
+    name = _existing(context, statement.name, if_exists=statement.if_exists)
+    if name is None:
+        return DONE
+    schema = context.catalog.table(name).schema
+    changes = [change for change in statement.changes if not _is_done(schema, statement, change)]
+    if changes:
+        context.catalog.alter_table(name, followed(schema, changes))
+    return DONE
+
+
+def replace_columns(context: SqlContext, statement: ReplaceColumns) -> pa.Table:
+    """Drop the columns that are not listed and add those that are new; a column of the same name stays itself."""
+    name = _existing(context, statement.name, if_exists=statement.if_exists)
+    if name is None:
+        return DONE
+    schema = context.catalog.table(name).schema
+    wanted = {field.name: field for field in statement.fields}
+    for field in schema.fields:
+        if field.name in wanted and str(wanted[field.name].type) != str(field.type):
+            raise InvalidInputError(
+                f"a column that stays keeps its type: column={field.name} type={field.type} "
+                f"wanted={wanted[field.name].type} fix=use ALTER COLUMN ... TYPE"
+            )
+    added: list[SchemaChange] = [
+        AddColumn(path=(field.name,), type=field.type, comment=field.description, default=field.default_value)
+        for field in statement.fields
+        if field.name not in schema.column_names
+    ]
+    dropped = [DropColumn((each,)) for each in schema.column_names if each not in wanted]
+    context.catalog.alter_table(name, followed(schema, [*added, *dropped]))
+    return DONE
+
+
+def set_partition_options(context: SqlContext, statement: SetPartitionOptions) -> pa.Table:
+    """``change-tracking`` of one partition: the option of the table lists those that streams do not get."""
+    name = _existing(context, statement.name, if_exists=statement.if_exists)
+    if name is None:
+        return DONE
+    if list(statement.options) != ["change-tracking"] or statement.options["change-tracking"] not in ("true", "false"):
+        raise InvalidInputError(
+            f"a partition has one option: options={sorted(statement.options)} fix=set change-tracking to true or false"
+        )
+    table = context.catalog.table(name)
+    check_complete(table.store, statement.partition)
+    is_tracked = statement.options["change-tracking"] == "true"
+    text = with_tracking(table.schema.options, statement.partition, is_tracked=is_tracked)
+    context.catalog.alter_table(name, [RemoveOption(UNTRACKED_KEY) if text is None else SetOption(UNTRACKED_KEY, text)])
+    return DONE
+
+
+def rename_table(context: SqlContext, statement: RenameTable) -> pa.Table:
+    """Give a table another name; one without a database stays in its own."""
+    name = _existing(context, statement.name, if_exists=statement.if_exists)
+    if name is None:
+        return DONE
+    new = statement.new_name
+    wanted = f"{name.split('.')[0]}.{new[0]}" if len(new) == 1 else context.full_name(*new)
+    context.catalog.rename_table(name, wanted)
+    return DONE
+
+
+def compact_table(context: SqlContext, statement: CompactTable) -> pa.Table:
+    """Rewrite files into one run per bucket, in this process, and return when it is done."""
+    name = _existing(context, statement.name, if_exists=statement.if_exists)
+    if name is None:
+        return DONE
+    store = context.catalog.table(name).store
+    matches = partition_test(store, statement.partition or {})
+    outcome = compact_buckets(store, full=True, keep=lambda key: matches(key.partition))
+    before = sum(len(message.compact_before) for message in outcome.messages)
+    after = sum(len(message.compact_after) for message in outcome.messages)
+    snapshot = None if outcome.committed is None else outcome.committed.snapshot
+    return texts_table(
+        ("snapshot_id", "buckets", "files_before", "files_after"),
+        [(None if snapshot is None else str(snapshot.id), str(len(outcome.messages)), str(before), str(after))],
+    )
+
+
+def drop_partitions(context: SqlContext, statement: DropPartitions) -> pa.Table:
+    """Take all rows out of partitions, in one commit."""
+    name = _existing(context, statement.name, if_exists=statement.if_exists)
+    if name is None:
+        return DONE
+    table = context.catalog.table(name)
+    live = [state.partition for state in list_partitions(table.store, table.latest_snapshot())]
+    doomed: set[bytes] = set()
+    for spec in statement.partitions:
+        found = named_partitions(table.store, spec, live)
+        if not found and not statement.if_partition_exists:
+            raise InvalidInputError(
+                f"no such partition: table={name} partition={dict(spec)} "
+                f"partitions={[path_of(table.store, each) for each in live[:5]]} fix=IF EXISTS"
+            )
+        doomed.update(found)
+    if doomed:
+        drop_rows_of(table.store, doomed)
+    return DONE
+
+
+def _existing(context: SqlContext, parts: Name, *, if_exists: bool) -> str | None:
+    name = context.full_name(*parts)
+    return None if if_exists and not context.catalog.table_exists(name) else name
+
+
+def _is_done(schema: TableSchema, statement: AlterTable, change: SchemaChange) -> bool:
+    """Whether IF [NOT] EXISTS lets a change of a column be left out."""
+    if isinstance(change, AddColumn) and statement.if_column_not_exists:
+        return _has(schema, change.path)
+    if isinstance(change, DropColumn) and statement.if_column_exists:
+        return not _has(schema, change.path)
+    return False
+
+
+def _has(schema: TableSchema, path: tuple[str, ...]) -> bool:
+    try:
+        field_at(schema, path)
+    except InvalidInputError:
+        return False
+    return True

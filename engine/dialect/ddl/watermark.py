@@ -1,0 +1,60 @@
+"""The watermark of the rows that a table holds: how far in event time it is complete. FL-45."""
+
+import datetime
+
+import pyarrow.compute as pc
+
+from engine.dialect.grammar.statements import Watermark
+from engine.dialect.scope.context import SqlContext
+from engine.table import Table
+from engine.write.event_time import fixed_delay, local_moment
+from filestore.datafile.schema_mapping import map_ranges
+from filestore.format.statistics import ColumnRange
+from filestore.manifest.file_ranges import ranges_of
+from filestore.scan.snapshot_files import live_files
+from filestore.types.data_types import DataField, arrow_scalar
+
+
+def latest_watermark(context: SqlContext, table: Table, watermark: Watermark) -> str | None:
+    """The expression of the watermark for the newest event time; None before the first row.
+
+    Watermarks never go back, so the newest event time gives the highest. Forms like ``ts - INTERVAL '5' SECOND`` are
+    worked out here; Spark does the others.
+    """
+    newest = _newest(table, watermark.column)
+    if newest is None:
+        return None
+    delay = fixed_delay(watermark.expression, watermark.column)
+    shifted = None if delay is None else newest - delay
+    if shifted is None:
+        shifted = _by_spark(context, table.schema.field(watermark.column), watermark, newest)
+    return None if shifted is None else shifted.isoformat(sep=" ", timespec="milliseconds")
+
+
+def _newest(table: Table, column: str) -> datetime.datetime | None:
+    """From the statistics of the files; only where these do not know are the rows read."""
+    store, field = table.store, table.schema.field(column)
+    newest = []
+    for entry in live_files(store, table.latest_snapshot()):
+        file, written = entry.file, store.schema_of(entry.file.schema_id)
+        known = map_ranges(ranges_of(file, written), written, table.schema, file.row_count).get(column, ColumnRange())
+        if known.max is not None:
+            newest.append(known.max)
+        elif known.null_count != file.row_count:
+            return _newest_of_rows(table, column)
+    return local_moment(arrow_scalar(max(newest), field.type)) if newest else None
+
+
+def _newest_of_rows(table: Table, column: str) -> datetime.datetime | None:
+    found = [local_moment(pc.max(rows.column(0))) for rows in table.read().to_batches(columns=[column])]
+    return max((each for each in found if each is not None), default=None)
+
+
+def _by_spark(
+    context: SqlContext, field: DataField, watermark: Watermark, newest: datetime.datetime
+) -> datetime.datetime | None:
+    word = "TIMESTAMP_NTZ"
+    name = "`" + field.name.replace("`", "``") + "`"
+    text = f"SELECT CAST({watermark.expression} AS {word}) FROM (SELECT {word}'{newest.isoformat(sep=' ')}' AS {name})"
+    found: datetime.datetime | None = context.spark.sql(text).collect()[0][0]
+    return found

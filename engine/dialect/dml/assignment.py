@@ -1,0 +1,115 @@
+"""Values of a query stored into columns of a table, as Spark's ANSI store assignment does it.
+
+A value of another kind is refused before anything runs, a number that its column cannot hold when it comes. Both say
+which column.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from engine.dialect.grammar.splice import quoted
+from engine.types.spark_types import is_same_type, is_wider_type, spark_type
+from filestore.types.data_types import DataField
+from lsm.errors import InvalidInputError
+
+_MOMENTS: Final = (T.DateType, T.TimestampType, T.TimestampNTZType)
+
+
+def stored(value: Column, given: T.DataType, field: DataField) -> Column:
+    """A column of a frame with the type and the name of a table's column.
+
+    Args:
+        value: refers to a column of a frame.
+        given: its type.
+        field: of the table.
+
+    Raises:
+        InvalidInputError: values of this type are not stored in such a column.
+    """
+    wanted = spark_type(field.type)
+    if is_same_type(given, wanted):
+        return value.alias(field.name)
+    if not _is_storable(given, wanted):
+        raise InvalidInputError(
+            f"values of this type are not stored in the column: column={field.name} given={given.simpleString()} "
+            f"wanted={field.type} fix=cast them in the query"
+        )
+    if isinstance(given, T.NumericType) and not is_wider_type(given, wanted):
+        return _checked(value, wanted, field).alias(field.name)
+    return value.cast(wanted).alias(field.name)
+
+
+def default_value(field: DataField) -> Column:
+    """What a column gets that the user leaves out.
+
+    Raises:
+        InvalidInputError: it may not be null and has no default.
+    """
+    if field.default_value is not None:
+        return F.lit(field.default_value).cast(spark_type(field.type)).alias(field.name)
+    if not field.type.nullable:
+        raise InvalidInputError(f"a NOT NULL column is left out: column={field.name} fix=give it a value")
+    return F.lit(None).cast(spark_type(field.type)).alias(field.name)
+
+
+def default_sql(field: DataField) -> str:
+    """The same as text; DEFAULT of a column without one is NULL, which the column may refuse."""
+    if field.default_value is None:
+        return "NULL"
+    escaped = field.default_value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"CAST('{escaped}' AS {sql_type(spark_type(field.type))})"
+
+
+def sql_type(data_type: T.DataType) -> str:
+    """A type as Spark's SQL spells it, whatever the names inside."""
+    if isinstance(data_type, T.StructType):
+        fields = ", ".join(f"{quoted(each.name)}: {sql_type(each.dataType)}" for each in data_type.fields)
+        return f"STRUCT<{fields}>"
+    if isinstance(data_type, T.ArrayType):
+        return f"ARRAY<{sql_type(data_type.elementType)}>"
+    if isinstance(data_type, T.MapType):
+        return f"MAP<{sql_type(data_type.keyType)}, {sql_type(data_type.valueType)}>"
+    return str(data_type.simpleString()).upper()
+
+
+def _checked(value: Column, wanted: T.DataType, field: DataField) -> Column:
+    cast = value.try_cast(wanted)
+    problem = F.concat(
+        F.lit(f"a value does not fit the column: column={field.name} type={field.type} value="), value.cast("string")
+    )
+    return F.when(value.isNotNull() & cast.isNull(), F.raise_error(problem).cast(wanted)).otherwise(cast)
+
+
+def _is_storable(given: T.DataType, wanted: T.DataType) -> bool:
+    if is_same_type(given, wanted) or isinstance(given, T.NullType):
+        return True
+    if isinstance(given, T.NumericType) and isinstance(wanted, T.NumericType):
+        return True
+    if isinstance(given, _MOMENTS) and isinstance(wanted, _MOMENTS):
+        return True
+    if isinstance(wanted, T.StringType):
+        return isinstance(given, T.AtomicType)
+    return _is_storable_inside(given, wanted)
+
+
+def _is_storable_inside(given: T.DataType, wanted: T.DataType) -> bool:
+    """Parts of values are widened only: an overflow inside could not be told."""
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return _is_part_storable(given.elementType, wanted.elementType)
+    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        return _is_part_storable(given.keyType, wanted.keyType) and _is_part_storable(given.valueType, wanted.valueType)
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        return len(given.fields) == len(wanted.fields) and all(
+            _is_part_storable(one.dataType, other.dataType)
+            for one, other in zip(given.fields, wanted.fields, strict=True)
+        )
+    return isinstance(wanted, T.TimeType) and isinstance(given, T.TimeType)
+
+
+def _is_part_storable(given: T.DataType, wanted: T.DataType) -> bool:
+    if isinstance(given, T.NumericType) and not (is_same_type(given, wanted) or is_wider_type(given, wanted)):
+        return isinstance(wanted, T.StringType)
+    return _is_storable(given, wanted)

@@ -1,0 +1,79 @@
+"""Statements that write rows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from engine.dialect.dml.insert import insert_query, run_insert
+from engine.dialect.dml.merge import run_merge
+from engine.dialect.dml.row_changes import run_delete, run_update
+from engine.dialect.dml.target import RESULT_SCHEMA
+from engine.dialect.grammar.statements import Statement
+from engine.dialect.query.query import BoundText
+from engine.dialect.query.reads import StatementReads
+from engine.dialect.scope.context import SqlContext
+from lsm.errors import ConflictError
+
+_ATTEMPTS: Final = 4
+_RUN: Final[Mapping[type, Callable[[SqlContext, Statement], pa.Table | None]]] = {
+    exp.Insert: run_insert,
+    exp.Delete: run_delete,
+    exp.Update: run_update,
+    exp.Merge: run_merge,
+}
+
+
+def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
+    """INSERT, DELETE, UPDATE or MERGE, in one commit.
+
+    A change that was computed from a state that others have changed meanwhile is computed again, a few times.
+
+    Args:
+        context: the session.
+        statement: one of them; a table that is not ours is Spark's to write.
+
+    Returns:
+        One row: see ``RESULT_SCHEMA``.
+
+    Raises:
+        InvalidInputError: points at what cannot be; nothing is visible.
+        ConflictError: others wrote the same rows each time; nothing is visible.
+    """
+    run = _RUN.get(type(statement.tree))
+    if run is None:
+        raise statement.source.problem("this statement cannot write rows", 0, len(statement.text))
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            done = run(context, statement)
+        except ConflictError:
+            if attempt == _ATTEMPTS:
+                raise
+            continue
+        return _in_spark(context, statement) if done is None else done
+    raise AssertionError("the last attempt returns or raises")
+
+
+def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> pa.Table:
+    """Fill a table that was made for a query.
+
+    Args:
+        context: the session.
+        statement: the query.
+        table_name: ``database.table``; its columns are the query's, in their order.
+
+    Returns:
+        One row: see ``RESULT_SCHEMA``.
+    """
+    return insert_query(context, statement, table_name)
+
+
+def _in_spark(context: SqlContext, statement: Statement) -> pa.Table:
+    """The target is a table of Spark's; what is read may be ours."""
+    tree: Any = statement.tree
+    node = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+    start = node.meta.get("span", (-1,))[0]
+    with BoundText(context, statement, StatementReads(context), except_for=(start,)) as bound:
+        bound.frame().collect()
+    return RESULT_SCHEMA.empty_table()

@@ -1,0 +1,206 @@
+"""INSERT INTO and INSERT OVERWRITE."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from engine.dialect.dml.assignment import default_sql, default_value, stored
+from engine.dialect.dml.target import WriteTarget, check_bounded, check_names, find_target
+from engine.dialect.grammar.splice import Edit
+from engine.dialect.grammar.statements import Statement
+from engine.dialect.query.query import BoundText
+from engine.dialect.query.reads import StatementReads
+from engine.dialect.query.references import StatementText
+from engine.dialect.scope.context import SqlContext
+from engine.options.write_options import partition_value
+from engine.request.branch_choice import BRANCH_KEY
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_types import spark_type
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.types.data_types import DataField
+from lsm.errors import InvalidInputError
+
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "(", "MAP", "REDUCE"})
+
+
+def run_insert(context: SqlContext, statement: Statement) -> pa.Table | None:
+    """Add rows, or replace rows by others; None: the table is not ours.
+
+    Raises:
+        InvalidInputError: points at what cannot be; nothing is visible.
+    """
+    tree = statement.tree
+    assert isinstance(tree, exp.Insert)
+    target = find_target(context, statement, tree.this)
+    if target is None:
+        return None
+    return _Insert(context, statement, tree, target).run()
+
+
+def insert_query(context: SqlContext, statement: Statement, name: str) -> pa.Table:
+    """Add the rows of a query to a table whose columns were made after the query's."""
+    target = WriteTarget.of(context, name, {BRANCH_KEY: MAIN_BRANCH})  # it has no other yet
+    with BoundText(context, statement, StatementReads(context)) as bound:
+        frame = bound.frame()
+        rows = _shaped(target, frame, list(target.schema.column_names), {})
+        return target.append(rows)
+
+
+class _Insert:
+    """One INSERT."""
+
+    def __init__(self, context: SqlContext, statement: Statement, tree: exp.Insert, target: WriteTarget) -> None:
+        self._context = context
+        self._statement = statement
+        self._text = StatementText(statement)
+        self._tree = tree
+        self._target = target
+        self._node = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+
+    def run(self) -> pa.Table:
+        if self._tree.args.get("where") or self._tree.args.get("exists"):
+            raise self._problem("INSERT with REPLACE WHERE or IF NOT EXISTS is not known: fix=use INSERT OVERWRITE")
+        static, named = self._partition()
+        listed = self._listed()
+        is_by_name = bool(self._tree.args.get("by_name"))
+        with self._bound(self._names(static, listed)) as bound:
+            frame = bound.frame(self._query_text(bound))
+            names = list(frame.columns) if is_by_name else self._names(static, listed)
+            try:
+                check_bounded(frame)
+                self._target = self._target.for_rows(names, frame.schema)
+                rows = _shaped(self._target, frame, names, static)
+            except InvalidInputError as error:
+                raise self._problem(str(error)) from error
+            if not self._tree.args.get("overwrite"):
+                return self._target.append(rows)
+            if ROW_KIND_COLUMN in rows.columns:
+                raise self._problem(f"an overwrite has no kinds of rows: column={ROW_KIND_COLUMN}")
+            return self._target.overwrite(rows, static if named else None)
+
+    def _problem(self, problem: str) -> InvalidInputError:
+        start, stop = self._node.parts[0].meta["start"], self._node.this.meta["end"] + 1
+        return self._statement.source.problem(problem, start, stop)
+
+    def _partition(self) -> tuple[dict[str, object], bool]:
+        """The values that PARTITION gives, and whether it gives any."""
+        clause = self._node.args.get("partition") or self._tree.args.get("partition")
+        found: dict[str, object] = {}
+        keys = self._target.schema.partition_keys
+        for each in clause.expressions if isinstance(clause, exp.Partition) else ():
+            is_static = isinstance(each, exp.EQ)
+            name = (each.this if is_static else each).name
+            key = next((key for key in keys if key.lower() == name.lower()), None)
+            if key is None:
+                raise self._problem(f"not a partition column: column={name} partition_columns={list(keys)}")
+            if is_static:
+                found[key] = self._static_value(key, each.expression)
+        return found, bool(found)
+
+    def _static_value(self, key: str, node: exp.Expr) -> object:
+        sign = "-" if isinstance(node, exp.Neg) else ""
+        inner = node.this if isinstance(node, exp.Neg | exp.Cast) else node
+        if isinstance(inner, exp.Null):
+            return None
+        if not isinstance(inner, exp.Literal | exp.Boolean):
+            raise self._problem(f"a partition's value is a literal: column={key} value={node.sql(dialect='spark')}")
+        text = str(inner.this).lower() if isinstance(inner, exp.Boolean) else str(inner.this)
+        try:
+            return partition_value(self._target.table.store, key, sign + text)
+        except InvalidInputError as error:
+            raise self._problem(str(error)) from error
+
+    def _listed(self) -> list[str] | None:
+        """The column list; None without one."""
+        if not isinstance(self._tree.this, exp.Schema):
+            return None
+        return [each.name for each in self._tree.this.expressions]
+
+    def _names(self, static: Mapping[str, object], listed: Sequence[str] | None) -> list[str]:
+        """The columns that the query's fill, in their order."""
+        if listed is not None:
+            return list(listed)
+        return [name for name in self._target.schema.column_names if name not in static]
+
+    def _bound(self, names: Sequence[str]) -> BoundText:
+        start = self._node.meta["span"][0]
+        edits = list(self._default_edits(names))
+        reads = StatementReads(self._context)
+        return BoundText(self._context, self._statement, reads, except_for=(start,), extra=edits)
+
+    def _query_text(self, bound: BoundText) -> str:
+        """The query behind the table, with the WITH before it."""
+        insert = next(index for index in range(len(self._text.tokens)) if self._is_insert(index))
+        head = bound.spliced.part(0, self._text.start_of(insert))
+        return head + bound.spliced.part(self._text.start_of(self._query_index()), len(self._statement.text))
+
+    def _is_insert(self, index: int) -> bool:
+        before = self._text.tokens[:index]
+        depth = sum((each.text == "(") - (each.text == ")") for each in before)
+        return self._text.word(index) == "INSERT" and depth == 0
+
+    def _query_index(self) -> int:
+        """Number of the token that the query begins with."""
+        text = self._text
+        index = text.index_at(self._node.meta["span"][1])
+        while index < len(text.tokens):
+            word = text.word(index)
+            if word == "PARTITION":
+                index = text.after_parens(index + 1)
+            elif word == "BY" and text.word(index + 1) == "NAME":
+                index += 2
+            elif word == "(" and text.word(index + 1) not in _QUERY_WORDS:
+                index = text.after_parens(index)
+            else:
+                break
+        return index
+
+    def _default_edits(self, names: Sequence[str]) -> Iterator[Edit]:
+        """DEFAULT in VALUES, which Spark knows for its own tables only."""
+        if not isinstance(self._tree.expression, exp.Values):
+            return
+        text, depth, column = self._text, 0, 0
+        for index in range(self._query_index(), len(text.tokens)):
+            word = text.word(index)
+            depth += (word == "(") - (word == ")")
+            column = 0 if word == "(" and depth == 1 else column + (word == "," and depth == 1)
+            stands_alone = text.word(index - 1) in ("(", ",") and text.word(index + 1) in (")", ",")
+            if word == "DEFAULT" and depth == 1 and stands_alone and column < len(names):
+                token = text.tokens[index]
+                yield Edit(token.start, token.end + 1, default_sql(self._target.field(names[column])))
+
+
+def _shaped(target: WriteTarget, frame: DataFrame, names: Sequence[str], static: Mapping[str, object]) -> DataFrame:
+    """The table's columns out of a query's, which ``names`` tells in their order."""
+    if len(names) != len(frame.columns):
+        raise InvalidInputError(
+            f"the query has not as many columns as are filled: columns={list(names)} given={frame.columns}"
+        )
+    check_names(names, "the columns to fill")
+    schema = target.schema
+    kind = [name for name in names if name.lower() == ROW_KIND_COLUMN and ROW_KIND_COLUMN not in schema.column_names]
+    fields = {target.field(name).name: index for index, name in enumerate(names) if name not in kind}
+    both = [name for name in fields if name in static]
+    if both:
+        raise InvalidInputError(f"a column has its value from PARTITION already: column={both[0]} fix=leave it out")
+    given = [field.dataType for field in frame.schema.fields]
+    plain = frame.toDF(*[f"_{index}" for index in range(len(given))])
+
+    def column(field: DataField) -> Column:
+        if field.name in static:
+            return _literal(static[field.name], field)
+        if field.name not in fields:
+            return default_value(field)
+        index = fields[field.name]
+        return stored(F.col(f"_{index}"), given[index], field)
+
+    kinds = [F.col(f"_{names.index(name)}").alias(ROW_KIND_COLUMN) for name in kind]
+    return plain.select(*[column(field) for field in schema.fields], *kinds)
+
+
+def _literal(value: object, field: DataField) -> Column:
+    """One value in every row, with the type and the name of a column."""
+    return F.lit(value).cast(spark_type(field.type)).alias(field.name)

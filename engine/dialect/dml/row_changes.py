@@ -1,0 +1,268 @@
+"""DELETE and UPDATE.
+
+One query of Spark's reads the table at one snapshot and gives the changes; one commit writes them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from sqlglot import exp
+
+from engine.dialect.dml.assignment import default_sql, stored
+from engine.dialect.dml.target import WriteTarget, find_field, find_target
+from engine.dialect.grammar.splice import quoted
+from engine.dialect.grammar.statements import Statement
+from engine.dialect.query.query import BoundText
+from engine.dialect.query.reads import ReadPlan, StatementReads
+from engine.dialect.query.references import StatementText
+from engine.dialect.query.usage import condition_parts
+from engine.dialect.scope.context import SqlContext
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.write.row_places import FILE_NAME, ROW_NUMBER
+from filestore.predicate.predicate import Compare, CompareOp
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import DataField
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """``column = expression``, or ``column.field = expression``, as offsets in the statement's text."""
+
+    path: tuple[str, ...]
+    start: int  # of the expression
+    stop: int
+    name_start: int
+
+
+def run_delete(context: SqlContext, statement: Statement) -> pa.Table | None:
+    """Take rows out; None: the table is not ours. Whole partitions go by an overwrite, other rows one by one.
+
+    Raises:
+        InvalidInputError: points at what cannot be; nothing is visible.
+        ConflictError: others wrote meanwhile; nothing is visible: see ``Table.append``.
+    """
+    tree = statement.tree
+    assert isinstance(tree, exp.Delete)
+    target = find_target(context, statement, tree.this)
+    if target is None:
+        return None
+    if tree.args.get("using") or tree.args.get("tables"):
+        raise statement.source.problem("DELETE with USING is not known: fix=use WHERE ... IN, or MERGE", 0, 6)
+    text = StatementText(statement)
+    with _bound(context, statement, tree, with_places=target.marks_rows) as bound:
+        partition = _whole_partition(bound, tree, target.schema.partition_keys)
+        if partition is not None:
+            return target.clear(partition)
+        _check(target, statement, "DELETE")
+        rest = bound.spliced.part(_start(tree), len(text.text))
+        if target.marks_rows:
+            rows = bound.frame(f"SELECT {', '.join(_places(tree))} FROM {rest}")
+            return target.replace_rows(_read_plan(bound, _start(tree)).plan, rows, None, "rows_deleted")
+        rows = bound.frame(f"SELECT * FROM {rest}")
+        columns = [F.col(quoted(name)) for name in target.schema.column_names]
+        changes = rows.select(*columns, F.lit("-D").alias(ROW_KIND_COLUMN))
+        return target.append(changes, read_snapshot_id=read_snapshot_id(bound, _start(tree)))
+
+
+def run_update(context: SqlContext, statement: Statement) -> pa.Table | None:
+    """Give rows other values; None: the table is not ours.
+
+    Raises:
+        InvalidInputError: points at what cannot be; nothing is visible.
+        ConflictError: others wrote meanwhile; nothing is visible: see ``Table.append``.
+    """
+    tree = statement.tree
+    assert isinstance(tree, exp.Update)
+    target = find_target(context, statement, tree.this)
+    if target is None:
+        return None
+    _check(target, statement, "UPDATE")
+    text = StatementText(statement)
+    behind = next(i for i in range(text.index_at(tree.this.meta["span"][1]), len(text.tokens)) if text.word(i) == "SET")
+    end = _where(text, behind)
+    alias = (tree.this.alias or tree.this.name).lower()
+    assignments = read_assignments(text, behind + 1, end, alias)
+    for each in assignments:
+        check_assigned(target.schema, statement, each)
+    with _bound(context, statement, tree, with_places=target.marks_rows) as bound:
+        table = bound.spliced.part(_start(tree), text.start_of(behind))
+        where = bound.spliced.part(text.start_of(end), len(text.text))
+        old = [f"{quoted(tree.this.alias or tree.this.name)}.{quoted(name)}" for name in target.schema.column_names]
+        values = [expression_sql(bound, target, each) for each in assignments]
+        if target.marks_rows:
+            found = bound.frame(f"SELECT {', '.join([*old, *values, *_places(tree)])} FROM {table} {where}")
+            found = found.localCheckpoint()  # rows and places are of one computation
+            new_rows = _updates(target, found, assignments, keeps_old=False).drop(ROW_KIND_COLUMN)
+            return target.replace_rows(_read_plan(bound, _start(tree)).plan, found, new_rows, "rows_updated")
+        found = bound.frame(f"SELECT {', '.join([*old, *values])} FROM {table} {where}")
+        changes = _updates(target, found, assignments)
+        return target.append(changes, read_snapshot_id=read_snapshot_id(bound, _start(tree)))
+
+
+def read_assignments(text: StatementText, start: int, stop: int, alias: str) -> list[Assignment]:
+    """The assignments of a SET, between two tokens.
+
+    Args:
+        text: of the statement.
+        start: number of the first token behind SET.
+        stop: number of the token behind the last assignment.
+        alias: of the table that is changed, in lower case; it may stand before a column.
+
+    Raises:
+        InvalidInputError: something is no assignment, or a column is assigned twice.
+    """
+    depth, commas = 0, [start - 1]
+    for index in range(start, stop):
+        word = text.tokens[index].text
+        depth += (word in ("(", "[")) - (word in (")", "]"))
+        if word == "," and depth == 0:
+            commas.append(index)
+    found: list[Assignment] = []
+    for before, after in pairwise([*commas, stop]):
+        path, index = [], before + 1
+        name_start = text.start_of(index)
+        while index < after:
+            path.append(text.tokens[index].text)
+            index += 1
+            if text.word(index) != ".":
+                break
+            index += 1
+        if index + 1 >= after or text.tokens[index].text not in ("=", "=="):
+            raise text.statement.source.problem(
+                "syntax error, expected column = value", name_start, text.start_of(after)
+            )
+        if len(path) > 1 and path[0].lower() == alias:
+            path = path[1:]
+        if any([each.lower() for each in one.path] == [each.lower() for each in path] for one in found):
+            raise text.statement.source.problem(
+                f"a column is assigned twice: column={'.'.join(path)}", name_start, text.start_of(index)
+            )
+        found.append(Assignment(tuple(path), text.start_of(index + 1), text.tokens[after - 1].end + 1, name_start))
+    return found
+
+
+def check_assigned(schema: TableSchema, statement: Statement, assignment: Assignment) -> DataField:
+    """The column of an assignment.
+
+    Raises:
+        InvalidInputError: no such column, or one that says which row it is and where it lies.
+    """
+    place = (assignment.name_start, assignment.start)
+    try:
+        field = find_field(schema, assignment.path[0])
+    except InvalidInputError as error:
+        raise statement.source.problem(str(error), *place) from error
+    if field.name in (*schema.primary_keys, *schema.partition_keys):
+        what = "primary key" if field.name in schema.primary_keys else "partition"
+        raise statement.source.problem(
+            f"a row keeps its {what}: column={field.name} fix=DELETE the row and INSERT it with another one", *place
+        )
+    return field
+
+
+def expression_sql(bound: BoundText, target: WriteTarget, assignment: Assignment) -> str:
+    """The expression as Spark gets it; DEFAULT is the column's."""
+    text = bound.spliced.part(assignment.start, assignment.stop)
+    return default_sql(target.field(assignment.path[0])) if text.strip().upper() == "DEFAULT" else f"({text})"
+
+
+def read_snapshot_id(bound: BoundText, start: int) -> int:
+    """The snapshot that the statement reads of the table it changes; 0 of an empty table."""
+    plan = _read_plan(bound, start)
+    return 0 if plan.read.snapshot is None else plan.read.snapshot.id
+
+
+def _read_plan(bound: BoundText, start: int) -> ReadPlan:
+    return next(each for each in bound.plans if each.reference.start == start)
+
+
+def _places(tree: exp.Delete | exp.Update) -> list[str]:
+    """The columns that say where a row of the changed table is."""
+    return [f"{quoted(tree.this.alias or tree.this.name)}.{quoted(name)}" for name in (FILE_NAME, ROW_NUMBER)]
+
+
+def before_and_after(frame: DataFrame, before: Mapping[str, Column], after: Mapping[str, Column]) -> DataFrame:
+    """Two rows for each: the old one as ``-U``, then the new one as ``+U``."""
+    old = F.struct(F.lit("-U").alias(ROW_KIND_COLUMN), *[value.alias(name) for name, value in before.items()])
+    new = F.struct(F.lit("+U").alias(ROW_KIND_COLUMN), *[value.alias(name) for name, value in after.items()])
+    return frame.select(F.explode(F.array(old, new)).alias("row")).select("row.*")
+
+
+def _updates(
+    target: WriteTarget, found: DataFrame, assignments: list[Assignment], *, keeps_old: bool = True
+) -> DataFrame:
+    """The changes, out of the old columns and the new values behind them; ``keeps_old``: where the log wants both."""
+    schema = target.schema
+    count = len(schema.fields)
+    types = [field.dataType for field in found.schema.fields]
+    plain = found.toDF(*[f"_{index}" for index in range(len(types))])
+    old = {field.name: F.col(f"_{index}") for index, field in enumerate(schema.fields)}
+    raw: dict[str, tuple[Column, T.DataType]] = {}
+    for index, each in enumerate(assignments, count):
+        field = target.field(each.path[0])
+        value = F.col(f"_{index}")
+        if len(each.path) == 1:
+            raw[field.name] = (value, types[index])
+            continue
+        whole, _ = raw.get(field.name, (old[field.name], None))
+        changed = whole.withField(".".join(quoted(part) for part in each.path[1:]), value)
+        raw[field.name] = (changed, plain.select(changed).schema.fields[0].dataType)
+    new = {
+        field.name: stored(*raw[field.name], field) if field.name in raw else old[field.name].alias(field.name)
+        for field in schema.fields
+    }
+    if keeps_old and target.table.options.log_takes_old_rows:
+        return before_and_after(plain, old, new)
+    return plain.select(*[value.alias(name) for name, value in new.items()], F.lit("+U").alias(ROW_KIND_COLUMN))
+
+
+def _check(target: WriteTarget, statement: Statement, what: str) -> None:
+    try:
+        target.check_changes_rows(what)
+    except InvalidInputError as error:
+        raise statement.source.problem(str(error), 0, len(statement.text)) from error
+
+
+def _bound(context: SqlContext, statement: Statement, tree: exp.Expr, *, with_places: bool = False) -> BoundText:
+    return BoundText(context, statement, StatementReads(context), target=_start(tree), with_places=with_places)
+
+
+def _start(tree: exp.Expr) -> int:
+    start: int = tree.this.meta["span"][0]
+    return start
+
+
+def _where(text: StatementText, start: int) -> int:
+    """Number of the token WHERE of the statement itself; behind the last when there is none."""
+    depth = 0
+    for index in range(start, len(text.tokens)):
+        word = text.word(index)
+        depth += (word == "(") - (word == ")")
+        if word == "WHERE" and depth == 0:
+            return index
+    return len(text.tokens)
+
+
+def _whole_partition(bound: BoundText, tree: exp.Delete, partition_keys: Sequence[str]) -> dict[str, object] | None:
+    """Values of partition columns when all rows that have them, and no others, are to go; {} is the whole table."""
+    where = tree.args.get("where")
+    if where is None:
+        return {}
+    conditions = next(each.conditions for each in bound.plans if each.reference.start == _start(tree))
+    if len(conditions) != len(list(condition_parts(where.this))):
+        return None
+    found: dict[str, object] = {}
+    for each in conditions:
+        test = each.predicate
+        if not isinstance(test, Compare) or test.op is not CompareOp.EQ or test.path:
+            return None
+        if test.column not in partition_keys or test.column in found:
+            return None
+        found[test.column] = test.value
+    return found

@@ -1,0 +1,284 @@
+"""The table that a statement writes: found by its name, with the options of this one write."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from sqlglot import exp
+
+from engine.dialect.grammar.dialect import table_options
+from engine.dialect.grammar.statements import Statement
+from engine.dialect.query.references import our_name
+from engine.dialect.scope.context import SqlContext
+from engine.options.write_options import BATCH_WRITE_KEYS, DYNAMIC_KEY, PARTITION_KEY
+from engine.read.batch_read import BatchPlan
+from engine.request.branch_choice import BRANCH_KEY, branch_named, of_session
+from engine.request.option_check import unknown_option
+from engine.runtime.spark_messages import fluvial_error
+from engine.system_tables.names import is_system_table
+from engine.table import Table
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_types import fields_of_frame
+from engine.write.row_places import commit_marks, marks_of
+from engine.write.schema_evolution import evolved, merge_rules
+from filestore.commit.table_commit import CommitResult
+from filestore.options.table_options import canonical_options
+from filestore.schema.table_schema import TableSchema
+from filestore.schema.validation import MICROSECONDS, check_writable
+from filestore.types.data_types import TIMESTAMP_ROOTS, DataField, walk
+from lsm.errors import InvalidInputError
+
+RESULT_SCHEMA: Final = pa.schema(
+    [
+        ("snapshot_id", pa.int64()),
+        ("rows_inserted", pa.int64()),
+        ("rows_updated", pa.int64()),
+        ("rows_deleted", pa.int64()),
+    ]
+)
+"""One row; null: not known, or nothing was ever committed."""
+
+_OPTION_KEYS: Final = tuple(key for key in BATCH_WRITE_KEYS if key != PARTITION_KEY)
+_FREE_PREFIX: Final = "log.kafka."
+_RAISED: Final = "[USER_RAISED_EXCEPTION]"
+_COUNTS: Final = {"rows_inserted": "+I", "rows_updated": "+U", "rows_deleted": "-D"}
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """A table, and how it is written this time."""
+
+    table: Table
+    options: Mapping[str, str]  # of ``Table.append`` and ``Table.overwrite``
+
+    @classmethod
+    def of(cls, context: SqlContext, name: str, given: Mapping[str, str]) -> "WriteTarget":
+        """Open a table for writing.
+
+        Args:
+            context: the session; its settings are in force unless the statement gives others.
+            name: ``database.table`` or ``database.table$branch_b``.
+            given: options of the statement.
+
+        Raises:
+            InvalidInputError: an unknown option, or a table that cannot be written.
+        """
+        named = canonical_options(given)
+        for key in named:
+            if key not in _OPTION_KEYS and not key.startswith(_FREE_PREFIX):
+                raise unknown_option(key, _OPTION_KEYS, "write option")
+        session = {key: value for key, value in canonical_options(context.settings).items() if key in _OPTION_KEYS}
+        _, branch = branch_named(name, named)
+        options = {**of_session(session, named=branch, reads=False), **named}
+        table = context.catalog.table(name, branch=options.pop(BRANCH_KEY, None))
+        if DYNAMIC_KEY in options:
+            table = Table(table.store.with_options({DYNAMIC_KEY: options.pop(DYNAMIC_KEY)}))
+        check_writable(table.store.stored.schema)
+        return cls(table, options)
+
+    @property
+    def schema(self) -> TableSchema:
+        """Of the table."""
+        return self.table.schema
+
+    def for_rows(self, names: Sequence[str], frame: T.StructType) -> "WriteTarget":
+        """The same at a schema with the columns that a query fills, where ``write.merge-schema`` allows to make them.
+
+        Args:
+            names: of the columns to fill; those that the table does not have are made.
+            frame: the query's columns, in the same order.
+
+        Raises:
+            InvalidInputError: a column cannot be made.
+        """
+        rules = merge_rules(self.table.store, self.options)
+        if rules is None or len(names) != len(frame.fields):
+            return self
+        own = {field.name.lower(): field for field in self.schema.fields}
+        given = []
+        for name, column in zip(names, frame.fields, strict=True):
+            known = own.get(name.lower())
+            if known is None or isinstance(column.dataType, T.AtomicType):  # values inside go by the rules of INSERT
+                given.append(T.StructField(name if known is None else known.name, column.dataType))
+        fields = fields_of_frame(T.StructType(given), self.schema)
+        store = evolved(self.table.store, fields, replace(rules, fitting=lambda known, given: True))
+        return self if store is self.table.store else replace(self, table=Table(store))
+
+    def field(self, name: str) -> DataField:
+        """A column by its name in any case. Raises: InvalidInputError with a similar name."""
+        return find_field(self.schema, name)
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether rows, which have no key, are deleted by marks at their places."""
+        return not self.table.store.has_key and self.table.options.deletion_vectors_enabled
+
+    def check_changes_rows(self, statement: str) -> None:
+        """Refuse what the table cannot do to single rows.
+
+        Args:
+            statement: DELETE, UPDATE or MERGE.
+
+        Raises:
+            InvalidInputError: says why.
+        """
+        options = self.table.options
+        counts_rows = self.table.store.row_counts is not None
+        if counts_rows and statement == "MERGE":
+            raise InvalidInputError(
+                f"a row without a key cannot be found by some of its columns alone: statement=MERGE "
+                f"table={self.table.name} row-counts=true fix=DELETE, UPDATE and INSERT"
+            )
+        if self.marks_rows and statement != "MERGE":
+            return
+        if counts_rows:
+            self._check_exact(statement)
+        if not self.schema.primary_keys and not counts_rows:
+            raise InvalidInputError(
+                f"only tables with a primary key know their rows: statement={statement} table={self.table.name} "
+                "fix=overwrite a partition, set 'deletion-vectors.enabled' = 'true' for DELETE and UPDATE, "
+                "or make the table with PRIMARY KEY or 'row-counts' = 'true'"
+            )
+        if options.merge_engine != "deduplicate":
+            raise InvalidInputError(
+                f"rows of this table are merged from what was written, and not replaced by it: statement={statement} "
+                f"table={self.table.name} merge-engine={options.merge_engine} fix=INSERT what shall be merged"
+            )
+        if options.ignore_delete and statement != "UPDATE":
+            raise InvalidInputError(
+                f"the table ignores deletes: statement={statement} table={self.table.name} ignore-delete=true"
+            )
+
+    def _check_exact(self, statement: str) -> None:
+        """Refuse values that Spark does not know exactly: a row goes by all of them."""
+        for field in self.schema.fields:
+            for part in walk(field.type):
+                if part.root in TIMESTAMP_ROOTS and (part.precision or 0) > MICROSECONDS:
+                    raise InvalidInputError(
+                        f"Spark knows microseconds only, so it cannot name these rows: statement={statement} "
+                        f"table={self.table.name} column={field.name} type={part} fix=Table.write with _row_kind -D"
+                    )
+
+    def append(self, frame: DataFrame, *, read_snapshot_id: int | None = None) -> pa.Table:
+        """Write rows with their kinds, count them, and say what came of it."""
+        check_bounded(frame)
+        has_kinds = ROW_KIND_COLUMN in frame.columns
+        kinds = F.col(ROW_KIND_COLUMN) if has_kinds else F.lit("+I")
+        seen = Observation()
+        counts = [F.count_if(kinds == F.lit(kind)).alias(name) for name, kind in _COUNTS.items()]
+        counted = frame.observe(seen, *counts)
+        done = _through_spark(
+            lambda: self.table.append(counted, self.options, read_snapshot_id=read_snapshot_id), self.table.name
+        )
+        return result_row(done, **seen.get)
+
+    def replace_rows(self, plan: BatchPlan, rows: DataFrame, new_rows: DataFrame | None, counted: str) -> pa.Table:
+        """Mark rows as deleted, add others, and say how many were marked.
+
+        Args:
+            plan: in which the rows were found.
+            rows: with their places.
+            new_rows: None: none.
+            counted: name of the count.
+        """
+
+        def write() -> CommitResult:
+            marks = marks_of(rows)
+            found.append(sum(len(each) for each in marks.values()))
+            return commit_marks(self.table.store, plan, marks, new_rows=new_rows, options=self.options)
+
+        found: list[int] = []
+        done = _through_spark(write, self.table.name)
+        return result_row(done, **{counted: found[0]})
+
+    def overwrite(self, frame: DataFrame, partition: Mapping[str, object] | None) -> pa.Table:
+        """Replace rows by those of a frame; how many there were is not known."""
+        check_bounded(frame)
+        seen = Observation()
+        counted = frame.observe(seen, F.count(F.lit(1)).alias("rows_inserted"))
+        done = _through_spark(lambda: self.table.overwrite(counted, partition, self.options), self.table.name)
+        return result_row(done, **seen.get)
+
+    def clear(self, partition: Mapping[str, object]) -> pa.Table:
+        """Take all rows of a partition out; {} is the whole table."""
+        nothing = self.schema.arrow_schema.empty_table()
+        return result_row(self.table.overwrite(nothing, partition, self.options), rows_inserted=0)
+
+
+def check_bounded(frame: DataFrame) -> None:
+    """Refuse rows that never end. Raises: InvalidInputError."""
+    if frame.isStreaming:
+        raise InvalidInputError("a stream is not written by a statement: fix=write it by foreachBatch(sink(table))")
+
+
+def find_target(context: SqlContext, statement: Statement, node: exp.Expr) -> WriteTarget | None:
+    """The table that a statement writes; None when it is not ours.
+
+    Raises:
+        InvalidInputError: points at the name: no such table, a system table, or options that are no options of writes.
+    """
+    table = node.this if isinstance(node, exp.Schema) else node
+    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+        return None
+    place = (table.parts[0].meta["start"], table.this.meta["end"] + 1)
+    try:
+        name = our_name(context, table)
+        if name is None:
+            return None
+        problem = (
+            f"system tables are read only: name={_written(table)}" if is_system_table(context.catalog, name) else ""
+        )
+        problem = "only the present can be written: fix=remove the version" if table.args.get("version") else problem
+        target = None if problem else WriteTarget.of(context, name, table_options(table))
+    except InvalidInputError as error:
+        raise statement.source.problem(str(error), *place) from error
+    if problem:
+        raise statement.source.problem(problem, *place)
+    return target
+
+
+def _written(table: exp.Table) -> str:
+    return ".".join(part.name for part in table.parts)
+
+
+def find_field(schema: TableSchema, name: str) -> DataField:
+    """A column by its name; when none is spelt like that, in any case.
+
+    Raises:
+        InvalidInputError: none, or several; names a similar one.
+    """
+    if name in schema.column_names:
+        return schema.field(name)
+    alike = [field for field in schema.fields if field.name.lower() == name.lower()]
+    if len(alike) == 1:
+        return alike[0]
+    raise unknown_option(name, schema.column_names, "column of the table")
+
+
+def result_row(done: CommitResult, **counts: int) -> pa.Table:
+    """What a statement did, as RESULT_SCHEMA."""
+    row: dict[str, Any] = {"snapshot_id": None if done.snapshot is None else done.snapshot.id, **counts}
+    return pa.Table.from_pylist([row], schema=RESULT_SCHEMA)
+
+
+def check_names(names: Sequence[str], what: str) -> None:
+    """Refuse a column that is named twice."""
+    lower = [name.lower() for name in names]
+    doubled = [name for name in names if lower.count(name.lower()) > 1]
+    if doubled:
+        raise InvalidInputError(f"a column is named twice in {what}: column={doubled[0]}")
+
+
+def _through_spark(write: Callable[[], CommitResult], name: str) -> CommitResult:
+    try:
+        return write()
+    except PySparkException as error:
+        if _RAISED in str(error):  # by an expression of ours, or of the user's
+            words = str(error).partition(_RAISED)[2].partition("\n")[0].partition(" SQLSTATE:")[0]
+            raise InvalidInputError(words.strip()) from error
+        raise fluvial_error(error, f"write failed: table={name}") from error

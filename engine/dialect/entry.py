@@ -1,0 +1,79 @@
+"""The function ``engine.sql``: one ``SqlSession`` for each Spark session and catalog."""
+
+from collections.abc import Mapping
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from engine.catalog import Catalog
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlResult, SqlSession
+from filestore.options.table_options import canonical_options, check_option
+from lsm.errors import InvalidInputError
+
+CATALOG_PREFIX: Final = "spark.sql.catalog.fluvial."
+WAREHOUSE_CONF: Final = f"{CATALOG_PREFIX}warehouse"
+
+_sessions: Final[WeakKeyDictionary[SparkSession, dict[object, SqlSession]]] = WeakKeyDictionary()
+
+
+def run_text(spark: SparkSession, text: str, catalog: Catalog | str | None, options: Mapping[str, str]) -> DataFrame:
+    """See ``engine.sql.sql``."""
+    session = sql_session(spark, catalog)
+    for key, value in canonical_options(options).items():
+        check_option(key, value)
+        session.context.settings[key] = value
+    results = session.execute(text)
+    return frame_of(spark, results[-1] if results else SqlResult())
+
+
+def sql_session(spark: SparkSession, catalog: Catalog | str | None = None) -> SqlSession:
+    """The session of a Spark session and a catalog; made once.
+
+    Raises:
+        InvalidInputError: no catalog is given, and the Spark session names none.
+    """
+    place: object = catalog
+    if catalog is None:
+        place = _configured(spark)
+    sessions = _sessions.setdefault(spark, {})
+    if place not in sessions:
+        opened = _opened(spark, catalog)
+        context = SqlContext(catalog=opened, open_spark=lambda: spark)
+        assert context.spark is spark  # it runs already
+        sessions[place] = SqlSession(context)
+    return sessions[place]
+
+
+def frame_of(spark: SparkSession, result: SqlResult) -> DataFrame:
+    """A result as a frame."""
+    if result.frame is not None:
+        return result.frame
+    if result.table is None or not result.table.num_columns:
+        return spark.createDataFrame([], StructType([]))
+    return spark.createDataFrame(result.table)
+
+
+def _opened(spark: SparkSession, catalog: Catalog | str | None) -> Catalog:
+    if isinstance(catalog, Catalog):
+        return catalog
+    if isinstance(catalog, str):
+        return Catalog(catalog)
+    warehouse, options = _configured(spark)
+    return Catalog(warehouse, options=dict(options))
+
+
+def _configured(spark: SparkSession) -> tuple[str, tuple[tuple[str, str], ...]]:
+    settings = {
+        key.removeprefix(CATALOG_PREFIX): value
+        for key, value in spark.conf.getAll.items()
+        if key.startswith(CATALOG_PREFIX)
+    }
+    warehouse = settings.pop("warehouse", None)
+    if warehouse is None:
+        raise InvalidInputError(
+            f"no catalog: fix=give catalog=Catalog(...), or set {WAREHOUSE_CONF} in the Spark session"
+        )
+    return warehouse, tuple(sorted(settings.items()))

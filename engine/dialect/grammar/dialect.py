@@ -1,0 +1,256 @@
+"""Spark's SQL and what Fluvial adds to queries, as a dialect of sqlglot.
+
+A table in a query may have options, as Flink's hint ``t /*+ OPTIONS('k'='v') */`` or as Spark's clause
+``t WITH (k = 'v')``, and ``t$snapshots`` is a name. Positions stay on the nodes, so that a text can be spliced.
+Statements that are not queries or changes of rows have their own grammar: ``engine/dialect/grammar/parser.py``.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+
+from engine.dialect.grammar.cursor import Cursor
+from engine.dialect.grammar.places import Source
+from lsm.errors import InvalidInputError
+
+_OPTIONS: Final = "options"
+_SPAN: Final = "span"
+
+
+class SyntaxProblem(ParseError):
+    """What sqlglot could not read. ``span`` is where, as offsets; None: at the end."""
+
+    span: tuple[int, int] | None = None
+
+
+class FluvialTokenizer(Spark.Tokenizer):
+    """No statement is taken as raw text; ``$`` is part of a name; hints may follow names."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+    VAR_SINGLE_TOKENS: ClassVar[set[str]] = {"$"}
+    TOKENS_PRECEDING_HINT: ClassVar[set[TokenType]] = {
+        *Spark.Tokenizer.TOKENS_PRECEDING_HINT,
+        TokenType.VAR,
+        TokenType.IDENTIFIER,
+    }
+
+
+class FluvialParser(SparkParser):
+    """Tables keep their options and their span; nothing is passed over as an unknown command."""
+
+    source: Source | None = None
+
+    VERSION_PHRASES = {  # noqa: RUF012
+        **SparkParser.VERSION_PHRASES,
+        ("FOR", "SYSTEM_VERSION"): "VERSION",
+        ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
+        ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
+    }
+    TABLE_POSTFIX_TOKENS = frozenset({*Spark.Parser.TABLE_POSTFIX_TOKENS, TokenType.HINT, TokenType.WITH})
+
+    def raise_error(self, message: str, token: Any = None) -> None:  # noqa: D102 - sqlglot's
+        place = token or self._curr
+        problem = SyntaxProblem(message)
+        problem.span = (place.start, place.end + 1) if place else None
+        raise problem
+
+    def _warn_unsupported(self) -> None:
+        self.raise_error("statement is not complete", self._prev)
+
+    def _parse_statement(self) -> exp.Expr | None:
+        if self._match(TokenType.TABLE):
+            return exp.select("*").from_(self._parse_table() or "")
+        return super()._parse_statement()
+
+    def _parse_hint(self) -> exp.Hint | None:
+        hint = super()._parse_hint()
+        for name in hint.find_all(exp.Table) if hint else ():
+            name.replace(exp.Var(this=name.name))  # a name of a table, not a table
+        return hint
+
+    def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        table = super()._parse_table(*args, **kwargs)
+        version = table.args.get("version") if isinstance(table, exp.Table) else None
+        if table is not None and version is not None:
+            start, stop = table.meta.get(_SPAN, (0, 0))
+            table.meta[_SPAN] = (start, max(stop, version.meta[_SPAN][1]))
+            table.meta[_OPTIONS] = {**table_options(table), **version.meta.get(_OPTIONS, {})}
+        return table
+
+    def _parse_table_parts(self, *args: Any, **kwargs: Any) -> exp.Table | exp.Dot | None:
+        start = self._curr.start if self._curr else 0
+        table = super()._parse_table_parts(*args, **kwargs)
+        if isinstance(table, exp.Table):
+            options = self._parse_table_options()
+            table.meta[_SPAN] = (start, self._prev.end + 1)
+            if options:
+                table.meta[_OPTIONS] = options
+        return table
+
+    def _parse_version(self) -> exp.Version | None:
+        start = self._curr.start if self._curr else 0
+        version = super()._parse_version()
+        if version is not None:
+            if options := self._parse_table_options():
+                version.meta[_OPTIONS] = options
+            version.meta[_SPAN] = (start, self._prev.end + 1)
+        return version
+
+    def _parse_table_options(self) -> dict[str, str]:
+        """Options at this place, as hint or clause; none is {}."""
+        if self._match(TokenType.HINT):
+            return self._parse_options_hint(self._prev)
+        if not (
+            self._curr
+            and self._curr.token_type is TokenType.WITH
+            and self._next
+            and self._next.token_type is TokenType.L_PAREN
+        ):
+            return {}
+        self._advance()
+        cursor = Cursor(self._source(), self._tokens[self._index :])
+        options = read_options(cursor)
+        self._advance(cursor.index)
+        return options
+
+    def _parse_options_hint(self, hint: Token) -> dict[str, str]:
+        opening = self.sql.index("/*+", hint.start) + 3
+        inner = self._source().part(opening, self.sql.index("*/", opening))
+        cursor = Cursor(inner, tokens_of(inner))
+        cursor.expect("OPTIONS")
+        options = read_options(cursor)
+        cursor.expect_end()
+        return options
+
+    def _source(self) -> Source:
+        return self.source or Source.of(self.sql)
+
+
+class FluvialDialect(Spark):
+    """Spark's grammar with tables of Fluvial."""
+
+    Tokenizer = FluvialTokenizer
+    Parser = FluvialParser
+
+
+def tokens_of(source: Source) -> list[Token]:
+    """The tokens of a text. Raises: InvalidInputError at a quote or comment that is not closed."""
+    try:
+        return FluvialDialect().tokenize(source.text)
+    except TokenError as error:
+        raise _unreadable(source, error) from error
+
+
+def read_options(cursor: Cursor) -> dict[str, str]:
+    """``('key' = 'value', key.part = 1, ...)``: keys in quotes, backticks or bare, the sign may be left out.
+
+    Raises:
+        InvalidInputError: at the place that is wrong; a key that comes twice.
+    """
+    options: dict[str, str] = {}
+    for start, stop, key, value in cursor.listed(_read_option):
+        if options.setdefault(key, value) != value:
+            raise cursor.problem(f"option is given twice with different values: option={key}", start, stop)
+    return options
+
+
+def read_option_key(cursor: Cursor) -> str:
+    """A key in quotes, in backticks, or of words with points and dashes between them."""
+    if cursor.sees_string():
+        return cursor.string()
+    parts = [cursor.name("an option's name")]
+    while mark := cursor.take_any(".", "-"):
+        parts += [mark, cursor.name("the rest of the option's name")]
+    return "".join(parts)
+
+
+def read_option_value(cursor: Cursor) -> str:
+    """A text in quotes, a number, or a word such as ``true``."""
+    if cursor.sees_string():
+        return cursor.string()
+    sign = "-" if cursor.take("-") else ""
+    token = cursor.token
+    if token is None or (token.token_type is not TokenType.NUMBER and (sign or not token.text.isidentifier())):
+        raise cursor.problem("syntax error, expected a value")
+    cursor.index += 1
+    return sign + token.text
+
+
+def parse_expression(cursor: Cursor) -> exp.Expr:
+    """The scalar expression at the cursor, which goes past it. Raises: InvalidInputError at the place."""
+    parser = FluvialParser(dialect=FluvialDialect)
+    parser.source = cursor.source
+    parser.sql = cursor.text
+    parser._chunks = [list(cursor.tokens[cursor.index :])]
+    parser._advance_chunk()
+    try:
+        found = parser._parse_disjunction()
+        if found is None:
+            parser.raise_error("expected an expression")
+    except ParseError as error:
+        raise _problem_of(cursor.source, error) from error
+    cursor.index += parser._index
+    assert found is not None
+    return found
+
+
+def parse_query(source: Source) -> exp.Expr:
+    """The tree of a query or of a change of rows. Raises: InvalidInputError at the place."""
+    parser = FluvialParser(dialect=FluvialDialect)
+    parser.source = source
+    try:
+        trees = parser.parse(tokens_of(source), source.text)
+    except ParseError as error:
+        raise _problem_of(source, error) from error
+    assert len(trees) == 1
+    assert trees[0] is not None
+    return trees[0]
+
+
+def table_options(table: exp.Expr) -> Mapping[str, str]:
+    """Options that stand behind a table in a query, by hint or clause."""
+    found: Mapping[str, str] = table.meta.get(_OPTIONS, {})
+    return found
+
+
+def table_span(table: exp.Expr) -> tuple[int, int]:
+    """Offsets in the statement's text of a table's name with its options and version, without its alias."""
+    start, stop = table.meta[_SPAN]
+    return start, stop
+
+
+def _read_option(cursor: Cursor) -> tuple[int, int, str, str]:
+    start = cursor.start
+    key = read_option_key(cursor)
+    stop = cursor.stop
+    cursor.take("=")
+    return start, stop, key, read_option_value(cursor)
+
+
+def _problem_of(source: Source, error: ParseError) -> InvalidInputError:
+    span = error.span if isinstance(error, SyntaxProblem) else None
+    start, stop = span or (len(source.text), len(source.text))
+    words = str(error).partition(" but got <")[0].rstrip(". ")
+    if words.startswith("Required keyword"):
+        words = "something is missing"
+    elif words.endswith("Unexpected token"):
+        words = "this cannot stand here"
+    return source.problem(f"syntax error, {words[:1].lower()}{words[1:]}", start, stop)
+
+
+def _unreadable(source: Source, error: TokenError) -> InvalidInputError:
+    """Where an open quote or comment begins: the last place up to which the text can be cut."""
+    text, dialect = source.text, FluvialDialect()
+    for start in range(len(text) - 1, -1, -1):
+        if text[start] not in "'\"`/":
+            continue
+        try:
+            dialect.tokenize(text[:start])
+        except TokenError:
+            continue
+        return source.problem("syntax error, quote or comment is not closed", start, start + 1)
+    return source.problem(f"syntax error, {error}", len(text), len(text))

@@ -1,0 +1,183 @@
+"""A text cut into statements, each with its tree.
+
+Queries and changes of rows are sqlglot's trees. Everything else of Fluvial is a dataclass of
+``engine/dialect/grammar/statements.py``. What neither knows is Spark's. Offsets in trees count from the start of
+the statement.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlglot import Token, TokenType, exp
+
+from engine.dialect.grammar.alter_grammar import read_alter, read_comment_on
+from engine.dialect.grammar.create_grammar import read_create, read_replace
+from engine.dialect.grammar.cursor import Cursor
+from engine.dialect.grammar.dialect import parse_expression, parse_query, tokens_of
+from engine.dialect.grammar.places import Source, did_you_mean
+from engine.dialect.grammar.show_grammar import (
+    read_describe,
+    read_drop,
+    read_reset,
+    read_set,
+    read_show,
+    read_truncate,
+    read_use,
+)
+from engine.dialect.grammar.statements import Statement
+from lsm.errors import InvalidInputError
+
+__all__ = ["Argument", "Call", "Explain", "SparkStatement", "Statement", "ends_statement", "parse_statements"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain:
+    """``EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] statement``."""
+
+    mode: str | None  # upper case
+    inner: Statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """Of a CALL. ``start`` and ``stop`` are offsets in the statement's text."""
+
+    name: str | None
+    value: exp.Expr
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """``CALL [[catalog.]sys.]procedure(value, name => value, ...)``."""
+
+    procedure: tuple[str, ...]
+    arguments: tuple[Argument, ...]
+    start: int  # of the procedure's name
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkStatement:
+    """A statement that only Spark understands."""
+
+    keyword: str  # its first word, upper case
+
+
+def parse_statements(text: str) -> list[Statement]:
+    """The statements of a text; empty ones are left out.
+
+    Args:
+        text: statements with ``;`` between them.
+
+    Raises:
+        InvalidInputError: with line, column and the words that cannot be read, for the first mistake.
+    """
+    statements = []
+    tokens: list[Token] = []
+    for token in [*tokens_of(Source.of(text)), None]:
+        if token is not None and token.token_type is not TokenType.SEMICOLON:
+            tokens.append(token)
+        elif tokens:
+            statements.append(_statement(Source.of(text).part(tokens[0].start, tokens[-1].end + 1)))
+            tokens = []
+    return statements
+
+
+def ends_statement(text: str) -> bool:
+    """Whether a text, as typed so far, ends with ``;`` outside of quotes and comments, or is blank."""
+    try:
+        tokens = tokens_of(Source.of(text))
+    except InvalidInputError:
+        return False
+    return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
+
+
+def _statement(source: Source) -> Statement:
+    return Statement(source.text, source.base, _tree(source), source.whole)
+
+
+def _tree(source: Source) -> Any:
+    cursor = Cursor(source, tokens_of(source))
+    if cursor.sees_any(*_QUERIES) or cursor.sees("("):
+        return parse_query(source)
+    first = cursor.tokens[0].text.upper()
+    if first not in _FIRST_WORDS:
+        raise cursor.problem(f"syntax error, no statement begins with this word{did_you_mean(first, _FIRST_WORDS)}")
+    for words, read in _GRAMMAR.items():
+        if cursor.take(*words):
+            return read(cursor) or SparkStatement(keyword=first)
+    return SparkStatement(keyword=first)
+
+
+def _explain(cursor: Cursor) -> Explain:
+    mode = cursor.take_any("EXTENDED", "CODEGEN", "COST", "FORMATTED")
+    if cursor.token is None:
+        raise cursor.problem("syntax error, expected a statement to explain")
+    return Explain(mode=mode, inner=_statement(cursor.source.part(cursor.start, len(cursor.text))))
+
+
+def _call(cursor: Cursor) -> Call:
+    start = cursor.start
+    procedure = cursor.names("the name of a procedure")
+    stop = cursor.stop
+    arguments: list[Argument] = []
+    cursor.expect("(")
+    while not cursor.sees(")"):
+        if arguments:
+            cursor.expect(",")
+        arguments.append(_argument(cursor))
+    cursor.expect(")")
+    cursor.expect_end()
+    return Call(procedure=procedure, arguments=tuple(arguments), start=start, stop=stop)
+
+
+def _argument(cursor: Cursor) -> Argument:
+    start, before = cursor.start, cursor.index
+    name = None
+    if not cursor.sees_string() and len(cursor.tokens) > before + 1:
+        cursor.index += 1
+        if cursor.sees("=>"):
+            cursor.index -= 1
+            name = cursor.name("the name of an argument")
+            cursor.expect("=>")
+        else:
+            cursor.index = before
+    value = parse_expression(cursor)
+    return Argument(name=name, value=value, start=start, stop=cursor.stop)
+
+
+_QUERIES: Final = (
+    "SELECT",
+    "WITH",
+    "FROM",
+    "VALUES",
+    "TABLE",
+    "INSERT",
+    "DELETE",
+    "UPDATE",
+    "MERGE",
+)
+_GRAMMAR: Final[Mapping[tuple[str, ...], Callable[[Cursor], Any]]] = {
+    ("ALTER",): read_alter,
+    ("CALL",): _call,
+    ("COMMENT", "ON"): read_comment_on,
+    ("CREATE",): read_create,
+    ("DESC",): read_describe,
+    ("DESCRIBE",): read_describe,
+    ("DROP",): read_drop,
+    ("EXPLAIN",): _explain,
+    ("REPLACE",): read_replace,
+    ("RESET",): read_reset,
+    ("SET",): read_set,
+    ("SHOW",): read_show,
+    ("TRUNCATE",): read_truncate,
+    ("USE",): read_use,
+}
+_SPARKS: Final = (
+    "ADD", "ANALYZE", "BEGIN", "CACHE", "CLEAR", "DECLARE", "EXECUTE", "LIST", "LOAD", "MSCK", "REFRESH", "REPAIR",
+    "UNCACHE",
+)  # fmt: skip
+_FIRST_WORDS: Final = frozenset({*_QUERIES, *(words[0] for words in _GRAMMAR), *_SPARKS})

@@ -1,0 +1,1 @@
+"""SELECT and EXPLAIN: references, reads, pruning."""

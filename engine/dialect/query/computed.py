@@ -1,0 +1,67 @@
+"""Computed columns: a table option ``computed-column.<n>`` = ``name AS expression`` adds a column to what SQL reads."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from sqlglot import TokenType
+
+from engine.dialect.grammar.dialect import tokens_of
+from engine.dialect.grammar.places import Source
+from lsm.errors import InvalidInputError
+
+PREFIX: Final = "computed-column."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedColumn:
+    """A column that no file holds."""
+
+    name: str
+    expression: str  # of Spark, over the table's columns
+    words: frozenset[str]  # of the expression, in lower case: the names of its columns are among them
+
+
+def computed_columns(options: Mapping[str, str]) -> list[ComputedColumn]:
+    """The computed columns that a table's options describe, by their numbers.
+
+    Raises:
+        InvalidInputError: a text that is not ``name AS expression``.
+    """
+    keys = [key for key in options if key.startswith(PREFIX)]
+    return [_parsed(key, options[key]) for key in sorted(keys, key=_number)]
+
+
+def needed_names(names: Collection[str], columns: Sequence[ComputedColumn]) -> frozenset[str]:
+    """Names in lower case, and those that the computed columns among them are made of."""
+    needed = frozenset(names)
+    for each in reversed(columns):  # each may use the ones before it
+        if each.name.lower() in needed:
+            needed |= each.words
+    return needed
+
+
+def with_computed(frame: DataFrame, columns: Sequence[ComputedColumn]) -> DataFrame:
+    """The frame with these columns behind its own; each may use the ones before it."""
+    for each in columns:
+        frame = frame.withColumn(each.name, F.expr(each.expression))
+    return frame
+
+
+def _number(key: str) -> tuple[int, str]:
+    number = key.removeprefix(PREFIX)
+    return (int(number) if number.isdecimal() else -1, number)
+
+
+def _parsed(key: str, text: str) -> ComputedColumn:
+    tokens = tokens_of(Source.of(text))
+    if len(tokens) < 3 or tokens[1].token_type is not TokenType.ALIAS:
+        raise InvalidInputError(f"not a computed column: {key}={text} fix=write: name AS expression")
+    rest = tokens[2:]
+    return ComputedColumn(
+        name=tokens[0].text,
+        expression=text[rest[0].start : rest[-1].end + 1],
+        words=frozenset(token.text.lower() for token in rest),
+    )

@@ -1,0 +1,202 @@
+"""EXPLAIN: Spark's plan of a query, and what is read of each table of Fluvial, and why not less."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from sqlglot import exp
+
+from engine.dialect.grammar.parser import Explain, SparkStatement
+from engine.dialect.grammar.statements import Statement
+from engine.dialect.query.query import BoundText
+from engine.dialect.query.reads import ReadPlan, StatementReads
+from engine.dialect.scope.context import SqlContext
+from engine.log.log_tail import TailSplit
+from engine.read.batch_read import Piece
+from engine.read.diff_read import DiffSplit
+from engine.read.fallback import FallbackSplit
+from engine.read.frames import divided
+from filestore.changelog.snapshot_changes import ChangeSplit
+from filestore.predicate.predicate import columns_of
+from filestore.scan.data_split import DataSplit
+from filestore.table_store import TableStore
+
+_CONDITION: Final = pa.struct([("condition", pa.string()), ("used", pa.bool_()), ("reason", pa.string())])
+_COUNT: Final = pa.struct([("read", pa.int64()), ("all", pa.int64())])
+_LEVEL: Final = pa.struct([("level", pa.int32()), ("files", pa.int64())])
+_RANGE: Final = pa.struct([("bucket", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
+_FALLBACK: Final = pa.struct(
+    [("branch", pa.string()), ("snapshot_id", pa.int64()), ("partitions", pa.int64()), ("files", pa.int64())]
+)
+_TABLE: Final = pa.struct(
+    [
+        ("table", pa.string()),
+        ("reference", pa.string()),
+        ("snapshot_id", pa.int64()),
+        ("source", pa.string()),
+        ("fallback", _FALLBACK),
+        ("columns", pa.list_(pa.string())),
+        ("conditions", pa.list_(_CONDITION)),
+        ("partitions", _COUNT),
+        ("buckets", _COUNT),
+        ("files", _COUNT),
+        ("bytes", _COUNT),
+        ("levels", pa.list_(_LEVEL)),
+        ("files_of_spark", pa.int64()),
+        ("merged_splits", pa.int64()),
+        ("merged_files", pa.int64()),
+        ("merged_because", pa.list_(pa.string())),
+        ("log_ranges", pa.list_(_RANGE)),
+    ]
+)
+RESULT_SCHEMA: Final = pa.schema([("plan", pa.string()), ("tables", pa.list_(_TABLE))])
+"""One row: the text for people, and the same facts about our tables for programs."""
+
+
+def run_explain(context: SqlContext, statement: Statement) -> pa.Table:
+    """What a query would do; nothing of it is computed.
+
+    Args:
+        context: the session.
+        statement: EXPLAIN of a query, or of anything that is Spark's.
+
+    Returns:
+        One row: see ``RESULT_SCHEMA``.
+
+    Raises:
+        InvalidInputError: the query cannot be, or the statement writes; points at the place.
+    """
+    explain = statement.tree
+    assert isinstance(explain, Explain)
+    words = f"EXPLAIN {explain.mode or ''} "
+    inner = explain.inner
+    if isinstance(inner.tree, SparkStatement):
+        return _result(str(context.spark.sql(words + inner.text).collect()[0][0]), [])
+    if not isinstance(inner.tree, exp.Query | exp.Values):
+        raise inner.source.problem("only queries are explained: fix=explain its SELECT", 0, len(inner.text))
+    with BoundText(context, inner, StatementReads(context)) as bound:
+        bound.frame()  # says what is wrong at its place
+        plan = bound.restored(str(bound.frame(words + bound.spliced.text).collect()[0][0]))
+        return _result(plan, [_facts(context.spark, each, inner.text) for each in bound.plans])
+
+
+def _result(plan: str, tables: Sequence[dict[str, Any]]) -> pa.Table:
+    ours = [line for facts in tables for line in _lines(facts)]
+    text = "\n".join([plan.rstrip(), "", "== Fluvial ==", *ours]) if ours else plan
+    return pa.Table.from_pylist([{"plan": text, "tables": list(tables)}], schema=RESULT_SCHEMA)
+
+
+def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
+    read, store = each.read, each.read.table
+    names = [name for name in store.schema.column_names if name in {*each.columns, *_filter_columns(each)}]
+    spark_files, rest = divided(spark, store, each.plan, names)
+    kept, whole = list(_splits(each.plan.splits)), list(_splits(read.plan().splits))
+    merged = list(_splits(rest))
+    return {
+        "table": read.table.name,
+        "reference": text[each.reference.start : each.reference.stop],
+        "snapshot_id": None if read.snapshot is None else read.snapshot.id,
+        "source": f"{read.served.source}: {read.served.reason}",
+        "fallback": _fallback(each),
+        "columns": names,
+        "conditions": [
+            {"condition": one.text, "used": one.predicate is not None, "reason": one.reason or None}
+            for one in each.conditions
+        ],
+        "partitions": _count(len({split.partition for split in part}) for part in (kept, whole)),
+        "buckets": _count(len({(split.partition, split.bucket) for split in part}) for part in (kept, whole)),
+        "files": _count(sum(len(split.files) for split in part) for part in (kept, whole)),
+        "bytes": _count(sum(split.size_bytes for split in part) for part in (kept, whole)),
+        "levels": [
+            {"level": level, "files": count}
+            for level, count in sorted(Counter(file.level for split in kept for file in split.files).items())
+        ],
+        "files_of_spark": len(spark_files),
+        "merged_splits": len(rest),
+        "merged_files": sum(len(split.files) for split in merged),
+        "merged_because": sorted({reason for piece in rest for reason in _reasons(store, piece, names)}),
+        "log_ranges": [
+            {"bucket": one.bucket, "start": one.start_offset, "end": one.end_offset}
+            for one in (piece.log_range for piece in rest if isinstance(piece, TailSplit))
+        ],
+    }
+
+
+def _fallback(each: ReadPlan) -> dict[str, Any] | None:
+    """What comes from another branch."""
+    if each.read.fallback is None:
+        return None
+    found = [piece.split for piece in each.plan.splits if isinstance(piece, FallbackSplit)]
+    return {
+        "branch": each.read.fallback.table.paths.branch,
+        "snapshot_id": each.read.fallback.snapshot.id,
+        "partitions": len({split.partition for split in found}),
+        "files": sum(len(split.files) for split in found),
+    }
+
+
+def _filter_columns(each: ReadPlan) -> frozenset[str]:
+    return frozenset() if each.plan.filter is None else columns_of(each.plan.filter)
+
+
+def _splits(pieces: Sequence[Piece]) -> Iterator[DataSplit | ChangeSplit]:
+    for piece in pieces:
+        if isinstance(piece, TailSplit):
+            yield from piece.splits
+        elif isinstance(piece, FallbackSplit | DiffSplit):
+            yield piece.split
+        else:
+            yield piece
+
+
+def _count(counts: Iterator[int]) -> dict[str, int]:
+    return dict(zip(("read", "all"), counts, strict=True))
+
+
+def _reasons(store: TableStore, piece: Piece, names: Sequence[str]) -> Iterator[str]:
+    """Why Spark cannot scan the files of a piece itself."""
+    if isinstance(piece, TailSplit):
+        yield "the log is merged over the files"
+        return
+    if isinstance(piece, FallbackSplit):
+        yield from _reasons(piece.store, piece.split, names)
+        return
+    if isinstance(piece, DiffSplit):
+        yield "two states are compared"
+        return
+    if piece.needs_merge:
+        yield "key ranges overlap"
+    elif not piece.raw_convertible and not piece.deletion_vectors:
+        yield "files hold deletes"
+    if piece.deletion_vectors:
+        yield "deletion vectors"
+    if any(not file.file_name.endswith(".parquet") for file in piece.files):
+        yield "files are not Parquet"
+    if piece.raw_convertible and any(file.schema_id != store.schema.id for file in piece.files):
+        yield "columns have changed since"
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    """The facts about one table for people."""
+    yield f"{facts['reference']}: {facts['table']} at snapshot {facts['snapshot_id'] or 'none'} ({facts['source']})"
+    if facts["fallback"] is not None:
+        words = "  from branch {branch} at snapshot {snapshot_id}: {partitions} partitions, {files} files"
+        yield words.format(**facts["fallback"])
+    yield f"  columns: {', '.join(facts['columns'])}"
+    for one in facts["conditions"]:
+        how = "leaves files out" if one["used"] else f"only in Spark: {one['reason']}"
+        yield f"  condition: {one['condition']} ({how})"
+    counts = [
+        f"{what} {facts[what]['read']} of {facts[what]['all']}" for what in ("partitions", "buckets", "files", "bytes")
+    ]
+    yield f"  reads: {', '.join(counts)}"
+    levels = ", ".join(f"level {one['level']}: {one['files']} files" for one in facts["levels"])
+    yield f"  levels: {levels or 'none'}"
+    yield f"  scanned by Spark: {facts['files_of_spark']} files"
+    if facts["merged_splits"]:
+        because = ", ".join(facts["merged_because"])
+        yield f"  merged: {facts['merged_files']} files in {facts['merged_splits']} tasks ({because})"
+    for one in facts["log_ranges"]:
+        yield f"  log: bucket {one['bucket']}, offsets {one['start']} to {one['end']}"

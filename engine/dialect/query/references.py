@@ -1,0 +1,183 @@
+"""The tables of Fluvial that a statement names, told apart from its own names and from Spark's views."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlglot import Token, TokenType, exp
+
+from engine.dialect.grammar.dialect import table_options, table_span, tokens_of
+from engine.dialect.grammar.places import Source, did_you_mean
+from engine.dialect.grammar.statements import Statement
+from engine.dialect.scope.context import SqlContext
+from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
+from engine.system_tables.names import CATALOG_DATABASES, is_system_name
+from filestore.layout.branch_names import BRANCH_WORD, MARK
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """One place of a statement where a table is read."""
+
+    node: exp.Table
+    name: str  # "db.table", or "db.table$branch_b"
+    system: str | None  # what stands behind the last $ of "db.table$snapshots"
+    options: Mapping[str, str]  # of the hint or clause behind the name
+    start: int  # offsets of name, options and version in the statement's text
+    stop: int
+
+    @property
+    def alias(self) -> str | None:
+        """The user's name for it."""
+        alias = self.node.args.get("alias")
+        return alias.name or None if isinstance(alias, exp.TableAlias) else None
+
+    @property
+    def visible_name(self) -> str:
+        """What stands before the point of its columns; without an alias the last part of the name."""
+        return self.alias or self.node.name
+
+    @property
+    def version(self) -> exp.Version | None:
+        """VERSION AS OF or TIMESTAMP AS OF."""
+        found = self.node.args.get("version")
+        return found if isinstance(found, exp.Version) else None
+
+
+class StatementText:
+    """The text of a statement with its tokens."""
+
+    def __init__(self, statement: Statement) -> None:
+        """Nothing is cut yet."""
+        self.statement = statement
+        self.text = statement.text
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        """The tokens, hints among them; comments are none."""
+        return tokens_of(Source.of(self.text))
+
+    def index_at(self, offset: int) -> int:
+        """Number of the first token that starts at an offset or behind it."""
+        return next((index for index, each in enumerate(self.tokens) if each.start >= offset), len(self.tokens))
+
+    def word(self, index: int) -> str:
+        """A token in upper case; "" when there is none, or when it is quoted."""
+        if not 0 <= index < len(self.tokens):
+            return ""
+        token = self.tokens[index]
+        return "" if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) else token.text.upper()
+
+    def after_parens(self, index: int) -> int:
+        """Number of the token behind the bracket that the one at ``index`` opens."""
+        depth = 0
+        for place in range(index, len(self.tokens)):
+            kind = self.tokens[place].token_type
+            depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+            if depth == 0:
+                return place + 1
+        return len(self.tokens)
+
+    def start_of(self, index: int) -> int:
+        """Offset of a token; behind the last it is the end of the text."""
+        return self.tokens[index].start if index < len(self.tokens) else len(self.text)
+
+
+def find_references(
+    context: SqlContext, statement: Statement, tree: exp.Expr, *, is_view: Callable[[str], bool]
+) -> list[Reference]:
+    """Where a tree reads tables of Fluvial, in the order of the text.
+
+    Args:
+        context: the catalog and the current database.
+        statement: whose text the tree has its offsets in.
+        tree: of the statement, or a part of it.
+        is_view: whether Spark has a temporary view of a name; such a view hides a table of ours.
+
+    Raises:
+        InvalidInputError: a name of our catalog that is no table; names similar ones.
+    """
+    found: dict[int, Reference] = {}
+    for node in tree.find_all(exp.Table):
+        if not isinstance(node.this, exp.Identifier) or "start" not in node.this.meta or "span" not in node.meta:
+            continue
+        if node.args.get("db") is None and (node.name.lower() in _own_names(node) or is_view(node.name)):
+            continue
+        try:
+            name = our_name(context, node)
+        except InvalidInputError as error:
+            raise statement.source.problem(str(error), *table_span(node)) from error
+        if name is None:
+            continue
+        name, system = _parts_of(name)
+        start, stop = table_span(node)
+        if node.args.get("pivots"):
+            stop = node.this.meta["end"] + 1
+        found[start] = Reference(node, name, system or None, table_options(node), start, stop)
+    return [found[start] for start in sorted(found)]
+
+
+def _parts_of(name: str) -> tuple[str, str | None]:
+    """The table, with its branch, and the system table that is meant."""
+    base, *marked = name.split(MARK)
+    if marked and marked[0].startswith(BRANCH_WORD) and base not in CATALOG_DATABASES:
+        base = f"{base}{MARK}{marked.pop(0)}"
+    return base, MARK.join(marked) or None
+
+
+def our_name(context: SqlContext, node: exp.Table) -> str | None:
+    """``db.table``, maybe with a ``$system`` name; None when the table is not ours.
+
+    Raises:
+        InvalidInputError: our catalog is named, and has no such table.
+    """
+    parts = [part.name for part in node.parts]
+    if len(parts) > 3 or (len(parts) == 3 and parts[0] != context.catalog_name):
+        return None
+    name = context.full_name(*parts)
+    database, _, table = name.partition(".")
+    base = table.partition("$")[0]
+    if table_exists(context, database, base):
+        return name
+    if database == LINEAGE_DATABASE and is_system_name(name):
+        return f"{LINEAGE_DATABASE}{MARK}{table}"
+    if database in CATALOG_DATABASES and database not in context.catalog.list_databases():
+        return f"{database}{MARK}{table}"
+    if len(parts) == 3:
+        raise missing_table(context, database, base)
+    return None
+
+
+def missing_table(context: SqlContext, database: str, table: str) -> InvalidInputError:
+    """The error for a table that is not there, with a similar name if there is one."""
+    databases = context.catalog.list_databases()
+    if database not in databases:
+        return InvalidInputError(f"no such database: database={database}{did_you_mean(database, databases)}")
+    hint = did_you_mean(table, context.catalog.list_tables(database))
+    return InvalidInputError(f"no such table: table={database}.{table}{hint}")
+
+
+def table_exists(context: SqlContext, database: str, table: str) -> bool:
+    """Whether the warehouse has this table."""
+    try:
+        return context.catalog.table_exists(f"{database}.{table}")
+    except InvalidInputError:  # not a name that a table can have
+        return False
+
+
+def _own_names(node: exp.Expr) -> Iterator[str]:
+    """Names of the WITH queries that are visible at a node, in lower case."""
+    inner: exp.Expr = node
+    outer = node.parent
+    while outer is not None:
+        if isinstance(outer, exp.With):
+            ctes = outer.expressions
+            place = next((index for index, each in enumerate(ctes) if each is inner), len(ctes))
+            visible = ctes if outer.args.get("recursive") else ctes[:place]
+        else:
+            clause = outer.args.get("with_")
+            visible = clause.expressions if isinstance(clause, exp.With) and clause is not inner else []
+        for each in visible:
+            yield each.alias.lower()
+        inner, outer = outer, outer.parent

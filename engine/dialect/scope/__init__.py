@@ -1,0 +1,1 @@
+"""What a statement runs in: context, names, results, frame cache."""

@@ -1,0 +1,64 @@
+"""What statements run in: a catalog, a current database, settings, and Spark when it is needed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from engine.catalog import Catalog
+from engine.dialect.scope.frame_cache import FrameCache
+from lsm.errors import InvalidInputError
+
+CATALOG_NAME: Final = "fluvial"
+DEFAULT_DATABASE: Final = "default"
+
+
+@dataclass(kw_only=True)
+class SqlContext:
+    """One session's state; not for several threads."""
+
+    catalog: Catalog
+    open_spark: Callable[[], SparkSession]  # called at most once, when a statement needs Spark
+    catalog_name: str = CATALOG_NAME
+    database: str = DEFAULT_DATABASE
+    settings: dict[str, str] = field(default_factory=dict)  # SET table-storage.*, without the prefix
+    frames: FrameCache = field(default_factory=FrameCache, repr=False)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The Spark session; starting one takes seconds."""
+        return self.open_spark()
+
+    @property
+    def running_spark(self) -> SparkSession | None:
+        """The Spark session if a statement has needed it already."""
+        return self.__dict__.get("spark")
+
+    def full_name(self, *parts: str) -> str:
+        """``database.table`` of a name of one to three parts.
+
+        Raises:
+            InvalidInputError: another catalog is named, or there are more parts.
+        """
+        if len(parts) == 3 and parts[0] == self.catalog_name:
+            parts = parts[1:]
+        if len(parts) == 1:
+            return f"{self.database}.{parts[0]}"
+        if len(parts) == 2:
+            return ".".join(parts)
+        raise InvalidInputError(
+            f"a table is named [{self.catalog_name}.][database.]table: name={'.'.join(parts)} "
+            f"catalog={self.catalog_name}"
+        )
+
+    def database_name(self, parts: tuple[str, ...]) -> str:
+        """A database of a name of one or two parts. Raises: InvalidInputError when another catalog is named."""
+        if len(parts) == 2 and parts[0] == self.catalog_name:
+            parts = parts[1:]
+        if len(parts) == 1:
+            return parts[0]
+        raise InvalidInputError(
+            f"a database is named [{self.catalog_name}.]database: name={'.'.join(parts)} catalog={self.catalog_name}"
+        )

@@ -1,0 +1,56 @@
+"""Frames of states that do not change: the next statement over the same snapshot need not plan and list it again."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from engine.read.batch_read import BatchPlan, BatchRead
+from engine.read.read_state import Source
+from filestore.predicate.predicate import Predicate
+
+_MOST: Final = 64
+
+
+class FrameCache:
+    """The frames that one session used last."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._kept: OrderedDict[Hashable, tuple[BatchPlan, DataFrame]] = OrderedDict()
+
+    def find(self, key: Hashable | None) -> tuple[BatchPlan, DataFrame] | None:
+        """The plan and the frame kept under a key."""
+        if key is None or key not in self._kept:
+            return None
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def keep(self, key: Hashable | None, plan: BatchPlan, frame: DataFrame) -> None:
+        """Keep a frame; the one that was not used for longest goes. Under None nothing is kept."""
+        if key is None:
+            return
+        self._kept[key] = plan, frame
+        if len(self._kept) > _MOST:
+            self._kept.popitem(last=False)
+
+
+def frame_key(read: BatchRead, columns: tuple[str, ...], predicate: Predicate | None) -> Hashable | None:
+    """What a frame depends on; None when it is more than a snapshot.
+
+    Args:
+        read: the state. A snapshot is known by its manifest lists: after a rollback its number is used again.
+        columns: that are read.
+        predicate: that leaves files out.
+    """
+    snapshot, table = read.snapshot, read.table
+    if snapshot is None or read.served.source is not Source.SNAPSHOT:
+        return None
+    place = (table.paths.branch_root, snapshot.id, snapshot.base_manifest_list, snapshot.delta_manifest_list)
+    others: tuple[Hashable, ...] = ()
+    if read.fallback is not None:
+        other = read.fallback.snapshot
+        others = (read.fallback.table.paths.branch, other.base_manifest_list, other.delta_manifest_list)
+    options = tuple(sorted(table.options.raw.items()))
+    return (*place, *others, table.schema.id, options, tuple(sorted(read.constants)), columns, predicate)

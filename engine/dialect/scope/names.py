@@ -1,0 +1,64 @@
+"""Whose a named table is: Fluvial's, or Spark's."""
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from sqlglot.errors import ParseError
+
+from engine.dialect.grammar import statements as tree
+from engine.dialect.grammar.places import SqlSyntaxError
+from engine.dialect.scope.context import SqlContext
+from engine.table import Table
+from lsm.errors import InvalidInputError
+
+SPARK_CATALOG = "spark_catalog"
+# Of a table that is there; making and listing are Fluvial's whatever Spark has.
+_OF_A_TABLE = (
+    tree.DropTable,
+    tree.TruncateTable,
+    tree.AlterTable,
+    tree.ReplaceColumns,
+    tree.RenameTable,
+    tree.DescribeTable,
+    tree.ShowCreateTable,
+    tree.ShowPartitions,
+    tree.ShowProperties,
+    tree.ShowColumns,
+)
+
+
+def is_sparks(context: SqlContext, statement: object) -> bool:
+    """Whether a statement is about a table or view of Spark: its catalog is named, or only Spark knows the name."""
+    name: tuple[str, ...] = getattr(statement, "name", ()) or getattr(statement, "database", ())
+    if len(name) > 1 and name[0] == SPARK_CATALOG:
+        return True
+    if len(name) == 3 and name[0] != context.catalog_name:
+        return True
+    spark = context.running_spark
+    if spark is None or not isinstance(statement, _OF_A_TABLE) or len(name) > 2 or _is_ours(context, name):
+        return False
+    return bool(spark.catalog.tableExists(".".join(f"`{part.replace('`', '``')}`" for part in name)))
+
+
+def is_sparks_text(context: SqlContext, text: str, error: SqlSyntaxError) -> bool:
+    """Whether Spark, if it runs, can parse a text in which we found a mistake that is not about our own grammar."""
+    classic = getattr(context.running_spark, "_jsparkSession", None)
+    is_script = text.lstrip()[:5].upper() == "BEGIN"
+    if classic is None or not (is_script or isinstance(error.__cause__, ParseError)):
+        return False
+    try:
+        classic.sessionState().sqlParser().parsePlan(text)
+    except (PySparkException, Py4JError):
+        return False
+    return True
+
+
+def opened(context: SqlContext, name: tree.Name) -> Table:
+    """The table of a name. Raises: InvalidInputError when there is none; names similar ones."""
+    return context.catalog.table(context.full_name(*name))
+
+
+def _is_ours(context: SqlContext, name: tuple[str, ...]) -> bool:
+    try:
+        return context.catalog.table_exists(context.full_name(*name))
+    except InvalidInputError:
+        return False

@@ -1,0 +1,1 @@
+"""The Spark source ``fluvial-kafka``: Kafka topics as rows."""

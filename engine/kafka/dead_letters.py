@@ -1,0 +1,80 @@
+"""Records that could not be decoded, put aside in a topic with where they came from and why they failed."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from engine.kafka.offsets import OffsetRange
+from logstore.json.reading import BadRecord
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
+from lsm.errors import UnavailableError
+
+TOPIC_HEADER: Final = "fluvial.topic"
+PARTITION_HEADER: Final = "fluvial.partition"
+OFFSET_HEADER: Final = "fluvial.offset"
+REASON_HEADER: Final = "fluvial.reason"
+
+
+class DeadLetters:
+    """The dead-letter topic of one task. No client is made before there is something to send.
+
+    A batch that is run again sends its bad records again; topic, partition and offset in their headers tell them apart.
+    """
+
+    def __init__(self, properties: KafkaProperties, topic: str | None) -> None:
+        self._properties = properties
+        self._topic = topic
+        self._notes = ErrorNotes()
+        self._producer: Producer | None = None
+        self._refusal: KafkaError | None = None
+
+    def send(self, records: pa.RecordBatch, bad: Sequence[BadRecord], source: OffsetRange) -> None:
+        """Send the bad ones among some records, key and value as they were."""
+        if not bad:
+            return
+        if self._producer is None:
+            self._producer = self._properties.producer(self._notes, transactional_id=None)
+        for each in bad:
+            record = {name: records[name][each.index].as_py() for name in ("offset", "key", "value")}
+            headers = [
+                (TOPIC_HEADER, source.topic.encode()),
+                (PARTITION_HEADER, str(source.partition).encode()),
+                (OFFSET_HEADER, str(record["offset"]).encode()),
+                (REASON_HEADER, each.reason.encode()),
+            ]
+            self._produce(record["key"], record["value"], headers)
+
+    def flush(self) -> None:
+        """Wait until all are safe.
+
+        Raises:
+            FluvialError: some are not. Run the batch again.
+        """
+        if self._producer is None:
+            return
+        left = self._producer.flush(OPERATION_TIMEOUT_S)
+        if self._refusal is not None:
+            raise fluvial_error(self._refusal, f"dead letter was refused: topic={self._topic}", self._notes)
+        if left:
+            raise UnavailableError(
+                f"dead letters were not taken in time: topic={self._topic} left={left}{self._notes.text}"
+            )
+
+    def _produce(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
+        assert self._producer is not None
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._delivered)
+            except BufferError:  # the queue is full: give it time to drain
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise fluvial_error(error, f"dead letter was refused: topic={self._topic}", self._notes) from error
+            else:
+                self._producer.poll(0)
+                return
+
+    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            self._refusal = error

@@ -1,0 +1,184 @@
+"""Records of Kafka as rows for Spark: handed on as they are, or decoded into columns and a row kind."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.kafka.options import KafkaSourceOptions, OnNewFields, ValueFormat
+from engine.types.rows import ROW_KIND_COLUMN
+from logstore.format.avro_payloads import AvroPayloads
+from logstore.format.connect_types import columns_of_part
+from logstore.format.debezium import decode_envelopes
+from logstore.format.schema_parts import Payloads, Split, split_payloads
+from logstore.format.schema_registry import SchemaRegistry
+from logstore.json.decoding import decode_objects
+from logstore.json.reading import BadRecord, row_reading
+from lsm.errors import ConflictError
+from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
+
+_DECODED_AS: Final = {pa.time64("ns"): pa.time32("ms"), pa.time64("us"): pa.time32("ms")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedRecords:
+    """The changes in some records, in their order, and the records that could not be decoded."""
+
+    rows: pa.RecordBatch
+    kinds: pa.Array  # (rows,) int8 RowKind
+    bad: Sequence[BadRecord]
+
+
+Decode = Callable[[pa.Array, pa.Array], DecodedRecords]
+"""Keys and values, (n,) binary each, to changes. A record may be one, two, or none."""
+
+
+def raw_rows(
+    records: pa.RecordBatch, *, schema: pa.Schema, topic: str, partition: int, timestamp_type: int | None
+) -> pa.RecordBatch:
+    """Records with the columns of Spark's own connector.
+
+    Args:
+        records: of ``LOG_SCHEMA``.
+        schema: of the result: columns among those that Spark's connector has.
+        topic: of all of them.
+        partition: likewise.
+        timestamp_type: 0 = made by the producer, 1 = by the broker, None = not known.
+    """
+    count = records.num_rows
+    constants = {
+        "topic": pa.scalar(topic),
+        "partition": pa.scalar(partition, pa.int32()),
+        "timestampType": pa.scalar(timestamp_type, pa.int32()),
+    }
+    columns = [
+        pa.repeat(constants[field.name], count) if field.name in constants else records[field.name].cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
+    """What takes records apart.
+
+    Args:
+        options: with a format that is not raw.
+        schema: the columns to find in a record.
+    """
+    split: Split = split_payloads if options.registry is None else _avro_payloads(options.registry)
+    if options.on_new_fields is OnNewFields.FAIL:
+        split = _with_known_fields(split, schema.names)
+    plain = pa.schema([pa.field(field.name, _DECODED_AS.get(field.type, field.type)) for field in schema])
+
+    def envelopes(keys: pa.Array, values: pa.Array) -> DecodedRecords:
+        found = decode_envelopes(
+            values,
+            schema=plain,
+            keys=keys,
+            key_names=options.key_columns,
+            on_error="collect",
+            with_update_before=options.has_update_before,
+            epoch_units=options.epoch_units,
+            base64_decimals=options.has_base64_decimals,
+            split=split,
+        )
+        return DecodedRecords(rows=found.rows, kinds=found.kinds, bad=found.bad)
+
+    def plain_rows(keys: pa.Array, values: pa.Array) -> DecodedRecords:
+        return _decode_plain(keys, values, plain, options.key_columns)
+
+    return plain_rows if options.value_format is ValueFormat.JSON else envelopes
+
+
+def _with_known_fields(split: Split, names: Sequence[str]) -> Split:
+    """Records of which every member of the row, as their schema part tells it, is a column.
+
+    Raises (when it is called): ConflictError, because the query has to be planned anew.
+    """
+
+    def checked(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
+        groups, bad = split(records)
+        for group in groups:
+            news = [name for name in columns_of_part(group.schema_part).names if name not in names]
+            if news:
+                raise ConflictError(
+                    f"rows of the source have new columns: columns={news} new-fields=fail "
+                    "fix=start the query again with them; a pipeline with write.merge-schema=true finds them by itself"
+                )
+        return groups, bad
+
+    return checked
+
+
+@lru_cache(maxsize=16)
+def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
+    """One for each registry and process: what it knows of schemas outlives a batch."""
+    return AvroPayloads(registry)
+
+
+def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
+    """The changes in columns and types as Spark wants them; ``_row_kind`` gets the kinds as ``+I -U +U -D``."""
+    columns = [
+        ROW_KIND_SYMBOLS.take(found.kinds)
+        if field.name == ROW_KIND_COLUMN
+        else pc.cast(found.rows[field.name], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _decode_plain(keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names: Sequence[str]) -> DecodedRecords:
+    """A value is the row; a record without one deletes the row that its key tells, as in Flink's upsert-kafka."""
+    has_value = values.is_valid().to_numpy(zero_copy_only=False)
+    rows, indices, bad = _decode_some(values, np.flatnonzero(has_value), schema)
+    if has_value.all():
+        return DecodedRecords(rows=rows, kinds=_kinds(RowKind.INSERT, len(rows)), bad=bad)
+
+    without = np.flatnonzero(~has_value)
+    if not key_names:
+        reason = "the record has no value, and key.columns does not say which row that deletes"
+        bad += [BadRecord(index=int(index), reason=reason) for index in without]
+        return DecodedRecords(rows=rows, kinds=_kinds(RowKind.INSERT, len(rows)), bad=_sorted(bad))
+    key_schema = pa.schema([schema.field(name) for name in key_names])
+    keyed, key_indices, bad_keys = _decode_some(keys, without, key_schema)
+    deletes = pa.RecordBatch.from_arrays(
+        [keyed[field.name] if field.name in key_names else pa.nulls(len(keyed), field.type) for field in schema],
+        schema=schema,
+    )
+    order = pa.array(np.argsort(np.concatenate([indices, key_indices]), kind="stable"))
+    kinds = pa.concat_arrays([_kinds(RowKind.INSERT, len(rows)), _kinds(RowKind.DELETE, len(deletes))])
+    return DecodedRecords(
+        rows=pa.concat_batches([rows, deletes]).take(order), kinds=kinds.take(order), bad=_sorted(bad + bad_keys)
+    )
+
+
+def _decode_some(
+    texts: pa.Array, records: np.ndarray, schema: pa.Schema
+) -> tuple[pa.RecordBatch, np.ndarray, list[BadRecord]]:
+    """The rows in some of the texts, which record each is from, and those that are none."""
+    chosen = texts.take(pa.array(records))
+    is_text = chosen.is_valid().to_numpy(zero_copy_only=False)
+    bad = [BadRecord(index=int(index), reason="the record has neither value nor key") for index in records[~is_text]]
+    records = records[is_text]
+    decoded = decode_objects(chosen.drop_null(), row_reading(schema, lenient=True))
+    bad += [BadRecord(index=int(records[each.index]), reason=each.reason) for each in decoded.bad]
+    is_row = decoded.rows.is_valid()
+    indices = records[decoded.indices]
+    bad += [
+        BadRecord(index=int(index), reason="the record is the JSON value null")
+        for index in indices[pc.invert(is_row).to_numpy(zero_copy_only=False)]
+    ]
+    rows = pa.RecordBatch.from_arrays(decoded.rows.filter(is_row).flatten(), schema=schema)
+    return rows, indices[is_row.to_numpy(zero_copy_only=False)], _sorted(bad)
+
+
+def _kinds(kind: RowKind, count: int) -> pa.Array:
+    return pa.array(np.full(count, int(kind), np.int8))
+
+
+def _sorted(bad: Sequence[BadRecord]) -> list[BadRecord]:
+    return sorted(bad, key=lambda each: each.index)

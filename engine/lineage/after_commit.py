@@ -1,0 +1,90 @@
+"""What happens when a commit is visible, and only then: the catalog's lineage is told, and whoever listens. LN-74.
+
+``commit.callbacks`` names entry points of installed packages, not code: whoever may set an option of a table must not
+be able to make its writers run something.
+"""
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+from engine.lineage.origins import Origin
+from engine.lineage.recording import Recorder
+from filestore.commit.expired_commits import DATA_KINDS
+from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+
+logger = logging.getLogger("fluvial.commit")
+
+ENTRY_POINTS: Final = "fluvial.commit-callbacks"
+CALLBACKS_KEY: Final = "commit.callbacks"
+
+
+class CommitListener(Protocol):
+    """Told about commits of one table's rows. Source: PIP "Table and data lineage", CommitListener."""
+
+    def notify_commit_complete(self, identifier: int, snapshot_id: int, commit_kind: CommitKind) -> None:
+        """A commit is visible. Told again when a batch is run again; what it raises is logged and changes nothing.
+
+        Args:
+            identifier: of the commit: the micro-batch of a stream.
+            snapshot_id: that it made.
+            commit_kind: APPEND or OVERWRITE.
+        """
+
+
+class AfterCommit:
+    """What one writer of a table does behind its commits."""
+
+    def __init__(self, store: TableStore) -> None:
+        """Raises: InvalidInputError for a listener that nobody has installed."""
+        self._store = store
+        self._recorder = Recorder.of(store)
+        self._listeners = listeners_of(store)
+
+    def properties(self, origin: Origin | None) -> dict[str, str]:
+        """What a snapshot says about its rows."""
+        return {} if origin is None or self._recorder is None else origin.to_properties()
+
+    def tell(self, snapshot: Snapshot | None, origin: Origin | None, *, commit_user: str, identifier: int) -> None:
+        """Tell about a commit, unless it made no snapshot, or its snapshot has expired.
+
+        Raises:
+            UnavailableError: the store of lineage does not answer, and ``lineage.on-unavailable=fail``.
+        """
+        if (
+            snapshot is None
+            or (snapshot.commit_user, snapshot.commit_identifier) != (commit_user, identifier)
+            or snapshot.commit_kind not in DATA_KINDS
+        ):
+            return
+        for listener in self._listeners:
+            try:
+                listener.notify_commit_complete(identifier, snapshot.id, snapshot.commit_kind)
+            except Exception:
+                logger.warning(
+                    "a listener failed, the commit stands: table=%s snapshot=%d listener=%s",
+                    self._store.name, snapshot.id, type(listener).__name__, exc_info=True,
+                )  # fmt: skip
+        if origin is not None and self._recorder is not None:
+            self._recorder.committed(snapshot, Origin.of(snapshot) or origin)
+
+
+def listeners_of(store: TableStore) -> Sequence[CommitListener]:
+    """The listeners of a table: each entry point is called with the table. Raises: InvalidInputError."""
+    names = [name.strip() for name in (store.options.value(CALLBACKS_KEY) or "").split(",") if name.strip()]
+    return tuple(_factory(name)(store) for name in names)
+
+
+@cache
+def _factory(name: str) -> Any:
+    known = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+    if name not in known:
+        raise InvalidInputError(
+            f"no such listener of commits: {CALLBACKS_KEY}={name} known={sorted(known)} "
+            f"fix='install the package that has it: it names it in the entry points {ENTRY_POINTS}'"
+        )
+    return known[name].load()

@@ -1,0 +1,67 @@
+"""Where the rows of a batch write come from. LN-01, LN-12.
+
+Its job is ``pipeline.name``, given to the write or set in the session; else the name of the Spark application, or of
+the program. Its barrier is made of the time and the commit user, so that every write has one of its own.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from engine.lineage.origins import JOB_KEY, Origin, SourceRead, batch_barrier
+from engine.lineage.recording import lineage_of_table
+from engine.lineage.store.entities import LONGEST_NAME
+from filestore.table_store import TableStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_UNNAMED: Final = "python"
+
+
+def batch_origin(
+    store: TableStore, options: Mapping[str, str] | None, commit_user: str, frame: "DataFrame | None" = None
+) -> Origin:
+    """Of rows that one write brings.
+
+    Args:
+        store: the table that is written.
+        options: of the write.
+        commit_user: of this write alone.
+        frame: the rows as a Spark frame; None: they are from this process.
+    """
+    reads: tuple[SourceRead, ...] = ()
+    if frame is not None and lineage_of_table(store) is not None:  # Spark plans the frame to answer
+        reads = reads_beside(store, frame)
+    job = (options or {}).get(JOB_KEY) or _session_job(frame) or _program()
+    return Origin(job=fitting_job(job), barrier_id=batch_barrier(store.clock.now_ms(), commit_user), reads=reads)
+
+
+def reads_beside(store: TableStore, frame: "DataFrame") -> tuple[SourceRead, ...]:
+    """What a frame reads, but of the table itself: that is changed in place, and no dependency of its own."""
+    from engine.lineage.frame_sources import reads_of_frame
+
+    own = (None if store.catalog is None else store.catalog.warehouse, store.name)
+    return tuple(each for each in reads_of_frame(frame) if (each.warehouse, each.table) != own)
+
+
+def fitting_job(name: str) -> str:
+    """As much of a name as every store of lineage can keep."""
+    return name.replace("\0", "")[:LONGEST_NAME] or _UNNAMED
+
+
+def session_job(session: Any) -> str | None:
+    """What ``SET pipeline.name=...`` said in a Spark session; None when nothing did."""
+    return session.conf.get(JOB_KEY, None) or None
+
+
+def _session_job(frame: "DataFrame | None") -> str | None:
+    if frame is None:
+        return None
+    session = frame.sparkSession
+    return session_job(session) or session.conf.get("spark.app.name", None) or None
+
+
+def _program() -> str:
+    return os.path.basename(sys.argv[0] if sys.argv else "") or _UNNAMED

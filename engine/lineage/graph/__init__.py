@@ -1,0 +1,1 @@
+"""Walks over lineage: graph, impact, views for people."""

@@ -1,0 +1,257 @@
+"""Who makes what of what: tables, and the jobs that read and write them, as a graph.
+
+The same graph one step closer has snapshots for tables and barriers for jobs. LN-03, LN-04, LN-26 to LN-29.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal
+
+from engine.lineage.store.entities import DataLineage, TableLineage
+
+_SWEEPS: Final = 4
+
+Kind = Literal["table", "job", "way"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Node:
+    """A table or a job; of one snapshot, or of one barrier, with its number."""
+
+    kind: Kind
+    name: str  # database.table, or the job's name
+    number: int | None = None
+
+    @property
+    def title(self) -> str:
+        """As ``shop.orders``, ``shop.orders@12``, ``job#7``."""
+        if self.number is None:
+            return self.name
+        return f"{self.name}{'@' if self.kind == 'table' else '#'}{self.number}"
+
+
+Edge = tuple[Node, Node]
+"""From what is read to who reads it, or from who writes to what is written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageGraph:
+    """Nodes and edges, sorted and each once."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    @classmethod
+    def of(cls, edges: Iterable[Edge], nodes: Iterable[Node] = ()) -> "LineageGraph":
+        """The graph with these edges, and these nodes besides."""
+        edges = sorted({*edges})
+        return cls(nodes=tuple(sorted({*nodes, *(node for edge in edges for node in edge)})), edges=tuple(edges))
+
+    def followers(self) -> Mapping[Node, list[Node]]:
+        """Where each node's edges lead."""
+        found: defaultdict[Node, list[Node]] = defaultdict(list)
+        for start, end in self.edges:
+            found[start].append(end)
+        return found
+
+    def reversed(self) -> "LineageGraph":
+        """The same with all edges turned round."""
+        return LineageGraph.of(((end, start) for start, end in self.edges), self.nodes)
+
+
+def graph_of(sources: Iterable[TableLineage], sinks: Iterable[TableLineage]) -> LineageGraph:
+    """The graph of tables and jobs.
+
+    Args:
+        sources: who reads which tables.
+        sinks: who writes which tables.
+    """
+    reads = ((table_node(each), Node("job", each.job)) for each in sources)
+    writes = ((Node("job", each.job), table_node(each)) for each in sinks)
+    return LineageGraph.of([*reads, *writes])
+
+
+def barrier_graph(sources: Iterable[DataLineage], sinks: Iterable[DataLineage]) -> LineageGraph:
+    """The graph of snapshots and barriers."""
+    reads = ((_snapshot_node(each), _barrier_node(each)) for each in sources)
+    writes = ((_barrier_node(each), _snapshot_node(each)) for each in sinks)
+    return LineageGraph.of([*reads, *writes])
+
+
+def around(
+    graph: LineageGraph, node: Node, *, upstream: bool = True, downstream: bool = True, depth: int | None = None
+) -> LineageGraph:
+    """The part of a graph that a node comes from, or that comes from it.
+
+    Args:
+        graph: whole.
+        node: is in the result even when the graph does not know it.
+        upstream: with what it comes from.
+        downstream: with what comes from it.
+        depth: jobs on a way, at most; None: all.
+    """
+    kept: set[Edge] = set()
+    if downstream:
+        kept |= _reached(graph, node, depth)
+    if upstream:
+        kept |= {(end, start) for start, end in _reached(graph.reversed(), node, depth)}
+    return LineageGraph.of(kept, [node])
+
+
+def trace(
+    node: Node,
+    *,
+    before: Callable[[Node], Iterable[Node]],
+    after: Callable[[Node], Iterable[Node]],
+    upstream: bool = True,
+    downstream: bool = True,
+    depth: int | None = None,
+) -> LineageGraph:
+    """The same for snapshots, asked for step by step: there may be many, and only some matter.
+
+    Args:
+        node: a snapshot.
+        before: of a snapshot, the barriers that it comes from; of a barrier, the snapshots that it read.
+        after: of a snapshot, the barriers that it went into; of a barrier, the snapshots that it wrote.
+        upstream: as of ``around``.
+        downstream: likewise.
+        depth: likewise.
+    """
+    kept: set[Edge] = set()
+    if downstream:
+        kept |= _walk(node, after, depth)
+    if upstream:
+        kept |= {(end, start) for start, end in _walk(node, before, depth)}
+    return LineageGraph.of(kept, [node])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where nodes are, from left to right, and the ways that edges take between them."""
+
+    columns: tuple[tuple[Node, ...], ...]  # nodes, and the points where long edges pass: nodes of the kind "way"
+    ways: Mapping[Edge, tuple[Node, ...]]  # of each edge, from its start to its end
+
+
+def layout(graph: LineageGraph) -> Layout:
+    """Columns such that edges lead to the right, but for those that close a circle; neighbours lie near each other."""
+    back = _closing_edges(graph)
+    rank = _ranks(graph, back)
+    ways = {edge: _way(edge, rank) if edge not in back else edge for edge in graph.edges}
+    columns: list[list[Node]] = [[] for _ in range(max(rank.values(), default=-1) + 1)]
+    for node in graph.nodes:
+        columns[rank[node]].append(node)
+    for (start, _), way in ways.items():
+        for at, node in enumerate(way[1:-1], start=rank[start] + 1):
+            columns[at].append(node)
+    steps = [step for edge, way in ways.items() if edge not in back for step in pairwise(way)]
+    return Layout(columns=tuple(tuple(column) for column in _untangled(columns, steps)), ways=ways)
+
+
+def table_node(entity: TableLineage | DataLineage) -> Node:
+    """The table of an entity."""
+    return Node("table", f"{entity.database}.{entity.table}")
+
+
+def _snapshot_node(entity: DataLineage) -> Node:
+    return Node("table", f"{entity.database}.{entity.table}", entity.snapshot_id)
+
+
+def _barrier_node(entity: DataLineage) -> Node:
+    return Node("job", entity.job, entity.barrier_id)
+
+
+def _reached(graph: LineageGraph, start: Node, depth: int | None) -> set[Edge]:
+    followers = graph.followers()
+    return _walk(start, lambda node: followers.get(node, ()), depth)
+
+
+def _walk(start: Node, after: Callable[[Node], Iterable[Node]], depth: int | None) -> set[Edge]:
+    """The edges on ways of at most so many jobs."""
+    edges: set[Edge] = set()
+    steps = {start: 0}
+    ready = deque([start])
+    while ready:
+        node = ready.popleft()
+        if depth is not None and steps[node] >= 2 * depth:
+            continue
+        for end in after(node):
+            edges.add((node, end))
+            if end not in steps:
+                steps[end] = steps[node] + 1
+                ready.append(end)
+    return edges
+
+
+def _ranks(graph: LineageGraph, back: set[Edge]) -> dict[Node, int]:
+    """The column of each node: as far to the right as the longest way to it."""
+    forward = LineageGraph.of((edge for edge in graph.edges if edge not in back), graph.nodes)
+    rank = dict.fromkeys(graph.nodes, 0)
+    waiting = dict.fromkeys(graph.nodes, 0)
+    for _, end in forward.edges:
+        waiting[end] += 1
+    followers = forward.followers()
+    ready = deque(node for node in graph.nodes if not waiting[node])
+    while ready:
+        node = ready.popleft()
+        for end in followers.get(node, ()):
+            rank[end] = max(rank[end], rank[node] + 1)
+            waiting[end] -= 1
+            if not waiting[end]:
+                ready.append(end)
+    return rank
+
+
+def _way(edge: Edge, rank: Mapping[Node, int]) -> tuple[Node, ...]:
+    start, end = edge
+    between = range(rank[start] + 1, rank[end])
+    return (start, *(Node("way", f"{start.kind} {start.title} {end.title}", at) for at in between), end)
+
+
+def _closing_edges(graph: LineageGraph) -> set[Edge]:
+    """Edges without which there is no circle: those that lead back to a node on the way to them."""
+    followers = graph.followers()
+    closing: set[Edge] = set()
+    done: set[Node] = set()
+    for root in graph.nodes:
+        if root in done:
+            continue
+        on_way, path = {root}, [(root, iter(followers.get(root, ())))]
+        while path:
+            node, rest = path[-1]
+            end = next(rest, None)
+            if end is None:
+                path.pop()
+                on_way.discard(node)
+                done.add(node)
+            elif end in on_way:
+                closing.add((node, end))
+            elif end not in done:
+                on_way.add(end)
+                path.append((end, iter(followers.get(end, ()))))
+    return closing
+
+
+def _untangled(columns: list[list[Node]], edges: Iterable[Edge]) -> list[list[Node]]:
+    """The columns with each node near the mean place of its neighbours, to the left and to the right in turn."""
+    lefts: defaultdict[Node, list[Node]] = defaultdict(list)
+    rights: defaultdict[Node, list[Node]] = defaultdict(list)
+    for start, end in edges:
+        rights[start].append(end)
+        lefts[end].append(start)
+    for sweep in range(_SWEEPS):
+        neighbours = lefts if sweep % 2 == 0 else rights
+        place = {node: at / len(column) for column in columns for at, node in enumerate(column)}
+        order = columns if sweep % 2 == 0 else reversed(columns)
+        for column in order:
+            mean = {
+                node: sum(place[each] for each in neighbours[node]) / len(neighbours[node])
+                if neighbours[node]
+                else place[node]
+                for node in column
+            }
+            column.sort(key=lambda node: (mean[node], node))
+            place.update({node: at / len(column) for at, node in enumerate(column)})
+    return columns

@@ -1,0 +1,205 @@
+"""Lineage as it is looked at: the graph around a table or a snapshot, with what is known of each node."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.lineage.graph.graph import LineageGraph, Node, around, barrier_graph, graph_of, table_node, trace
+from engine.lineage.store.entities import DataLineage, split_name, time_text
+from engine.lineage.store.store import LineageMeta, of_columns
+from filestore.predicate.predicate import And, Compare, CompareOp, Predicate
+
+_FIRST_REACH: Final = 64  # snapshots
+_FURTHER: Final = 64
+_FURTHEST_REACH: Final = 1_000_000
+
+Find = Callable[[Predicate], Iterator[DataLineage]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageView:
+    """A graph, and the newest of what its tables and jobs did."""
+
+    root: Node
+    graph: LineageGraph
+    sources: tuple[DataLineage, ...] = ()
+    sinks: tuple[DataLineage, ...] = ()
+
+    def facts(self) -> dict[Node, str]:
+        """A line about each node: the newest snapshot, or barrier, with its time."""
+        newest: dict[Node, DataLineage] = {}
+        for each in (*self.sources, *self.sinks):
+            for node, number in ((table_node(each), each.snapshot_id), (Node("job", each.job), each.barrier_id)):
+                known = newest.get(node)
+                if known is None or _number(node, known) < number:
+                    newest[node] = each
+        return {
+            node: f"{'snapshot' if node.kind == 'table' else 'barrier'} {_number(node, each)}, "
+            f"{time_text(each.create_time)}"
+            for node, each in newest.items()
+        }
+
+    def closer(self, node: Node) -> LineageGraph:
+        """The snapshots of a table with the barriers at both sides, or the barriers of a job with their snapshots."""
+        return barrier_graph(
+            (each for each in self.sources if node in (table_node(each), Node("job", each.job))),
+            (each for each in self.sinks if node in (table_node(each), Node("job", each.job))),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts: nodes, and edges as pairs of titles."""
+        facts = self.facts()
+        return {
+            "root": self.root.title,
+            "nodes": [
+                {"kind": node.kind, "name": node.name, "number": node.number, "newest": facts.get(node)}
+                for node in self.graph.nodes
+            ],
+            "edges": [{"from": start.title, "to": end.title} for start, end in self.graph.edges],
+        }
+
+
+def view_of_table(
+    meta: LineageMeta,
+    table: str,
+    *,
+    newest: Callable[[str], int | None],
+    last: int,
+    upstream: bool = True,
+    downstream: bool = True,
+    depth: int | None = None,
+) -> LineageView:
+    """The graph around a table.
+
+    Args:
+        meta: the store.
+        table: as ``database.table``.
+        newest: the newest snapshot of a table; where there is none no snapshots are shown.
+        last: how many snapshots of each.
+        upstream: with what it is made of.
+        downstream: with what is made of it.
+        depth: jobs on a way, at most; None: all.
+
+    Raises: UnavailableError.
+    """
+    root = Node("table", table)
+    whole = graph_of(meta.source_table_lineages(), meta.sink_table_lineages())
+    graph = around(whole, root, upstream=upstream, downstream=downstream, depth=depth)
+    shown = {node for node in graph.nodes if node.kind == "job"}
+    sources: list[DataLineage] = []
+    sinks: list[DataLineage] = []
+    for node in graph.nodes:
+        latest_id = newest(node.name) if node.kind == "table" else None
+        if latest_id is not None:
+            recent = _of_table(node.name, Compare(column="snapshot_id", op=CompareOp.GT, value=latest_id - last))
+            sources += (each for each in meta.source_data_lineages(recent) if Node("job", each.job) in shown)
+            sinks += (each for each in meta.sink_data_lineages(recent) if Node("job", each.job) in shown)
+    return LineageView(root=root, graph=graph, sources=tuple(sources), sinks=tuple(sinks))
+
+
+def view_of_snapshot(
+    meta: LineageMeta,
+    table: str,
+    snapshot_id: int,
+    *,
+    upstream: bool = True,
+    downstream: bool = True,
+    depth: int | None = None,
+) -> LineageView:
+    """The snapshots and barriers around one snapshot; arguments as of ``view_of_table``. LN-28, LN-29.
+
+    Raises: UnavailableError.
+    """
+    found = _Steps(meta)
+    root = Node("table", table, snapshot_id)
+    graph = trace(root, before=found.before, after=found.after, upstream=upstream, downstream=downstream, depth=depth)
+    return LineageView(root=root, graph=graph, sources=tuple(found.sources), sinks=tuple(found.sinks))
+
+
+class _Steps:
+    """Asks the store for what is beside a snapshot or a barrier.
+
+    Not every snapshot was written by a job: compactions make some, too. So a snapshot comes from the newest barrier of
+    each writing job that is not newer, and goes into the oldest barrier of each reading job that is not older.
+    """
+
+    def __init__(self, meta: LineageMeta) -> None:
+        self._meta = meta
+        self.sources: list[DataLineage] = []
+        self.sinks: list[DataLineage] = []
+
+    def before(self, node: Node) -> Iterator[Node]:
+        """What a snapshot comes from, or what a barrier read."""
+        if node.kind == "job":
+            yield from self._told(self._meta.source_data_lineages(_of_barrier(node)), self.sources, of_job=False)
+            return
+        for job in sorted({each.job for each in self._meta.sink_table_lineages(_of_table(node.name))}):
+            nearest = _nearest(self._meta.sink_data_lineages, node, job, step=-1)
+            yield from self._told(nearest, self.sinks, of_job=True)
+
+    def after(self, node: Node) -> Iterator[Node]:
+        """What a snapshot went into, or what a barrier wrote."""
+        if node.kind == "job":
+            yield from self._told(self._meta.sink_data_lineages(_of_barrier(node)), self.sinks, of_job=False)
+            return
+        for job in sorted({each.job for each in self._meta.source_table_lineages(_of_table(node.name))}):
+            nearest = _nearest(self._meta.source_data_lineages, node, job, step=1)
+            yield from self._told(nearest, self.sources, of_job=True)
+
+    def _told(self, found: Iterable[DataLineage], notes: list[DataLineage], *, of_job: bool) -> Iterator[Node]:
+        for each in found:
+            notes.append(each)
+            snapshot = Node("table", f"{each.database}.{each.table}", each.snapshot_id)
+            yield Node("job", each.job, each.barrier_id) if of_job else snapshot
+
+
+def _nearest(find: Find, node: Node, job: str, *, step: int) -> list[DataLineage]:
+    """What a job noted of a table at the snapshot, or nearest to it in one direction; further away step by step."""
+    assert node.number is not None
+    of_job = of_columns(job=job)
+    reach = _FIRST_REACH
+    while True:
+        bound = node.number + step * reach if reach < _FURTHEST_REACH else None
+        low, high = (bound, node.number) if step < 0 else (node.number, bound)
+        rows = list(find(_of_table(node.name, of_job, *_between(low, high))))
+        if rows or bound is None:
+            return sorted(rows, key=lambda each: (step * each.snapshot_id, each.barrier_id))[:1]
+        reach *= _FURTHER
+
+
+def _between(low: int | None, high: int | None) -> list[Predicate]:
+    parts: list[Predicate] = []
+    if low is not None:
+        parts.append(Compare(column="snapshot_id", op=CompareOp.GE, value=low))
+    if high is not None:
+        parts.append(Compare(column="snapshot_id", op=CompareOp.LE, value=high))
+    return parts
+
+
+def _of_barrier(node: Node) -> Predicate:
+    assert node.number is not None
+    return of_columns(job=node.name, barrier_id=node.number)
+
+
+def _of_table(name: str, *further: Predicate) -> Predicate:
+    database, table = split_name(name)
+    return And(parts=(of_columns(database=database, table=table), *further))
+
+
+def _number(node: Node, entity: DataLineage) -> int:
+    return entity.snapshot_id if node.kind == "table" else entity.barrier_id
+
+
+def lines(graph: LineageGraph, root: Node, facts: Mapping[Node, str], *, upstream: bool) -> Iterable[tuple[int, str]]:
+    """The graph as an indented list of one direction: (depth, text), nodes that come again are not unfolded again."""
+    followers = (graph.reversed() if upstream else graph).followers()
+    unfolded: set[Node] = set()
+    waiting = [(1, node) for node in reversed(followers.get(root, ()))]
+    while waiting:
+        depth, node = waiting.pop()
+        fact = f"  {facts[node]}" if node in facts else ""
+        again = node in unfolded or node == root
+        yield depth, f"{node.kind} {node.title}{fact}{'  (see above)' if again else ''}"
+        if not again:
+            unfolded.add(node)
+            waiting += [(depth + 1, each) for each in reversed(followers.get(node, ()))]

@@ -1,0 +1,1 @@
+"""Where lineage is kept: interface, entities, SQL database."""

@@ -1,0 +1,149 @@
+"""The streaming query as lineage knows it: the name of its job, and what each of its batches had read. LN-12, LN-71.
+
+The job is ``pipeline.name``, given to the sink (and the source) or set in the session; else the name of the query; else
+its id, which its checkpoint keeps. The barrier is the micro-batch.
+
+What a batch read stands in the checkpoint before the batch begins: Spark notes where each source ends, and ours say
+there which table that is and which snapshot. So a sink can tell both sides. Where it cannot, because the sink is not
+ours or the checkpoint is elsewhere, the tasks that read tell theirs.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
+from engine.lineage.batch_origin import fitting_job, session_job
+from engine.lineage.origins import JOB_KEY, Origin, SourceRead, newest_reads, reads_of_offsets
+from engine.lineage.recording import Recorder
+from filestore.table_store import TableStore
+from lsm.errors import FluvialError
+
+logger = logging.getLogger("fluvial.lineage")
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+RUN_ID: Final = "spark.jobGroup.id"
+_DESCRIPTION: Final = "spark.job.description"
+_TOLD_BY_SINK: Final = "fluvial.lineage.told-by-sink"
+# Source: Spark's StreamExecution.getBatchDescriptionString
+_NAME: Final = re.compile(r"(?P<name>.*)\nid = [0-9a-f-]{36}\nrunId = ", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningQuery:
+    """A streaming query that runs in this driver."""
+
+    name: str | None
+    checkpoint: str  # its resolved location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJob:
+    """A job whose barriers are the micro-batches of a query."""
+
+    name: str
+    checkpoint: str | None  # location; None: not known here
+
+    def origin(self, batch_id: int, beside: Iterable[SourceRead] = ()) -> Origin:
+        """Of the rows of a batch. What its streams gave stays open when its checkpoint cannot be read here.
+
+        Args:
+            batch_id: the barrier.
+            beside: what it read beside its streams.
+        """
+        return Origin(job=self.name, barrier_id=batch_id, reads=newest_reads((*self._reads(batch_id), *beside)))
+
+    def _reads(self, batch_id: int) -> tuple[SourceRead, ...]:
+        if self.checkpoint is None:
+            return ()
+        try:
+            return reads_of_offsets(offsets_of(checkpoint_root(self.checkpoint), self.checkpoint, batch_id).sources)
+        except (FluvialError, OSError, KeyError, TypeError, ValueError) as error:
+            logger.debug("a sink cannot tell what its batch read: checkpoint=%s reason=%s", self.checkpoint, error)
+            return ()
+
+
+def running_query(frame: DataFrame) -> RunningQuery | None:
+    """The streaming query whose micro-batch a frame is; None when it is of none."""
+    query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    # The frame belongs to a clone of the session, which does not list the query; the state that sessions share does.
+    for each in frame.sparkSession._jsparkSession.sharedState().activeStreamingQueries().values():
+        if each.id().toString() == query_id:
+            return RunningQuery(name=each.name() or None, checkpoint=str(each.resolvedCheckpointRoot()))
+    return None
+
+
+def job_of_frame(frame: DataFrame, options: Mapping[str, str], commit_user: str) -> StreamJob:
+    """The job of the query whose micro-batch a frame is.
+
+    Args:
+        frame: in ``foreachBatch``.
+        options: of the sink.
+        commit_user: of the sink; names the job of frames that no query gives.
+    """
+    query = running_query(frame)
+    session = frame.sparkSession
+    name = options.get(JOB_KEY) or session_job(session) or (query.name if query is not None else None)
+    name = name or session.sparkContext.getLocalProperty(QUERY_ID) or commit_user
+    return StreamJob(name=fitting_job(name), checkpoint=None if query is None else query.checkpoint)
+
+
+def tell_tasks(frame: DataFrame, reads: Iterable[SourceRead], sink: TableStore) -> None:
+    """Let the tasks of a batch know which of its sources the sink tells about: those of its own catalog, and itself."""
+    warehouse = None if sink.catalog is None else sink.catalog.warehouse
+    told = sorted({each.table for each in reads if each.warehouse == warehouse} | {sink.name})
+    frame.sparkSession.sparkContext.setLocalProperty(_TOLD_BY_SINK, json.dumps([warehouse, told]))
+
+
+def task_job(given: str | None) -> tuple[str, int] | None:
+    """Job and batch that the task belongs to; None outside of a streaming query.
+
+    Args:
+        given: ``pipeline.name`` of the source or sink.
+    """
+    properties = _properties()
+    query_id, batch_id = properties(QUERY_ID), properties(BATCH_ID)
+    if query_id is None or batch_id is None:
+        return None
+    described = _NAME.match(properties(_DESCRIPTION) or "")
+    return fitting_job(given or (described["name"] if described else "") or query_id), int(batch_id)
+
+
+def tell_read(store: TableStore, read: SourceRead, given: str | None) -> None:
+    """Tell the catalog of a source what the batch of this task has read, unless the batch's sink does that.
+
+    Args:
+        store: the table that is read.
+        read: up to where.
+        given: ``pipeline.name`` of the source.
+
+    Raises:
+        UnavailableError: the store does not answer, and ``lineage.on-unavailable`` says to fail.
+    """
+    place = task_job(given)
+    if place is None or read.snapshot_id == 0 or _is_told_by_sink(read):
+        return
+    recorder = Recorder.of(store)
+    if recorder is not None:
+        recorder.has_read(Origin(job=place[0], barrier_id=place[1], reads=(read,)))
+
+
+def _is_told_by_sink(read: SourceRead) -> bool:
+    """Whether the sink of the task's batch tells about a source."""
+    text = _properties()(_TOLD_BY_SINK)
+    if text is None:
+        return False
+    warehouse, tables = json.loads(text)
+    return bool(warehouse == read.warehouse and read.table in tables)
+
+
+def _properties() -> Any:
+    context = TaskContext.get()
+    return (lambda key: None) if context is None else context.getLocalProperty

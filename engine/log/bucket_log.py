@@ -1,0 +1,180 @@
+"""One bucket's log during one batch: rows become records, data files become the marker's payload."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import zstandard
+
+from engine.log.table_log import TableLog
+from filestore.manifest.commit_message import CommitMessage
+from filestore.snapshot.snapshot import carried_offsets
+from filestore.table_store import TableStore
+from logstore.format.changelog_json import encode_changes
+from logstore.log.marker import INLINE_PAYLOAD_BYTES, CommitMarker, LogTail, NextStep, next_step
+from logstore.offsets import LogSlice
+from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
+from lsm.row_kind import RowKind
+
+PAYLOAD_DIRECTORY: Final = "log-payload"  # beside snapshot/ and manifest/: names that no reader of the layout looks at
+
+
+class BucketLog:
+    """One attempt to write one batch's rows of one bucket. After an error only ``abort`` may be called."""
+
+    def __init__(self, log: TableLog, store: TableStore, bucket: int, *, query: str, batch: int) -> None:
+        self._log = log
+        self._store = store
+        self._bucket = bucket
+        self._query = query
+        self._batch = batch
+        self._writer = log.writer(bucket)
+        self._may_be_visible = False
+
+    def open(self, *, known_end: int) -> CommitMarker | None:
+        """Shut out other writers; return the marker when this batch is in the log already, else None: ``begin``.
+
+        Args:
+            known_end: the next offset of this bucket in the snapshot that the batch builds on.
+
+        Raises:
+            ConflictError: a later batch is in the log, or another writer's batch that is in no snapshot yet.
+            CorruptDataError: the log is shorter than the table knows it.
+        """
+        marker = self._writer.fence()
+        match next_step(marker, query=self._query, batch=self._batch):
+            case NextStep.ADOPT:
+                return marker
+            case NextStep.STOP:
+                assert marker is not None
+                raise ConflictError(
+                    f"a later batch is in the log: {self._place} query={self._query} batch={self._batch} "
+                    f"log_batch={marker.batch}: this attempt is out of date"
+                )
+            case NextStep.WRITE:
+                self._check_known(self._writer.tail, known_end)
+        return None
+
+    def begin(self, schema_id: int) -> None:
+        """Rows follow, if there are any: with the columns of this version of the schema."""
+        told = self._store.options.value("log.header.schema-id")
+        self._writer.begin(query=self._query, batch=self._batch, schema_id=schema_id if told else None)
+
+    def append(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
+        """Write rows, in order. ``-U`` is left out unless ``log.changelog-mode=all``. Source: FL-61, FL-62, FL-130."""
+        if not self._log.keeps_update_before:
+            is_old = pc.equal(kinds, RowKind.UPDATE_BEFORE.value)
+            if pc.any(is_old).as_py():
+                kept = pc.invert(is_old)
+                rows, kinds = rows.filter(kept), kinds.filter(kept)
+        if rows.num_rows:
+            changes = encode_changes(
+                rows,
+                kinds,
+                key_names=self._log.key_names,
+                log_format=self._log.log_format,
+                changelog_mode="all" if self._log.keeps_update_before else "auto",
+            )
+            self._writer.append(changes.keys, changes.values)
+
+    def commit(self, messages: Sequence[CommitMessage], *, told_since: int | None = None) -> LogSlice | None:
+        """End the batch: from here on log and files belong together. None when no row went to the log.
+
+        Args:
+            messages: the files.
+            told_since: the snapshot that the rows of the log were looked up in, if they were.
+
+        Raises:
+            OutcomeUnknownError: the slice may be visible: keep the files, open again.
+        """
+        texts = [message.to_json() for message in messages]
+        body = texts if told_since is None else {"messages": texts, "told_since": told_since}
+        payload = zstandard.compress(json.dumps(body).encode())
+        is_pointer = len(payload) >= INLINE_PAYLOAD_BYTES
+        if is_pointer:
+            name = f"{PAYLOAD_DIRECTORY}/{self._store.names.uuid()}"
+            self._store.io.write_new(f"{self._store.paths.root}/{name}", payload)
+            payload = name.encode()
+        try:
+            piece = self._writer.commit(payload, is_pointer=is_pointer)
+        except OutcomeUnknownError:
+            self._may_be_visible = True
+            raise
+        if piece.row_count == 0:
+            return None
+        self._may_be_visible = True
+        return piece
+
+    def close(self) -> None:
+        """Let go of the producer."""
+        self._writer.close()
+
+    def abort(self) -> bool:
+        """Close; True when nothing of this batch is, or can become, visible in the log."""
+        self._writer.close()
+        return not self._may_be_visible
+
+    @property
+    def _place(self) -> str:
+        return f"table={self._store.name} topic={self._log.topic} bucket={self._bucket}"
+
+    def _check_known(self, tail: LogTail, known_end: int) -> None:
+        """Only batches that a snapshot holds may be before ours: streams that start from it would miss others."""
+        check_not_shorter(self._store, self._log, tail, known_end)
+        marker = tail.marker
+        if marker is None or tail.end_offset <= known_end or not marker.is_final:
+            return
+        latest = self._store.snapshots.latest()  # the other writer may have committed since our batch was planned
+        committed = carried_offsets(self._store.snapshots.back_from(latest)) or {}
+        if tail.end_offset <= committed.get(self._bucket, 0):
+            return
+        raise ConflictError(
+            f"another writer's batch is in the log and not yet in the table: {self._place} query={marker.query} "
+            f"batch={marker.batch} log_end={tail.end_offset} table_end={known_end}: "
+            "one stream may write a table at a time"
+        )
+
+
+def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end: int) -> None:
+    """Refuse a log that ends before the position that the table knows.
+
+    Raises:
+        CorruptDataError: records are gone that the table was told of.
+    """
+    if tail.end_offset < known_end:
+        raise CorruptDataError(
+            f"the log ends before the table's position: table={store.name} topic={log.topic} bucket={tail.bucket} "
+            f"log_end={tail.end_offset} table_end={known_end} cause=the topic was emptied or made again "
+            f"fix=give the table a new log"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedFiles:
+    """What a marker tells of the files that belong to its slice."""
+
+    messages: tuple[CommitMessage, ...]
+    told_since: int | None  # see ``BucketLog.commit``
+
+
+def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:
+    """The files that a marker carries or points to.
+
+    Raises:
+        CorruptDataError: they cannot be read.
+    """
+    payload = marker.payload
+    try:
+        if marker.is_pointer:
+            payload = store.io.read_bytes(f"{store.paths.root}/{payload.decode()}")
+        body = json.loads(zstandard.decompress(payload))
+        texts, told_since = (body["messages"], body["told_since"]) if isinstance(body, dict) else (body, None)
+        return LoggedFiles(messages=tuple(map(CommitMessage.from_json, texts)), told_since=told_since)
+    except (OSError, ValueError, KeyError, zstandard.ZstdError) as error:
+        raise CorruptDataError(
+            f"files of a batch in the log cannot be read: table={store.name} query={marker.query} batch={marker.batch} "
+            f"end_offset={marker.end_offset} reason={error}"
+        ) from error

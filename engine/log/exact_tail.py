@@ -1,0 +1,101 @@
+"""The tail of an exact log over a bucket's files: its records are rows as they are, so the last one of a key stands.
+
+The merge engine has done its work before the records were written. It merges the rows of the files among themselves,
+and what comes out is replaced, or taken away, by what the tail says of the same key.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from filestore.manifest.entries import DataFileMeta
+from filestore.predicate.evaluation import filter_mask
+from filestore.predicate.predicate import Predicate, columns_of, on_columns_only
+from filestore.read.split_read import BucketFiles, time_field
+from filestore.scan.data_split import DataSplit
+from filestore.scan.row_expiry import not_expired
+from filestore.schema.merge_engine import columns_to_merge
+from filestore.table_store import TableStore
+from lsm.levels import SortedRun
+from lsm.merge.merge import RunSource, merge_runs
+from lsm.merge.merge_function import Deduplicate
+from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
+
+_BEFORE_THE_TAIL: Final = -1  # its own numbers begin at 0
+_MERGING: Final = ("sequence.field", "merge-engine", "ignore-delete", "ignore-update-before", "rowkind.field")
+_MERGING_PREFIXES: Final = ("fields.", "aggregation.", "partial-update.", "first-row.")
+
+
+def without_merging(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of a table of which the newest row of a key stands, and a retract takes it away."""
+    return {
+        key: text
+        for key, text in options.items()
+        if not key.startswith((*_MERGING_PREFIXES, "sequence.field.")) and key not in _MERGING
+    }
+
+
+def replaced_rows(
+    table: TableStore,
+    split: DataSplit,
+    tail: Collection[str],
+    *,
+    columns: Sequence[str] | None,
+    filter: Predicate | None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a bucket after its tail.
+
+    Args:
+        table: has a key.
+        split: files of the table and of the tail.
+        tail: the names of the latter; of level 0, as ``TableWrite`` makes them.
+        columns: to return, in this order; None is all.
+        filter: rows for which it is not true are left out.
+
+    Yields:
+        Batches in key order, none of them empty.
+    """
+    names = list(table.schema.column_names if columns is None else columns)
+    keys = table.schema.trimmed_primary_keys
+    needed = {*names, *keys, *(columns_of(filter) if filter else ()), *time_field(table, split)}
+    ordered = [name for name in table.schema.column_names if name in needed]
+    by_key = on_columns_only(filter, keys)
+    ours = [file for file in split.files if file.file_name not in tail]
+    schema = pa.schema(
+        [*(table.arrow_field(name).with_nullable(True) for name in ordered), SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
+    )
+
+    def files_of(files: Sequence[DataFileMeta]) -> BucketFiles:
+        return BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=files)
+
+    def before() -> Iterator[pa.RecordBatch]:
+        files = files_of(ours)
+        to_merge = columns_to_merge(table.schema, table.options, ordered)
+        in_order = [name for name in table.schema.column_names if name in to_merge]
+        for runs in files.sections():
+            for merged in files.merged(runs, in_order, drop_deletes=True, filter=by_key):
+                numbers = pa.array(np.full(merged.num_rows, _BEFORE_THE_TAIL, np.int64))
+                place = merged.schema.get_field_index(SEQUENCE_NUMBER)
+                known = merged.set_column(place, SEQUENCE_NUMBER_FIELD, numbers).select(schema.names)
+                yield from known.cast(schema).to_batches()
+
+    def told(run: SortedRun) -> Iterator[pa.RecordBatch]:
+        for each in run.files:
+            for batch in files.read(by_name[each.file_name], ordered, with_system=True, filter=by_key):
+                yield batch.cast(schema)
+
+    by_name = {file.file_name: file for file in split.files if file.file_name in tail}
+    files = files_of(list(by_name.values()))
+    runs = [RunSource(min_key=run.min_key, open=partial(told, run)) for each in files.sections() for run in each]
+    before_them = [RunSource(min_key=None, open=before)] if ours else []
+    merged_all = merge_runs([*before_them, *runs], key_names=keys, merge=Deduplicate(), drop_deletes=True)
+    wanted = pa.schema([table.arrow_field(name) for name in names])
+    for merged in merged_all:
+        for batch in merged.to_batches():
+            there = not_expired(table, batch, split.expiry_moment_ms)
+            rows = there if filter is None else there.filter(filter_mask(filter, there))
+            if rows.num_rows:
+                yield rows.select(names).cast(wanted) if names else rows.select([])

@@ -1,0 +1,76 @@
+"""The columns of a table in the records of its log, which keep the names and types that they were written with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.datafile.schema_mapping import SchemaMapping, map_schema, newer_than
+from filestore.schema.log_names import other_names
+from filestore.table_store import TableStore
+from filestore.types.data_types import arrow_field
+from lsm.errors import InvalidInputError
+from lsm.row_kind import RowKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogColumns:
+    """How records become rows of an opened table, whoever changed its schema since it was opened."""
+
+    schema: pa.Schema  # what to find in a record: every name that a column had is a column of its own
+    names: Mapping[str, Sequence[str]]  # other names of columns
+    mapping: SchemaMapping | None  # from the newest version of the schema to the opened one; None: it is the newest
+    never_null: Sequence[str]  # of the opened version; in the newest they may be null
+
+    @classmethod
+    def of(cls, store: TableStore, columns: Sequence[str]) -> "LogColumns":
+        """Look up the versions that there are now.
+
+        Args:
+            store: the opened table.
+            columns: of its schema.
+        """
+        versions = store.schema_versions()
+        newest = versions[-1]
+        wanted = store.schema.fields_of(columns)
+        newer = newer_than(store.schema, newest)
+        by_id = {} if newer is None else {field.id: field for field in newest.fields}
+        read = [by_id.get(field.id, field) for field in wanted]  # what was dropped is in old records still
+        others = other_names(read, versions) if len(versions) > 1 else {}
+        fields = [arrow_field(field).with_nullable(True) for field in read]
+        fields += [field.with_name(name) for field in fields for name in others.get(field.name, ())]
+        loosened = [one.name for one, two in zip(wanted, read, strict=True) if two.type.nullable > one.type.nullable]
+        nullable = [replace(field, type=replace(field.type, nullable=True)) for field in wanted]
+        return cls(
+            schema=pa.schema(fields),
+            names=others,
+            mapping=None if newer is None else map_schema(read, nullable, newer=newer),
+            never_null=loosened,
+        )
+
+    def apply(self, rows: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:
+        """Decoded rows with the columns of the opened table.
+
+        Args:
+            rows: (n,) of ``schema``.
+            kinds: (n,) int8; deletes may have their key only.
+
+        Raises:
+            InvalidInputError: a value is none of the column as it was when the table was opened. Names it.
+        """
+        for name, names in self.names.items():
+            index = rows.schema.get_field_index(name)
+            merged = pc.coalesce(rows.column(index), *(rows.column(each) for each in names))
+            rows = rows.set_column(index, rows.schema.field(index), merged)
+        if self.mapping is None:
+            return rows
+        found = self.mapping.apply(rows)
+        for name in self.never_null:
+            is_add = pc.is_in(kinds, value_set=pa.array([RowKind.INSERT, RowKind.UPDATE_AFTER], pa.int8()))
+            if pc.any(pc.and_(is_add, found.column(name).is_null())).as_py():
+                raise InvalidInputError(
+                    f"null in a column that could not be null when the table was opened: column={name} "
+                    "fix=open the table again, or restart the query"
+                )
+        return found

@@ -1,0 +1,100 @@
+"""A range of a table's log as the table's rows."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from engine.log.log_columns import LogColumns
+from engine.log.table_log import TableLog
+from engine.types.row_changes import RowChanges
+from filestore.table_store import TableStore
+from logstore.format.changelog_json import decode_changes
+from logstore.kafka.prefetch import prefetched
+from logstore.log.log_reader import read_range
+from logstore.offsets import LogRange
+from lsm.errors import CorruptDataError
+from lsm.keys.keys import key_order
+from lsm.row_kind import RowKind
+
+_BATCHES_AHEAD: Final = 2  # fetched while one is decoded
+
+
+def log_rows(
+    store: TableStore, log: TableLog, log_range: LogRange, *, columns: Sequence[str], with_origin: bool = False
+) -> Iterator[RowChanges]:
+    """The changes in a range of one bucket's log, in order; no batch is empty.
+
+    Records keep the names that columns had when they were written; a column is found under any of them. They are
+    decoded as the newest version of the schema has the columns, and then shown as ``store`` was opened: so a stream
+    that runs while somebody renames or widens a column goes on with its own.
+
+    With ``log.changelog-mode=all`` a row that is taken back just before its key is added again is ``-U`` and its
+    follower ``+U``; the log itself tells adds from retracts only.
+
+    Args:
+        store: the table; its schema says what the columns are.
+        log: where its records are.
+        log_range: bucket and offsets.
+        columns: value columns to return, in this order.
+        with_origin: also offsets and timestamps.
+
+    Raises:
+        CorruptDataError: offsets are lost, or a record is not of the table's format. Names bucket and offsets.
+        UnavailableError: no progress in time.
+        InvalidInputError: a value is none of the column as ``store`` knows it, because it was made wider meanwhile.
+    """
+    needed = list(columns)
+    if log.key_names and (log.log_format == "json" or log.keeps_update_before):
+        needed += [name for name in log.key_names if name not in columns]
+    columns_of_log = LogColumns.of(store, needed)
+    # keys are needed for deletes without a value only
+    parts = [*(["key"] if log.log_format == "json" else []), "value", *(["offset", "timestamp"] if with_origin else [])]
+    batches = read_range(log.properties, topic=log.topic, log_range=log_range, columns=parts)
+    for records in prefetched(batches, depth=_BATCHES_AHEAD):
+        try:
+            rows, kinds = decode_changes(
+                records["key"] if "key" in parts else None,
+                records["value"],
+                schema=columns_of_log.schema,
+                key_names=log.key_names,
+                log_format=log.log_format,
+            )
+        except CorruptDataError as error:
+            raise CorruptDataError(
+                f"{error} table={store.name} topic={log.topic} bucket={log_range.bucket} "
+                f"range={log_range.start_offset}..{log_range.end_offset}"
+            ) from error
+        rows = columns_of_log.apply(rows, kinds)
+        if log.key_names and log.keeps_update_before:
+            kinds = paired_kinds(rows.select(list(log.key_names)).columns, np.asarray(kinds))
+        if len(rows):
+            yield RowChanges(
+                rows=rows.select(list(columns)),
+                kinds=kinds,
+                offsets=records["offset"] if with_origin else None,
+                timestamps=records["timestamp"] if with_origin else None,
+            )
+
+
+def paired_kinds(keys: Sequence[pa.Array], kinds: NDArray[np.int8]) -> pa.Array:
+    """Retracts directly followed by an add of the same key as ``-U`` and ``+U``; other kinds stay.
+
+    Args:
+        keys: key columns of (n,) rows.
+        kinds: (n,) RowKind, adds and retracts.
+    """
+    if len(kinds) < 2:
+        return pa.array(kinds)
+    is_retract = (kinds == RowKind.DELETE) | (kinds == RowKind.UPDATE_BEFORE)
+    candidates = np.flatnonzero(is_retract[:-1] & ~is_retract[1:])
+    found = kinds.copy()
+    if len(candidates):
+        order, starts = key_order(list(keys), presorted=False)
+        key_numbers = np.empty(len(kinds), np.int64)
+        key_numbers[order] = np.cumsum(starts)
+        pairs = candidates[key_numbers[candidates] == key_numbers[candidates + 1]]
+        found[pairs], found[pairs + 1] = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
+    return pa.array(found)

@@ -1,0 +1,198 @@
+"""The tail of a bucket's log merged over the bucket's files: what one task of a union read does.
+
+The records become level-0 files in a temporary directory, written as a writer of the table would: numbered above the
+rows that they meet, each key once per file, no more in memory than ``write-buffer-size``. Then table and temporary
+files are read together as any split is, so every merge engine, row kind and ``sequence.field`` means what it always
+does. Records of an exact log are rows as they are after merging: these replace the rows of the files.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from engine.log.exact_tail import replaced_rows, without_merging
+from engine.log.log_rows import log_rows
+from engine.log.table_log import TableLog
+from engine.runtime.scratch import scratch_directory
+from filestore.io.file_io import LocalFileIO
+from filestore.layout.paths import TablePaths
+from filestore.manifest.commit_message import CommitMessage
+from filestore.predicate.evaluation import filter_mask
+from filestore.predicate.predicate import Predicate, on_columns_only
+from filestore.read.split_read import read_split
+from filestore.scan.data_split import DataSplit
+from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
+from filestore.schema.merge_engine import check_retracts, sequence_groups
+from filestore.table_store import TableStore
+from filestore.write.table_write import TableWrite
+from logstore.offsets import LogRange
+from lsm.errors import CorruptDataError, InvalidInputError
+
+_SCRATCH_OPTIONS: Final = {
+    "changelog-producer": "none",
+    "file.format": "parquet",
+    "file.format.per.level": "0:parquet",
+    "file.compression": "lz4",
+    "file.compression.per.level": "0:lz4",
+    "metadata.stats-mode": "none",
+    "metadata.stats-mode.per.level": "0:none",
+    "file-index.bloom-filter.columns": "",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailSplit:
+    """A range of a bucket's log, and the files of that bucket in all partitions. Picklable."""
+
+    log: TableLog
+    log_range: LogRange
+    splits: tuple[DataSplit, ...]  # pruned by key at most: a file without a matching row may hide one of the log
+    expiry_moment_ms: int | None = None  # rows that are too old then are no rows of the table; None: all of them are
+
+
+def refusal(store: TableStore, log: TableLog | None) -> str | None:
+    """Why the log of a table cannot be merged over its files; None when it can."""
+    if log is None:
+        return "reason='the table has no log'"
+    options = store.options
+    if not store.schema.primary_keys or log.is_exact or options.merge_engine == "first-row":
+        return None
+    is_folded = options.merge_engine != "deduplicate"
+    if log.log_format == "json" and (is_folded or options.sequence_fields):
+        return "log.format=json reason='its deletes have no values, by which the table would order or fold them'"
+    if is_folded and not log.keeps_update_before and _takes_old_values(store):
+        return (
+            f"merge-engine={options.merge_engine} log.changelog-mode=upsert "
+            "reason='what updates take back (-U) is not in the log'"
+        )
+    return None
+
+
+def read_tail_split(
+    store: TableStore, split: TailSplit, *, columns: Sequence[str] | None, filter: Predicate | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a bucket, in all partitions, as they are at the end of the range.
+
+    Args:
+        store: opened with the schema that the rows shall have.
+        split: of a plan of this table; of a filtered plan only together with that filter.
+        columns: to return, in this order; None is all.
+        filter: rows for which it is not true are left out.
+
+    Raises:
+        CorruptDataError: records are lost or not of the table's format.
+        UnavailableError: the brokers do not answer.
+    """
+    places: defaultdict[BucketKey, list[DataSplit]] = defaultdict(list)
+    for each in split.splits:
+        places[BucketKey(each.partition, each.bucket)].append(each)
+    with scratch_directory() as directory:
+        for message in _spooled(store, split, directory, places, filter):
+            files = places.pop(BucketKey(message.partition, message.bucket), [])
+            merged = _with_tail(store, files, message, directory, split.expiry_moment_ms)
+            if split.log.is_exact:
+                tail = {file.file_name for file in message.new_files}
+                yield from replaced_rows(store, merged, tail, columns=columns, filter=filter)
+            else:
+                yield from read_split(store, merged, columns=columns, filter=filter)
+        for untouched in places.values():
+            for each in untouched:
+                yield from read_split(store, each, columns=columns, filter=filter)
+
+
+class _ScratchIO(LocalFileIO):
+    """Files that need not survive a crash."""
+
+    def sync(self, path: str) -> None:
+        """Nothing."""
+
+
+def _spooled(
+    store: TableStore,
+    split: TailSplit,
+    directory: str,
+    places: "defaultdict[BucketKey, list[DataSplit]]",
+    filter: Predicate | None,
+) -> list[CommitMessage]:
+    """The records of the range as files of a directory."""
+
+    def highest(partition: bytes, bucket: int) -> int:
+        splits = places.get(BucketKey(partition, bucket), [])
+        return max((file.max_sequence_number for each in splits for file in each.files), default=NO_SEQUENCE_NUMBER)
+
+    writer = TableWrite(_scratch(store, directory, is_exact=split.log.is_exact), max_sequence_numbers=highest)
+    wanted_keys = on_columns_only(filter, store.schema.primary_keys)
+    for changes in log_rows(store, split.log, split.log_range, columns=store.schema.column_names):
+        wanted = changes if wanted_keys is None else changes.taken(filter_mask(wanted_keys, changes.rows))
+        if wanted.rows.num_rows:
+            writer.write(wanted.rows, wanted.kinds)
+    messages = writer.prepare_commit()
+    for message in messages:
+        if message.bucket != split.log_range.bucket:
+            raise CorruptDataError(
+                f"a log record lies in the wrong bucket: table={store.name} topic={split.log.topic} "
+                f"bucket={split.log_range.bucket} wanted_bucket={message.bucket} cause=somebody else writes to the log"
+            )
+    return messages
+
+
+def _scratch(store: TableStore, directory: str, *, is_exact: bool) -> TableStore:
+    """The table as a writer of temporary files sees it."""
+    stored = store.stored.schema
+    given = without_merging(stored.options) if is_exact else stored.options
+    fields = tuple(
+        field
+        if field.name in stored.primary_keys
+        else replace(field, type=replace(field.type, nullable=True))  # a delete may have its key only
+        for field in stored.fields
+    )
+    scratch = store.at_stored(replace(stored, fields=fields, options={**given, **_SCRATCH_OPTIONS}))
+    options = scratch.schema.table_options
+    paths = TablePaths(directory).with_layout(stored.partition_fields, options)
+    return replace(scratch, options=options, paths=paths, io=_ScratchIO())
+
+
+def _with_tail(
+    store: TableStore,
+    splits: Sequence[DataSplit],
+    message: CommitMessage,
+    directory: str,
+    expiry_moment_ms: int | None,
+) -> DataSplit:
+    """The files of a bucket with those of its tail above them."""
+    counts = {each.total_buckets for each in splits} - {message.total_buckets}
+    if counts:
+        raise InvalidInputError(
+            f"a partition was written for another number of buckets: table={store.name} "
+            f"partition={store.partition_values(message.partition)} live={min(counts)} now={message.total_buckets} "
+            "fix=read without scan.log.union, or overwrite the partition"
+        )
+    paths = TablePaths(directory).with_layout(store.schema.partition_fields, store.options)
+    bucket_dir = paths.bucket_dir(store.partition_values(message.partition), message.bucket)
+    tail = [replace(file, external_path=f"{bucket_dir}/{file.file_name}") for file in message.new_files]
+    return DataSplit(
+        snapshot_id=splits[0].snapshot_id if splits else 0,
+        partition=message.partition,
+        bucket=message.bucket,
+        total_buckets=message.total_buckets,
+        files=(*(file for each in splits for file in each.files), *tail),
+        raw_convertible=not store.has_key,
+        needs_merge=store.has_key,
+        deletion_vectors=tuple(vector for each in splits for vector in each.deletion_vectors),
+        expiry_moment_ms=expiry_moment_ms,
+    )
+
+
+def _takes_old_values(store: TableStore) -> bool:
+    """Whether rows of kind -U may have been written into the files."""
+    options = store.options
+    if options.ignore_delete or options.ignore_update_before:
+        return False
+    try:
+        check_retracts(store.schema, options, deletes_only=False)
+    except InvalidInputError:
+        return False
+    return options.merge_engine == "aggregation" or bool(sequence_groups(store.schema, options))

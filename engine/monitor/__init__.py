@@ -1,0 +1,1 @@
+"""How a table is doing: inspection, probe, lag, doctor, metrics of tables and queries."""

@@ -1,0 +1,336 @@
+"""What is not as good as it could be about a table, why it matters, and which option or command changes it.
+
+``diagnose`` decides, on values alone; ``examine`` looks at a table and asks it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from statistics import median
+from typing import Any, Final
+
+from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
+from engine.runtime.units import count_text, size_text
+from engine.table import Table
+from filestore.options.effective import UNBUILT, unbuilt
+from filestore.scan.snapshot_files import manifests_of
+from filestore.system_tables import SYSTEM_TABLES
+
+_FULL_TARGET_BYTES: Final = 64 * 2**20  # below this a bucket is not worth a task of its own
+_HUGE_BYTES: Final = 16 * 2**30
+_MANY_FILES: Final = 500
+_SKEW: Final = 8
+_STALE_LOG_MS: Final = 300_000
+_DAY_MS: Final = 86_400_000
+
+
+class Severity(IntEnum):
+    """How much a finding matters."""
+
+    OK = 0
+    NOTE = 1  # good to know
+    WARNING = 2  # costs time or space
+    CRITICAL = 3  # holds writers back, or will lose something
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of one check."""
+
+    check: str
+    severity: Severity
+    fact: str
+    fix: str | None = None  # the option or command to change it, and what to expect
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a script."""
+        return asdict(self) | {"severity": self.severity.name.lower(), "values": dict(self.values)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """What keeps an old snapshot, and the files that only it needs."""
+
+    kind: str  # consumer or tag
+    name: str
+    snapshot_id: int
+    age_ms: int | None  # of that snapshot; None: it is gone, or not there yet
+    has_end: bool  # forgotten by itself after some time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """All that the checks look at."""
+
+    health: TableHealth
+    has_key: bool
+    write_only: bool
+    compaction_trigger: int
+    stop_trigger: int
+    snapshot_count: int
+    oldest_snapshot_age_ms: int
+    most_snapshots: int  # snapshot.num-retained.max
+    fewest_snapshots: int  # snapshot.num-retained.min
+    longest_ms: int  # snapshot.time-retained
+    holders: tuple[Holder, ...]
+    manifest_count: int
+    manifest_merge_count: int
+    options_without_effect: tuple[str, ...] = ()
+
+
+def examine(table: Table) -> Examined:
+    """Look at a table. Raises: UnavailableError, CorruptDataError."""
+    store, options = table.store, table.options
+    health = TableProbe(table).look()
+    ids = store.snapshots.ids()
+    oldest = store.snapshots.find(ids[0]) if ids else None
+    snapshot = health.snapshot
+    return Examined(
+        health=health,
+        has_key=store.has_key,
+        write_only=options.write_only,
+        compaction_trigger=options.run_count_trigger,
+        stop_trigger=options.run_count_stop_trigger,
+        snapshot_count=len(ids),
+        oldest_snapshot_age_ms=0 if oldest is None else max(0, health.time_ms - oldest.time_ms),
+        most_snapshots=options.value("snapshot.num-retained.max"),
+        fewest_snapshots=options.value("snapshot.num-retained.min"),
+        longest_ms=options.value("snapshot.time-retained"),
+        holders=tuple(_holders(table, health.time_ms)),
+        manifest_count=0 if snapshot is None else len(manifests_of(store, snapshot)),
+        manifest_merge_count=options.manifest_merge_min_count,
+        options_without_effect=tuple(unbuilt(options)),
+    )
+
+
+def _holders(table: Table, now_ms: int) -> Iterator[Holder]:
+    store = table.store
+    expires = table.options.value("consumer.expiration-time") is not None
+    for each in SYSTEM_TABLES["consumers"].read(store).to_pylist():
+        wanted = store.snapshots.find(each["next_snapshot_id"])
+        yield Holder(
+            kind="consumer",
+            name=each["consumer_id"],
+            snapshot_id=each["next_snapshot_id"],
+            age_ms=None if wanted is None else max(0, now_ms - wanted.time_ms),
+            has_end=expires,
+        )
+    for each in SYSTEM_TABLES["tags"].read(store).to_pylist():
+        yield Holder(
+            kind="tag",
+            name=each["tag_name"],
+            snapshot_id=each["tagged_snapshot_id"],
+            age_ms=max(0, now_ms - each["commit_time"]),
+            has_end=each["time_retained"] is not None,
+        )
+
+
+def diagnose(seen: Examined) -> list[Finding]:
+    """The result of every check, worst first."""
+    found = [check(seen) for check in _CHECKS]
+    return sorted(found, key=lambda each: -each.severity)
+
+
+def _read_amplification(seen: Examined) -> Finding:
+    runs = seen.health.max_runs
+    mean = seen.health.sum("sorted_runs") / max(len(seen.health.buckets), 1)
+    trigger = seen.compaction_trigger
+    values = {"max_sorted_runs": runs, "mean_sorted_runs": round(mean, 1), "compaction_trigger": trigger}
+    fact = f"a read merges up to {runs} sorted runs of a bucket, {mean:.1f} on average"
+    if not seen.has_key or runs < trigger:
+        return Finding(check="read amplification", severity=Severity.OK, fact=fact, values=values)
+    severity = Severity.CRITICAL if runs >= seen.stop_trigger else Severity.WARNING
+    if runs <= trigger and not seen.write_only:
+        severity = Severity.NOTE
+    if seen.write_only:
+        fix = (
+            "writers do not compact (write-only=true): run fluvial compact --watch beside them, or set write-only=false"
+        )
+    else:
+        fix = (
+            "run fluvial compact; if it comes back, give writers more time between batches, or more buckets. "
+            f"Expected: at most {trigger} runs"
+        )
+    if runs >= seen.stop_trigger:
+        fact += f"; writers wait at {seen.stop_trigger} (num-sorted-run.stop-trigger)"
+    return Finding(check="read amplification", severity=severity, fact=fact, fix=fix, values=values)
+
+
+def _compaction_debt(seen: Examined) -> Finding:
+    debt, size = seen.health.compaction_debt, seen.health.sum("size_bytes")
+    behind = sum(each.compaction_debt > 0 for each in seen.health.buckets)
+    values = {"compaction_debt": debt, "buckets": behind}
+    if not debt:
+        return Finding(
+            check="compaction debt", severity=Severity.OK, fact="no bucket waits for a compaction", values=values
+        )
+    fact = f"{_many(behind, 'bucket')} waiting for a compaction, which reads {size_text(debt)} of {size_text(size)}"
+    return Finding(
+        check="compaction debt",
+        severity=Severity.NOTE,
+        fact=fact,
+        fix="fluvial compact pays it now; writers with write-only=false pay it beside their batches",
+        values=values,
+    )
+
+
+def _space(seen: Examined) -> Finding:
+    rows = seen.health.sum("row_count")
+    bottom = sum(each.bottom_row_count for each in seen.health.buckets)
+    percent = round(100 * (rows - bottom) / bottom) if bottom else 0
+    values = {"row_count": rows, "bottom_row_count": bottom, "percent": percent}
+    fact = f"rows above the last level are {percent} % of those in it: older versions take at most that much space"
+    if not seen.has_key or percent <= 200:
+        return Finding(check="space amplification", severity=Severity.OK, fact=fact, values=values)
+    fix = "fluvial compact --full; compaction.max-size-amplification-percent says when it happens by itself"
+    return Finding(check="space amplification", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
+def _tombstones(seen: Examined) -> Finding:
+    rows, deletes = seen.health.sum("row_count"), seen.health.sum("delete_count")
+    percent = round(100 * deletes / rows) if rows else 0
+    values = {"delete_count": deletes, "row_count": rows, "percent": percent}
+    fact = f"{count_text(deletes)} of {count_text(rows)} rows in files are deletes ({percent} %)"
+    if percent < 30:
+        return Finding(check="tombstones", severity=Severity.OK, fact=fact, values=values)
+    fix = "fluvial compact --full drops them all; expected: files and reads smaller by about that share"
+    return Finding(check="tombstones", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
+def _small_files(seen: Examined) -> Finding:
+    files, small = seen.health.sum("file_count"), seen.health.sum("small_file_count")
+    buckets = len(seen.health.buckets)
+    mean = seen.health.sum("size_bytes") // max(buckets, 1)
+    values = {"file_count": files, "small_file_count": small, "mean_bucket_bytes": mean}
+    fact = f"{count_text(small)} of {count_text(files)} files are below an eighth of target-file-size"
+    if files < _MANY_FILES or small * 2 < files:
+        return Finding(check="small files", severity=Severity.OK, fact=fact, values=values)
+    fix = "fluvial compact --full joins the files of each bucket"
+    if mean < _FULL_TARGET_BYTES and buckets > 1:
+        fix = (
+            f"{_many(buckets, 'bucket')} hold {size_text(mean)} each: fewer buckets (bucket) or coarser partitions; "
+            f"expected: some {size_text(_FULL_TARGET_BYTES)} or more in a bucket"
+        )
+    return Finding(check="small files", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
+def _bucket_sizes(seen: Examined) -> Finding:
+    sizes = [each.size_bytes for each in seen.health.buckets]
+    if not sizes:
+        return Finding(check="bucket sizes", severity=Severity.OK, fact="no data")
+    largest = max(seen.health.buckets, key=lambda each: each.size_bytes)
+    middle = int(median(sizes))
+    values = {"largest": _name(largest), "largest_bytes": largest.size_bytes, "median_bytes": middle}
+    fact = (
+        f"the largest bucket ({_name(largest)}) has {size_text(largest.size_bytes)}, the median one {size_text(middle)}"
+    )
+    if largest.size_bytes > _HUGE_BYTES:
+        fix = "more buckets (bucket), so that more tasks share the work; rescale the partition"
+        return Finding(check="bucket sizes", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    if largest.size_bytes > _SKEW * max(middle, _FULL_TARGET_BYTES // _SKEW):
+        fix = "one task does most of the work: choose a bucket-key with more even values, or finer partitions"
+        return Finding(check="bucket sizes", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    return Finding(check="bucket sizes", severity=Severity.OK, fact=fact, values=values)
+
+
+def _log_lag(seen: Examined) -> Finding:
+    health = seen.health
+    if health.log_problem is not None:
+        fix = "look at the brokers, and at log.kafka.bootstrap.servers"
+        return Finding(check="log", severity=Severity.CRITICAL, fact=health.log_problem, fix=fix)
+    if health.log_lag is None:
+        return Finding(check="log", severity=Severity.OK, fact="the table has no log")
+    records = sum(health.log_lag.values())
+    values = {"log_lag": records, "buckets": sum(lag > 0 for lag in health.log_lag.values())}
+    fact = f"the log is {count_text(records)} offsets ahead of the newest snapshot"
+    if not records or (health.age_ms or 0) < _STALE_LOG_MS:
+        return Finding(check="log", severity=Severity.OK, fact=fact, values=values)
+    fact += f", which is {_time(health.age_ms or 0)} old"
+    fix = "a writer ended between log and commit: start its query again (or see log.on-orphan-batch)"
+    return Finding(check="log", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
+def _held_snapshots(seen: Examined) -> Finding:
+    old = [each for each in seen.holders if (each.age_ms or 0) > max(seen.longest_ms, _DAY_MS)]
+    values = {"holders": [asdict(each) for each in seen.holders]}
+    if not old:
+        fact = f"{_many(len(seen.holders), 'tag or consumer', 'tags and consumers')} hold snapshots, none too old"
+        return Finding(check="held snapshots", severity=Severity.OK, fact=fact, values=values)
+    worst = max(old, key=lambda each: each.age_ms or 0)
+    fact = (
+        f"{worst.kind} {worst.name} holds snapshot {worst.snapshot_id} of {_time(worst.age_ms or 0)} ago "
+        f"and the files that only it needs; {_many(len(old), 'holder is', 'holders are')} that old"
+    )
+    consumers = [each for each in old if each.kind == "consumer" and not each.has_end]
+    if consumers:
+        fix = "a reader that does not come back: delete the consumer, or set consumer.expiration-time"
+        return Finding(check="held snapshots", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    fix = "delete the tag when it is not needed; tags made with a time to live go by themselves"
+    return Finding(check="held snapshots", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
+
+
+def _retention(seen: Examined) -> Finding:
+    values = {"snapshot_count": seen.snapshot_count, "oldest_age_ms": seen.oldest_snapshot_age_ms}
+    fact = f"{_many(seen.snapshot_count, 'snapshot')}, the oldest {_time(seen.oldest_snapshot_age_ms)} old"
+    too_many = seen.snapshot_count > seen.most_snapshots
+    too_old = seen.oldest_snapshot_age_ms > 2 * seen.longest_ms and seen.snapshot_count > seen.fewest_snapshots
+    if not too_many and not too_old:
+        return Finding(check="retention", severity=Severity.OK, fact=fact, values=values)
+    limit = (
+        f"snapshot.num-retained.max={seen.most_snapshots}"
+        if too_many
+        else f"snapshot.time-retained={_time(seen.longest_ms)}"
+    )
+    fix = f"expire snapshots: {limit} is not kept to; expected: files that only old snapshots need are deleted"
+    return Finding(check="retention", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
+def _manifests(seen: Examined) -> Finding:
+    values = {"manifest_count": seen.manifest_count, "merge_min_count": seen.manifest_merge_count}
+    fact = f"planning a read opens {_many(seen.manifest_count, 'manifest')}"
+    if seen.manifest_count <= 4 * seen.manifest_merge_count:
+        return Finding(check="manifests", severity=Severity.OK, fact=fact, values=values)
+    fix = "a lower manifest.merge-min-count or manifest.full-compaction-threshold-size joins them sooner"
+    return Finding(check="manifests", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
+
+
+def _options(seen: Examined) -> Finding:
+    keys = seen.options_without_effect
+    values = {"options": ", ".join(keys)}
+    if not keys:
+        return Finding(
+            check="options", severity=Severity.OK, fact="every option that is set has an effect", values=values
+        )
+    fact = f"without effect here: {', '.join(f'{key} ({UNBUILT[key]})' for key in keys)}"
+    return Finding(check="options", severity=Severity.NOTE, fact=fact, fix="reset them, or know it", values=values)
+
+
+_CHECKS: Final[tuple[Callable[[Examined], Finding], ...]] = (
+    _read_amplification,
+    _compaction_debt,
+    _space,
+    _tombstones,
+    _small_files,
+    _bucket_sizes,
+    _log_lag,
+    _held_snapshots,
+    _retention,
+    _manifests,
+    _options,
+)
+
+
+def _name(bucket: BucketHealth) -> str:
+    return f"{bucket.partition}/{bucket.bucket}" if bucket.partition is not None else str(bucket.bucket)
+
+
+def _many(count: int, one: str, many: str | None = None) -> str:
+    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
+
+
+def _time(age_ms: int) -> str:
+    for unit, size_ms in (("d", _DAY_MS), ("h", 3_600_000), ("min", 60_000)):
+        if age_ms >= size_ms:
+            return f"{age_ms / size_ms:.1f} {unit}"
+    return f"{age_ms / 1000:.1f} s"

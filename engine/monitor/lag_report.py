@@ -1,0 +1,94 @@
+"""How far a table is behind its log, and named streams behind the table."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.stream.history import TableHistory
+from engine.stream.lag import Lag, lag_of
+from engine.stream.log import StreamLog
+from engine.stream.options import log_to_read
+from engine.stream.position.place import BASE_SUFFIX
+from engine.stream.position.plan import Target
+from engine.stream.position.position import Position
+from engine.table import Table
+from logstore.offsets import LogOffsets
+from lsm.errors import InvalidInputError
+
+
+def log_lags(table: Table) -> list[dict[str, int]]:
+    """By bucket: the offset of the newest snapshot, the end of the log, and the offsets between; empty without a log.
+
+    Raises: UnavailableError when the brokers do not answer.
+    """
+    snapshot = table.latest_snapshot()
+    committed = dict(snapshot.log_offsets or {}) if snapshot is not None else {}
+    return [
+        {
+            "bucket": bucket,
+            "snapshot_offset": committed.get(bucket, 0),
+            "log_end_offset": end,
+            # behind the last record of a snapshot stands the marker that ended its transaction: not a record
+            "lag": max(0, end - committed.get(bucket, 0) - 1),
+        }
+        for bucket, end in sorted(table.log_end_offsets().items())
+    ]
+
+
+def stream_lags(table: Table, checkpoints: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """One line for each consumer and each checkpoint: stream, snapshot, and ``lag_*`` in every unit."""
+    log = log_to_read(table.store, table.log, table.options)
+    history = TableHistory(table.store, reads_log=log is not None)
+    newest = table.latest_snapshot()
+    target = Target(snapshot_id=0 if newest is None else newest.id)
+    at_newest = history.facts(newest.id).offsets if newest is not None else LogOffsets()
+    places: dict[str, Position | None] = {each: committed_position(each) for each in checkpoints}
+    places |= _consumer_places(table, history, target)
+    record_bytes = 0 if log is None or not places else StreamLog(log).record_bytes(LogOffsets(), at_newest)
+    streams = []
+    for name, here in places.items():
+        behind = Lag(snapshots=target.snapshot_id, records=0, size_bytes=0, age_ms=0)
+        if here is not None:
+            behind = lag_of(here, target, history, record_bytes=record_bytes, now_ms=table.store.clock.now_ms())
+        streams.append({"stream": name, "snapshot": 0 if here is None else here.snapshot_id, **behind.to_json()})
+    return streams
+
+
+def _consumer_places(table: Table, history: TableHistory, target: Target) -> Mapping[str, Position]:
+    places = {}
+    for consumer, next_id in table.store.consumers.next_snapshots().items():
+        if consumer.endswith(BASE_SUFFIX):
+            continue  # of a stream whose place has a line of its own
+        delivered = min(next_id - 1, target.snapshot_id)
+        offsets = history.facts(delivered).offsets if delivered and history.exists(delivered) else LogOffsets()
+        places[f"consumer {consumer}"] = Position.in_log(delivered, offsets, schema_id=0, topic_id=None)
+    return places
+
+
+_HEADER_LINES = 2  # version of the file, and of the batch
+
+
+def committed_position(directory: str) -> Position | None:
+    """What a query has processed for sure; None before its first batch.
+
+    Args:
+        directory: its ``checkpointLocation``, on this machine.
+
+    Raises:
+        InvalidInputError: no checkpoint, or one of a query that does not read a Fluvial table.
+    """
+    root = Path(directory.removeprefix("file://"))
+    if not (root / "metadata").exists():
+        raise InvalidInputError(f"no checkpoint of a streaming query: checkpoint={directory} fix=look at the path")
+    done = [int(path.name) for path in (root / "commits").glob("*") if path.name.isdigit()]
+    if not done:
+        return None
+    for line in (root / "offsets" / str(max(done))).read_text().splitlines()[_HEADER_LINES:]:
+        try:
+            body = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(body, dict) and {"version", "phase", "snapshot"} <= body.keys():
+            return Position.from_json(body).place
+    raise InvalidInputError(f"the query does not read a table of Fluvial: checkpoint={directory}")

@@ -1,0 +1,115 @@
+"""Spark's progress reports as Prometheus metrics, for every streaming query of a session."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pyspark.sql.streaming import StreamingQueryListener
+
+from engine.runtime.metrics import REGISTRY
+
+_LABELS: Final = ("query",)
+_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_LAGS: Final = ("lag_records", "lag_seconds", "lag_bytes", "lag_snapshots")
+
+
+class QueryMetrics:
+    """What is known of streaming queries. One for each registry."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        """Add the metrics to a registry."""
+        self._batches = Counter("fluvial_query_batches", "Micro-batches of a query.", _LABELS, registry=registry)
+        self._rows = Counter("fluvial_query_input_rows", "Rows that a query read.", _LABELS, registry=registry)
+        self._seconds = Histogram(
+            "fluvial_query_batch_seconds", "Time of a micro-batch.", _LABELS, registry=registry, buckets=_SECONDS
+        )
+        self._rate = Gauge(
+            "fluvial_query_rows_per_second", "Rows per second of the last micro-batch.", _LABELS, registry=registry
+        )
+        self._running = Gauge("fluvial_query_running", "Whether a query runs.", _LABELS, registry=registry)
+        self._failures = Counter("fluvial_query_failures", "Queries that failed.", _LABELS, registry=registry)
+        self._lags = {
+            name: Gauge(f"fluvial_query_{name}", "How far a query is behind its table.", _LABELS, registry=registry)
+            for name in _LAGS
+        }
+
+    def started(self, query: str) -> None:
+        """A query was started; what counts begins at 0, so that the first increase is seen."""
+        self._running.labels(query).set(1)
+        for counter in (self._batches, self._rows, self._failures):
+            counter.labels(query)
+
+    def progressed(self, query: str, progress: Mapping[str, Any]) -> None:
+        """A progress report, as the dictionary of Spark's JSON."""
+        rows = int(progress.get("numInputRows") or 0)
+        if rows:
+            self._batches.labels(query).inc()
+            self._rows.labels(query).inc(rows)
+            duration_ms = (progress.get("durationMs") or {}).get("triggerExecution")
+            if duration_ms is not None:
+                self._seconds.labels(query).observe(duration_ms / 1000)
+        self._rate.labels(query).set(float(progress.get("processedRowsPerSecond") or 0.0) if rows else 0.0)
+        for name, lag in lags_of(progress).items():
+            self._lags[name].labels(query).set(lag)
+
+    def ended(self, query: str, *, failed: bool) -> None:
+        """A query has ended."""
+        self._running.labels(query).set(0)
+        if failed:
+            self._failures.labels(query).inc()
+
+
+def lags_of(progress: Mapping[str, Any]) -> dict[str, float]:
+    """The lag of a query behind the tables that it reads, added up; seconds are those of the latest one."""
+    found: dict[str, float] = {}
+    for source in progress.get("sources") or ():
+        latest = source.get("latestOffset")
+        try:
+            facts = json.loads(latest) if isinstance(latest, str) else latest
+        except ValueError:
+            continue
+        if not isinstance(facts, Mapping):
+            continue
+        for name in _LAGS:
+            value = facts.get(name)
+            if isinstance(value, int | float):
+                before = found.get(name, 0.0)
+                found[name] = max(before, value) if name == "lag_seconds" else before + value
+    return found
+
+
+class MetricsListener(StreamingQueryListener):
+    """Feeds ``QueryMetrics`` from ``spark.streams.addListener(MetricsListener())``."""
+
+    def __init__(self, metrics: QueryMetrics | None = None) -> None:
+        """``metrics`` None: those of Fluvial's registry, made with the first listener."""
+        self._metrics = metrics or _shared_metrics()
+        self._names: dict[str, str] = {}
+
+    def onQueryStarted(self, event: Any) -> None:
+        """A query was started."""
+        self._names[str(event.id)] = name = event.name or str(event.id)
+        self._metrics.started(name)
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A query made progress."""
+        progress = json.loads(event.progress.json)
+        self._metrics.progressed(progress.get("name") or str(progress.get("id")), progress)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing is new."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """A query has ended."""
+        name = self._names.pop(str(event.id), str(event.id))
+        self._metrics.ended(name, failed=event.exception is not None)
+
+
+_shared: list[QueryMetrics] = []
+
+
+def _shared_metrics() -> QueryMetrics:
+    if not _shared:
+        _shared.append(QueryMetrics())
+    return _shared[0]

@@ -1,0 +1,1 @@
+"""The options of ``format("fluvial")``, parsed into values."""

@@ -1,0 +1,130 @@
+"""What users give to ``df.write`` and ``df.writeStream``: which table, and how it is written this time."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from engine.lineage.origins import JOB_KEY
+from engine.log.table_log import ORPHANS_KEY
+from engine.options.read_options import PLACE_KEYS, is_place_key, named_table
+from engine.request.branch_choice import BRANCH_KEY
+from engine.request.option_check import unknown_option
+from engine.types.spark_types import check_frame, fields_of_frame
+from engine.write.schema_evolution import cast_rows, evolved, merge_rules
+from engine.write.sink import SINK_KEYS
+from filestore.evolution.schema_merge import MERGE_KEYS, MergeRules
+from filestore.options.table_options import canonical_options
+from filestore.table import Table as FileTable
+from lsm.errors import InvalidInputError
+
+PARTITION_KEY: Final = "partition"
+DYNAMIC_KEY: Final = "dynamic-partition-overwrite"
+WRITE_ONLY_KEYS: Final = (PARTITION_KEY, DYNAMIC_KEY, JOB_KEY, "change-tracking", ORPHANS_KEY, *MERGE_KEYS)
+"""Options of a batch write that no read has."""
+BATCH_WRITE_KEYS: Final = (BRANCH_KEY, *WRITE_ONLY_KEYS)
+STREAM_WRITE_KEYS: Final = SINK_KEYS
+_SPARKS_KEYS: Final = ("checkpointLocation", "queryName")  # what Spark passes on of its own options
+_FREE_PREFIX: Final = "log.kafka."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """A table, and the options of one writer. Picklable."""
+
+    store: FileTable
+    given: Mapping[str, str]  # as those of ``sink``
+    partition: Mapping[str, object] | None = None  # to overwrite
+    checkpoint: str | None = None  # of a streaming query: its location, if that is given here
+    has_checkpoint: bool = False  # of a streaming query: a place of its own, or a name under the session's place
+    rules: MergeRules | None = None  # what may change of the table's schema
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], keys: tuple[str, ...]) -> "WriteOptions":
+        """Open the table and take the writer's options.
+
+        Args:
+            options: as Spark hands them over; keys may be in any case that Spark makes of them.
+            keys: those that this way of writing understands.
+
+        Raises:
+            InvalidInputError: an unknown key (names the nearest), no table named, no such table or partition column, a
+                value that is not one of the column.
+        """
+        known = (*PLACE_KEYS, *keys)
+        spelled = {key.lower(): key for key in (*known, *_SPARKS_KEYS)}
+        named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
+        for key in named:
+            if key not in (*keys, *_SPARKS_KEYS) and not key.startswith(_FREE_PREFIX) and not is_place_key(key):
+                raise unknown_option(key, known, "write option")
+        store = named_table(named).store
+        if DYNAMIC_KEY in named:
+            store = store.with_options({DYNAMIC_KEY: named[DYNAMIC_KEY]})
+        text = named.get(PARTITION_KEY)
+        used_here = (*_SPARKS_KEYS, PARTITION_KEY, DYNAMIC_KEY)
+        return cls(
+            store=store,
+            given={key: value for key, value in named.items() if key not in used_here and not is_place_key(key)},
+            partition=None if text is None else partition_values(store, text),
+            checkpoint=named.get(_SPARKS_KEYS[0]),
+            has_checkpoint=any(key in named for key in _SPARKS_KEYS),
+            rules=merge_rules(store, named),
+        )
+
+    def for_frame(self, schema: StructType) -> "WriteOptions":
+        """The same with the table at a schema that holds a frame's rows; published first, if the options say so.
+
+        Raises:
+            InvalidInputError: the columns cannot be merged.
+        """
+        if self.rules is None:
+            return self
+        return replace(self, store=evolved(self.store, fields_of_frame(schema, self.store.schema), self.rules))
+
+    def check_frame(self, schema: StructType) -> None:
+        """Refuse a frame whose rows the table cannot hold. Raises: InvalidInputError."""
+        if self.rules is None or not self.rules.casts:  # else every column was merged, and rows are cast
+            check_frame(schema, self.store.schema)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of a task, cast where that is allowed."""
+        return cast_rows(batches, self.store.schema, self.rules)
+
+
+def partition_values(store: FileTable, text: str) -> Mapping[str, object]:
+    """Values of partition columns out of ``dt=2024-01-01,region=eu``.
+
+    Texts are those of the directories: ``%2C`` is a comma, the name of the default partition is null.
+
+    Raises:
+        InvalidInputError: no such partition column, or a value that is not one of its type.
+    """
+    found: dict[str, object] = {}
+    for each in text.split(","):
+        name, equals, escaped = (part.strip() for part in each.partition("="))
+        if not equals or name not in store.schema.partition_keys:
+            raise InvalidInputError(
+                f"not a partition column and its value: partition={each.strip()} "
+                f"partition_columns={list(store.schema.partition_keys)} fix=write column=value,column=value"
+            )
+        found[name] = partition_value(store, name, unquote(escaped))
+    return found
+
+
+def partition_value(store: FileTable, name: str, text: str) -> object:
+    """Value of a partition column out of its text; the name of the default partition is null.
+
+    Raises:
+        InvalidInputError: it is not one of the column's type.
+    """
+    if text == store.options.partition_default_name:
+        return None
+    try:
+        return pa.scalar(text).cast(store.arrow_field(name).type).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"not a value of the partition column: column={name} value={text!r} type={store.schema.field(name).type}"
+        ) from error

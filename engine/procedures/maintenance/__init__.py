@@ -1,0 +1,1 @@
+"""Procedures that look after files: compaction, partitions, purging, repair, rewriting, migration."""

@@ -1,0 +1,204 @@
+"""Procedures that merge sorted runs."""
+
+import re
+from collections.abc import Callable
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from engine.catalog import Catalog
+from engine.procedures.registry import Progress, procedure, rows_table, silent
+from engine.procedures.values import Duration, duration_ms, pattern
+from engine.table import Table
+from filestore.compact.compactor import CompactionLimits, compact_buckets
+from filestore.maintenance.partitions import list_partitions, partition_predicate, path_of, select_partitions
+from filestore.scan.live_files import BucketKey
+from filestore.table_store import TableStore
+from lsm.errors import FluvialError, InvalidInputError
+
+Strategy = Literal["minor", "full"]
+
+_BUCKETS: Final = pa.schema(
+    [
+        pa.field("partition", pa.string(), nullable=False),
+        pa.field("bucket", pa.int32(), nullable=False),
+        pa.field("files_before", pa.int64(), nullable=False),
+        pa.field("files_after", pa.int64(), nullable=False),
+        pa.field("size_before_bytes", pa.int64(), nullable=False),
+        pa.field("size_after_bytes", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+    ]
+)
+_TABLES: Final = pa.schema(
+    [
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("buckets", pa.int64(), nullable=False),
+        pa.field("files_before", pa.int64(), nullable=False),
+        pa.field("files_after", pa.int64(), nullable=False),
+        pa.field("error", pa.string()),
+    ]
+)
+
+
+@procedure(_BUCKETS)
+def compact(
+    table: Table,
+    partitions: str | None = None,
+    where: str | None = None,
+    compact_strategy: Strategy = "minor",
+    partition_idle_time: Duration | None = None,
+    buckets: str | None = None,
+    most_buckets: int | None = None,
+    time_limit: Duration | None = None,
+    progress: Progress = silent,
+) -> pa.Table:
+    """Merge the sorted runs of a table's buckets, where it pays or everywhere; first those that cost readers most.
+
+    Args:
+        table: to compact.
+        partitions: only these, as "dt=2024-01-31,hour=7;dt=2024-02-01".
+        where: only partitions for which this condition on partition columns holds.
+        compact_strategy: "minor" merges what is worth it, "full" each bucket into one run, whatever it costs.
+        partition_idle_time: only partitions that got no file for so long, as "1 h".
+        buckets: only these, as "0-99,150".
+        most_buckets: no more than so many.
+        time_limit: begin no further bucket after so long, as "10 min"; what is done by then is committed.
+        progress: told how far it is.
+
+    Returns:
+        One row for each bucket that changed; sizes count the files that were replaced, and those that replace them.
+
+    Raises:
+        ConflictError: others kept changing the same files: run it again.
+    """
+    store = table.store
+    keep = chosen_buckets(
+        store, partitions=partitions, where=where, partition_idle_time=partition_idle_time, buckets=buckets
+    )
+    if most_buckets is not None and most_buckets < 1:
+        raise InvalidInputError(f"nothing would be compacted: most_buckets={most_buckets} fix='1 or more'")
+    limits = CompactionLimits(
+        buckets=most_buckets, time_ms=None if time_limit is None else duration_ms("time_limit", time_limit)
+    )
+    outcome = compact_buckets(store, full=compact_strategy == "full", keep=keep, limits=limits, progress=progress)
+    snapshot = outcome.committed.snapshot if outcome.committed is not None else None
+    return rows_table(
+        _BUCKETS,
+        [
+            {
+                "partition": path_of(store, message.partition),
+                "bucket": message.bucket,
+                "files_before": len(message.compact_before),
+                "files_after": len(message.files_after),
+                "size_before_bytes": sum(file.size_bytes for file in message.compact_before),
+                "size_after_bytes": sum(file.size_bytes for file in message.files_after),
+                "snapshot_id": snapshot.id if snapshot is not None else None,
+            }
+            for message in outcome.messages
+        ],
+    )
+
+
+@procedure(_TABLES)
+def compact_database(
+    catalog: Catalog,
+    including_databases: str = ".*",
+    including_tables: str = ".*",
+    excluding_tables: str | None = None,
+    compact_strategy: Strategy = "minor",
+    progress: Progress = silent,
+) -> pa.Table:
+    """Merge the sorted runs of many tables, one after the other; a table that fails does not stop the others.
+
+    Args:
+        catalog: whose tables.
+        including_databases: regular expression of whole names of databases.
+        including_tables: regular expression of whole names, "database.table".
+        excluding_tables: regular expression of whole names, "database.table", that are left out.
+        compact_strategy: "minor" merges what is worth it, "full" each bucket into one run.
+        progress: told how far it is.
+
+    Returns:
+        One row for each table; ``error`` says why it was not compacted.
+    """
+    names = matching_tables(
+        catalog,
+        including_databases=including_databases,
+        including_tables=including_tables,
+        excluding_tables=excluding_tables,
+    )
+    rows = []
+    for done, name in enumerate(names):
+        progress(done, len(names))
+        error, found = None, None
+        try:
+            found = compact(catalog.table(name), compact_strategy=compact_strategy)
+        except (FluvialError, OSError) as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        rows.append(
+            {
+                "table": name,
+                "buckets": 0 if found is None else found.num_rows,
+                "files_before": 0 if found is None else sum(found.column("files_before").to_pylist()),
+                "files_after": 0 if found is None else sum(found.column("files_after").to_pylist()),
+                "error": error,
+            }
+        )
+    progress(len(names), len(names))
+    return rows_table(_TABLES, rows)
+
+
+def matching_tables(
+    catalog: Catalog,
+    *,
+    including_databases: str = ".*",
+    including_tables: str = ".*",
+    excluding_tables: str | None = None,
+) -> list[str]:
+    """Whole names of the tables that the expressions of ``compact_database`` choose; sorted."""
+    wanted = pattern("including_databases", including_databases)
+    tables = pattern("including_tables", including_tables)
+    unwanted = None if excluding_tables is None else pattern("excluding_tables", excluding_tables)
+    return [
+        name
+        for database in catalog.list_databases()
+        if wanted.fullmatch(database)
+        for name in (f"{database}.{table}" for table in catalog.list_tables(database))
+        if tables.fullmatch(name) and not (unwanted is not None and unwanted.fullmatch(name))
+    ]
+
+
+def chosen_buckets(
+    store: TableStore,
+    *,
+    partitions: str | None = None,
+    where: str | None = None,
+    partition_idle_time: Duration | None = None,
+    buckets: str | None = None,
+) -> Callable[[BucketKey], bool]:
+    """Whether a bucket is among those that the arguments of ``compact`` choose, of the table as it is now."""
+    predicate = partition_predicate(store, partitions=partitions, where=where)
+    spans = None if buckets is None else _spans(buckets)
+    chosen = None
+    if predicate is not None or partition_idle_time is not None:
+        states = list_partitions(store, store.snapshots.latest())
+        if partition_idle_time is not None:
+            before_ms = store.clock.local_ms() - duration_ms("partition_idle_time", partition_idle_time)
+            states = [state for state in states if state.last_update_ms < before_ms]
+        chosen = select_partitions(store, [state.partition for state in states], predicate)
+
+    def keep(key: BucketKey) -> bool:
+        is_here = chosen is None or key.partition in chosen
+        return is_here and (spans is None or any(low <= key.bucket <= high for low, high in spans))
+
+    return keep
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
+    spans = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if match is None:
+            raise InvalidInputError(f"buckets are written 0-99,150: buckets={text!r} found={part.strip()!r}")
+        spans.append((int(match[1]), int(match[2] or match[1])))
+    return spans

@@ -1,0 +1,84 @@
+"""Procedures that make tables out of tables."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+
+from engine.catalog import Catalog
+from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, tracks_changes
+from engine.procedures.registry import Progress, procedure, rows_table, silent
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
+from filestore.commit.committable import BATCH_IDENTIFIER
+
+_OWN_KEYS: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, "path"})
+
+_COPIED: Final = pa.schema(
+    [
+        pa.field("source_table", pa.string(), nullable=False),
+        pa.field("target_table", pa.string(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),  # null: there were no rows
+    ]
+)
+
+
+@procedure(_COPIED)
+def copy(
+    catalog: Catalog, source_table: str, target_table: str, where: str | None = None, progress: Progress = silent
+) -> pa.Table:
+    """Make a table with the columns, keys, options and newest rows of another; its log, if any, is a new one.
+
+    Args:
+        catalog: of both.
+        source_table: "database.table".
+        target_table: "database.table"; must not exist.
+        where: only rows for which this condition holds.
+        progress: told how many rows are copied.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: the source is missing, the target exists, or the condition cannot be read; nothing is made.
+    """
+    source = catalog.table(source_table)
+    read = source.read()
+    rows = read.to_batches(filter=where)
+    first = next(rows, None)  # a wrong condition shall not leave an empty table
+    schema = source.schema
+    target = catalog.create_table(
+        target_table,
+        list(schema.fields),
+        primary_key=schema.primary_keys,
+        partition_by=schema.partition_keys,
+        options={key: value for key, value in schema.options.items() if key not in _OWN_KEYS},
+        comment=schema.comment or None,
+    )
+    count = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in chain([] if first is None else [first], rows):
+            count += batch.num_rows
+            progress(count, None)
+            yield batch
+
+    snapshot_id = None
+    try:
+        if first is not None:
+            writer = BatchWriter(
+                target.store,
+                target.log,
+                commit_user=target.store.new_commit_user(),
+                tracks_changes=tracks_changes(target.store),
+            )
+            committed = writer.write(BATCH_IDENTIFIER, lambda spec: write_part(spec, counted()))
+            snapshot_id = None if committed.snapshot is None else committed.snapshot.id
+    except BaseException:
+        catalog.drop_table(target_table)
+        raise
+    row = {"source_table": source.name, "target_table": target.name, "rows": count, "snapshot_id": snapshot_id}
+    return rows_table(_COPIED, [row])

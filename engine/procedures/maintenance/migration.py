@@ -1,0 +1,209 @@
+"""Tables out of directories of Parquet files that others wrote. Source: Paimon, procedure ``migrate_table``."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from engine.catalog import Catalog
+from engine.log.table_log import tracks_changes
+from engine.procedures.registry import Progress, procedure, rows_table, silent
+from engine.procedures.values import names_of
+from engine.table import Table
+from engine.types.sql_types import parse_sql_type
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.table_commit import TableCommit
+from filestore.datafile.foreign_files import (
+    ForeignFile,
+    ForeignFiles,
+    find_foreign_files,
+    fits_as_it_is,
+    foreign_rows,
+    take_over,
+)
+from filestore.io.object_store import is_object_path
+from filestore.manifest.commit_message import CommitMessage
+from filestore.types.data_types import DataField, data_type_of
+from filestore.write.table_write import TableWrite
+from lsm.errors import InvalidInputError, OutcomeUnknownError
+
+_MIGRATED: Final = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("partition", pa.string(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("way", pa.string(), nullable=False),  # taken as it is, or written anew
+        pa.field("snapshot_id", pa.int64()),  # null: nothing was done, it was only looked
+    ]
+)
+_TAKEN, _WRITTEN = "taken", "written"
+
+
+@procedure(_MIGRATED)
+def migrate_table(
+    catalog: Catalog,
+    source: str,
+    target_table: str,
+    primary_key: str | None = None,
+    partition_types: str | None = None,
+    options: str | None = None,
+    copy_files: bool = False,
+    dry_run: bool = False,
+    progress: Progress = silent,
+) -> pa.Table:
+    """Make a table out of a directory of Parquet files, as Hive and Spark write them; the directory stays as it is.
+
+    Without a key, partitions, nested columns and a log, files become the table's own without being read: on the same
+    disk by a second name (hard link), else by a copy of their bytes. Other files are written anew. All of it is one
+    commit.
+
+    Args:
+        catalog: of the new table.
+        source: the directory, on the storage of the warehouse. Names like "dt=2024-01-31" make partition columns.
+        target_table: "database.table"; must not exist.
+        primary_key: columns of the key, as "id,dt". Of equal keys the row of the last file stays. Default: none, every
+            row is kept.
+        partition_types: types of the partition columns, as "dt DATE, hour INT". Default: STRING.
+        options: of the table, as "bucket=4,file.compression=zstd".
+        copy_files: copy bytes even where a second name would do: for files that somebody may still change in place.
+        dry_run: only show what would be done.
+        progress: told how many files are done.
+
+    Returns:
+        One row for each file.
+
+    Raises:
+        InvalidInputError: no Parquet file is there, columns do not go together, or the table exists; nothing is made.
+    """
+    place = source if "://" in source else os.path.abspath(source)
+    if is_object_path(place) != is_object_path(catalog.warehouse):
+        raise InvalidInputError(
+            f"the files are not where the warehouse is: source={source} warehouse={catalog.warehouse} "
+            "fix=copy them there first"
+        )
+    if catalog.table_exists(target_table):
+        raise InvalidInputError(f"table exists: table={target_table} fix=choose another name")
+    found = find_foreign_files(catalog.file_io, place)
+    fields = _fields(found, partition_types)
+    keys = [] if primary_key is None else names_of("primary_key", primary_key)
+    given = _options(options)
+    has_own_layout = bool(keys) or catalog.has_log(given) or {**catalog.options, **given}.get("bucket", "-1") != "-1"
+    taken = [not has_own_layout and fits_as_it_is(file, fields) for file in found.files]
+    if dry_run:
+        return _told(found, taken, None)
+    target = catalog.create_table(
+        target_table,
+        [replace(field, type=replace(field.type, nullable=field.name not in keys)) for field in fields],
+        primary_key=keys,
+        partition_by=found.partition_columns,
+        options=given,
+    )
+    try:
+        migrate = _through_log if target.log is not None else _into_files
+        snapshot_id = migrate(target, found.files, taken, link=not copy_files, progress=progress)
+    except OutcomeUnknownError:
+        raise  # the table may be whole
+    except BaseException:
+        catalog.drop_table(target_table)
+        raise
+    return _told(found, taken, snapshot_id)
+
+
+def _fields(found: ForeignFiles, partition_types: str | None) -> list[DataField]:
+    """Columns of the files, and then those of the directories."""
+    partition = {name: "STRING" for name in found.partition_columns}
+    for each in [] if partition_types is None else names_of("partition_types", partition_types):
+        name, _, type_text = each.partition(" ")
+        if name not in partition or not type_text.strip():
+            raise InvalidInputError(
+                f"not a partition column and its type: argument=partition_types given={each!r} "
+                f"partition_columns={list(partition)} fix=write dt DATE"
+            )
+        partition[name] = type_text
+    columns = [(column.name, data_type_of(_storable(column.type))) for column in found.columns]
+    columns += [(name, parse_sql_type(text)) for name, text in partition.items()]
+    return [DataField(id=index, name=name, type=data_type) for index, (name, data_type) in enumerate(columns)]
+
+
+def _storable(arrow: pa.DataType) -> pa.DataType:
+    """Times in nanoseconds, as in INT96, are cut to microseconds: Parquet files of tables hold no finer ones."""
+    is_fine = pa.types.is_timestamp(arrow) and arrow.unit == "ns"
+    return pa.timestamp("us", arrow.tz) if is_fine else arrow
+
+
+def _options(text: str | None) -> dict[str, str]:
+    given = {}
+    for each in [] if text is None else names_of("options", text):
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise InvalidInputError(f"an option is written key=value: argument=options given={each!r}")
+        given[key.strip()] = value.strip()
+    return given
+
+
+def _into_files(
+    target: Table, files: Sequence[ForeignFile], taken: Sequence[bool], *, link: bool, progress: Progress
+) -> int | None:
+    """One commit of the files that are taken, and of those that are written anew."""
+    store = target.store
+    writer = TableWrite(store, max_sequence_numbers={})
+    messages: list[CommitMessage] = []
+    try:
+        for done, (file, as_it_is) in enumerate(zip(files, taken, strict=True)):
+            progress(done, len(files))
+            if as_it_is:
+                messages.append(take_over(store, file, link=link))
+                continue
+            for rows in foreign_rows(store.io, file, store.schema.fields):
+                writer.write(rows)
+        messages += writer.prepare_commit()
+    except BaseException:
+        writer.abort()
+        discard(store, messages)
+        raise
+    progress(len(files), len(files))
+    commit = TableCommit(store, store.new_commit_user())
+    snapshot = commit.commit(Committable(identifier=BATCH_IDENTIFIER, messages=messages)).snapshot
+    return None if snapshot is None else snapshot.id
+
+
+def _through_log(
+    target: Table, files: Sequence[ForeignFile], _taken: Sequence[bool], *, link: bool, progress: Progress
+) -> int | None:
+    """One batch, in files and log; ``link`` is of no use here."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for done, file in enumerate(files):
+            progress(done, len(files))
+            yield from foreign_rows(target.store.io, file, target.schema.fields)
+
+    writer = BatchWriter(
+        target.store,
+        target.log,
+        commit_user=target.store.new_commit_user(),
+        tracks_changes=tracks_changes(target.store),
+    )
+    snapshot = writer.write(BATCH_IDENTIFIER, lambda spec: write_part(spec, rows())).snapshot
+    return None if snapshot is None else snapshot.id
+
+
+def _told(found: ForeignFiles, taken: Sequence[bool], snapshot_id: int | None) -> pa.Table:
+    return rows_table(
+        _MIGRATED,
+        [
+            {
+                "file": file.path,
+                "partition": "/".join(f"{name}={value}" for name, value in file.partition.items()),
+                "rows": file.row_count,
+                "size_bytes": file.size_bytes,
+                "way": _TAKEN if as_it_is else _WRITTEN,
+                "snapshot_id": snapshot_id,
+            }
+            for file, as_it_is in zip(found.files, taken, strict=True)
+        ],
+    )

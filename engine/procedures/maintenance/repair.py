@@ -1,0 +1,185 @@
+"""Procedures that look for what is wrong with a table's files, and put it right."""
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
+from engine.log.table_log import TableLog
+from engine.procedures.registry import Progress, procedure, rows_table, silent
+from engine.procedures.values import Moment, moment_ms, time_text
+from engine.spark.staged_rows import STAGING_DIRECTORY
+from engine.table import Table
+from filestore.maintenance.orphans import delete_orphans, find_orphans
+from filestore.maintenance.verification import Finding, verify_files
+from filestore.snapshot.snapshot import carried_offsets
+from filestore.table_store import TableStore
+from logstore.kafka.topics import LogTopics
+from logstore.log.marker import read_tail
+from lsm.errors import CorruptDataError, InvalidInputError
+
+DAY_MS: Final = 86_400_000
+_LEAST_AGE_MS: Final = 3_600_000
+
+_FILES: Final = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("modified", pa.string(), nullable=False),
+    ]
+)
+_FINDINGS: Final = pa.schema(
+    [
+        pa.field("check", pa.string(), nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("problem", pa.string(), nullable=False),
+    ]
+)
+_EARLIEST: Final = pa.schema(
+    [pa.field("previous_snapshot_id", pa.int64()), pa.field("current_snapshot_id", pa.int64(), nullable=False)]
+)
+
+
+@procedure(_FILES)
+def remove_orphan_files(
+    table: Table, older_than: Moment | None = None, dry_run: bool = False, progress: Progress = silent
+) -> pa.Table:
+    """Delete files that no snapshot, tag or branch refers to: what writers that died left behind.
+
+    Files of a batch that is in the log and not yet in the table are spared, however old.
+
+    Args:
+        table: whose files.
+        older_than: only files last changed before this time, as "2024-01-31 12:30:00" in UTC. Default: a day ago.
+            Writers that are still at work with older files would lose them.
+        dry_run: only show what would go.
+        progress: told how far it is.
+
+    Returns:
+        One row for each file, by path.
+
+    Raises:
+        InvalidInputError: the time is less than an hour ago.
+        UnavailableError: the brokers do not answer, so what is to be committed is not known; nothing is deleted.
+        CorruptDataError: a snapshot or tag refers to missing files, so what is used is not known; nothing is deleted.
+    """
+    store = table.store
+    now_ms = store.clock.now_ms()
+    before_ms = now_ms - DAY_MS if older_than is None else moment_ms("older_than", older_than)
+    if before_ms > now_ms - _LEAST_AGE_MS:
+        raise InvalidInputError(
+            f"files so young may belong to running writers: table={table.name} older_than={older_than} "
+            "fix=give a time more than an hour ago"
+        )
+    log = table.log
+    orphans = find_orphans(
+        store,
+        before_ms=before_ms,
+        private_directories=[f"{store.paths.root}/{name}" for name in (STAGING_DIRECTORY, PAYLOAD_DIRECTORY)],
+        spared=lambda: () if log is None else _to_be_committed(store, log),
+    )
+    if not dry_run:
+        delete_orphans(store, orphans, progress=progress)
+    return rows_table(
+        _FILES,
+        [
+            {"path": each.path, "size_bytes": each.size_bytes, "modified": time_text(each.modified_ms)}
+            for each in orphans
+        ],
+    )
+
+
+@procedure(_FINDINGS, fails_with_rows=True)
+def verify(table: Table, progress: Progress = silent) -> pa.Table:
+    """Compare files, manifests, snapshots, hints and the log with each other; nothing is changed, no row is read.
+
+    Args:
+        table: to look at.
+        progress: told how far it is.
+
+    Returns:
+        One row for each problem; none when all is well.
+    """
+    found = list(verify_files(table.store, progress=progress))
+    if table.log is not None:
+        found += _verify_log(table, table.log)
+    return rows_table(
+        _FINDINGS, [{"check": each.check, "subject": each.subject, "problem": each.problem} for each in found]
+    )
+
+
+@procedure(_EARLIEST)
+def repair_earliest_snapshot(table: Table, snapshot_id: int) -> pa.Table:
+    """Say which snapshot is the oldest, when the hint is wrong; what is older is deleted by the next expiry.
+
+    Args:
+        table: whose hint.
+        snapshot_id: the oldest snapshot that can be read.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: there is no such snapshot, or one after it is missing.
+    """
+    snapshots = table.store.snapshots
+    ids = [each for each in snapshots.ids() if each >= snapshot_id]
+    if not ids or ids != list(range(snapshot_id, ids[-1] + 1)):
+        raise InvalidInputError(
+            f"not the oldest of a whole history: table={table.name} snapshot_id={snapshot_id} there={ids[:10]}"
+        )
+    previous = snapshots.earliest_id()
+    snapshots.write_earliest_hint(snapshot_id)
+    return rows_table(_EARLIEST, [{"previous_snapshot_id": previous, "current_snapshot_id": snapshot_id}])
+
+
+def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
+    """The files that the last batch of each bucket's log names, whether the table has it already or not."""
+    paths: set[str] = set()
+    for bucket in range(log.bucket_count):
+        marker = read_tail(log.properties, topic=log.topic, bucket=bucket).marker
+        if marker is None or not marker.is_final:
+            continue
+        if marker.is_pointer:
+            paths.add(f"{store.paths.root}/{marker.payload.decode()}")
+        try:
+            messages = read_payload(store, marker).messages
+        except CorruptDataError:
+            latest = store.snapshots.latest()
+            known = carried_offsets(store.snapshots.back_from(latest)) or {}
+            if marker.end_offset > known.get(bucket, 0):
+                raise
+            continue  # the table has the batch; its payload is not needed any more
+        for message in messages:
+            directory = store.bucket_dir(message.partition, message.bucket)
+            for file in (*message.new_files, *message.compact_after, *message.changelog_files):
+                paths |= {f"{directory}/{name}" for name in (file.file_name, *file.extra_files)}
+    return paths
+
+
+def _verify_log(table: Table, log: TableLog) -> Iterator[Finding]:
+    topics = LogTopics(log.properties)
+    try:
+        topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
+    except (CorruptDataError, InvalidInputError) as error:
+        yield Finding(check="log", subject=log.topic, problem=str(error))
+        return
+    snapshot = table.latest_snapshot()
+    known = carried_offsets(table.store.snapshots.back_from(snapshot)) or {}
+    earliest = topics.earliest_offsets(log.topic, range(log.bucket_count))
+    for bucket in range(log.bucket_count):
+        subject, offset = f"{log.topic} bucket {bucket}", known.get(bucket, 0)
+        tail = read_tail(log.properties, topic=log.topic, bucket=bucket)
+        if tail.end_offset < offset:
+            yield Finding(check="log", subject=subject, problem=f"ends={tail.end_offset} table={offset}")
+        elif offset < earliest.get(bucket, 0):
+            problem = f"begins={earliest[bucket]} table={offset}: streams that start from files have a gap"
+            yield Finding(check="log", subject=subject, problem=problem)
+        elif tail.marker is not None and tail.marker.is_final and tail.marker.end_offset > offset:
+            marker = tail.marker
+            problem = (
+                f"a batch is not in the table: query={marker.query} batch={marker.batch} "
+                f"log_end={marker.end_offset} table={offset} fix=restart that query"
+            )
+            yield Finding(check="log", subject=subject, problem=problem)

@@ -1,0 +1,309 @@
+"""Procedures that write files or manifests anew: other numbers of buckets, older rows, fewer manifests."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.procedures.maintenance.compaction import chosen_buckets
+from engine.procedures.registry import procedure, rows_table
+from engine.procedures.values import Moment, moment_ms
+from engine.table import Table
+from filestore.maintenance.index_rewriting import write_indexes
+from filestore.maintenance.lost_manifests import forget_manifests, lost_manifests
+from filestore.maintenance.partitions import path_of
+from filestore.maintenance.rewriting import forget_files, lost_files, restore
+from filestore.maintenance.rewriting import rescale as rescale_files
+from filestore.manifest.commit_message import PURPOSE_KEY
+from filestore.refs.versions import Version, find_version
+from filestore.scan.snapshot_files import manifests_of
+from filestore.snapshot.snapshot import Snapshot
+from lsm.errors import ConflictError, InvalidInputError
+
+_FULL_MERGE: Final = {"manifest.full-compaction-threshold-size": "0 b"}
+
+_MANIFESTS: Final = pa.schema(
+    [
+        pa.field("manifests_before", pa.int64(), nullable=False),
+        pa.field("manifests_after", pa.int64(), nullable=False),
+        pa.field("size_before_bytes", pa.int64(), nullable=False),
+        pa.field("size_after_bytes", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+    ]
+)
+_INDEXED: Final = pa.schema(
+    [
+        pa.field("written_partitions", pa.int64(), nullable=False),
+        pa.field("written_indexes", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),  # null: every file had its index
+    ]
+)
+_LOST: Final = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("rows_in_file", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),  # null: nothing was done, it was only looked
+    ]
+)
+_LOST_MANIFESTS: Final = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("files_added", pa.int64()),  # null: of a list, nobody knows
+        pa.field("files_taken_away", pa.int64()),
+        pa.field("snapshot_id", pa.int64()),  # null: nothing was done, it was only looked
+    ]
+)
+RESTORED: Final = pa.schema(
+    [
+        pa.field("partition", pa.string(), nullable=False),
+        pa.field("previous_snapshot_id", pa.int64(), nullable=False),
+        pa.field("restored_snapshot_id", pa.int64(), nullable=False),
+        pa.field("current_snapshot_id", pa.int64(), nullable=False),
+    ]
+)
+_RESCALED: Final = pa.schema(
+    [
+        pa.field("bucket_before", pa.int32(), nullable=False),
+        pa.field("bucket_after", pa.int32(), nullable=False),
+        pa.field("partitions", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("schema_id", pa.int64(), nullable=False),
+    ]
+)
+
+
+@procedure(_MANIFESTS)
+def compact_manifest(table: Table) -> pa.Table:
+    """Merge the manifests of a table into as few as possible, so that planning a read opens fewer files.
+
+    Args:
+        table: whose manifests.
+
+    Returns:
+        One row; none when there is at most one manifest.
+    """
+    snapshot = table.latest_snapshot()
+    if snapshot is None:
+        return rows_table(_MANIFESTS, [])
+    before = manifests_of(table.store, snapshot)
+    if len(before) < 2 and not any(each.deleted_count for each in before):
+        return rows_table(_MANIFESTS, [])
+    store = table.store.with_options(_FULL_MERGE)
+    done = store.new_commit(store.new_commit_user(), history_start=snapshot.id)
+    merged = done.merge_manifests({PURPOSE_KEY: "compact_manifest"}).snapshot
+    assert merged is not None
+    after = manifests_of(table.store, merged)
+    row = {
+        "manifests_before": len(before),
+        "manifests_after": len(after),
+        "size_before_bytes": sum(each.size_bytes for each in before),
+        "size_after_bytes": sum(each.size_bytes for each in after),
+        "snapshot_id": merged.id,
+    }
+    return rows_table(_MANIFESTS, [row])
+
+
+@procedure(_INDEXED)
+def rewrite_file_index(table: Table, where: str | None = None) -> pa.Table:
+    """Give data files the indexes that the table's options ask for and that they lack; no data is written.
+
+    Args:
+        table: with ``file-index.bloom-filter.columns``.
+        where: only partitions for which this condition on partition columns holds.
+
+    Returns:
+        One row.
+
+    Raises:
+        ConflictError: others replaced some of these files meanwhile: run it again.
+    """
+    done = write_indexes(table.store, keep=chosen_buckets(table.store, where=where))
+    snapshot = None if done.committed is None else done.committed.snapshot
+    row = {
+        "written_partitions": done.partitions,
+        "written_indexes": done.files,
+        "snapshot_id": None if snapshot is None else snapshot.id,
+    }
+    return rows_table(_INDEXED, [row])
+
+
+@procedure(_LOST)
+def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
+    """Take data files that are lost out of a table, so that the rest can be read; their rows are gone.
+
+    Of a table with a key, older versions of these rows may appear again.
+
+    Args:
+        table: whose files.
+        dry_run: only show what is lost.
+
+    Returns:
+        One row for each file.
+
+    Raises:
+        ConflictError: others changed these files meanwhile: run it again.
+    """
+    lost = lost_files(table.store)
+    snapshot = forget_files(table.store, lost).snapshot if lost.files and not dry_run else None
+    return rows_table(
+        _LOST,
+        [
+            {
+                "path": each.path,
+                "rows_in_file": each.file.row_count,
+                "snapshot_id": None if snapshot is None else snapshot.id,
+            }
+            for each in lost.files
+        ],
+    )
+
+
+@procedure(_LOST_MANIFESTS)
+def remove_unexisting_manifests(table: Table, dry_run: bool = False) -> pa.Table:
+    """Take manifests that are lost out of a table, so that the rest can be read.
+
+    What they added is gone from the table; what they took away may be in it again.
+
+    Args:
+        table: whose manifests.
+        dry_run: only show what is lost.
+
+    Returns:
+        One row for each manifest, or list of manifests.
+
+    Raises:
+        ConflictError: the commit lost too many races: run it again.
+    """
+    latest = table.latest_snapshot()
+    lost = [] if latest is None else lost_manifests(table.store, latest)
+    done = None
+    if lost and not dry_run:
+        done = forget_manifests(table.store, {PURPOSE_KEY: "remove_unexisting_manifests"}).snapshot
+    return rows_table(
+        _LOST_MANIFESTS,
+        [
+            {
+                "path": each.path,
+                "files_added": each.added_count,
+                "files_taken_away": each.deleted_count,
+                "snapshot_id": None if done is None else done.id,
+            }
+            for each in lost
+        ],
+    )
+
+
+@procedure(RESTORED)
+def rollback_to_as_latest(
+    table: Table, snapshot: int | None = None, tag: str | None = None, timestamp: Moment | None = None
+) -> pa.Table:
+    """Make the rows of an older state those of the newest, by a new commit; nothing of the history is lost.
+
+    Streams get the exact difference. Partitions that differ are written again.
+
+    Args:
+        table: to change.
+        snapshot: id of the snapshot with the wanted rows.
+        tag: or the tag with them.
+        timestamp: or the time at which readers saw them, as "2024-01-31 12:30:00" in UTC.
+
+    Returns:
+        One row for each partition that was replaced; none when nothing differs.
+
+    Raises:
+        InvalidInputError: not exactly one state is named, there is none like it, or columns or buckets changed since.
+        ConflictError: the commit lost too many races: run it again.
+    """
+    return restored(table, _state(table, snapshot, tag, timestamp))
+
+
+@procedure(_RESCALED)
+def rescale(table: Table, bucket_num: int) -> pa.Table:
+    """Write all rows into another number of buckets, which is the table's from then on.
+
+    Streams see no change. Writers that are running stop with an error, and go on when they are started again.
+
+    Args:
+        table: without a log: there a bucket is a partition of the topic.
+        bucket_num: the new number.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: the table has a log or no buckets, or the number cannot be one.
+        ConflictError: others wrote meanwhile: run it again. Nothing of it is visible.
+    """
+    store, before = table.store, table.options.bucket
+    if store.has_log:
+        raise InvalidInputError(
+            f"buckets are partitions of the log, and records of a key cannot move between them: table={table.name} "
+            f"bucket={before} fix=make a new table with bucket={bucket_num} and copy the rows"
+        )
+    if before < 1 or bucket_num < 1:
+        raise InvalidInputError(
+            f"only a fixed number of buckets can change: table={table.name} bucket={before} bucket_num={bucket_num}"
+        )
+    rescaled = store.with_options({"bucket": str(bucket_num), "changelog-producer": "none"})
+    done, partitions = rescale_files(store, rescaled, keep=lambda _: True)
+    schema = store.schemas.latest()
+    assert schema is not None
+    if schema.options.get("bucket") != str(bucket_num):
+        options = {**schema.options, "bucket": str(bucket_num)}
+        schema = replace(schema, id=schema.id + 1, options=options, time_ms=store.clock.now_ms())
+        try:
+            store.schemas.create(schema)
+        except ConflictError as error:
+            raise ConflictError(
+                f"the schema was changed at this moment, so the table does not know its buckets yet: "
+                f"table={table.name} bucket_num={bucket_num} fix=run it again, nothing is written twice"
+            ) from error
+    row: dict[str, Any] = {
+        "bucket_before": before,
+        "bucket_after": bucket_num,
+        "partitions": partitions,
+        "snapshot_id": None if done.snapshot is None else done.snapshot.id,
+        "schema_id": schema.id,
+    }
+    return rows_table(_RESCALED, [row])
+
+
+def restored(table: Table, wanted: Snapshot) -> pa.Table:
+    """The result of ``rollback_to_as_latest``, once it has made the rows of a snapshot those of the newest."""
+    latest = table.latest_snapshot()
+    assert latest is not None
+    check_same_columns(table, wanted)
+    done, partitions = restore(table.store, wanted)
+    assert done.snapshot is not None
+    current = done.snapshot.id
+    return rows_table(
+        RESTORED,
+        [
+            {
+                "partition": path_of(table.store, partition),
+                "previous_snapshot_id": latest.id,
+                "restored_snapshot_id": wanted.id,
+                "current_snapshot_id": current,
+            }
+            for partition in partitions
+        ],
+    )
+
+
+def check_same_columns(table: Table, wanted: Snapshot) -> None:
+    """Refuse to restore rows of another schema. Raises: InvalidInputError."""
+    if wanted.schema_id != table.schema.id:
+        raise InvalidInputError(
+            f"columns or options changed since: table={table.name} snapshot={wanted.id} schema={wanted.schema_id} "
+            f"newest_schema={table.schema.id} fix=read the older state and overwrite the table with its rows"
+        )
+
+
+def _state(table: Table, snapshot: int | None, tag: str | None, timestamp: Moment | None) -> Snapshot:
+    given = [each for each in (snapshot, tag, timestamp) if each is not None]
+    if len(given) != 1:
+        raise InvalidInputError(
+            f"name one state: table={table.name} snapshot={snapshot} tag={tag} timestamp={timestamp}"
+        )
+    time_ms = None if timestamp is None else moment_ms("timestamp", timestamp)
+    return find_version(table.store, Version(snapshot_id=snapshot, tag=tag, time_ms=time_ms)).snapshot

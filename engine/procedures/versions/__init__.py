@@ -1,0 +1,1 @@
+"""Procedures on versions: branches, tags, savepoints, snapshots, rollback, comparison."""

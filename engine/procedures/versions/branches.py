@@ -1,0 +1,219 @@
+"""Procedures about branches."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.procedures.registry import procedure, rows_table
+from engine.procedures.values import names_of
+from engine.table import Table
+from engine.versions import branches
+from filestore.branch.branches import Branch, DeletedBranch, read_branch
+from filestore.branch.branches import rename_branch as rename
+from filestore.branch.fast_forward import fast_forward as forward
+from filestore.branch.merge import merge_branch as merge
+
+_NAME: Final = {"name": "branch"}
+
+_BRANCHES: Final = pa.schema(
+    [
+        pa.field("branch", pa.string(), nullable=False),
+        pa.field("tag_name", pa.string()),
+        pa.field("tagged_snapshot_id", pa.int64()),
+    ]
+)
+_DELETED: Final = pa.schema(
+    [
+        *_BRANCHES,
+        pa.field("data_files", pa.int64(), nullable=False),
+        pa.field("metadata_files", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+    ]
+)
+_MERGED: Final = pa.schema(
+    [
+        pa.field("branch", pa.string(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("buckets", pa.int64(), nullable=False),
+        pa.field("files", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+    ]
+)
+_FORWARDED: Final = pa.schema(
+    [pa.field("snapshot_id", pa.int64(), nullable=False), pa.field("is_published", pa.bool_(), nullable=False)]
+)
+_REPLACED: Final = pa.schema(
+    [
+        pa.field("main_branch", pa.string(), nullable=False),
+        pa.field("dropped_branch", pa.string(), nullable=False),
+        pa.field("dropped_snapshots", pa.int64(), nullable=False),
+        pa.field("data_files", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+    ]
+)
+
+
+@procedure(_BRANCHES, aliases=_NAME)
+def create_branch(
+    table: Table,
+    branch: str,
+    tag: str | None = None,
+    snapshot: int | None = None,
+    log: bool = False,
+    ignore_if_exists: bool = False,
+) -> pa.Table:
+    """Make a branch: the same table with snapshots, schemas and tags of its own. No row is copied.
+
+    Args:
+        table: on its main branch.
+        branch: the name; without a dot, not a number and not main.
+        tag: of main, to begin at. It cannot be deleted as long as the branch is there.
+        snapshot: id of a snapshot of main, to begin at; a tag branch-NAME keeps it. Default of both: the branch is
+            empty.
+        log: give the branch a log of its own, if the table has one.
+        ignore_if_exists: nothing is done when there is such a branch, wherever it began.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: the name is taken or cannot be one, or there is no such tag or snapshot.
+        ConflictError: the tag was deleted, or the snapshot expired, at this moment.
+    """
+    made = branches.create_branch(
+        table.store, branch, tag=tag, snapshot_id=snapshot, log=log, ignore_if_exists=ignore_if_exists
+    )
+    return rows_table(_BRANCHES, [_row(made)])
+
+
+@procedure(_DELETED, aliases=_NAME)
+def delete_branch(table: Table, branch: str, dry_run: bool = False) -> pa.Table:
+    """Delete branches, the files that only they used, and their logs.
+
+    Args:
+        table: whose branches.
+        branch: name of the branch, or several with commas between them.
+        dry_run: only show what would go.
+
+    Returns:
+        One row for each branch.
+
+    Raises:
+        InvalidInputError: there is no such branch, or it is main.
+        ConflictError: another operation is at work on it, or died at it; names it.
+    """
+    names = names_of("branch", branch)
+    if len(names) > 1:
+        for name in names:
+            read_branch(table.store, name)  # all or none
+    deleted = [branches.delete_branch(table.store, name, dry_run=dry_run) for name in names]
+    return rows_table(_DELETED, [_gone(each) for each in deleted])
+
+
+@procedure(
+    _BRANCHES,
+    aliases={"name": "from_branch", "branch": "from_branch", "target": "to_branch", "target_branch": "to_branch"},
+)
+def rename_branch(table: Table, from_branch: str, to_branch: str) -> pa.Table:
+    """Give a branch another name. Its readers and writers have to open it again.
+
+    Args:
+        table: whose branch.
+        from_branch: its name.
+        to_branch: the new name.
+
+    Returns:
+        One row: the branch as it is now.
+    """
+    return rows_table(_BRANCHES, [_row(rename(table.store, from_branch, to_branch))])
+
+
+@procedure(_MERGED, aliases={**_NAME, "source_branch": "branch"})
+def merge_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
+    """Bring what a branch did into main by one commit, bucket by bucket; the branch stays.
+
+    A bucket that only one of both changed since the branch began is as that one left it. Where both did, tables
+    without a primary key get the new rows of both, and for others the merge is refused.
+
+    Args:
+        table: whose branch.
+        branch: its name.
+        force: where both changed a bucket with a primary key, the branch wins.
+
+    Returns:
+        One row; the snapshot is null when the branch had nothing new.
+
+    Raises:
+        ConflictError: both changed the buckets that are named, or both changed the schema; nothing is visible.
+    """
+    done = merge(table.store, branch, force=force)
+    row = {
+        "branch": branch,
+        "snapshot_id": None if done.snapshot is None else done.snapshot.id,
+        "buckets": done.bucket_count,
+        "files": done.file_count,
+        "size_bytes": done.size_bytes,
+    }
+    return rows_table(_MERGED, [row])
+
+
+@procedure(_FORWARDED, aliases=_NAME)
+def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
+    """Make a branch's snapshots, tags and schemas main's too, under the same numbers; no file is copied.
+
+    Args:
+        table: whose branch.
+        branch: its name.
+        force: main's own snapshots, tags and schemas since the branch began are deleted; what they committed is lost.
+
+    Returns:
+        One row for each snapshot that main lost (is_published false) or got.
+
+    Raises:
+        ConflictError: main has snapshots of its own since the branch began, or got one meanwhile.
+        InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need.
+    """
+    done = forward(table.store, branch, force=force)
+    rows = [{"snapshot_id": each, "is_published": False} for each in done.removed]
+    rows += [{"snapshot_id": each, "is_published": True} for each in done.published]
+    return rows_table(_FORWARDED, rows)
+
+
+@procedure(_REPLACED, aliases=_NAME)
+def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
+    """Make a branch the main one; the old main and its log go. Jobs on the branch go on; those on the old main fail.
+
+    Args:
+        table: whose branch.
+        branch: its name. main: a main branch that came by this procedure moves into the table's directory, where other
+            engines look.
+        force: also when main has a log and the branch has none.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: no such branch, it is main already, or main has a log or a savepoint that would be lost.
+    """
+    done = branches.replace_main(table.store, branch, force=force)
+    row = {
+        "main_branch": done.main,
+        "dropped_branch": done.dropped,
+        "dropped_snapshots": done.snapshot_count,
+        "data_files": len(done.data),
+        "size_bytes": done.size_bytes,
+    }
+    return rows_table(_REPLACED, [row])
+
+
+def _row(branch: Branch) -> dict[str, Any]:
+    return {"branch": branch.name, "tag_name": branch.tag, "tagged_snapshot_id": branch.snapshot_id}
+
+
+def _gone(deleted: DeletedBranch) -> dict[str, Any]:
+    return {
+        **_row(deleted.branch),
+        "data_files": len(deleted.data),
+        "metadata_files": len(deleted.metadata),
+        "size_bytes": deleted.size_bytes,
+    }

@@ -1,0 +1,144 @@
+"""Procedures that take a table back for good; ``rollback_to_as_latest`` is the one that keeps history."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.procedures.registry import procedure, rows_table
+from engine.procedures.values import Moment, moment_ms, time_text
+from engine.table import Table
+from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
+from filestore.refs.versions import Version, before_watermark, find_version, parse_version
+from filestore.snapshot.snapshot import Snapshot
+from lsm.errors import InvalidInputError
+
+_GONE: Final = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),  # snapshot, tag or changelog
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        pa.field("commit_user", pa.string(), nullable=False),
+        pa.field("commit_time", pa.string(), nullable=False),
+        pa.field("data_files", pa.int64(), nullable=False),
+        pa.field("metadata_files", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("previous_snapshot_id", pa.int64(), nullable=False),
+        pa.field("current_snapshot_id", pa.int64(), nullable=False),
+    ]
+)
+
+
+@procedure(_GONE)
+def rollback(
+    table: Table,
+    snapshot: int | None = None,
+    tag: str | None = None,
+    version: str | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+) -> pa.Table:
+    """Take a table back to an older state; later snapshots and tags go for good, and the files that only they use.
+
+    Numbers of snapshots are used again afterwards: streams that were further fail, and begin with a new checkpoint.
+    Columns and options stay as they are. rollback_to_as_latest does the same by a new commit that hurts nobody.
+
+    Args:
+        table: without a log: what was written to a log cannot be taken back.
+        snapshot: id of the snapshot to go back to.
+        tag: or the tag, whose snapshot may have expired.
+        version: or either of them as one word, as in VERSION AS OF.
+        force: also when a stream has just written, or named readers are further: these are set back.
+        dry_run: only show what would go.
+
+    Returns:
+        One row for each snapshot and tag that went, newest first; none when nothing is later.
+
+    Raises:
+        InvalidInputError: not exactly one state is named or there is none like it; somebody would be hurt and force is
+            not given; a branch was made from a tag that would go.
+        ConflictError: others committed meanwhile: run it again.
+    """
+    if sum(each is not None for each in (snapshot, tag, version)) != 1:
+        raise InvalidInputError(f"name one state: table={table.name} snapshot={snapshot} tag={tag} version={version}")
+    wanted = Version(snapshot_id=snapshot, tag=tag) if version is None else parse_version(table.store, version)
+    return _rolled_back(table, _own(table, wanted), force=force, dry_run=dry_run)
+
+
+@procedure(_GONE)
+def rollback_to_timestamp(table: Table, timestamp: Moment, force: bool = False, dry_run: bool = False) -> pa.Table:
+    """Take a table back to the state of a time, as rollback does.
+
+    Args:
+        table: without a log.
+        timestamp: as "2024-01-31 12:30:00", in UTC; the last snapshot committed then or before, else the closest tag.
+        force: as of rollback.
+        dry_run: only show what would go.
+
+    Returns:
+        One row for each snapshot and tag that went, newest first.
+    """
+    wanted = Version(time_ms=moment_ms("timestamp", timestamp))
+    return _rolled_back(table, _own(table, wanted), force=force, dry_run=dry_run)
+
+
+@procedure(_GONE)
+def rollback_to_watermark(table: Table, watermark: int, force: bool = False, dry_run: bool = False) -> pa.Table:
+    """Take a table back to the last snapshot that is not further than a watermark, as rollback does.
+
+    Args:
+        table: without a log.
+        watermark: event time in epoch milliseconds.
+        force: as of rollback.
+        dry_run: only show what would go.
+
+    Returns:
+        One row for each snapshot and tag that went, newest first.
+    """
+    found = before_watermark(table.store, watermark)
+    if found is None:
+        raise InvalidInputError(
+            f"no snapshot has such an early watermark: table={table.name} watermark={watermark} "
+            f"earliest={table.store.snapshots.earliest_id()}"
+        )
+    return _rolled_back(table, found, force=force, dry_run=dry_run)
+
+
+def _own(table: Table, wanted: Version) -> Snapshot:
+    found = find_version(table.store, wanted)
+    if found.branch != table.store.paths.branch:
+        raise InvalidInputError(
+            f"a table goes back on its own branch: table={table.name} branch={table.store.paths.branch} "
+            f"version={wanted} fix='name the branch in the table, {table.name}$branch_{found.branch}'"
+        )
+    return found.snapshot
+
+
+def _rolled_back(table: Table, target: Snapshot, *, force: bool, dry_run: bool) -> pa.Table:
+    plan = plan_rollback(table.store, target)
+    if plan.objections and not force and not dry_run:
+        raise InvalidInputError(
+            f"somebody would be hurt: table={table.name} snapshot={target.id} cause='{'; '.join(plan.objections)}' "
+            "fix='use rollback_to_as_latest, which hurts nobody, or say force => true'"
+        )
+    if plan.removals and not dry_run:
+        roll_back(table.store, plan)
+    return _told(plan)
+
+
+def _told(plan: RollbackPlan) -> pa.Table:
+    rows: list[dict[str, Any]] = [
+        {
+            "kind": each.root.kind.value,
+            "name": each.root.name,
+            "snapshot_id": each.snapshot.id,
+            "commit_user": each.snapshot.commit_user,
+            "commit_time": time_text(each.snapshot.time_ms),
+            "data_files": len(each.data),
+            "metadata_files": len(each.metadata.all),
+            "size_bytes": each.size_bytes,
+            "previous_snapshot_id": plan.previous_id or plan.target.id,
+            "current_snapshot_id": plan.target.id,
+        }
+        for each in plan.removals
+    ]
+    return rows_table(_GONE, rows)

@@ -1,0 +1,155 @@
+"""Procedures about savepoints, and about the checkpoints that they keep."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.checkpoint import saved_checkpoints
+from engine.checkpoint.saved_checkpoints import CheckpointPlace, chosen_checkpoint, keeping
+from engine.procedures.maintenance.rewriting import RESTORED, restored
+from engine.procedures.registry import procedure, rows_table
+from engine.procedures.values import names_of, time_text
+from engine.table import Table
+from filestore.refs.savepoint_files import Savepoint, read_savepoint
+from filestore.scan.live_files import LiveFiles
+from filestore.tag import savepoints as saving
+
+_ID: Final = {"id": "savepoint"}
+
+_SAVED: Final = pa.schema(
+    [
+        pa.field("savepoint_id", pa.int64(), nullable=False),
+        pa.field("saved_snapshot_id", pa.int64(), nullable=False),
+        pa.field("save_time", pa.string(), nullable=False),
+        pa.field("record_count", pa.int64(), nullable=False),
+        pa.field("sorted_runs", pa.int64(), nullable=False),
+        pa.field("checkpoints", pa.int64(), nullable=False),
+    ]
+)
+_DELETED: Final = pa.schema(
+    [
+        pa.field("savepoint_id", pa.int64(), nullable=False),
+        pa.field("saved_snapshot_id", pa.int64(), nullable=False),
+        pa.field("data_files", pa.int64(), nullable=False),
+        pa.field("metadata_files", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+    ]
+)
+_CHECKPOINT: Final = pa.schema(
+    [
+        pa.field("directory", pa.string(), nullable=False),
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("saved_query_id", pa.string(), nullable=False),
+        pa.field("batch_id", pa.int64(), nullable=False),
+    ]
+)
+
+
+@procedure(_SAVED)
+def create_savepoint(table: Table, compact: bool = True, checkpoints: str | None = None) -> pa.Table:
+    """Compact a table, and keep the state of then until the savepoint is deleted.
+
+    Streams see nothing of it. Others may go on writing; what they append while it is compacted is saved too.
+
+    Args:
+        table: to save.
+        compact: merge each bucket into one run first.
+        checkpoints: checkpoint directories of the streaming queries that write the table, with commas between them, as
+            DIRECTORY or COMMIT_USER=DIRECTORY; what is needed to go on from here is kept with the savepoint.
+
+    Returns:
+        One row; ``sorted_runs`` is the most of any bucket.
+
+    Raises:
+        InvalidInputError: nothing was committed yet, the table cannot be compacted, or a checkpoint cannot be kept.
+        ConflictError: others kept compacting the same files: there is no savepoint, run it again.
+        UnavailableError: Spark has not noted the last batch in a checkpoint yet: run it again.
+    """
+    names = [] if checkpoints is None else names_of("checkpoints", checkpoints)
+    places = [CheckpointPlace.parse(each) for each in names]
+    saved = saving.create_savepoint(table.store, compact=compact, keep_checkpoints=keeping(table.store, places))
+    return rows_table(_SAVED, [_saved_row(table, saved)])
+
+
+@procedure(_DELETED, aliases=_ID)
+def delete_savepoint(table: Table, savepoint: int, dry_run: bool = False) -> pa.Table:
+    """Delete a savepoint, its tag, and the files that only it used.
+
+    Args:
+        table: whose savepoint.
+        savepoint: its number.
+        dry_run: only show what would go.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: there is no such savepoint, or a branch was made from its tag.
+    """
+    gone = saving.delete_savepoint(table.store, savepoint, dry_run=dry_run)
+    row: dict[str, Any] = {
+        "savepoint_id": gone.savepoint.id,
+        "saved_snapshot_id": gone.savepoint.saved_snapshot_id,
+        "data_files": len(gone.data),
+        "metadata_files": len(gone.metadata),
+        "size_bytes": sum(file.size_bytes for file in gone.data),
+    }
+    return rows_table(_DELETED, [row])
+
+
+@procedure(RESTORED, aliases=_ID)
+def rollback_to_savepoint(table: Table, savepoint: int) -> pa.Table:
+    """Make the rows of a savepoint those of the newest snapshot, by a new commit; nothing of the history is lost.
+
+    Streams get the exact difference. Partitions that differ are written again. Stop the queries that write the table
+    first, and let them go on from restored checkpoints (restore_checkpoint).
+
+    Args:
+        table: to change.
+        savepoint: its number.
+
+    Returns:
+        One row for each partition that was replaced; none when nothing differs.
+
+    Raises:
+        InvalidInputError: there is no such savepoint, or columns or buckets changed since.
+        ConflictError: the commit lost too many races: run it again.
+    """
+    return restored(table, read_savepoint(table.store, savepoint).snapshot)
+
+
+@procedure(_CHECKPOINT, aliases=_ID)
+def restore_checkpoint(table: Table, savepoint: int, to: str, query: str | None = None) -> pa.Table:
+    """Make the checkpoint directory from which a streaming query goes on behind what a savepoint contains.
+
+    The query has a new id from then on: the table remembers the later batches of the old one.
+
+    Args:
+        table: whose savepoint.
+        savepoint: its number.
+        to: the new directory, on this machine.
+        query: which query, by its id, commit user or old checkpoint directory. Default: the only one.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: the savepoint keeps no such checkpoint, or the directory is in use.
+    """
+    kept = chosen_checkpoint(read_savepoint(table.store, savepoint), query)
+    query_id = saved_checkpoints.restore_checkpoint(table.store, kept, to)
+    row = {"directory": to, "query_id": query_id, "saved_query_id": kept.query_id, "batch_id": kept.batch_id}
+    return rows_table(_CHECKPOINT, [row])
+
+
+def _saved_row(table: Table, saved: Savepoint) -> dict[str, Any]:
+    live = LiveFiles(table.store, saved.snapshot)
+    runs = [len(live.levels(key).runs) if table.store.has_key else live.file_count(key) for key in live.buckets()]
+    return {
+        "savepoint_id": saved.id,
+        "saved_snapshot_id": saved.saved_snapshot_id,
+        "save_time": time_text(saved.save_time_ms),
+        "record_count": saved.record_count,
+        "sorted_runs": max(runs, default=0),
+        "checkpoints": len(saved.checkpoints),
+    }

@@ -1,0 +1,216 @@
+"""Procedures about tags."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.procedures.registry import procedure, rows_table
+from engine.procedures.values import Duration, Moment, duration_ms, moment_ms, names_of, time_text
+from engine.table import Table
+from filestore.options.tag_schedule import TagSchedule
+from filestore.tag import tags
+from filestore.tag.automatic_tags import make_due_tags
+from filestore.tag.tags import DeletedTag, Tag
+from lsm.errors import InvalidInputError
+
+_NAME: Final = {"name": "tag"}
+
+_TAGS: Final = pa.schema(
+    [
+        pa.field("tag_name", pa.string(), nullable=False),
+        pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
+        pa.field("commit_time", pa.string(), nullable=False),
+        pa.field("time_retained_ms", pa.int64()),
+    ]
+)
+_AUTOMATIC: Final = pa.schema(
+    [
+        pa.field("tag_name", pa.string(), nullable=False),
+        pa.field("action", pa.string(), nullable=False),  # made or deleted
+        pa.field("tagged_snapshot_id", pa.int64()),
+    ]
+)
+_DELETED: Final = pa.schema(
+    [
+        pa.field("tag_name", pa.string(), nullable=False),
+        pa.field("tagged_snapshot_id", pa.int64(), nullable=False),
+        pa.field("data_files", pa.int64(), nullable=False),
+        pa.field("metadata_files", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+    ]
+)
+
+
+@procedure(_TAGS, aliases=_NAME)
+def create_tag(table: Table, tag: str, snapshot: int | None = None, time_retained: Duration | None = None) -> pa.Table:
+    """Give a snapshot a name, which keeps it until the tag is deleted.
+
+    Args:
+        table: whose snapshot.
+        tag: the name; not a number, because that would be a snapshot id.
+        snapshot: id of the snapshot. Default: the newest.
+        time_retained: how long the tag lives, as "30 d". Default: tag.default-time-retained of the table, else until it
+            is deleted.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: the name is taken or cannot be one, or there is no such snapshot.
+        ConflictError: the snapshot expired at this moment.
+    """
+    retained_ms = None if time_retained is None else duration_ms("time_retained", time_retained)
+    return _made(tags.create_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms))
+
+
+@procedure(_TAGS, aliases=_NAME)
+def create_tag_from_timestamp(
+    table: Table, tag: str, timestamp: Moment, time_retained: Duration | None = None
+) -> pa.Table:
+    """Give a name to the snapshot that readers saw at a time.
+
+    Args:
+        table: whose snapshot.
+        tag: the name; not a number, because that would be a snapshot id.
+        timestamp: as "2024-01-31 12:30:00", in UTC; the last snapshot committed then or before is tagged.
+        time_retained: how long the tag lives, as "30 d". Default: as of create_tag.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: no snapshot is so old, or as create_tag.
+    """
+    time_ms = moment_ms("timestamp", timestamp)
+    found = table.store.snapshots.as_of(time_ms)
+    if found is None:
+        raise InvalidInputError(
+            f"no snapshot is so old: table={table.name} timestamp={timestamp} "
+            f"earliest={table.store.snapshots.earliest_id()}"
+        )
+    return create_tag(table, tag, snapshot=found.id, time_retained=time_retained)
+
+
+@procedure(_TAGS, aliases=_NAME)
+def replace_tag(table: Table, tag: str, snapshot: int | None = None, time_retained: Duration | None = None) -> pa.Table:
+    """Give the name of a tag to another snapshot, and delete the files that only the old one used.
+
+    Args:
+        table: whose tag.
+        tag: its name.
+        snapshot: id of the snapshot. Default: the newest.
+        time_retained: how long the tag lives from now, as "30 d". Default: as of create_tag.
+
+    Returns:
+        One row: the tag as it is now.
+    """
+    retained_ms = None if time_retained is None else duration_ms("time_retained", time_retained)
+    tags.replace_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms)
+    return _made(tags.read_tag(table.store, tag))
+
+
+@procedure(_TAGS, aliases=_NAME)
+def rename_tag(table: Table, tag: str, target_tag: str) -> pa.Table:
+    """Give a tag another name.
+
+    Args:
+        table: whose tag.
+        tag: its name.
+        target_tag: the new name.
+
+    Returns:
+        One row: the tag as it is now.
+    """
+    return _made(tags.rename_tag(table.store, tag, target_tag))
+
+
+@procedure(_DELETED, aliases=_NAME)
+def delete_tag(table: Table, tag: str, dry_run: bool = False) -> pa.Table:
+    """Delete tags, and the files that only they used.
+
+    Args:
+        table: whose tags.
+        tag: name of the tag, or several with commas between them.
+        dry_run: only show what would go.
+
+    Returns:
+        One row for each tag.
+
+    Raises:
+        InvalidInputError: there is no such tag, or a branch was made from it.
+    """
+    names = names_of("tag", tag)
+    for name in names:
+        tags.read_tag(table.store, name)  # all or none
+    return _gone([tags.delete_tag(table.store, name, dry_run=dry_run) for name in names])
+
+
+@procedure(_AUTOMATIC)
+def trigger_tag_automatic_creation(table: Table, force: bool = False) -> pa.Table:
+    """Make the tags that the table's options ask for and that are due; streams do it by themselves.
+
+    Args:
+        table: with tag.automatic-creation, or tag.create-time and tag.create-interval.
+        force: also the tag of the last period when it was made before and is gone.
+
+    Returns:
+        One row for each tag that was made, or that went because there were too many.
+
+    Raises:
+        InvalidInputError: the options ask for no tags by the clock, or contradict each other.
+    """
+    if TagSchedule.of(table.options) is None:
+        raise InvalidInputError(
+            f"the table makes no tags by itself: table={table.name} "
+            f"tag.automatic-creation={table.options.value('tag.automatic-creation')} "
+            "fix=set tag.automatic-creation=process-time or watermark, or tag.create-time"
+        )
+    done = make_due_tags(table.store, force=force)
+    rows: list[dict[str, Any]] = [
+        {"tag_name": tag.name, "action": "made", "tagged_snapshot_id": tag.snapshot.id} for tag in done.made
+    ]
+    rows += [{"tag_name": name, "action": "deleted", "tagged_snapshot_id": None} for name in done.deleted]
+    return rows_table(_AUTOMATIC, rows)
+
+
+@procedure(_DELETED)
+def expire_tags(table: Table, older_than: Moment | None = None, dry_run: bool = False) -> pa.Table:
+    """Delete the tags whose time is over.
+
+    Args:
+        table: whose tags.
+        older_than: also those made before this time, whatever their retention, as "2024-01-31 12:30:00" in UTC.
+        dry_run: only show what would go.
+
+    Returns:
+        One row for each tag.
+    """
+    before_ms = None if older_than is None else moment_ms("older_than", older_than)
+    found = tags.expired_tags(table.store, older_than_ms=before_ms)
+    return _gone([tags.delete_tag(table.store, tag.name, dry_run=dry_run) for tag in found])
+
+
+def _made(tag: Tag) -> pa.Table:
+    row: dict[str, Any] = {
+        "tag_name": tag.name,
+        "tagged_snapshot_id": tag.snapshot.id,
+        "commit_time": time_text(tag.snapshot.time_ms),
+        "time_retained_ms": tag.retained_ms,
+    }
+    return rows_table(_TAGS, [row])
+
+
+def _gone(deleted: list[DeletedTag]) -> pa.Table:
+    return rows_table(
+        _DELETED,
+        [
+            {
+                "tag_name": each.tag.name,
+                "tagged_snapshot_id": each.tag.snapshot.id,
+                "data_files": len(each.data),
+                "metadata_files": len(each.metadata),
+                "size_bytes": sum(file.size_bytes for file in each.data),
+            }
+            for each in deleted
+        ],
+    )

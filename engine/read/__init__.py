@@ -1,0 +1,1 @@
+"""Batch reads: state, plan, pieces, Arrow or a Spark frame."""

@@ -1,0 +1,48 @@
+"""The difference of two states of a table as Python users get it: rows with their kinds, and counts by column."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from engine.types.rows import ROW_KIND_COLUMN
+from filestore.diff.columns import ColumnChange
+from filestore.diff.table_diff import DiffSummary, TableDiff, summarized
+from lsm.row_kind import ROW_KIND_SYMBOLS
+
+
+class Difference:
+    """What must be done to the rows of one state to get those of another. It can be read as often as wanted."""
+
+    def __init__(self, found: TableDiff) -> None:
+        """Made by ``Table.diff``."""
+        self._found = found
+
+    def __repr__(self) -> str:
+        found = self._found
+        before = "the empty table" if found.before is None else f"snapshot {found.before.id}"
+        return f"Difference({found.table.name!r}, {before} to snapshot {found.after.id})"
+
+    @property
+    def columns(self) -> tuple[ColumnChange, ...]:
+        """The columns that are not the same in both states; ``str`` of one is a line for people."""
+        return self._found.columns
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows: the columns of the later state, then ``_row_kind``."""
+        return self._found.table.schema.arrow_schema.append(pa.field(ROW_KIND_COLUMN, pa.string(), nullable=False))
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The changes (``+I -U +U -D``), bucket by bucket in key order; what is equal is left out."""
+        for rows, kinds in self._found.changes():
+            texts = ROW_KIND_SYMBOLS.take(pa.array(np.asarray(kinds)))
+            yield pa.RecordBatch.from_arrays([*rows.columns, texts], schema=self.schema)
+
+    def to_arrow(self) -> pa.Table:
+        """The changes, in memory; see ``to_batches``."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def summary(self) -> DiffSummary:
+        """How many rows came, went and changed, and how many values of each column changed. Reads all changes."""
+        return summarized(self._found)

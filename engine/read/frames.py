@@ -1,0 +1,205 @@
+"""A state of a table as a Spark frame.
+
+Files that need no merging are given to Spark's own vectorised Parquet scan, so a compacted table reads as fast as
+plain Parquet, with Spark's column pruning and push-down intact. Only the rest goes through Python, which merges it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from engine.lineage.frame_sources import note_frame
+from engine.lineage.origins import SourceRead
+from engine.read.batch_read import BatchPlan, Piece, read_piece
+from engine.read.fallback import FallbackSplit
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_arrow import to_spark_batch
+from engine.types.spark_types import spark_schema
+from filestore.index.file_index import asks_indexes, index_file_of
+from filestore.manifest.entries import DataFileMeta
+from filestore.predicate.predicate import Predicate, columns_of
+from filestore.read.split_read import may_hold_rows
+from filestore.scan.data_split import DataSplit
+from filestore.schema.table_schema import TableSchema
+from filestore.table_store import TableStore
+
+_LISTING_KEY: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_MOST_INDEXES: Final = 1000  # files; asking more would hold the driver up for longer than it is worth
+_INDEXES_AT_ONCE: Final = 8
+_MOST_LISTED: Final = "1000"  # paths; above it Spark's job with many tasks is faster
+
+
+def table_frame(
+    spark: SparkSession,
+    store: TableStore,
+    plan: BatchPlan,
+    *,
+    columns: Sequence[str] | None = None,
+    filter_text: str | None = None,
+    constants: Mapping[str, pa.Scalar] | None = None,
+) -> DataFrame:
+    """The rows of a plan. The plan is fixed: a frame shows its state of the table for ever.
+
+    Args:
+        spark: the session.
+        store: the table.
+        plan: made with the same filter.
+        columns: names, in the wanted order; None is all.
+        filter_text: what the plan was made for; applied to every row.
+        constants: columns to add, with one value in all rows.
+    """
+    fields = [store.schema.field(name) for name in columns] if columns else list(store.schema.fields)
+    wanted = {field.name for field in fields} | (columns_of(plan.filter) if plan.filter is not None else set())
+    read = [field for field in store.schema.fields if field.name in wanted]
+    kinds = [ROW_KIND_COLUMN] if plan.has_changes and ROW_KIND_COLUMN in (constants or {}) else []
+    raw, rest = divided(spark, store, plan, [field.name for field in read])
+    parts = []
+    if raw:
+        with _listed_here(spark):
+            frame = spark.read.schema(spark_schema(read)).parquet(*raw)
+        parts.append(frame.filter(F.expr(filter_text)) if filter_text else frame)
+    if rest or not parts:
+        parts.append(_merged(spark, store, rest, [*(field.name for field in read), *kinds], plan.filter))
+    frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    chosen = [F.col("`" + field.name.replace("`", "``") + "`") for field in fields]
+    read_state = SourceRead.of(store, plan.snapshot)
+    if read_state is not None:
+        note_frame(frame, read_state)
+    added = [F.col(name) if name in kinds else _literal(value).alias(name) for name, value in (constants or {}).items()]
+    return frame.select(*chosen, *added)
+
+
+@contextmanager
+def _listed_here(spark: SparkSession) -> Iterator[None]:
+    """While Spark looks at the files: not in a job of its own, which costs more than the looks unless files are far."""
+    before = spark.conf.get(_LISTING_KEY, None)
+    spark.conf.set(_LISTING_KEY, _MOST_LISTED)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_LISTING_KEY)
+        else:
+            spark.conf.set(_LISTING_KEY, before)
+
+
+def _literal(value: pa.Scalar) -> Any:
+    return F.lit(value.as_py()).cast("bigint" if pa.types.is_integer(value.type) else "string")
+
+
+def _spark_opens(spark: SparkSession, root: str) -> bool:
+    """Whether Spark's own scan reaches the table: object stores only where Hadoop was told how."""
+    scheme = urlsplit(root).scheme
+    return not scheme or spark.conf.get(f"spark.hadoop.fs.{scheme}.impl", None) is not None
+
+
+def divided(
+    spark: SparkSession, store: TableStore, plan: BatchPlan, names: Sequence[str]
+) -> tuple[list[str], list[Piece]]:
+    """Paths for Spark's own scan, and the pieces for ours.
+
+    Args:
+        spark: the session that reads.
+        store: the table.
+        plan: of it.
+        names: of the columns that are read.
+    """
+    if not _spark_opens(spark, store.paths.root):
+        return [], list(plan.splits)
+    raw: list[tuple[TableStore, DataSplit, DataFileMeta]] = []
+    rest: list[Piece] = []
+    for split in plan.splits:
+        there, files = (split.store, split.split) if isinstance(split, FallbackSplit) else (store, split)
+        if isinstance(files, DataSplit) and all(_spark_can_read(there, files, file, names) for file in files.files):
+            raw.extend((there, files, file) for file in files.files)
+        else:
+            rest.append(split)
+    paths = [
+        file.external_path or f"{there.bucket_dir(split.partition, split.bucket)}/{file.file_name}"
+        for there, split, file in _without_useless(raw, plan.filter)
+    ]
+    return [f"file://{path}" if path.startswith("/") else path for path in paths], rest
+
+
+def _without_useless(
+    raw: Sequence[tuple[TableStore, DataSplit, DataFileMeta]], predicate: Predicate | None
+) -> Sequence[tuple[TableStore, DataSplit, DataFileMeta]]:
+    """Those that no file index rules out: Spark does not know such indexes, so they are asked before."""
+
+    def is_useful(each: tuple[TableStore, DataSplit, DataFileMeta]) -> bool:
+        there, split, file = each
+        return may_hold_rows(there, split.partition, split.bucket, file, predicate)
+
+    indexed = sum(index_file_of(file) is not None for _, _, file in raw)
+    if not raw or not 0 < indexed <= _MOST_INDEXES or not asks_indexes(predicate, raw[0][0].options):
+        return raw
+    with ThreadPoolExecutor(min(indexed, _INDEXES_AT_ONCE), thread_name_prefix="fluvial-index") as pool:
+        return [each for each, is_kept in zip(raw, pool.map(is_useful, raw), strict=True) if is_kept]
+
+
+def _spark_can_read(store: TableStore, split: DataSplit, file: Any, names: Sequence[str]) -> bool:
+    """Whether Spark's Parquet scan gives exactly the rows that ours would."""
+    if not split.raw_convertible or split.deletion_vectors or not file.file_name.endswith(".parquet"):
+        return False
+    then = store.schema_of(file.schema_id)
+    return all(_unchanged(then, store.schema, name) for name in names)
+
+
+def _unchanged(then: TableSchema, now: TableSchema, name: str) -> bool:
+    """A column is the same in both schemas, and of a type whose Parquet form Spark reads as we do."""
+    field = now.field(name)
+    old = next((each for each in then.fields if each.id == field.id), None)
+    return (
+        old is not None and old.name == name and old.type == field.type and field.type.root not in ("TIME", "MULTISET")
+    )
+
+
+def _merged(
+    spark: SparkSession,
+    store: TableStore,
+    splits: Sequence[Piece],
+    names: Sequence[str],
+    predicate: Predicate | None,
+) -> DataFrame:
+    schema = spark_schema([store.schema.field(name) for name in names if name != ROW_KIND_COLUMN])
+    if ROW_KIND_COLUMN in names:
+        schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
+    read = partial(read_piece, store, names=names, filter=predicate, constants={})
+    return pieces_frame(spark, splits, schema, read)
+
+
+def pieces_frame(
+    spark: SparkSession, pieces: Sequence[Any], schema: StructType, read: Callable[[Any], Iterator[pa.RecordBatch]]
+) -> DataFrame:
+    """What tasks read, one piece each, in any order.
+
+    Args:
+        spark: the session.
+        pieces: of anything that can be pickled.
+        schema: of the rows.
+        read: the rows of a piece; called in tasks, so it can be pickled too.
+    """
+    slots = spark.range(0, len(pieces), 1, max(1, len(pieces))).select(F.col("id").alias("_piece"))
+    return slots.mapInArrow(_PieceTask(pieces, read), schema)
+
+
+class _PieceTask:
+    """What a Spark task runs: reads the pieces whose numbers it is given."""
+
+    def __init__(self, pieces: Sequence[Any], read: Callable[[Any], Iterator[pa.RecordBatch]]) -> None:
+        self._pieces = pieces
+        self._read = read
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for slot in batch.column(0).to_pylist():
+                for rows in self._read(self._pieces[slot]):
+                    yield to_spark_batch(rows)

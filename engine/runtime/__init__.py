@@ -1,0 +1,1 @@
+"""The process: metrics, logging, step events, scratch directories, Spark's messages."""

@@ -1,0 +1,65 @@
+"""What Spark prints and raises: its progress bars kept off the terminal, our errors found in its own."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from lsm import errors
+from lsm.errors import FluvialError, InvalidInputError
+
+_OURS: Final = re.compile(r"^\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
+_PYTHON: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+?)\s*$", re.MULTILINE)
+
+
+def fluvial_error(error: BaseException, doing: str) -> FluvialError:
+    """The error to show for one that came through Spark.
+
+    An error of ours keeps its class and its words; a query that Spark does not understand is the user's to change.
+
+    Args:
+        error: what Spark raised.
+        doing: opens the message of an error that is not ours: ``pipeline failed: name=a``.
+    """
+    if isinstance(error, FluvialError):
+        return error
+    text = str(error)
+    # the last one printed is the outermost: the one that the others were turned into
+    for name, message in reversed(_OURS.findall(text)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, FluvialError):
+            return kind(message)
+    if isinstance(error, AnalysisException | ParseException):
+        return InvalidInputError(f"{doing} reason={_first_line(text)}")
+    python = _PYTHON.findall(text)
+    if python and isinstance(error, PySparkException):
+        name, message = python[-1]
+        return FluvialError(f"{doing} reason={name}: {message}")
+    return FluvialError(f"{doing} reason={_first_line(text)}")
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+
+
+@contextmanager
+def spark_output(log_file: str) -> Iterator[None]:
+    """Spark, its JVM and its workers inherit standard error: let them write to a file, and keep the terminal for us."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    saved = sys.stderr
+    os.dup2(log, 2)
+    sys.stderr = os.fdopen(os.dup(terminal), "w", buffering=1, encoding="utf-8")
+    try:
+        yield
+    finally:
+        sys.stderr.close()
+        sys.stderr = saved
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(log)

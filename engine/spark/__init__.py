@@ -1,0 +1,1 @@
+"""What Spark finds: the session, ``format("fluvial")`` with its readers and its staged writer."""

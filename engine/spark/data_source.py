@@ -1,0 +1,54 @@
+"""``format("fluvial")``: a table for ``spark.read``, ``readStream``, ``write`` and ``writeStream``.
+
+Spark finds it by the installed module ``pyspark_fluvial``. This module only says who does what.
+"""
+
+from typing import Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from engine.options.read_options import BATCH_KEYS, STREAM_KEYS, ReadOptions
+from engine.options.write_options import BATCH_WRITE_KEYS, STREAM_WRITE_KEYS, WriteOptions
+from engine.spark.snapshot_reader import SnapshotReader
+from engine.spark.staged_writer import StagedBatchWriter, StagedStreamWriter
+from engine.spark.system_reader import ChangeStreamReader, SystemReader, names_system_table, system_schema
+from engine.stream.options import StreamOptions
+from engine.stream.reader import HybridStreamReader
+
+FORMAT: Final = "fluvial"
+
+
+class FluvialDataSource(DataSource):
+    """Entry point for Spark; one instance per ``load()`` or ``save()``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The word behind ``format``."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The chosen columns, in their order, then the row kind and metadata if these are asked for."""
+        if names_system_table(self.options):
+            return system_schema(self.options)
+        return ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS)).spark_schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reader of the columns that ``schema`` names: Spark passes on what the user gave to ``.schema(…)``."""
+        if names_system_table(self.options):
+            return SystemReader(self.options, schema)
+        return SnapshotReader(ReadOptions.parse(self.options, BATCH_KEYS), schema)
+
+    def streamReader(self, schema: StructType) -> HybridStreamReader:
+        """Reader of a snapshot and then of what follows."""
+        if names_system_table(self.options):
+            return ChangeStreamReader(self.options, schema)
+        return HybridStreamReader(StreamOptions.of(ReadOptions.parse(self.options, STREAM_KEYS), schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> StagedBatchWriter:
+        """Writer of a frame with these columns, in mode append or overwrite."""
+        return StagedBatchWriter(WriteOptions.parse(self.options, BATCH_WRITE_KEYS), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StagedStreamWriter:
+        """Writer of one micro-batch: Spark asks for one in the planner and again in the committing process."""
+        return StagedStreamWriter(WriteOptions.parse(self.options, STREAM_WRITE_KEYS), schema, overwrite)

@@ -1,0 +1,166 @@
+"""A Spark session that suits pipelines: small batches with little delay, the same interpreter everywhere, no jars.
+
+Every setting here gives way to what the user gave, be it in ``conf``, in spark-defaults.conf or on the command line
+of spark-submit.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from engine.kafka.source import KafkaSource
+from engine.spark.data_source import FluvialDataSource
+
+SETTINGS: Final[Mapping[str, str]] = {
+    # Rows between the JVM and Python pass through a socket of the kernel's instead of the network stack: 5 to 40 ms
+    # per batch.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # A micro-batch knows how its rows are spread (by bucket), so re-planning between stages only costs: about 20 ms
+    # per batch.
+    "spark.sql.adaptive.enabled": "false",
+    # Vectorised work pays per Arrow batch: 65,536 rows make the fixed cost small; the bytes of a batch stay bounded
+    # by Spark's spark.sql.execution.arrow.maxBytesPerBatch.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Text and timestamps convert the same way on every machine.
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Settings for every master."""
+
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    # A laptop's host name may resolve to an address that is gone after the next change of network.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # See engine/worker_daemon.py; elsewhere it is not known whether the executors have it.
+    "spark.python.daemon.module": "engine.worker_daemon",
+}
+"""Settings for local masters only."""
+
+LOCAL_CHECKPOINT_SETTINGS: Final[Mapping[str, str]] = {
+    # Spark's default asks the operating system for file status through child processes (33 ms for each of the two
+    # files of a batch). This manager does the same write-and-rename with plain system calls (7 ms), and without a
+    # checksum file beside each file, which ext4 and its like do not need (4 ms). On object stores it would be wrong:
+    # renames there are copies.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # Else Hadoop hands out the checksumming object that it has already made for this scheme.
+    "fs.file.impl.disable.cache": "true",
+}
+"""Settings while a query with a checkpoint on a local disk starts; the query keeps its own copy."""
+
+_HADOOP_PREFIX: Final = "spark.hadoop."
+_SOURCES: Final = {"pyspark_fluvial": FluvialDataSource, "pyspark_fluvial_kafka": KafkaSource}
+
+
+def session(
+    app_name: str = "fluvial", master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with our settings wherever the user gave none, and with our sources known.
+
+    A session that already runs is used as it is: only ``conf`` is applied to it.
+
+    Args:
+        app_name: name in Spark's UI.
+        master: ``local[4]``, ``spark://...``; None = what spark-submit or the defaults file say, else ``local[*]``.
+        conf: settings that are not to be changed.
+    """
+    given = dict(conf or {})
+    if SparkContext._active_spark_context is not None:
+        return _registered(_built(given))
+
+    # Workers take the interpreter and module path from the environment of the JVM, so both are set before it starts:
+    # otherwise they run whatever `python3` is on the PATH, and may not find the packages of this process.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    _make_importable()
+    if master is not None:
+        given["spark.master"] = master
+    given["spark.app.name"] = app_name
+    # The JVM is started with what must be known at its start (memory, Java options, jars); then it can tell what
+    # spark-defaults.conf and spark-submit have set. There is no public way to start it without a context.
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
+    settled = dict(SparkConf().getAll()) | given
+    is_local = settled.get("spark.master", "local").startswith("local")
+    ours = {**SETTINGS, **(LOCAL_SETTINGS if is_local else {})}
+    spark = _built(given | {key: value for key, value in ours.items() if key not in settled})
+    if is_local and "spark.sql.shuffle.partitions" not in settled:
+        # 200 tasks of nothing cost seconds on a machine with few cores
+        spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+    return _registered(spark)
+
+
+def submit_settings(*, is_local: bool) -> dict[str, str]:
+    """What a session that is not made by ``session`` needs to be as fast: for spark-submit and spark-defaults.conf.
+
+    Args:
+        is_local: for a local master, with checkpoints on a local disk.
+    """
+    if not is_local:
+        return dict(SETTINGS)
+    checkpoints = {
+        key if key.startswith("spark.") else f"{_HADOOP_PREFIX}{key}": value
+        for key, value in LOCAL_CHECKPOINT_SETTINGS.items()
+    }
+    return {**SETTINGS, **LOCAL_SETTINGS, **checkpoints}
+
+
+@contextmanager
+def checkpoint_settings(spark: SparkSession, location: str) -> Iterator[None]:
+    """While a streaming query is started: settings that make its checkpoint fast, if ``location`` is on a local disk.
+
+    Args:
+        spark: the session that starts the query.
+        location: path or URL of the checkpoint.
+    """
+    if not _is_local_path(spark, location):
+        yield
+        return
+    ours = [key for key in LOCAL_CHECKPOINT_SETTINGS if spark.conf.get(key, None) is None]
+    for key in ours:
+        spark.conf.set(key, LOCAL_CHECKPOINT_SETTINGS[key])
+    try:
+        yield
+    finally:
+        for key in ours:
+            spark.conf.unset(key)
+
+
+def _built(conf: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _registered(spark: SparkSession) -> SparkSession:
+    """Spark finds our sources where we are installed, and lets nobody register them again; else it is told."""
+    for module, source in _SOURCES.items():
+        if find_spec(module) is None:
+            spark.dataSource.register(source)
+    return spark
+
+
+def _make_importable() -> None:
+    """Workers find our packages even when they run from a checkout that is not installed."""
+    root = str(Path(__file__).resolve().parents[2])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if "site-packages" not in root and root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+
+
+def _is_local_path(spark: SparkSession, location: str) -> bool:
+    scheme = urlsplit(location).scheme
+    if not scheme:
+        # core-site.xml may say that a path without a scheme is on HDFS
+        default = str(spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS"))
+        scheme = urlsplit(default).scheme
+    return scheme == "file"

@@ -1,0 +1,167 @@
+"""``df.write.format("fluvial")`` and ``df.writeStream.format("fluvial")``: exactly once, however the frame is spread.
+
+Spark asks a Python data source for no distribution of rows, so tasks only stage theirs (``staged_rows``), and the
+process that Spark calls ``commit`` in writes them into the table (``staged_commit``). That process is neither the
+driver nor a task, and ``abort`` comes in yet another: all they know is the options and what the tasks returned.
+
+A streaming query is known by the id in its checkpoint. Spark tells it to tasks, which pass it on: the committing
+process need not reach the checkpoint, wherever that is.
+
+Save modes error and ignore, and ``partitionBy`` of a batch, are refused by Spark; ``partitionBy`` of a stream never
+gets here. Rows go to the partitions that the table was made with.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from engine.lineage.origins import JOB_KEY
+from engine.lineage.stream_job import BATCH_ID, QUERY_ID, RUN_ID, task_job
+from engine.log.table_log import TableLog
+from engine.options.write_options import PARTITION_KEY, WriteOptions
+from engine.runtime.steps import Observer, Step, StepEvent, ignore
+from engine.spark.staged_commit import append_batch, commit_stream_batch, overwrite_batch
+from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged, stage_rows
+from engine.write.sink import COMMIT_USER_KEY, NO_CHECKPOINT
+from filestore.schema.validation import check_writable
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedTask(WriterCommitMessage):
+    """What a task tells the committing process."""
+
+    file: StagedFile | None  # None: the task had no rows
+    commit_user: str
+    run_id: str  # of this start of the query; of a batch job ""
+    job: str = ""  # in the catalog's lineage; of a batch job ""
+
+
+class StagedBatchWriter(DataSourceArrowWriter):
+    """One batch job. Made in Spark's planner, sent to tasks and to the committing process."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        """Check what can be checked before a row is computed.
+
+        Args:
+            options: the table and how to write it.
+            schema: the frame's columns.
+            overwrite: replace rows instead of adding some.
+
+        Raises:
+            InvalidInputError: the frame does not fit, the table cannot be written, or an option has no such value.
+        """
+        if options.partition is not None and not overwrite:
+            raise InvalidInputError(f'option is for mode("overwrite") only: {PARTITION_KEY}={dict(options.partition)}')
+        self._options = _checked(options, schema)
+        self._overwrite = overwrite
+        self._commit_user = options.store.new_commit_user()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
+        """Stage the rows of one task."""
+        file = stage_rows(self._options.store, self._options.rows(iterator), commit_user=self._commit_user, batch_id=0)
+        return StagedTask(file=file, commit_user=self._commit_user, run_id="")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the rows visible."""
+        options, files = self._options, _files(messages)
+        if self._overwrite:
+            overwrite_batch(
+                options.store, options.given, files, commit_user=self._commit_user, partition=options.partition
+            )
+        else:
+            append_batch(options.store, options.given, files, commit_user=self._commit_user)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what was staged, by tasks that were killed too."""
+        clear_staged(self._options.store, self._commit_user)
+
+
+class StagedStreamWriter(DataSourceStreamArrowWriter):
+    """One micro-batch. Made in Spark's planner for the tasks, and again in the process that commits or aborts."""
+
+    def __init__(
+        self, options: WriteOptions, schema: StructType, overwrite: bool, *, observe: Observer = ignore
+    ) -> None:
+        """Check what can be checked before a row is computed.
+
+        Args:
+            options: the table and how to write it.
+            schema: the frame's columns.
+            overwrite: Spark's word for outputMode complete.
+            observe: told each step, in tasks and in the committing process; must be picklable.
+
+        Raises:
+            InvalidInputError: an overwriting stream, one that does not keep its place, a frame that does not fit, a
+                table that cannot be written, or an option that has no such value.
+        """
+        if overwrite:
+            raise InvalidInputError(
+                f"a stream cannot overwrite a table: table={options.store.name} outputMode=complete "
+                "fix=use outputMode append, or foreachBatch and overwrite a batch"
+            )
+        if not options.has_checkpoint:
+            raise InvalidInputError(NO_CHECKPOINT)
+        self._options = _checked(options, schema)
+        self._observe = observe
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
+        """Stage the rows of one task."""
+        query_id, run_id, batch_id = _place()
+        given = self._options.given
+        user, named = given.get(COMMIT_USER_KEY) or query_id, task_job(given.get(JOB_KEY))
+        file = stage_rows(self._options.store, self._options.rows(iterator), commit_user=user, batch_id=batch_id)
+        self._observe(StepEvent(step=Step.ROWS_STAGED, batch_id=batch_id))
+        return StagedTask(file=file, commit_user=user, run_id=run_id, job=query_id if named is None else named[0])
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make the rows visible, unless this batch is committed already."""
+        tasks = _tasks(messages)
+        if tasks:
+            commit_stream_batch(
+                self._options.store,
+                self._options.given,
+                _files(messages),
+                commit_user=tasks[0].commit_user,
+                run_id=tasks[0].run_id,
+                batch_id=batchId,
+                job=tasks[0].job,
+                checkpoint=self._options.checkpoint,
+                observe=self._observe,
+            )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete what the finished tasks staged; what others left goes when a later batch is committed."""
+        delete_staged(self._options.store, _files(messages))
+
+
+def _checked(options: WriteOptions, schema: StructType) -> WriteOptions:
+    """The options with the table at a schema that holds the frame's rows."""
+    check_writable(options.store.stored.schema)
+    TableLog.of(options.store, options.given)
+    fitting = options.for_frame(schema)
+    fitting.check_frame(schema)
+    return fitting
+
+
+def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]:
+    """The answers of finished tasks, in the order of the frame's partitions."""
+    return [message for message in messages if isinstance(message, StagedTask)]
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
+    return [task.file for task in _tasks(messages) if task.file is not None]
+
+
+def _place() -> tuple[str, str, int]:
+    """Query, run and batch that the task belongs to. Source: Spark's StreamExecution and MicroBatchExecution."""
+    context = TaskContext.get()
+    assert context is not None
+    query_id, batch_id, run_id = (context.getLocalProperty(key) for key in (QUERY_ID, BATCH_ID, RUN_ID))
+    assert query_id is not None
+    assert batch_id is not None
+    return query_id, run_id or "", int(batch_id)

@@ -1,0 +1,164 @@
+"""System tables through ``format("fluvial")``: batch reads of all, and streams of ``audit_log`` and ``binlog``."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StringType, StructType
+
+from engine.options.read_options import (
+    BATCH_KEYS,
+    PLACE_KEYS,
+    ROW_KEYS,
+    STREAM_KEYS,
+    ReadOptions,
+    is_place_key,
+    named_catalog,
+)
+from engine.request.branch_choice import READ_BRANCH_KEYS, branch_named
+from engine.request.option_check import unknown_option
+from engine.stream.options import StreamOptions
+from engine.stream.reader import HybridStreamReader
+from engine.system_tables.binlog import packed
+from engine.system_tables.names import (
+    BINLOG,
+    CHANGE_TABLES,
+    ROW_TABLES,
+    is_system_name,
+    is_system_table,
+    parse_system_name,
+)
+from engine.system_tables.read import AUDIT_KEYS, SystemRead, open_system
+from engine.system_tables.row_tables import CHANGELOG_KEY, ROW_KIND, RowTable, open_row_table
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_arrow import to_spark_batch
+from engine.types.spark_types import spark_schema
+from filestore.layout.branch_names import MARK, on_branch_name
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.options.table_options import canonical_options
+from lsm.errors import InvalidInputError
+
+_LOWER: Final = {key.lower(): key for key in (*PLACE_KEYS, *ROW_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
+
+
+def names_system_table(options: Mapping[str, str]) -> bool:
+    """Whether the option ``table`` names a system table."""
+    named = _named(options)
+    name, warehouse = named.get("table", ""), named.get("warehouse")
+    if not is_system_name(name) or not warehouse or MARK in name:
+        return is_system_name(name)
+    return is_system_table(named_catalog(warehouse, named), name)
+
+
+def system_schema(options: Mapping[str, str]) -> StructType:
+    """The chosen columns of the system table that options name."""
+    read, columns, _ = _opened(options)
+    schema = read.table_schema
+    return spark_schema(schema.fields_of(columns) if columns else schema.fields)
+
+
+class _Part(InputPartition):
+    def __init__(self, piece: Any) -> None:
+        super().__init__(None)
+        self.piece = piece  # of a plan, or the rows themselves
+
+
+class SystemReader(DataSourceReader):
+    """Rows of the table itself are planned here and read in tasks; all others are read here and handed on."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """Open the system table; ``schema`` has the columns to return, in this order."""
+        read, _, filter = _opened(options)
+        self._names = schema.fieldNames()
+        self._nullable = [field.nullable for field in schema]
+        self._rows: RowTable | None = None
+        self._parts: list[Any] = []
+        if read.name.table is not None and read.name.system in ROW_TABLES:
+            self._rows = open_row_table(read.store, read.name.system, read.given, filter)
+            self._parts = list(self._rows.plan.splits)
+        else:
+            self._parts = list(read.to_batches(self._names, filter))
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each piece."""
+        return [_Part(piece) for piece in self._parts]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks are handed their own piece."""
+        return self.__dict__ | {"_parts": []}
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one piece; nothing has one partition, which Spark makes without asking."""
+        if not isinstance(partition, _Part):
+            return
+        piece = partition.piece
+        found = [piece] if self._rows is None else self._rows.batches(piece, self._names)
+        for rows in found:
+            batch = to_spark_batch(rows)
+            fields = [field.with_nullable(may) for field, may in zip(batch.schema, self._nullable, strict=True)]
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
+class ChangeStreamReader(HybridStreamReader):
+    """A stream of a table with the kind of every row, under Paimon's name for that column; of the binlog in arrays."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """Open the table that ``t$audit_log`` or ``t$binlog`` is of."""
+        named = _named(options)
+        name = parse_system_name(named["table"])
+        if name.system not in CHANGE_TABLES:
+            raise InvalidInputError(
+                f"only audit_log and binlog can be streamed: table={name} fix='use spark.read, not readStream'"
+            )
+        if named.get(CHANGELOG_KEY, "true").lower() != "true":
+            raise InvalidInputError(
+                f"{name.system} always has row kinds: {CHANGELOG_KEY}={named[CHANGELOG_KEY]} fix=remove it"
+            )
+        table = on_branch_name(str(name.table), name.branch)
+        inner = {**named, "table": table, CHANGELOG_KEY: "true"}
+        self._is_packed = name.system == BINLOG
+        self._wanted = schema.fieldNames()
+        fields = StructType().add(ROW_KIND_COLUMN, StringType(), nullable=False)
+        for field in schema:
+            if field.name != ROW_KIND:
+                inner_type = field.dataType.elementType if self._is_packed else field.dataType
+                fields = fields.add(field.name, inner_type, self._is_packed or field.nullable)
+        super().__init__(StreamOptions.of(ReadOptions.parse(inner, STREAM_KEYS), fields))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        found = super().read(partition)
+        for rows in packed(found, ROW_KIND_COLUMN) if self._is_packed else found:
+            names = [ROW_KIND if name == ROW_KIND_COLUMN else name for name in rows.schema.names]
+            yield rows.rename_columns(names).select(self._wanted)
+
+
+def _named(options: Mapping[str, str]) -> dict[str, str]:
+    return canonical_options({_LOWER.get(key.lower(), key): value for key, value in options.items()})
+
+
+def _opened(options: Mapping[str, str]) -> tuple[SystemRead, tuple[str, ...], str | None]:
+    """The system table, the chosen columns (none is all), and the filter."""
+    named = _named(options)
+    warehouse = named.get("warehouse")
+    if not warehouse:
+        raise InvalidInputError('the warehouse is missing: fix=.option("warehouse", "/data/warehouse")')
+    name = parse_system_name(named["table"])
+    if name.table is not None:
+        on_branch = None if name.branch == MAIN_BRANCH else name.branch
+        _, branch = branch_named(on_branch_name(name.table, on_branch or MAIN_BRANCH), named)
+        name = replace(name, branch=branch or MAIN_BRANCH)
+    named = {key: value for key, value in named.items() if key not in READ_BRANCH_KEYS}
+    given = {key: value for key, value in named.items() if not is_place_key(key) and key not in ROW_KEYS}
+    if name.system in CHANGE_TABLES:
+        # a stream of it may be started with any of these; reading it as a batch refuses those of streams
+        for key in given:
+            if key not in (*BATCH_KEYS, *STREAM_KEYS):
+                raise unknown_option(key, (*BATCH_KEYS, *STREAM_KEYS), "read option")
+        given = {key: value for key, value in given.items() if key in AUDIT_KEYS}
+    read = open_system(named_catalog(warehouse, named), name, given)
+    columns = tuple(each.strip() for each in named.get("columns", "").split(",") if each.strip())
+    read.table_schema.fields_of(columns)
+    return read, columns, named.get("filter")

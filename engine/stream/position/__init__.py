@@ -1,0 +1,1 @@
+"""Where a stream is, and what its next batch holds: pure."""

@@ -1,0 +1,305 @@
+"""What a micro-batch of a stream delivers: pure decisions over a table's history.
+
+``advance`` finds the end of the next batch within limits; ``steps`` says what lies between two positions. Spark stores
+ends only, so ``steps`` must find the same again after a restart: both follow the same walk, and everything that the
+walk asks of the history is about snapshots that never change.
+
+The walk, from a position behind snapshot s: the log is read up to the offsets of the next snapshot whose changes are
+not in the log, then that snapshot's changes are read from files, and so on up to the newest snapshot. So log and files
+are in one order, that of the snapshots. In eventual mode the log is read to its end at once; rows that came before a
+snapshot's file changes are read again after them, because the log's are newer: readers fold by key.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from engine.stream.position.position import Phase, Position
+from logstore.offsets import LogOffsets, LogRange
+from lsm.errors import CorruptDataError
+
+_UNLIMITED: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSize:
+    """What a split costs to read; estimates."""
+
+    rows: int
+    size_bytes: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFacts:
+    """What a plan needs to know of a snapshot."""
+
+    id: int
+    offsets: LogOffsets  # the newest that it or a snapshot before it carries
+    schema_id: int
+    time_ms: int
+    changed_rows: int = 0  # that its commit added or removed, about
+    log_before: LogOffsets | None = None  # where its own records begin that its files stand for; None: it has none
+
+
+class History(Protocol):
+    """The snapshots of a table, as far as they are still there."""
+
+    is_eventual: bool
+
+    def facts(self, snapshot_id: int) -> SnapshotFacts:
+        """Of one snapshot. Raises: SnapshotExpiredError."""
+
+    def next_from_files(self, after_id: int, until_id: int) -> int | None:
+        """The first snapshot behind ``after_id``, up to ``until_id``, whose changes must be read from its files.
+
+        Raises: SnapshotExpiredError when that cannot be known any more.
+        """
+
+    def snapshot_splits(self, snapshot_id: int) -> Sequence[SplitSize]:
+        """The splits of a whole snapshot, always in the same order. Raises: SnapshotExpiredError."""
+
+    def change_splits(self, before_id: int, after_id: int) -> Sequence[SplitSize]:
+        """The splits of the changes between two snapshots, in the same order. Raises: SnapshotExpiredError."""
+
+
+class SnapshotExpiredError(CorruptDataError):
+    """A snapshot that a stream still needs is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """How far a stream may read: taken before a plan, because the table goes on."""
+
+    snapshot_id: int
+    log_end: LogOffsets = field(default_factory=LogOffsets)  # eventual mode: the end of the log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most that a batch should hold. One unit is always taken, so that a stream goes on."""
+
+    rows: int = _UNLIMITED
+    size_bytes: int = _UNLIMITED
+    files: int = _UNLIMITED
+    record_bytes: int = 256  # of a record of the log, about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotStep:
+    """Splits ``first`` to before ``until`` of a whole snapshot."""
+
+    snapshot_id: int
+    first: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStep:
+    """Ranges of the log, one for each bucket that has something in it."""
+
+    ranges: tuple[LogRange, ...]
+    base_id: int  # every change up to this snapshot comes before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeStep:
+    """Splits ``first`` to before ``until`` of the changes between two snapshots."""
+
+    before_id: int
+    after_id: int
+    first: int
+    until: int
+
+
+Step = SnapshotStep | LogStep | ChangeStep
+
+
+def end_of_log(target: Target, history: History) -> LogOffsets:
+    """The end of what may be read of the log. Raises: SnapshotExpiredError."""
+    then = history.facts(target.snapshot_id).offsets if target.snapshot_id else LogOffsets()
+    return then.joined(target.log_end)
+
+
+def advance(start: Position, target: Target, history: History, limits: Limits) -> Position:
+    """The end of the next batch: ``start`` itself when there is nothing to deliver.
+
+    A snapshot's last split ends a batch: its splits are read side by side, and what follows must come after.
+
+    Raises:
+        SnapshotExpiredError: a snapshot that is needed is gone.
+        CorruptDataError: splits are cut otherwise than before.
+    """
+    budget = _Budget(limits)
+    here = start
+    if start.phase is Phase.SNAPSHOT:
+        here = _through_splits(start, history.snapshot_splits(start.snapshot_id), budget)
+        if here.done < here.of or budget.is_touched:
+            return _behind_snapshot(here, history) if here.done == here.of else here
+        here = _behind_snapshot(here, history)
+    while True:
+        if here.phase is Phase.FILES:
+            here = _through_splits(here, _change_splits(here, history), budget)
+            if here.done < here.of:
+                return here
+            here = _behind_files(here, history)
+        if budget.is_spent:
+            return here
+        stop_id = history.next_from_files(here.snapshot_id, target.snapshot_id)
+        goal_id = target.snapshot_id if stop_id is None else stop_id
+        goal = _goal(here, goal_id, target if stop_id is None else None, history)
+        taken = budget.take_log(here.offsets.ranges_until(goal))
+        reached = here.offsets.advanced({each.bucket: each.end_offset for each in taken})
+        if any(reached.get(bucket, 0) < offset for bucket, offset in goal.items()):
+            return here.behind(here.snapshot_id, reached)
+        if stop_id is None:
+            return here.behind(max(here.snapshot_id, goal_id), reached)
+        here = _at_files(here, stop_id, reached, history)
+
+
+def steps(start: Position, end: Position, history: History) -> Iterator[Step]:
+    """What lies between two positions, in the order in which it must be delivered.
+
+    Raises:
+        SnapshotExpiredError: a snapshot that is needed is gone.
+        CorruptDataError: ``end`` does not follow ``start``, or splits are cut otherwise than when ``end`` was made.
+    """
+    if end.is_jump:
+        return
+    here = start
+    if here.phase is Phase.SNAPSHOT:
+        until = end.done if _is_same_reading(here, end) else here.of
+        _check_count(here, len(history.snapshot_splits(here.snapshot_id)))
+        if until > here.done:
+            yield SnapshotStep(snapshot_id=here.snapshot_id, first=here.done, until=until)
+        if _is_same_reading(here, end):
+            return
+        here = _behind_snapshot(here, history)
+    while True:
+        if here.phase is Phase.FILES:
+            until = end.done if _is_same_reading(here, end) else here.of
+            _check_count(here, len(_change_splits(here, history)))
+            if until > here.done:
+                yield ChangeStep(before_id=here.snapshot_id, after_id=_next_of(here), first=here.done, until=until)
+            if _is_same_reading(here, end):
+                return
+            here = _behind_files(here, history)
+        last_id = _next_of(end) if end.phase is Phase.FILES else end.snapshot_id
+        stop_id = history.next_from_files(here.snapshot_id, last_id)
+        goal = end.offsets if stop_id is None else _goal(here, stop_id, None, history)
+        ranges = here.offsets.ranges_until(goal)
+        if ranges:
+            yield LogStep(ranges=ranges, base_id=here.snapshot_id)
+        if stop_id is None:
+            if end.phase is not Phase.LOG:
+                raise CorruptDataError(f"end of a batch does not follow its start: start={start} end={end}")
+            return
+        here = _at_files(here, stop_id, goal, history)
+
+
+class _Budget:
+    """What is left of the limits of a batch."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._rows = limits.rows
+        self._bytes = limits.size_bytes
+        self._files = limits.files
+        self.is_touched = False
+
+    @property
+    def is_spent(self) -> bool:
+        """True when nothing more may be taken."""
+        return self.is_touched and min(self._rows, self._bytes, self._files) <= 0
+
+    def take_splits(self, sizes: Sequence[SplitSize]) -> int:
+        """How many of these splits fit, from the first on."""
+        for count, size in enumerate(sizes):
+            fits = size.rows <= self._rows and size.size_bytes <= self._bytes and size.files <= self._files
+            if self.is_touched and not fits:
+                return count
+            self._rows -= size.rows
+            self._bytes -= size.size_bytes
+            self._files -= size.files
+            self.is_touched = True
+        return len(sizes)
+
+    def take_log(self, ranges: Sequence[LogRange]) -> list[LogRange]:
+        """The start of each range that fits, in proportion to their lengths."""
+        wanted = sum(each.end_offset - each.start_offset for each in ranges)
+        if wanted == 0:
+            return []
+        allowed = min(self._rows, self._bytes // max(1, self._limits.record_bytes))
+        if allowed <= 0 and self.is_touched:
+            return []
+        self.is_touched = True
+        if wanted > allowed:
+            ranges = [
+                _start_of(each, max(1, (each.end_offset - each.start_offset) * allowed // wanted)) for each in ranges
+            ]
+        taken = sum(each.end_offset - each.start_offset for each in ranges)
+        self._rows -= taken
+        self._bytes -= taken * self._limits.record_bytes
+        return list(ranges)
+
+
+def _start_of(log_range: LogRange, count: int) -> LogRange:
+    end = min(log_range.end_offset, log_range.start_offset + count)
+    return LogRange(bucket=log_range.bucket, start_offset=log_range.start_offset, end_offset=end)
+
+
+def _through_splits(here: Position, sizes: Sequence[SplitSize], budget: _Budget) -> Position:
+    _check_count(here, len(sizes))
+    return here.at_split(here.done + budget.take_splits(sizes[here.done :]))
+
+
+def _check_count(here: Position, count: int) -> None:
+    if count != here.of:
+        raise CorruptDataError(
+            f"splits of a snapshot were cut otherwise before: snapshot={here.next_id or here.snapshot_id} "
+            f"splits={count} before={here.of} fix=read with the same source.split.* options and filter, or start with "
+            "a new checkpoint"
+        )
+
+
+def _behind_snapshot(here: Position, history: History) -> Position:
+    return here.behind(here.snapshot_id, history.facts(here.snapshot_id).offsets)
+
+
+def _behind_files(here: Position, history: History) -> Position:
+    after_id, offsets = _next_of(here), here.offsets
+    then = history.facts(after_id)
+    if then.log_before is not None:
+        offsets = offsets.joined(then.offsets)  # its records are passed over
+    if history.is_eventual:
+        offsets = LogOffsets({bucket: min(offset, then.offsets.get(bucket, 0)) for bucket, offset in offsets.items()})
+    return here.behind(after_id, offsets)
+
+
+def _at_files(here: Position, after_id: int, offsets: Mapping[int, int], history: History) -> Position:
+    of = len(history.change_splits(after_id - 1, after_id))
+    return here.before_splits(Phase.FILES, after_id - 1, offsets, of=of)
+
+
+def _goal(here: Position, snapshot_id: int, target: Target | None, history: History) -> LogOffsets:
+    """Where the log is read to before a snapshot's changes, or before the end of the batch; never back."""
+    then: Mapping[int, int] = {}
+    if snapshot_id > here.snapshot_id:
+        facts = history.facts(snapshot_id)
+        then = facts.offsets if target is not None or facts.log_before is None else facts.log_before
+    ends: Mapping[int, int] = target.log_end if target is not None and history.is_eventual else {}
+    return here.offsets.joined(then).joined(ends)
+
+
+def _change_splits(here: Position, history: History) -> Sequence[SplitSize]:
+    return history.change_splits(here.snapshot_id, _next_of(here))
+
+
+def _is_same_reading(here: Position, end: Position) -> bool:
+    return (here.phase, here.snapshot_id, here.next_id) == (end.phase, end.snapshot_id, end.next_id)
+
+
+def _next_of(here: Position) -> int:
+    if here.next_id is None:
+        raise CorruptDataError(f"position of a stream names no next snapshot: position={here}")
+    return here.next_id

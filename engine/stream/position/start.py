@@ -1,0 +1,159 @@
+"""Where a new stream begins: what the options ask for, and the position that it means in a table's history.
+
+``log.scan`` is FLIP-188's way to say it (full, latest, from-timestamp), ``scan.mode`` Paimon's; a snapshot id, a tag or
+a time alone is enough. Source: FL-70 to FL-74; Paimon's ``CoreOptions.StartupMode``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from engine.request.scan_time import scan_time_ms
+from engine.stream.position.plan import SnapshotFacts
+from filestore.options.table_options import TableOptions
+from logstore.offsets import LogOffsets
+from lsm.errors import InvalidInputError
+
+
+class StartKind(Enum):
+    """What comes first."""
+
+    FULL = "full"  # the rows of a snapshot, then what came after it
+    CHANGES = "changes"  # only what came after a snapshot
+    LATEST = "latest"  # only what comes from now on
+    TIME = "time"  # what came from a time on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a user asked for."""
+
+    kind: StartKind
+    snapshot_id: int | None = None  # FULL: this one, None the newest; CHANGES: the first whose changes are wanted
+    tag: str | None = None  # FULL: instead of a snapshot id
+    time_ms: int | None = None  # TIME
+
+
+_KEYS: Final = (
+    "scan.mode",
+    "log.scan",
+    "scan.snapshot-id",
+    "scan.tag-name",
+    "log.scan.timestamp-mills",
+    "scan.timestamp",
+)
+_MODES: Final[Mapping[str, str]] = {
+    "latest-full": "full",
+    "full": "full",
+    "latest": "latest",
+    "from-timestamp": "from-timestamp",
+    "from-snapshot": "from-snapshot",
+    "from-snapshot-full": "from-snapshot-full",
+}
+
+
+def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
+    """Understand the start options of a stream.
+
+    Args:
+        options: of the table with the reader's on top.
+        given: those that the reader itself was given: when it says where to start, the table's say no more than what
+            is missing to that.
+
+    Raises:
+        InvalidInputError: a mode that streams do not have, a missing or superfluous companion.
+    """
+    said = _Said(options, given)
+    snapshot_id, tag, time_ms = said.value("scan.snapshot-id"), said.value("scan.tag-name"), _time_ms(said)
+    mode = _mode(said, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
+    told = f"start={mode}"
+    if mode == "from-timestamp":
+        time_ms = time_ms if time_ms is not None else _time_ms(_Said(options, {}))
+        if time_ms is None:
+            raise InvalidInputError(f"a time is missing: {told} fix=set log.scan.timestamp-mills or scan.timestamp")
+        _refuse_place(told, snapshot_id, tag)
+        return Start(kind=StartKind.TIME, time_ms=time_ms)
+    if time_ms is not None:
+        raise InvalidInputError(f"a time has no meaning here: {told} fix=set log.scan=from-timestamp, or remove it")
+    if mode == "latest":
+        _refuse_place(told, snapshot_id, tag)
+        return Start(kind=StartKind.LATEST)
+    if mode in ("from-snapshot", "from-snapshot-full"):
+        snapshot_id = snapshot_id if snapshot_id is not None else options.value("scan.snapshot-id")
+        if snapshot_id is None:
+            raise InvalidInputError(f"a snapshot id is missing: {told} fix=set scan.snapshot-id")
+    if snapshot_id is not None and tag is not None:
+        raise InvalidInputError(
+            f"only one place can be the start: scan.snapshot-id={snapshot_id} scan.tag-name={tag} fix=remove one"
+        )
+    if mode == "from-snapshot":
+        return Start(kind=StartKind.CHANGES, snapshot_id=snapshot_id)
+    return Start(kind=StartKind.FULL, snapshot_id=snapshot_id, tag=tag)
+
+
+def offsets_of_time(
+    facts: SnapshotFacts | None,
+    offsets_then: Mapping[int, int],
+    offsets_at_latest: Mapping[int, int],
+    earliest: Mapping[int, int],
+) -> LogOffsets:
+    """Where the log is read from for a time: not before the snapshot of that time, and not behind the newest one.
+
+    Args:
+        facts: the newest snapshot from before the time; None when there is none.
+        offsets_then: by bucket, of the first record at the time or later.
+        offsets_at_latest: of the newest snapshot.
+        earliest: by bucket, of the first record that retention has left. Where that is the one in ``offsets_then``,
+            records of the time may be gone: the answer is then the snapshot's, so that they are missed.
+    """
+    base = facts.offsets if facts is not None else LogOffsets()
+    surely_first = {bucket: offset for bucket, offset in offsets_then.items() if offset > earliest.get(bucket, 0)}
+    return LogOffsets(
+        {
+            bucket: max(base.get(bucket, 0), min(surely_first.get(bucket, 0), offsets_at_latest.get(bucket, 0)))
+            for bucket in offsets_then
+        }
+    )
+
+
+class _Said:
+    """The start options that count: the reader's when it says anything about the start, else the table's."""
+
+    def __init__(self, options: TableOptions, given: Mapping[str, str]) -> None:
+        self._options = options
+        self._keys = frozenset(_KEYS) & given.keys() or frozenset(_KEYS)
+        self.by_reader = frozenset(_KEYS) & given.keys()
+
+    def value(self, key: str) -> Any:
+        """Its value; None when it is not said."""
+        return self._options.value(key) if key in self._keys else None
+
+
+def _refuse_place(told: str, snapshot_id: int | None, tag: str | None) -> None:
+    if snapshot_id is not None or tag is not None:
+        raise InvalidInputError(f"a snapshot or tag has no meaning here: {told} fix=set log.scan=full")
+
+
+def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int | None) -> str:
+    asked, log_scan = said.value("scan.mode") or "default", said.value("log.scan")
+    if asked != "default" and "log.scan" in said.by_reader:
+        raise InvalidInputError(
+            f"the start is given twice: scan.mode={asked} log.scan={log_scan} fix=remove one of them"
+        )
+    if asked != "default":
+        if asked not in _MODES:
+            raise InvalidInputError(
+                f"streams have no such start: scan.mode={asked} known={', '.join(['default', *_MODES])}"
+            )
+        return _MODES[asked]
+    if "log.scan" not in said.by_reader:
+        if time_ms is not None:
+            return "from-timestamp"
+        if snapshot_id is not None or tag is not None:
+            return "full" if tag is not None else "from-snapshot-full"
+    return str(log_scan or "full")
+
+
+def _time_ms(said: _Said) -> int | None:
+    return scan_time_ms(said.value("scan.timestamp"), said.value("log.scan.timestamp-mills"))

@@ -1,0 +1,1 @@
+"""Rows and column types between Spark, Arrow and the table."""

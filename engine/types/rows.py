@@ -1,0 +1,98 @@
+"""Rows as Spark or a user hands them over, turned into the table's rows and their kinds."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from filestore.hashing.buckets import bucket_ids
+from filestore.table_store import TableStore
+from filestore.types.data_types import arrow_type
+from filestore.write.row_checks import conform, row_kinds_of_column
+
+ROW_KIND_COLUMN: Final = "_row_kind"
+_UNIT_NAMES: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+
+
+def change_rows(batch: pa.RecordBatch, store: TableStore) -> tuple[pa.RecordBatch, pa.Array | None]:
+    """The table's columns in its order and types, and the kind of each row.
+
+    Kinds come from the column ``_row_kind``, else from the table's ``rowkind.field``; None: every row is an insert.
+
+    Args:
+        batch: columns by name; nullable columns may be missing, others than the table's are refused.
+        store: the table.
+
+    Returns:
+        (n rows, (n,) int8 kinds or None).
+
+    Raises:
+        InvalidInputError: an unknown or missing column, a value that its column cannot hold, an unknown row kind.
+    """
+    kinds = None
+    index = batch.schema.get_field_index(ROW_KIND_COLUMN)
+    if index >= 0 and ROW_KIND_COLUMN not in store.schema.column_names:
+        kinds = row_kinds_of_column(batch.column(index).cast(pa.string()), ROW_KIND_COLUMN)
+        batch = batch.select([name for name in batch.schema.names if name != ROW_KIND_COLUMN])
+    rows = conform(_in_precision(batch, store), store.schema)
+    field = store.options.rowkind_field
+    if kinds is None and field is not None:
+        kinds = row_kinds_of_column(rows.column(field), field)
+    return rows, kinds
+
+
+def row_buckets(rows: pa.RecordBatch, store: TableStore) -> NDArray[np.int32]:
+    """(n,) the bucket of every row of a table with fixed buckets; see ``bucket_places``."""
+    schema, options = store.stored.schema, store.options
+    keyed = rows if store.row_counts is None else store.row_counts.hashed(rows)
+    columns = [keyed.column(name) for name in schema.bucket_keys]
+    types = [schema.field(name).type for name in schema.bucket_keys]
+    return bucket_ids(columns, types, options.bucket, function=options.bucket_function)
+
+
+def bucket_places(rows: pa.RecordBatch, store: TableStore) -> Iterator[tuple[int, pa.Array | None]]:
+    """Where the rows of each bucket are, in arrival order.
+
+    Args:
+        rows: at least one; the table's columns.
+        store: the table; one without fixed buckets has the bucket 0 only.
+
+    Yields:
+        (bucket, row numbers), buckets rising; row numbers None: all rows are in this bucket.
+    """
+    if store.options.bucket <= 1:
+        yield 0, None
+        return
+    buckets = row_buckets(rows, store)
+    first = int(buckets[0])
+    if (buckets == first).all():
+        yield first, None
+        return
+    order = np.argsort(buckets.astype(np.uint16), kind="stable")
+    sorted_buckets = buckets[order]
+    starts = np.flatnonzero(np.r_[True, sorted_buckets[1:] != sorted_buckets[:-1]])
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield int(sorted_buckets[start]), pa.array(order[start:end])
+
+
+def _in_precision(batch: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
+    """Times with the digits that their columns have (Spark knows microseconds only), cut off towards the past."""
+    for index, field in enumerate(batch.schema):
+        if not (pa.types.is_timestamp(field.type) or pa.types.is_time(field.type)):
+            continue
+        if field.name not in store.schema.column_names:
+            continue
+        wanted = arrow_type(store.schema.field(field.name).type)
+        if wanted == field.type or (type(wanted) is not type(field.type) and not pa.types.is_time(wanted)):
+            continue
+        batch = batch.set_column(index, field.with_type(wanted), _cut(batch.column(index), wanted))
+    return batch
+
+
+def _cut(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(wanted):
+        return pc.floor_temporal(column, unit=_UNIT_NAMES[wanted.unit]).cast(wanted)
+    return column.cast(wanted, safe=False)

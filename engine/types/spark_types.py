@@ -1,0 +1,263 @@
+"""Table types as Spark sees them, and a frame brought into the shape of a table.
+
+Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``TimeType(3)``; TIMESTAMP without zone is
+    ``TimestampNTZType``.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.errors import PySparkTypeError
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+
+from engine.types.rows import ROW_KIND_COLUMN
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import DataField, DataType, data_type_of
+from lsm.errors import InvalidInputError
+
+_SIMPLE: Final[Mapping[str, T.DataType]] = {
+    "BOOLEAN": T.BooleanType(),
+    "TINYINT": T.ByteType(),
+    "SMALLINT": T.ShortType(),
+    "INT": T.IntegerType(),
+    "BIGINT": T.LongType(),
+    "FLOAT": T.FloatType(),
+    "DOUBLE": T.DoubleType(),
+    "DATE": T.DateType(),
+    "CHAR": T.StringType(),
+    "VARCHAR": T.StringType(),
+    "BINARY": T.BinaryType(),
+    "VARBINARY": T.BinaryType(),
+    "TIME": T.TimeType(3),
+    "TIMESTAMP": T.TimestampNTZType(),
+    "TIMESTAMP_LTZ": T.TimestampType(),
+}
+_WIDER: Final[Mapping[type[T.DataType], tuple[type[T.DataType], ...]]] = {
+    T.ByteType: (T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
+    T.ShortType: (T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
+    T.IntegerType: (T.LongType, T.DoubleType),
+    T.FloatType: (T.DoubleType,),
+}
+_DIGITS: Final[Mapping[type[T.DataType], int]] = {
+    T.ByteType: 3,
+    T.ShortType: 5,
+    T.IntegerType: 10,
+    T.LongType: 19,
+}
+
+
+def spark_type(data_type: DataType) -> T.DataType:
+    """The Spark type that holds every value of a table type.
+
+    Raises:
+        InvalidInputError: Spark has no such type; leave the column out of what you read.
+    """
+    simple = _SIMPLE.get(data_type.root)
+    if simple is not None:
+        return simple
+    if data_type.root == "DECIMAL":
+        return T.DecimalType(data_type.precision or 10, data_type.scale or 0)
+    if data_type.root == "ARRAY" and data_type.element is not None:
+        return T.ArrayType(spark_type(data_type.element), data_type.element.nullable)
+    if data_type.root == "MAP" and data_type.key is not None and data_type.value is not None:
+        return T.MapType(spark_type(data_type.key), spark_type(data_type.value), data_type.value.nullable)
+    if data_type.root == "MULTISET" and data_type.element is not None:
+        return T.MapType(spark_type(data_type.element), T.IntegerType(), False)
+    if data_type.root == "ROW":
+        return spark_schema(data_type.fields)
+    raise InvalidInputError(f"type has no spark equivalent: type={data_type.root}")
+
+
+def spark_schema(fields: Sequence[DataField]) -> T.StructType:
+    """The Spark schema of table columns, in their order, with nullability and comments."""
+    return T.StructType(
+        [
+            T.StructField(
+                field.name,
+                spark_type(field.type),
+                field.type.nullable,
+                {"comment": field.description} if field.description else None,
+            )
+            for field in fields
+        ]
+    )
+
+
+def fields_of_spark(schema: T.StructType) -> list[DataField]:
+    """Table columns for the columns of a frame; their ids are given by the table.
+
+    Raises:
+        InvalidInputError: a table cannot hold one of the types; says what to cast to.
+    """
+    fields = []
+    for index, column in enumerate(schema.fields):
+        try:
+            data_type = data_type_of(to_arrow_type(column.dataType, timezone="UTC"), nullable=column.nullable)
+        except (InvalidInputError, PySparkTypeError) as error:
+            raise InvalidInputError(
+                f"a table cannot hold this column: column={column.name} type={column.dataType.simpleString()} {error}"
+            ) from error
+        fields.append(DataField(id=index, name=column.name, type=data_type, description=column.metadata.get("comment")))
+    return fields
+
+
+def fields_of_frame(schema: T.StructType, known: TableSchema) -> list[DataField]:
+    """The columns of a frame that is written, without the row kind, and without those that are null in every row.
+
+    Raises:
+        InvalidInputError: a new column has no type, or one that no table can hold.
+    """
+    kept = [
+        column
+        for column in schema.fields
+        if (column.name != ROW_KIND_COLUMN or ROW_KIND_COLUMN in known.column_names)
+        and not (isinstance(column.dataType, T.NullType) and column.name in known.column_names)
+    ]
+    return fields_of_spark(T.StructType(kept))
+
+
+def cast_frame(frame: DataFrame, schema: TableSchema) -> DataFrame:
+    """The frame with every column cast that the table holds in another type, after ``schema_evolution.evolved``."""
+    fields = {field.name: spark_type(field.type) for field in schema.fields}
+
+    def column(given: T.StructField) -> Column:
+        value = F.col(quoted(given.name))
+        wanted = fields.get(given.name)
+        if wanted is None or fits(given.dataType, wanted):
+            return value
+        return _as_type(value, given.dataType, wanted).alias(given.name)
+
+    return frame.select(*[column(given) for given in frame.schema.fields])
+
+
+def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
+    """The frame with the table's columns, in the table's order and types, then ``_row_kind`` if the frame has one.
+
+    A missing nullable column becomes null. Types change only where no value can be lost.
+
+    Raises:
+        InvalidInputError: see ``check_frame``.
+    """
+    check_frame(frame.schema, schema)
+    given = {field.name: field.dataType for field in frame.schema.fields}
+    columns = [_aligned_column(field, given.get(field.name)) for field in schema.fields]
+    if ROW_KIND_COLUMN in given:
+        columns.append(F.col(ROW_KIND_COLUMN))
+    return frame.select(*columns)
+
+
+def check_frame(frame: T.StructType, schema: TableSchema) -> None:
+    """Whether a frame with these columns can be written to the table without losing a value.
+
+    Raises:
+        InvalidInputError: an unknown column, a missing column that may not be null, or a type that could lose values.
+    """
+    given = {field.name: field.dataType for field in frame.fields}
+    names = [field.name for field in schema.fields]
+    for name in given:
+        if name not in names and name != ROW_KIND_COLUMN:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f" did_you_mean={close[0]}" if close else ""
+            raise InvalidInputError(f"the table has no such column: column={name}{hint} fix=drop or rename it")
+    for field in schema.fields:
+        _check_column(field, given.get(field.name))
+    if ROW_KIND_COLUMN in given and not isinstance(given[ROW_KIND_COLUMN], T.StringType):
+        raise InvalidInputError(
+            f"row kinds are text: column={ROW_KIND_COLUMN} type={given[ROW_KIND_COLUMN].simpleString()} "
+            f"fix=use one of +I -U +U -D"
+        )
+
+
+def _check_column(field: DataField, given: T.DataType | None) -> None:
+    wanted = spark_type(field.type)
+    if given is None or isinstance(given, T.NullType):
+        if not field.type.nullable:
+            raise InvalidInputError(f"a column that may not be null is missing: column={field.name} fix=add it")
+    elif not fits(given, wanted):
+        raise InvalidInputError(
+            f"column type does not fit: column={field.name} given={given.simpleString()} "
+            f"wanted={wanted.simpleString()} fix=cast it in the query"
+        )
+
+
+def _aligned_column(field: DataField, given: T.DataType | None) -> Column:
+    wanted = spark_type(field.type)
+    if given is None or isinstance(given, T.NullType):
+        return F.lit(None).cast(wanted).alias(field.name)
+    column = F.col(quoted(field.name))
+    return column if is_same_type(given, wanted) else _as_type(column, given, wanted).alias(field.name)
+
+
+def fits(given: T.DataType, wanted: T.DataType) -> bool:
+    """Whether a column takes every value; fields inside are found by their names, and missing ones are null."""
+    if is_same_type(given, wanted) or is_wider_type(given, wanted) or isinstance(given, T.NullType):
+        return True
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return fits(given.elementType, wanted.elementType)
+    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        return fits(given.keyType, wanted.keyType) and fits(given.valueType, wanted.valueType)
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        inner = {each.name: each.dataType for each in wanted.fields}
+        return all(each.name in inner and fits(each.dataType, inner[each.name]) for each in given.fields)
+    return False
+
+
+def _as_type(value: Column, given: T.DataType, wanted: T.DataType) -> Column:
+    """A value as one of another type; Spark's cast takes fields of structs by their place, this by their names."""
+    if is_same_type(given, wanted):
+        return value
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        inner = {each.name: each.dataType for each in given.fields}
+        parts = [
+            _as_type(value.getField(each.name), inner[each.name], each.dataType).alias(each.name)
+            if each.name in inner
+            else F.lit(None).cast(each.dataType).alias(each.name)
+            for each in wanted.fields
+        ]
+        return F.when(value.isNotNull(), F.struct(*parts))
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        one, two = given.elementType, wanted.elementType
+        return F.transform(value, lambda each: _as_type(each, one, two))
+    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        keys, values = (given.keyType, wanted.keyType), (given.valueType, wanted.valueType)
+        retyped = F.transform_values(value, lambda _, each: _as_type(each, *values))
+        return retyped if is_same_type(*keys) else F.transform_keys(retyped, lambda each, _: _as_type(each, *keys))
+    return value.cast(wanted)
+
+
+def quoted(name: str) -> str:
+    """A name as Spark takes it for a column, whatever letters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def is_same_type(given: T.DataType, wanted: T.DataType) -> bool:
+    """Equal but for nullability and metadata, which values decide."""
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return is_same_type(given.elementType, wanted.elementType)
+    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        return is_same_type(given.keyType, wanted.keyType) and is_same_type(given.valueType, wanted.valueType)
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        return bool(given.fieldNames() == wanted.fieldNames()) and all(
+            is_same_type(a.dataType, b.dataType) for a, b in zip(given.fields, wanted.fields, strict=True)
+        )
+    if isinstance(given, T.StringType) and isinstance(wanted, T.StringType):
+        return True
+    return type(given) is type(wanted) and bool(given == wanted)
+
+
+def is_wider_type(given: T.DataType, wanted: T.DataType) -> bool:
+    """True when every value of ``given`` is a value of ``wanted``."""
+    if isinstance(given, (T.CharType, T.VarcharType)) and isinstance(wanted, T.StringType):
+        return True
+    if isinstance(wanted, T.DecimalType):
+        whole = wanted.precision - wanted.scale
+        if isinstance(given, T.DecimalType):
+            return bool(given.scale <= wanted.scale and given.precision - given.scale <= whole)
+        return bool(_DIGITS.get(type(given), 99) <= whole)
+    if isinstance(given, T.TimeType) and isinstance(wanted, T.TimeType):
+        return True  # as with timestamps, digits that the column does not have are cut off
+    return type(wanted) in _WIDER.get(type(given), ())

@@ -1,0 +1,1 @@
+"""The way of one micro-batch: sink, batch writer, task part, routing, overwrite, housekeeping."""

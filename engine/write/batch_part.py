@@ -1,0 +1,257 @@
+"""One task's share of a batch: rows of some buckets into data files and, in the same order, into the log.
+
+Files are written before a bucket's Kafka transaction ends, and its last record carries the files' commit message. So
+that record is the point of no return: before it nothing happened, after it every replay returns the same files and
+the same slice of the log, whatever rows it computes. This module knows no Spark; a plain process writes through it too.
+
+Source: design.md section 3; reports/kafka.md section 4.2 steps 2 to 6.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.log.bucket_log import BucketLog, read_payload
+from engine.log.table_log import TableLog
+from engine.runtime.steps import Observer, Step, StepEvent, ignore
+from engine.types.rows import bucket_places, change_rows
+from engine.write.exact_changes import ExactChanges
+from filestore.changelog.untracked import untracked_rows
+from filestore.commit.committable import discard
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.lists import IndexManifestEntry
+from filestore.predicate.evaluation import filter_mask
+from filestore.scan.live_files import BucketKey
+from filestore.table_store import TableStore
+from filestore.write.table_write import TableWrite
+from logstore.log.marker import CommitMarker
+from logstore.offsets import LogSlice
+from lsm.row_kind import RowKind
+
+UPDATES: Final = "updates"
+REPLACED: Final = "replaced"
+"""Facts of results: rows of kind +U, and of kind -U."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSpec:
+    """What every task of a batch is told. Picklable; size grows with the number of buckets, not of rows."""
+
+    store: TableStore
+    log: TableLog | None
+    commit_user: str
+    batch_id: int
+    base_snapshot_id: int  # 0: the table was empty
+    max_sequence_numbers: Mapping[BucketKey, int]  # in that snapshot; missing: no rows
+    log_offsets: Mapping[int, int]  # next offset of each bucket's log, as that snapshot has it
+    index: Sequence[IndexManifestEntry] = ()  # of that snapshot, see ``TableWrite``
+    adopted_buckets: frozenset[int] = frozenset()  # written by an earlier run: rows of these are not written again
+    observe: Observer = ignore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketResult:
+    """What a batch left in one bucket."""
+
+    bucket: int
+    messages: tuple[CommitMessage, ...]  # one per table partition
+    log_slice: LogSlice | None = None
+    told_since: int | None = None  # the snapshot that the slice's changes were looked up in, if they were
+    facts: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        piece = self.log_slice
+        return json.dumps(
+            {
+                "bucket": self.bucket,
+                "messages": [message.to_json() for message in self.messages],
+                "slice": None if piece is None else [piece.start_offset, piece.end_offset, piece.row_count],
+                "told_since": self.told_since,
+                "facts": dict(self.facts),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "BucketResult":
+        """Return what ``to_json`` wrote."""
+        body: dict[str, Any] = json.loads(text)
+        piece = body["slice"]
+        return cls(
+            bucket=body["bucket"],
+            messages=tuple(CommitMessage.from_json(message) for message in body["messages"]),
+            log_slice=None
+            if piece is None
+            else LogSlice(start_offset=piece[0], end_offset=piece[1], row_count=piece[2]),
+            told_since=body["told_since"],
+            facts=body["facts"],
+        )
+
+    @classmethod
+    def of_marker(cls, store: TableStore, bucket: int, marker: CommitMarker) -> "BucketResult":
+        """What an earlier attempt left, as the marker at the log's end tells."""
+        files = read_payload(store, marker)
+        return cls(
+            bucket=bucket,
+            messages=files.messages,
+            told_since=files.told_since,
+            log_slice=LogSlice(
+                start_offset=marker.start_offset, end_offset=marker.end_offset, row_count=marker.row_count
+            ),
+            facts={"adopted": 1},
+        )
+
+
+def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[BucketResult]:
+    """Write rows of one task and return what each bucket got.
+
+    Args:
+        spec: the batch.
+        batches: rows in arrival order, the table's columns and optionally ``_row_kind``; all rows of the buckets that
+            occur.
+
+    Raises:
+        InvalidInputError: a row that the table cannot hold.
+        ConflictError: a newer attempt has fenced this one, or another writer is ahead in the log.
+    """
+    part = _Part(spec)
+    try:
+        spec.observe(StepEvent(step=Step.PART_STARTED, batch_id=spec.batch_id))
+        for batch in batches:
+            part.add(batch)
+        return part.finish()
+    except BaseException:
+        part.abort()
+        raise
+
+
+class _Part:
+    def __init__(self, spec: BatchSpec) -> None:
+        self._spec = spec
+        self._write = TableWrite(
+            spec.store,
+            max_sequence_numbers=spec.max_sequence_numbers,
+            index=spec.index,
+        )
+        self._logs: dict[int, BucketLog] = {}
+        self._results: dict[int, BucketResult] = {}
+        self._messages: dict[int, list[CommitMessage]] = {}  # by bucket, once the files are written
+        self._row_count = 0
+        self._kind_counts = np.zeros(len(RowKind), np.int64)
+        self._untracked = None if spec.log is None else untracked_rows(spec.store)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        rows, kinds = change_rows(batch, self._spec.store)
+        if rows.num_rows == 0:
+            return
+        if kinds is None:
+            kinds = pa.array(np.full(rows.num_rows, RowKind.INSERT, np.int8))
+        if self._spec.log is None:
+            self._write.write(rows, kinds)
+        else:
+            for bucket, bucket_rows, bucket_kinds in self._by_bucket(rows, kinds):
+                log = self._log_of(bucket)
+                if log is not None:
+                    self._write.write(bucket_rows, bucket_kinds)
+                    if not self._spec.log.is_exact:
+                        log.append(*self._tracked(bucket_rows, bucket_kinds))
+        self._row_count += rows.num_rows
+        if self._spec.store.row_counts is not None:
+            self._kind_counts += np.bincount(kinds, minlength=len(RowKind))
+        self._tell(Step.ROWS_WRITTEN, None, {"rows": self._row_count})
+
+    def finish(self) -> list[BucketResult]:
+        for message in self._write.prepare_commit():
+            self._messages.setdefault(message.bucket, []).append(message)
+        self._tell(Step.FILES_FLUSHED, None, {})
+        exact = self._exact_changes()
+        for bucket, ours in self._messages.items():
+            log = self._logs.get(bucket)
+            if log is not None and exact is not None:
+                self._tell_changes(log, bucket, exact)
+            told_since = None if exact is None else exact.snapshot_id
+            piece = None if log is None else log.commit(ours, told_since=told_since)
+            if log is not None:
+                self._tell(Step.LOG_COMMITTED, bucket, {})
+            self._results[bucket] = BucketResult(
+                bucket=bucket, messages=tuple(ours), log_slice=piece, told_since=told_since, facts=self._take_counts()
+            )
+        for log in self._logs.values():
+            log.close()
+        self._tell(Step.PART_DONE, None, {})
+        return list(self._results.values())
+
+    def _take_counts(self) -> Mapping[str, int]:
+        """How many rows updates brought and took away, told with one of the buckets; of tables that count rows."""
+        counts, self._kind_counts = self._kind_counts, np.zeros_like(self._kind_counts)
+        told = {UPDATES: counts[RowKind.UPDATE_AFTER], REPLACED: counts[RowKind.UPDATE_BEFORE]}
+        return {name: int(count) for name, count in told.items() if count}
+
+    def abort(self) -> None:
+        """Give up: abort transactions; files stay when one may have ended, for then the log names them."""
+        settled = all([log.abort() for log in self._logs.values()])
+        if settled:
+            self._write.abort()
+            discard(self._spec.store, [message for ours in self._messages.values() for message in ours])
+
+    def _exact_changes(self) -> ExactChanges | None:
+        """What the log gets when it does not get the rows as they came."""
+        if self._spec.log is None or not self._spec.log.is_exact:
+            return None
+        return ExactChanges(self._spec.store, [message for ours in self._messages.values() for message in ours])
+
+    def _tell_changes(self, log: BucketLog, bucket: int, exact: ExactChanges) -> None:
+        """Send the changes of a bucket; its messages may get other files."""
+        count = 0
+        ours = self._messages[bucket]
+        log.begin(exact.schema_id)
+        for index, message in enumerate(ours):
+            ours[index] = exact.numbered(message)
+            for rows, kinds in exact.of(ours[index]):
+                log.append(*self._tracked(rows, kinds))
+                count += rows.num_rows
+        self._tell(Step.CHANGES_TOLD, bucket, {"changes": count})
+
+    def _log_of(self, bucket: int) -> BucketLog | None:
+        """The bucket's open transaction; None when the bucket is done by an earlier attempt."""
+        if bucket in self._logs:
+            return self._logs[bucket]
+        if bucket in self._results or bucket in self._spec.adopted_buckets:
+            return None
+        assert self._spec.log is not None
+        log = BucketLog(
+            self._spec.log, self._spec.store, bucket, query=self._spec.commit_user, batch=self._spec.batch_id
+        )
+        done = log.open(known_end=self._spec.log_offsets.get(bucket, 0))
+        self._tell(Step.BUCKET_FENCED, bucket, {})
+        if done is not None:
+            log.close()
+            self._results[bucket] = BucketResult.of_marker(self._spec.store, bucket, done)
+            return None
+        if not self._spec.log.is_exact:
+            log.begin(self._spec.store.schema.id)
+        self._logs[bucket] = log
+        return log
+
+    def _tracked(self, rows: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+        """Rows that go to the log: all but those of partitions without change tracking."""
+        if self._untracked is None:
+            return rows, kinds
+        kept = pc.invert(filter_mask(self._untracked, rows))
+        return rows.filter(kept), kinds.filter(kept)
+
+    def _by_bucket(self, rows: pa.RecordBatch, kinds: pa.Array) -> Iterator[tuple[int, pa.RecordBatch, pa.Array]]:
+        """Rows of each bucket, in arrival order."""
+        for bucket, places in bucket_places(rows, self._spec.store):
+            if places is None:
+                yield bucket, rows, kinds
+            else:
+                yield bucket, rows.take(places), kinds.take(places)
+
+    def _tell(self, step: Step, bucket: int | None, facts: Mapping[str, int]) -> None:
+        self._spec.observe(StepEvent(step=step, batch_id=self._spec.batch_id, bucket=bucket, facts=facts))

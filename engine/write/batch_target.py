@@ -1,0 +1,83 @@
+"""Where one batch goes: the table at a branch and at a schema that holds the rows."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from engine.compaction.dedicated import DedicatedCompaction, waits_for_others
+from engine.lineage.batch_origin import batch_origin
+from engine.lineage.origins import Origin
+from engine.log.table_log import TableLog, tracks_changes
+from engine.request.branch_choice import on_named_branch
+from engine.write.batch_writer import BatchWriter
+from engine.write.schema_evolution import cast_rows, evolved, fields_of_rows, merge_rules
+from filestore.evolution.schema_merge import MergeRules, are_numbers
+from filestore.table import Table as FileTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTarget:
+    """A table that is about to get a batch."""
+
+    store: FileTable
+    options: Mapping[str, str]  # of the writer, by today's keys
+    rules: MergeRules | None
+    commit_user: str  # of this batch alone
+    origin: Origin  # where the rows come from
+
+    @classmethod
+    def of(cls, store: FileTable, options: Mapping[str, str], rows: Any) -> "BatchTarget":
+        """Merge the schema with the rows', if the options say so.
+
+        Args:
+            store: the opened table.
+            options: of the writer.
+            rows: an Arrow table or batch, or a Spark frame.
+
+        Raises:
+            InvalidInputError: the columns cannot be merged.
+        """
+        there = on_named_branch(store, options)
+        rules = merge_rules(there, options)
+        user = there.new_commit_user()
+        frame = None if isinstance(rows, pa.Table | pa.RecordBatch) else rows
+        origin = batch_origin(there, options, user, frame)
+        if rules is None:
+            return cls(store=there, options=options, rules=None, commit_user=user, origin=origin)
+        if isinstance(rows, pa.Table | pa.RecordBatch):
+            rules = replace(rules, fitting=are_numbers)
+            fields = fields_of_rows(rows.schema, there.schema)
+        else:
+            from engine.types.spark_types import fields_of_frame
+
+            fields = fields_of_frame(rows.schema, there.schema)
+        grown = evolved(there, fields, rules)
+        return cls(store=grown, options=options, rules=rules, commit_user=user, origin=origin)
+
+    def writer(self) -> BatchWriter:
+        """Writes one batch; first it waits for compaction, where another process compacts and is behind."""
+        writer = BatchWriter(
+            self.store,
+            TableLog.of(self.store, self.options),
+            commit_user=self.commit_user,
+            tracks_changes=tracks_changes(self.store, self.options),
+        )
+        if waits_for_others(self.store, self.options):
+            DedicatedCompaction(self.store).before_batch(writer.live)
+        return writer
+
+    def batches(self, rows: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Rows of this process, cast where that is allowed."""
+        given = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
+        return cast_rows(given, self.store.schema, self.rules)
+
+    def frame(self, frame: "DataFrame") -> "DataFrame":
+        """A Spark frame, cast where that is allowed."""
+        from engine.types.spark_types import cast_frame
+
+        return cast_frame(frame, self.store.schema) if self.rules is not None and self.rules.casts else frame

@@ -1,0 +1,67 @@
+"""Changes that are complete before they go to the log: ``log.changelog-mode=all`` with ``changelog-producer=lookup``.
+
+A task writes its data files first. Then it looks up what the newest snapshot has of their keys, and tells the log what
+becomes of each: -U and +U, +I, -D with the row as it was, whatever the merge engine. The state before a batch is that
+snapshot alone: while a bucket is fenced nobody else can write its log, and who finds a batch in the log that no
+snapshot holds is refused (``BucketLog.open``). Writers that do without the log may still commit: what they did before
+the look is looked up as well, and the batch's rows are numbered above theirs. What they do after it makes the changes
+untrue, which the commit notices (``Committable.told_since``): then streams skip these records and get the difference of
+the two snapshots instead. FL-132, FL-135.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from engine.write.renumber import renumbered
+from filestore.changelog.batch_changes import batch_changes
+from filestore.commit.committable import discard
+from filestore.index.deletion_vectors import read_deletion_vectors
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.lists import vectors_of
+from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
+from filestore.scan.snapshot_files import deletion_indexes, live_files_of_partitions
+from filestore.table_store import TableStore
+
+
+class ExactChanges:
+    """What a task's files change, looked up in one snapshot. Made when the files are written and all buckets fenced."""
+
+    def __init__(self, store: TableStore, messages: Iterable[CommitMessage]) -> None:
+        """Look which files the buckets have now.
+
+        Args:
+            store: the table.
+            messages: the new files.
+        """
+        keys = {BucketKey(message.partition, message.bucket) for message in messages}
+        buckets = {key.bucket for key in keys}
+        latest = store.snapshots.latest()
+        entries = live_files_of_partitions(store, latest, {key.partition for key in keys}, buckets=buckets)
+        self._store = store
+        self._live: defaultdict[BucketKey, list[DataFileMeta]] = defaultdict(list)
+        for entry in entries:
+            self._live[BucketKey(entry.partition, entry.bucket)].append(entry.file)
+        self._indexes = deletion_indexes(store, latest)
+        self.snapshot_id = 0 if latest is None else latest.id
+        # of the changes: files that are newer than the opened table have columns that the rows must keep
+        self.schema_id = store.with_columns_of(entry.file for entry in entries).schema.id
+
+    def numbered(self, message: CommitMessage) -> CommitMessage:
+        """The message with its rows numbered above those of the bucket; files that it does not name any more go."""
+        live = self._live[BucketKey(message.partition, message.bucket)]
+        highest = max((file.max_sequence_number for file in live), default=NO_SEQUENCE_NUMBER)
+        moved = renumbered(self._store, message, above=highest)
+        if moved is not message:
+            discard(self._store, [message])
+        return moved
+
+    def of(self, message: CommitMessage) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+        """Rows and int8 kinds; see ``batch_changes``. The message is ``numbered``."""
+        key = BucketKey(message.partition, message.bucket)
+        marks = vectors_of(self._live[key], self._indexes.get(key, ()))
+        deleted = read_deletion_vectors(self._store, marks)
+        table = self._store if self.schema_id == self._store.schema.id else self._store.at_version(self.schema_id)
+        return batch_changes(table, message, self._live[key], deleted=deleted)

@@ -1,0 +1,1 @@
+"""Branches: created, merged, fast-forwarded, made main."""

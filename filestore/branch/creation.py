@@ -1,0 +1,117 @@
+"""What a new branch consists of: where it begins, and the files that are copied from main.
+
+Source: paimon-format.md section 9; BR-06, BR-17, BR-22, BR-23.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from filestore.layout.branch_log import is_log_option, write_branch_log
+from filestore.layout.branch_state import Origin, write_origin
+from filestore.layout.paths import TablePaths
+from filestore.options.table_options import canonical_options, check_option
+from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.change_tracking import off_main_log
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from filestore.tag.tags import hold_snapshot, read_tag
+from lsm.errors import ConflictError, InvalidInputError
+
+
+def new_origin(
+    table: TableStore, name: str, tag: str | None, snapshot_id: int | None, options: Mapping[str, str]
+) -> Origin:
+    """Where a branch begins. A plain snapshot gets a tag first."""
+    owns_tag = snapshot_id is not None
+    if snapshot_id is not None:
+        tag = own_tag(name)
+        hold_snapshot(table, tag, snapshot_id)
+    snapshot = None if tag is None else read_tag(table, tag).snapshot
+    schema = table.schema_of(table.schemas.ids()[-1] if snapshot is None else snapshot.schema_id)
+    changed = _changed_options(schema, options)
+    return Origin(
+        tag=tag,
+        snapshot_id=None if snapshot is None else snapshot.id,
+        owns_tag=owns_tag,
+        schema_id=schema.id,
+        first_schema_id=schema.id + bool(changed),
+        options=changed,
+        created_ms=table.clock.now_ms(),
+    )
+
+
+def own_tag(name: str) -> str:
+    """Name of the tag that is made for a branch which begins at a plain snapshot."""
+    return f"branch-{name}"
+
+
+def _changed_options(schema: TableSchema, options: Mapping[str, str]) -> Mapping[str, str]:
+    given = canonical_options(options)
+    for key, text in given.items():
+        check_option(key, text)
+        if is_log_option(key):
+            raise InvalidInputError(f"a branch has a log of its own or none: option={key}={text} fix=remove it")
+    return {key: text for key, text in given.items() if schema.options.get(key) != text}
+
+
+def fill_branch(table: TableStore, there: TablePaths, origin: Origin, log: Mapping[str, str] | None) -> None:
+    """Everything that a branch consists of: files that protect others first, what makes it readable last."""
+    io, ours = table.io, table.paths
+    write_origin(io, there, origin)
+    if log is not None:
+        write_branch_log(io, there, log)
+    if origin.tag is not None and origin.snapshot_id is not None:
+        with suppress(FileNotFoundError):
+            body = off_log(io.read_bytes(ours.tag(origin.tag)), None if log is None else table.options.bucket)
+            io.replace(there.tag(origin.tag), body)
+            io.replace(there.snapshot(origin.snapshot_id), _without_retention(body))
+        _check_tag_still_there(table, origin)
+    for schema_id in (each for each in table.schemas.ids() if each <= origin.schema_id):
+        io.replace(there.schema(schema_id), io.read_bytes(ours.schema(schema_id)))
+    if origin.first_schema_id > origin.schema_id:
+        schema = table.schema_of(origin.schema_id)
+        first = replace(
+            schema,
+            id=origin.first_schema_id,
+            options={**schema.options, **origin.options},
+            time_ms=origin.created_ms,
+        )
+        io.replace(there.schema(first.id), first.to_json().encode())
+
+
+def off_log(body: bytes, bucket_count: int | None) -> bytes:
+    """A snapshot's file without main's log; the rest stays as it is.
+
+    Args:
+        body: of a snapshot or tag of main.
+        bucket_count: of the branch's own log; None: it has none.
+    """
+    if bucket_count is None:
+        return _without(body, "logOffsets")
+    known = orjson.loads(off_main_log(Snapshot.from_json(body), bucket_count=bucket_count).to_json())
+    return orjson.dumps({**orjson.loads(body), **known}, option=orjson.OPT_INDENT_2)
+
+
+def _without_retention(body: bytes) -> bytes:
+    return _without(body, "tagCreateTime", "tagTimeRetained")
+
+
+def _without(body: bytes, *keys: str) -> bytes:
+    known: dict[str, Any] = orjson.loads(body)
+    if not any(key in known for key in keys):
+        return body
+    return orjson.dumps({key: each for key, each in known.items() if key not in keys}, option=orjson.OPT_INDENT_2)
+
+
+def _check_tag_still_there(table: TableStore, origin: Origin) -> None:
+    """Whether the branch had its copy of the tag before the tag, and what only it used, was deleted."""
+    kept = table.snapshots.find_tag(origin.tag or "")
+    if kept is None or kept.id != origin.snapshot_id:
+        raise ConflictError(
+            f"the tag was deleted while a branch was made from it: table={table.name} tag={origin.tag} "
+            f"snapshot={origin.snapshot_id} fix=begin at another one"
+        )

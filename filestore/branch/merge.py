@@ -1,0 +1,330 @@
+"""Merging a branch into main: one commit, decided bucket by bucket.
+
+A merge is a commit like any other: readers see all of it or nothing, live writers of main race with it as with each
+other, and streams get its exact difference. What comes from the branch is copied under new names, so no file belongs to
+both from then on: whichever is expired, by whatever engine, takes nothing from the other. BR-15, BR-28, BR-36; Trap 6.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from filestore.branch.branches import opened_on_main, origin_of, read_branch
+from filestore.branch.merge_plan import (
+    Commit,
+    Outcome,
+    Place,
+    PlaceChange,
+    SideChanges,
+    bucket_counts,
+    outcomes,
+    place_changes,
+    side_changes,
+    unknown_changes,
+)
+from filestore.branch.merged_schemas import MergedSchemas, merged_schemas
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable
+from filestore.commit.table_commit import TableCommit
+from filestore.layout.branch_state import Operation, Origin, Work, working
+from filestore.maintenance.rewriting import copied_file
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta
+from filestore.refs.roots import on_branch
+from filestore.scan.live_files import BucketKey
+from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
+from filestore.snapshot.change_tracking import Changes
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+
+MERGED_BRANCH_KEY: Final = "fluvial.merged-branch"
+"""Property of a snapshot that merged a branch: the branch's name."""
+MERGED_SNAPSHOT_KEY: Final = "fluvial.merged-snapshot"
+"""Property of a snapshot that merged a branch: the branch's newest snapshot then."""
+MERGED_ORIGIN_KEY: Final = "fluvial.merged-origin"
+"""Property of a snapshot that merged a branch: when the branch was made, epoch milliseconds."""
+_ATTEMPTS: Final = 10
+_PLACES_TOLD: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeResult:
+    """What a merge did."""
+
+    branch: str
+    snapshot: Snapshot | None  # of main; None: the branch had nothing new
+    bucket_count: int = 0  # that changed
+    file_count: int = 0  # that came from the branch
+    size_bytes: int = 0  # of these
+
+
+def merge_branch(table: TableStore, name: str, *, force: bool = False, only_at: int | None = None) -> MergeResult:
+    """Bring what a branch did since it began, or since it was last merged, into main by one commit.
+
+    A bucket that only one side changed is as that side left it; compactions do not count. Where both changed, tables
+    without a key get the new rows of both. The branch stays as it is. When this dies, run it again.
+
+    Args:
+        table: on any branch.
+        name: of the branch.
+        force: where both changed a bucket and the rows cannot be united, the branch's state wins.
+        only_at: the snapshot that must be the branch's newest; None: whichever is.
+
+    Raises:
+        ConflictError: both sides changed the buckets that are named, or both changed the schema, the branch was
+            written, or main's writers were faster too often; nothing is visible.
+        InvalidInputError: no such branch, or one that shares no history with main.
+        OutcomeUnknownError: it may be visible: run it again.
+    """
+    main = opened_on_main(table)
+    read_branch(main, name)
+    branch = on_branch(main, name)
+    copies: dict[tuple[Place, str], DataFileMeta] = {}
+    with working(table.io, branch.paths, Work(operation=Operation.MERGE)):
+        read_branch(main, name)  # it may have been deleted before this was begun
+        try:
+            result = _merged(main, branch, copies, force=force, only_at=only_at)
+        except OutcomeUnknownError:
+            raise
+        except FluvialError:
+            _delete_copies(main, copies)
+            raise
+    return result
+
+
+def common_snapshot(main: TableStore, branch: TableStore, origin: Origin) -> Snapshot | None:
+    """The newest snapshot that main and a branch share; None: the branch was made empty.
+
+    Raises: InvalidInputError when there is none though the branch was made from one.
+    """
+    if origin.snapshot_id is None:
+        return None
+    newest = min(main.snapshots.latest_id() or 0, branch.snapshots.latest_id() or 0)
+    for snapshot_id in range(newest, origin.snapshot_id, -1):
+        there = branch.snapshots.find(snapshot_id)
+        if there is not None and _is_same(main.snapshots.find(snapshot_id), there):
+            return there
+    kept = branch.snapshots.find_tag(origin.tag or "") or branch.snapshots.find(origin.snapshot_id)
+    known = main.snapshots.find_tag(origin.tag or "") or main.snapshots.find(origin.snapshot_id)
+    if kept is None or not _is_same(known, kept):
+        raise InvalidInputError(
+            f"the branch does not share a snapshot with main any more: table={main.name} branch={branch.paths.branch} "
+            f"origin={origin.snapshot_id} fix=read it and write its rows to main, or make it main"
+        )
+    return kept
+
+
+def data_commits_since(table: TableStore, common: Snapshot | None) -> list[int] | None:
+    """Snapshots after a common one that changed rows; None: some have expired, so nobody knows."""
+    history = _history(table, common, table.snapshots.latest())
+    return None if history is None else [each.id for each, commit in history if side_changes([commit]).changed]
+
+
+# ---- one merge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """What to commit to main."""
+
+    latest: Snapshot | None  # main's, that it was decided on
+    merged: Snapshot  # the branch's
+    changes: Mapping[Place, PlaceChange]
+
+
+def _merged(
+    main: TableStore,
+    branch: TableStore,
+    copies: dict[tuple[Place, str], DataFileMeta],
+    *,
+    force: bool,
+    only_at: int | None,
+) -> MergeResult:
+    origin = origin_of(main, branch.paths.branch)
+    for _ in range(_ATTEMPTS):
+        schemas = merged_schemas(main, branch, origin)
+        decided = _decide(main, branch, origin, force=force, only_at=only_at)
+        if decided is None:
+            return MergeResult(branch=branch.paths.branch, snapshot=None)
+        try:
+            messages = [_message(main, place, each, schemas, copies) for place, each in sorted(decided.changes.items())]
+        except FileNotFoundError:
+            continue  # the branch compacted and expired meanwhile
+        schemas.publish()
+        commit = TableCommit(main, main.new_commit_user(), history_start=decided.latest.id if decided.latest else 0)
+        committable = Committable(
+            identifier=BATCH_IDENTIFIER,
+            messages=messages,
+            watermark=decided.merged.watermark,
+            properties=_marks(branch, origin, decided.merged),
+            changes=Changes.FILES if main.options.change_tracking else Changes.NONE,
+        )
+        try:
+            done = commit.replace_files(committable, only_after=decided.latest.id if decided.latest else 0)
+        except ConflictError:
+            continue  # what was copied is used again
+        used = {file.file_name for message in messages for file in message.compact_after}
+        _delete_copies(main, {key: file for key, file in copies.items() if file.file_name not in used})
+        return MergeResult(
+            branch=branch.paths.branch,
+            snapshot=done.snapshot,
+            bucket_count=len(messages),
+            file_count=len(used),
+            size_bytes=sum(file.size_bytes for message in messages for file in message.compact_after),
+        )
+    raise ConflictError(
+        f"lost {_ATTEMPTS} races with writers of main: table={main.name} branch={branch.paths.branch}: merge again"
+    )
+
+
+def _decide(
+    main: TableStore, branch: TableStore, origin: Origin, *, force: bool, only_at: int | None
+) -> _Decided | None:
+    """What a merge would change now; None: the branch did nothing since the last one."""
+    latest, newest = main.snapshots.latest(), branch.snapshots.latest()
+    if only_at is not None and (newest is None or newest.id != only_at):
+        raise ConflictError(
+            f"the branch was written while it was to be merged: table={main.name} branch={branch.paths.branch} "
+            f"wanted_snapshot={only_at} newest={None if newest is None else newest.id}"
+        )
+    common = common_snapshot(main, branch, origin)
+    if newest is None or (common is not None and newest.id <= common.id):
+        return None
+    for snapshot in (latest, newest):
+        if snapshot is not None and snapshot.index_manifest is not None:
+            raise InvalidInputError(
+                f"cannot merge a table with deletion vectors or an index: table={main.name} snapshot={snapshot.id} "
+                "fix='compact both sides fully before, fast_forward, or replace_main_branch'"
+            )
+    history = _history(main, common, latest)
+    merged_to, start = _last_merge(branch, origin, history), common
+    if merged_to == newest.id:
+        return None
+    if merged_to is not None:
+        start = branch.snapshots.find(merged_to) or common
+    ours = _changes(main, common, latest, history, ignored=lambda each: _is_merge_of(each, branch, origin))
+    theirs = _changes(branch, start, newest, _history(branch, start, newest))
+    decided = outcomes(ours, theirs, can_unite=not main.has_key, force=force)
+    _check_no_conflict(main, branch, decided)
+    partitions = {partition for partition, _ in decided}
+    here = live_files_of_partitions(main, latest, partitions)
+    there = live_files_of_partitions(branch, newest, partitions)
+    counts = {*ours.bucket_counts, *theirs.bucket_counts, *bucket_counts([*here, *there])}
+    _check_not_rescaled(main, branch, partitions, counts)
+    changes = place_changes(decided, main=here, branch=there, added=theirs.added)
+    return _Decided(latest=latest, merged=newest, changes=changes)
+
+
+def _message(
+    main: TableStore,
+    place: Place,
+    change: PlaceChange,
+    schemas: MergedSchemas,
+    copies: dict[tuple[Place, str], DataFileMeta],
+) -> CommitMessage:
+    """The files of one bucket. What comes is copied once, however often the merge is decided anew."""
+    partition, bucket = place
+    come = []
+    for entry in change.come:
+        key = (place, entry.file.file_name)
+        if key not in copies:
+            copies[key] = copied_file(main, BucketKey(partition, bucket), entry.file)
+        # of the same bytes: a compaction in the branch may have moved the file to another level meanwhile
+        name = copies[key].file_name
+        schema_id = schemas.id_of(entry.file.schema_id)
+        come.append(replace(entry.file, file_name=name, extra_files=(), external_path=None, schema_id=schema_id))
+    return CommitMessage(
+        partition=partition,
+        bucket=bucket,
+        total_buckets=(*change.come, *change.gone)[0].total_buckets,
+        compact_before=tuple(each.file for each in change.gone),
+        compact_after=tuple(come),
+    )
+
+
+def _marks(branch: TableStore, origin: Origin, merged: Snapshot) -> Mapping[str, str]:
+    return {
+        MERGED_BRANCH_KEY: branch.paths.branch,
+        MERGED_SNAPSHOT_KEY: str(merged.id),
+        MERGED_ORIGIN_KEY: str(origin.created_ms),
+    }
+
+
+def _delete_copies(main: TableStore, copies: Mapping[tuple[Place, str], DataFileMeta]) -> None:
+    for ((partition, bucket), _), file in copies.items():
+        with suppress(FluvialError, OSError):  # an orphan costs space only
+            main.io.delete(f"{main.bucket_dir(partition, bucket)}/{file.file_name}")
+
+
+# ---- what both sides did
+
+_History = list[tuple[Snapshot, Commit]]
+
+
+def _history(table: TableStore, after: Snapshot | None, until: Snapshot | None) -> _History | None:
+    """The commits after one snapshot up to another, oldest first; None when some have expired."""
+    found: _History = []
+    for snapshot_id in range(1 if after is None else after.id + 1, 1 if until is None else until.id + 1):
+        try:
+            snapshot = table.snapshots.read(snapshot_id)
+            found.append((snapshot, Commit(kind=snapshot.commit_kind, entries=delta_entries(table, snapshot))))
+        except FileNotFoundError:
+            return None
+    return found
+
+
+def _last_merge(branch: TableStore, origin: Origin, history: _History | None) -> int | None:
+    """The branch's snapshot that main merged last."""
+    merges = [each for each, _ in history or () if _is_merge_of(each, branch, origin)]
+    return int(merges[-1].properties[MERGED_SNAPSHOT_KEY]) if merges else None
+
+
+def _is_merge_of(snapshot: Snapshot, branch: TableStore, origin: Origin) -> bool:
+    return MERGED_BRANCH_KEY in snapshot.properties and snapshot.properties.get(MERGED_ORIGIN_KEY) == str(
+        origin.created_ms
+    )
+
+
+def _is_same(one: Snapshot | None, other: Snapshot) -> bool:
+    """Whether two branches have the same snapshot: what a copy leaves out are offsets of a log."""
+    return one is not None and (one.id, one.delta_manifest_list, one.base_manifest_list) == (
+        other.id, other.delta_manifest_list, other.base_manifest_list
+    )  # fmt: skip
+
+
+def _changes(
+    table: TableStore,
+    after: Snapshot | None,
+    until: Snapshot | None,
+    history: _History | None,
+    ignored: Callable[[Snapshot], bool] = lambda _: False,
+) -> SideChanges:
+    if history is None:
+        return unknown_changes(live_files(table, after), live_files(table, until))
+    return side_changes(commit for snapshot, commit in history if not ignored(snapshot))
+
+
+def _check_no_conflict(main: TableStore, branch: TableStore, decided: Mapping[Place, Outcome]) -> None:
+    both = sorted(place for place, outcome in decided.items() if outcome is Outcome.CONFLICT)
+    if both:
+        told = [f"{main.partition_values(partition)}/bucket-{bucket}" for partition, bucket in both[:_PLACES_TOLD]]
+        raise ConflictError(
+            f"main and the branch both changed rows of the same buckets since the branch began: table={main.name} "
+            f"branch={branch.paths.branch} buckets={told} count={len(both)} "
+            "fix=merge with force, then the branch's rows win; or write its rows to main"
+        )
+
+
+def _check_not_rescaled(
+    main: TableStore, branch: TableStore, partitions: Collection[bytes], counts: Iterable[tuple[bytes, int]]
+) -> None:
+    """Of a partition that was written into another number of buckets, the buckets of both sides cannot be compared."""
+    known: dict[bytes, int] = {}
+    for partition, count in counts:
+        if partition in partitions and known.setdefault(partition, count) != count:
+            raise InvalidInputError(
+                f"a partition was rescaled since the branch began: table={main.name} branch={branch.paths.branch} "
+                f"partition={main.partition_values(partition)} buckets={sorted({count, known[partition]})} "
+                "fix=write the branch's rows to main"
+            )

@@ -1,0 +1,98 @@
+"""What becomes of a branch's schema versions in main.
+
+A branch's versions count on from those it began with, and its files name them. So when only the branch changed the
+schema, main gets the same versions under the same ids; what was set in the branch to tell it from main (no log) is not
+taken over. When only main changed it, the branch's files keep the version that they began with. Both: nobody can say.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from filestore.layout.branch_state import Origin
+from filestore.schema.log_names import check_log_names
+from filestore.schema.table_schema import TableSchema
+from filestore.table_store import TableStore
+from lsm.errors import ConflictError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedSchemas:
+    """Versions that main needs before files of a branch can come into it."""
+
+    main: TableStore
+    origin: Origin
+    is_changed: bool  # whether the branch has versions of its own
+    missing: Sequence[TableSchema]  # to be published, in this order
+
+    def id_of(self, schema_id: int) -> int:
+        """The version in main of a file that names a version of the branch."""
+        return schema_id if self.is_changed else min(schema_id, self.origin.schema_id)
+
+    def publish(self) -> None:
+        """Give main what is missing. Raises: ConflictError when main's schema changes at this moment."""
+        for schema in self.missing:
+            try:
+                self.main.schemas.create(schema)
+            except ConflictError:
+                if not _is_same(self.main.schemas.read(schema.id), schema):
+                    raise _both_changed(self.main, self.origin) from None
+
+
+def merged_schemas(main: TableStore, branch: TableStore, origin: Origin, *, keeps_ids: bool = False) -> MergedSchemas:
+    """What main needs of a branch's versions.
+
+    Args:
+        main: the table on its main branch.
+        branch: on the other.
+        origin: where that began.
+        keeps_ids: main needs every version of the branch, because its snapshots will name them.
+
+    Raises:
+        ConflictError: both changed the schema.
+        InvalidInputError: records in main's log would not be understood with these column names.
+    """
+    own = [branch.schemas.read(each) for each in branch.schemas.ids() if each > origin.first_schema_id]
+    if not own and not (keeps_ids and origin.first_schema_id > origin.schema_id):
+        return MergedSchemas(main=main, origin=origin, is_changed=False, missing=())
+    began = branch.schemas.read(origin.schema_id)
+    between = range(origin.schema_id + 1, origin.first_schema_id + 1)
+    wanted = {each: replace(began, id=each) for each in between}
+    wanted |= {each.id: replace(each, options=_options_in_main(each.options, began.options, origin)) for each in own}
+    known = [each for each in main.schemas.ids() if each > origin.schema_id]
+    for schema_id in known:
+        if schema_id not in wanted or not _is_same(main.schemas.read(schema_id), wanted[schema_id]):
+            raise _both_changed(main, origin)
+    missing = [schema for schema_id, schema in wanted.items() if schema_id not in known]
+    _check_names(main, missing)
+    return MergedSchemas(main=main, origin=origin, is_changed=True, missing=missing)
+
+
+def _options_in_main(options: Mapping[str, str], began: Mapping[str, str], origin: Origin) -> Mapping[str, str]:
+    """A branch's options without those that it was made with."""
+    merged = dict(options)
+    for key, text in origin.options.items():
+        if merged.get(key) == text:
+            del merged[key]
+            if key in began:
+                merged[key] = began[key]
+    return merged
+
+
+def _check_names(main: TableStore, missing: Sequence[TableSchema]) -> None:
+    if not main.has_log:
+        return
+    history = [main.schemas.read(each) for each in main.schemas.ids()]
+    for schema in missing:
+        check_log_names(history[-1], schema, history[:-1])
+        history.append(schema)
+
+
+def _is_same(one: TableSchema, other: TableSchema) -> bool:
+    return replace(one, time_ms=0) == replace(other, time_ms=0)
+
+
+def _both_changed(main: TableStore, origin: Origin) -> ConflictError:
+    return ConflictError(
+        f"main and the branch both changed the schema: table={main.name} common_schema={origin.schema_id} "
+        f"main_schemas={main.schemas.ids()} fix=write the branch's rows to main"
+    )

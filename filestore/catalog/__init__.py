@@ -1,0 +1,1 @@
+"""Warehouses, table names, the file catalog and the SQL catalog."""

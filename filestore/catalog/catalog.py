@@ -1,0 +1,336 @@
+"""A warehouse directory of databases and tables, in the layout of Paimon's file system catalog.
+
+A database is a directory ``<name>.db``; a table is a directory in it that has a schema. Creating the first schema file
+is the one atomic step that makes a table: before it there is nothing to see. Source: paimon-format.md section 1; FL-17,
+FL-19.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from filestore.catalog.metastore import open_metastore
+from filestore.catalog.warehouse import open_warehouse
+from filestore.evolution.publication import publish_changes
+from filestore.evolution.schema_change import SchemaChange
+from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock
+from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
+from filestore.io.object_store import is_object_path, under_lock
+from filestore.layout.branch_names import agreed_branch, split_branch
+from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
+from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from filestore.options.catalog_options import CatalogOptions, CatalogPlace
+from filestore.options.table_options import canonical_options
+from filestore.scan.row_expiry import check_expiry
+from filestore.schema.merge_engine import check_merging
+from filestore.schema.schema_store import SchemaStore, new_schema
+from filestore.schema.table_schema import TableSchema
+from filestore.table import Table
+from filestore.types.data_types import DataField
+from lsm.errors import ConflictError, InvalidInputError
+
+DEFAULT_DATABASE: Final = "default"
+_TABLES_TOLD: Final = 10
+_FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
+
+
+class Catalog:
+    """Databases and tables of one warehouse."""
+
+    def __init__(
+        self,
+        warehouse: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        io: FileIO | None = None,
+        clock: Clock | None = None,
+        names: NameSource | None = None,
+        lock_factory: CatalogLockFactory | None = None,
+    ) -> None:
+        """Nothing is read or made yet.
+
+        Args:
+            warehouse: absolute path, ``file://`` URI, or ``s3://bucket/prefix``.
+            options: of the catalog, see ``CatalogOptions``; others are defaults of new tables.
+            io: file system; None: the one that the warehouse's address names.
+            clock: None is the machine's.
+            names: of new files; None is random.
+            lock_factory: of locks around every commit; needed where ``io`` cannot create a file exclusively.
+        """
+        self.options = CatalogOptions.parse(options or {})
+        place = open_warehouse(warehouse, self.options, environment=os.environ, io=io)
+        self.warehouse, self._io = place.root, place.io
+        self._clock = clock or SystemClock()
+        self._names = names or RandomNames()
+        metastore = open_metastore(self.options, place, self._clock)
+        self._tables = metastore.names
+        self._lock_factory = lock_factory or metastore.lock_factory
+
+    @property
+    def file_io(self) -> FileIO:
+        """Where the warehouse is."""
+        return self._io
+
+    def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
+        """Make a database. Raises: InvalidInputError when it exists or the name cannot be one."""
+        _check_name("database", name)
+        try:
+            self._tables.add_database(name)
+        except ConflictError as error:
+            if not ignore_if_exists:
+                raise InvalidInputError(
+                    f"database exists already: database={name} path={self._database_path(name)}"
+                ) from error
+
+    def list_databases(self) -> list[str]:
+        """Names of all databases, sorted."""
+        return self._tables.databases()
+
+    def database_exists(self, name: str) -> bool:
+        """Whether there is such a database. Raises: InvalidInputError for a name that cannot be one."""
+        _check_name("database", name)
+        return self._tables.has_database(name)
+
+    def drop_database(self, name: str, *, cascade: bool = False, ignore_if_missing: bool = False) -> None:
+        """Remove a database. Raises: InvalidInputError when it has tables and ``cascade`` is not set."""
+        if not self._has_database(name, ignore_if_missing=ignore_if_missing):
+            return
+        tables = self.list_tables(name)
+        if tables and not cascade:
+            raise InvalidInputError(
+                f"database is not empty: database={name} tables={tables} fix='drop them or cascade'"
+            )
+        for table in tables:
+            self.drop_table(f"{name}.{table}")
+        path = self._database_path(name)
+        self._tables.remove_database(name)
+        self._io.delete_tree(path)
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | Sequence[DataField],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        ignore_if_exists: bool = False,
+    ) -> Table:
+        """Make a table; it is there completely or not at all.
+
+        Args:
+            name: ``db.table``; the database is made when it is missing.
+            schema: Arrow schema, or fields when CHAR(n), comments or defaults matter.
+            primary_key: columns whose values are unique together; they become NOT NULL.
+            partition_by: columns, in directory order; a primary key must contain them.
+            options: of the table.
+            comment: of the table.
+            ignore_if_exists: return the table that is there, whatever its schema.
+
+        Raises:
+            InvalidInputError: the table exists, or the schema or an option is wrong; says what to change.
+        """
+        root = self.table_path(name)
+        first = new_schema(
+            schema,
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options={**self.options.table_defaults, **canonical_options(options or {})},
+            comment=comment,
+            time_ms=self._clock.now_ms(),
+        )
+        check_merging(first, first.table_options)  # wrong functions and columns shall not wait for the first rows
+        check_expiry(first, first.table_options)
+        given = self._lock_factory
+        in_object_store = is_object_path(root)
+        check_commit_lock(first.table_options.value("commit.lock"), given=given, in_object_store=in_object_store)
+        lock = TableLock(factory=given, table=name) if given is not None and in_object_store else None
+        store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
+        if not self._has_schema(root):
+            leftovers = self._io.list_names(root)
+            if [each for each in leftovers if each != "schema"]:
+                raise InvalidInputError(
+                    f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
+                    "fix='it belongs to somebody else or to a table whose drop was interrupted: drop or remove it'"
+                )
+            self._tables.add_table(*name.split("."))
+            try:
+                store.create(first)
+            except ConflictError:
+                pass  # somebody made it at this moment
+            else:
+                return self.table(name)
+        elif not self._tables.has_table(*name.split(".")):
+            raise InvalidInputError(
+                f"files of a table that this catalog does not know: table={name} path={root} "
+                "fix='remove them, or choose another name'"
+            )
+        if not ignore_if_exists:
+            raise InvalidInputError(f"table exists already: table={name} path={root}")
+        return self.table(name)
+
+    def table(self, name: str, *, branch: str | None = None, options: Mapping[str, str] | None = None) -> Table:
+        """Open a table.
+
+        Args:
+            name: ``db.table``, or ``db.table$branch_b`` for one of its branches.
+            branch: the same said beside the name; None: what the name says, else main.
+            options: in force for this object only.
+
+        Raises:
+            InvalidInputError: no such database, table or branch, or a directory that is none; says which.
+        """
+        name, branch = agreed_branch(name, branch)
+        root = self.table_path(name)
+        database, table = name.split(".")
+        self._has_database(database, ignore_if_missing=False)
+        if not self._tables.has_table(database, table):
+            raise InvalidInputError(
+                f"no such table: table={name} path={root} tables={self._tables.tables(database)[:_TABLES_TOLD]}"
+            )
+        return Table.open(
+            name,
+            root,
+            branch=branch or MAIN_BRANCH,
+            options=options,
+            io=self._io,
+            clock=self._clock,
+            names=self._names,
+            lock_factory=self._lock_factory,
+            catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given),
+        )
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is such a table, or such a branch of one."""
+        name, branch = split_branch(name)
+        root = self.table_path(name)
+        if not self._tables.has_table(*name.split(".")):
+            return False
+        return self._has_schema(root) if branch is None else bool(SchemaStore(self._io, TablePaths(root, branch)).ids())
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of the tables of a database, sorted. Raises: InvalidInputError when there is no such database."""
+        self._has_database(database, ignore_if_missing=False)
+        path = self._database_path(database)
+        names = self._tables.tables(database)
+        return [name for name in names if self._has_schema(f"{path}/{name}")]
+
+    def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
+        """Remove a table and all its files.
+
+        The schema goes first: an interrupted drop leaves files, but no table. Dropping again removes them.
+
+        Raises:
+            InvalidInputError: there is no such table.
+        """
+        root = self.table_path(name)
+        database, table = name.split(".")
+        paths = TablePaths(root)
+        has_schema = self._has_schema(root)
+        # What an interrupted drop left has no schema, and perhaps no name any more.
+        if not self._io.is_directory(root) or (has_schema and not self._tables.has_table(database, table)):
+            self._tables.remove_table(database, table)
+            if not ignore_if_missing:
+                raise InvalidInputError(f"no such table: table={name} path={root}")
+            return
+        if not has_schema and not _is_what_a_drop_leaves(self._io.list_names(root)):
+            raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
+        self._io.delete_tree(paths.schema_dir)
+        self._io.delete(f"{root}/{MAIN_BRANCH_FILE}")
+        self._tables.remove_table(database, table)
+        self._io.delete_tree(root)
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange], *, branch: str | None = None) -> TableSchema:
+        """Publish the next version of a table's schema. Files stay as they are; readers map them.
+
+        Writers that are open go on with the version that they know; what they write stays readable. Open them again to
+        write new columns.
+
+        Args:
+            name: ``db.table``, or ``db.table$branch_b``: then the schema of that branch changes, and no other.
+            changes: applied in order, all or none.
+            branch: the same said beside the name.
+
+        Returns:
+            the schema in force: the old one when nothing changed.
+
+        Raises:
+            InvalidInputError: no such table, or a change is refused; nothing has changed.
+            ConflictError: others altered the table again and again: try again.
+        """
+        return publish_changes(self.table(name, branch=branch), lambda _: changes)
+
+    @property
+    def can_rename_tables(self) -> bool:
+        """Whether the storage gives a directory another name in one step."""
+        return isinstance(self._io, MovesDirectories)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name, in one step: its directory moves.
+
+        Raises:
+            InvalidInputError: no such table, the name is taken or cannot be one, or the storage moves no directories.
+        """
+        source, target = self.table_path(name), self.table_path(new_name)
+        if not self.table_exists(name):
+            raise InvalidInputError(f"no such table: table={name} path={source}")
+        self._has_database(new_name.split(".")[0], ignore_if_missing=False)
+        if self.table_exists(new_name):
+            raise InvalidInputError(f"table exists already: table={new_name} path={target}")
+        files = self._io
+        if not isinstance(files, MovesDirectories):
+            raise InvalidInputError(
+                f"tables on this storage cannot be renamed: table={name} path={source} "
+                "fix='CALL sys.copy to the new name, and DROP TABLE'"
+            )
+        (database, table), (new_database, new_table) = name.split("."), new_name.split(".")
+        try:
+            self._tables.rename_table(
+                (database, table), (new_database, new_table), lambda: files.move_directory(source, target)
+            )
+        except ConflictError as error:
+            raise InvalidInputError(f"directory is not empty: table={new_name} path={target}") from error
+
+    def table_path(self, name: str) -> str:
+        """Directory of a table, whether it exists or not. Raises: InvalidInputError for a name that cannot be one."""
+        parts = name.split(".")
+        if len(parts) != 2:
+            raise InvalidInputError(f"a table is named database.table: name={name!r}")
+        _check_name("table", parts[1])
+        return f"{self._database_path(parts[0])}/{parts[1]}"
+
+    def _database_path(self, name: str) -> str:
+        _check_name("database", name)
+        return self._tables.database_path(name)
+
+    def _has_schema(self, root: str) -> bool:
+        """Whether a directory is a table: whether its main branch has a schema."""
+        paths = TablePaths(root)
+        if SchemaStore(self._io, paths).ids():
+            return True
+        main = main_branch(self._io, root)
+        return main != MAIN_BRANCH and bool(SchemaStore(self._io, paths.with_branch(main)).ids())
+
+    def _has_database(self, name: str, *, ignore_if_missing: bool) -> bool:
+        if self.database_exists(name):
+            return True
+        if ignore_if_missing:
+            return False
+        raise InvalidInputError(
+            f"no such database: database={name} warehouse={self.warehouse} databases={self.list_databases()}"
+        )
+
+
+def _check_name(kind: str, name: str) -> None:
+    bad = sorted({char for char in name if char in _FORBIDDEN or not char.isprintable()})
+    if not name.strip() or name != name.strip() or name.startswith(".") or bad:
+        raise InvalidInputError(
+            f"name cannot be that of a {kind}: name={name!r} forbidden={bad} fix='use letters, digits, _ and -'"
+        )
+
+
+def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:
+    return bool(names) and bool({*names} & {"snapshot", "manifest", "schema", "branch"})

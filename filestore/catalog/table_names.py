@@ -1,0 +1,106 @@
+"""Where a catalog keeps the names of its databases and tables. What a table is stands in its files, always.
+
+Two places: the directories of the warehouse, where whatever has a schema is a table at once, whoever made it; or a SQL
+database (``filestore.catalog.sql_names``), where a table is there when its name is and its schema too.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from filestore.io.file_io import FileIO
+from lsm.errors import ConflictError
+
+DATABASE_SUFFIX: Final = ".db"
+
+
+class TableNames(Protocol):
+    """Names of databases and tables. It can be pickled."""
+
+    def databases(self) -> list[str]:
+        """All databases, sorted."""
+
+    def has_database(self, database: str) -> bool:
+        """Whether there is such a database."""
+
+    def database_path(self, database: str) -> str:
+        """Directory of a database, whether it exists or not."""
+
+    def database_properties(self, database: str) -> Mapping[str, str]:
+        """What is noted of a database; empty where nothing can be."""
+
+    def add_database(self, database: str) -> None:
+        """Make one. Raises: ConflictError when it is there."""
+
+    def remove_database(self, database: str) -> None:
+        """Forget a database and the tables in it; a missing one is fine."""
+
+    def tables(self, database: str) -> list[str]:
+        """Names that may be tables, sorted: those that have a schema are."""
+
+    def has_table(self, database: str, table: str) -> bool:
+        """Whether a directory of this name with a schema would be a table."""
+
+    def add_table(self, database: str, table: str) -> None:
+        """Take the name, and the database's when it is missing; a name that is there is fine."""
+
+    def remove_table(self, database: str, table: str) -> None:
+        """Forget the name; a missing one is fine."""
+
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
+        """Give a table, as (database, name), another name, and move its directory; both or none.
+
+        Raises: ConflictError when that name is taken; what ``move`` raises.
+        """
+
+
+class DirectoryNames:
+    """Names are directories: ``<database>.db/<table>``."""
+
+    def __init__(self, root: str, io: FileIO) -> None:
+        """``root`` is the warehouse."""
+        self._root = root
+        self._io = io
+
+    def databases(self) -> list[str]:
+        """All databases, sorted."""
+        names = self._io.list_names(self._root)
+        return [name.removesuffix(DATABASE_SUFFIX) for name in names if name.endswith(DATABASE_SUFFIX)]
+
+    def has_database(self, database: str) -> bool:
+        """Whether there is such a directory."""
+        return self._io.is_directory(self.database_path(database))
+
+    def database_path(self, database: str) -> str:
+        """Directory of a database."""
+        return f"{self._root}/{database}{DATABASE_SUFFIX}"
+
+    def database_properties(self, database: str) -> Mapping[str, str]:
+        """Nothing: a directory has no properties."""
+        return {}
+
+    def add_database(self, database: str) -> None:
+        """Make its directory. Raises: ConflictError when it is there."""
+        if self.has_database(database):
+            raise ConflictError(f"database exists already: database={database} path={self.database_path(database)}")
+        self._io.make_directory(self.database_path(database))
+
+    def remove_database(self, database: str) -> None:
+        """Nothing: the name goes with its directory."""
+
+    def tables(self, database: str) -> list[str]:
+        """Names of its directories and files, sorted."""
+        return self._io.list_names(self.database_path(database))
+
+    def has_table(self, database: str, table: str) -> bool:
+        """Always: the schema alone decides."""
+        return True
+
+    def add_table(self, database: str, table: str) -> None:
+        """Nothing: directories come with their first file."""
+
+    def remove_table(self, database: str, table: str) -> None:
+        """Nothing: the name goes with its directory."""
+
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
+        """Move its directory: that is its name."""
+        move()

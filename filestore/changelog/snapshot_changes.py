@@ -1,0 +1,364 @@
+"""The changes of a snapshot read from its files: what streams get of commits that no log holds.
+
+A change is a row and its kind. Where a commit only added rows that stand as they are, those rows are the changes.
+Everything else (overwrites, merge engines that fold rows, rollbacks) is the exact difference of two states of a bucket.
+Whoever applies the changes of snapshot after snapshot has, at each, the rows of the table. FL-29, FL-33, FL-57.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.commit.conflicts import sequence_conflict
+from filestore.index.deletion_vectors import Positions, read_deletion_vectors
+from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
+from filestore.predicate.predicate import Predicate
+from filestore.read.split_read import BucketFiles, read_split
+from filestore.scan.bucket_states import BucketState, differing_buckets
+from filestore.scan.data_split import DataSplit
+from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files_of_partitions
+from filestore.schema.merge_engine import columns_to_merge
+from filestore.schema.row_counts import signed, with_count
+from filestore.snapshot.change_tracking import is_foreign
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+from lsm.merge.row_diff import diff_runs
+from lsm.row_kind import VALUE_KIND, RowKind
+
+Changes = Iterator[tuple[pa.RecordBatch, pa.Array]]
+
+_DELETE: Final = pa.scalar(int(RowKind.DELETE), pa.int8())
+_DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSplit:
+    """Changes that one task reads in order; it needs nothing but the table to be read, and can be pickled.
+
+    Either ``added`` or a difference of ``before`` and ``after``. No key is in two splits of one plan.
+    """
+
+    snapshot_id: int  # whose changes, or the later one of a difference
+    partition: bytes  # BinaryRow with arity prefix
+    bucket: int  # of a partition whose number of buckets changed, all are in one split: then the lowest
+    added: tuple[DataFileMeta, ...] = ()  # files whose rows are the changes, oldest first
+    is_changelog: bool = False  # these files hold every change, -U and all
+    before: tuple[BucketState, ...] = ()
+    after: tuple[BucketState, ...] = ()
+
+    @property
+    def row_count(self) -> int:
+        """Rows that have to be read: no less than there are changes."""
+        return sum(file.row_count for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files that have to be read."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def file_count(self) -> int:
+        """Files that have to be read."""
+        return len(self.files)
+
+    @property
+    def files(self) -> tuple[DataFileMeta, ...]:
+        """All that have to be read."""
+        return (*self.added, *(file for state in (*self.before, *self.after) for file in state.files))
+
+
+def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+    """What a snapshot changed.
+
+    Args:
+        table: opened with the schema that the rows shall have.
+        previous: the snapshot before it; None when it is the first, or when the one before has expired.
+        snapshot: of any engine and kind; compactions and statistics change nothing.
+
+    Returns:
+        Splits by partition bytes and bucket.
+
+    Raises:
+        InvalidInputError: the snapshot before has expired and is needed.
+        FileNotFoundError: the snapshot itself expired meanwhile.
+    """
+    if snapshot.commit_kind not in _DATA_KINDS:
+        return ()
+    delta = [entry for entry in delta_entries(table, snapshot) if entry.bucket >= 0]  # else not to be seen yet
+    if _stands_as_it_is(table, previous, snapshot, delta):
+        if snapshot.changelog_manifest_list is not None:
+            return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)
+        return _added_splits(snapshot, delta, is_changelog=False)
+    if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
+        raise _previous_is_gone(table, snapshot)
+    same_vectors = deletion_indexes(table, previous) == deletion_indexes(table, snapshot)
+    partitions = {entry.partition for entry in delta} if same_vectors else None
+    return _diff_splits(table, previous, snapshot, partitions)
+
+
+def told_level(table: TableStore) -> int:
+    """The level from which on the changelogs of compactions have told the rows; 0: it is not compactions that tell."""
+    levels = {"lookup": 1, "full-compaction": table.level_count - 1}
+    return levels.get(table.options.changelog_producer, 0)
+
+
+def tells_by_compaction(snapshot: Snapshot) -> bool:
+    """Whether readers of compactions' changelogs have something to read in a snapshot."""
+    if snapshot.commit_kind is CommitKind.COMPACT:
+        return snapshot.changelog_manifest_list is not None
+    return snapshot.commit_kind is CommitKind.OVERWRITE
+
+
+def plan_told(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+    """What a snapshot tells readers of compactions' changelogs; see ``plan_changes``.
+
+    They know no row above the told level: rows come when they are compacted, whatever a data commit added.
+    """
+    if not tells_by_compaction(snapshot):
+        return ()
+    if snapshot.commit_kind is CommitKind.COMPACT:
+        return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)
+    if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
+        raise _previous_is_gone(table, snapshot)
+    partitions = {entry.partition for entry in delta_entries(table, snapshot)}
+    return _diff_splits(table, previous, snapshot, partitions, least_level=told_level(table))
+
+
+def plan_diff(
+    table: TableStore, before: Snapshot | None, after: Snapshot, *, least_level: int = 0
+) -> tuple[ChangeSplit, ...]:
+    """The exact difference of any two snapshots, whichever is the older one.
+
+    Args:
+        table: opened with the schema that the rows shall have.
+        before: None is the empty table.
+        after: what the rows become.
+        least_level: files of lower levels do not count.
+
+    Returns:
+        Splits by partition bytes and bucket, only of buckets whose files differ.
+    """
+    return _diff_splits(table, before, after, None, least_level=least_level)
+
+
+def read_changes(
+    table: TableStore,
+    split: ChangeSplit,
+    *,
+    columns: Sequence[str] | None = None,
+    before_table: TableStore | None = None,
+) -> Changes:
+    """The changes of a split.
+
+    Args:
+        table: that the split was planned with.
+        split: to read.
+        columns: to return, in this order; None is all. Of a difference, rows that are equal in these are equal.
+        before_table: of a difference, through which the rows before are read; None: the same.
+
+    Yields:
+        Rows, never none, and their (n,) int8 row kinds; rows of one key in order. Of a table with a key: upserts (+I +U
+        -D) when ``added`` is read and no changelog; else all kinds. Of one without: rows that came (+I) or went (-D).
+    """
+    names = list(table.schema.column_names if columns is None else columns)
+    if table.row_counts is not None:
+        before = None if before_table is None else before_table.stored
+        found = read_changes(table.stored, split, columns=with_count(names), before_table=before)
+        yield from signed(found, is_difference=not split.added)
+        return
+    if split.added:
+        changes = _added_rows(table, split, names)
+    elif table.has_key:
+        changes = _diff_by_key(table, before_table or table, split, names)
+    else:
+        changes = _diff_by_file(table, before_table or table, split, names)
+    schema = pa.schema([table.arrow_field(name) for name in names])
+    for rows, kinds in changes:
+        if rows.num_rows and names:
+            yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema), kinds
+        elif rows.num_rows:
+            yield rows.select([]), kinds
+
+
+def read_whole(
+    table: TableStore, split: DataSplit, *, columns: Sequence[str] | None = None, filter: Predicate | None = None
+) -> Changes:
+    """The rows of a snapshot as the changes of a stream that begins there, see ``split_read.read_split``.
+
+    Rows that went more often than they came are told too, as -D, so that sums of what streams are told are right.
+    """
+    names = list(table.schema.column_names if columns is None else columns)
+    shown = names if table.row_counts is None else with_count(names)
+    found = read_split(table.stored, split, columns=shown, filter=filter)
+    changes = ((rows, _kinds(rows, RowKind.INSERT)) for rows in found)
+    yield from changes if table.row_counts is None else signed(changes)
+
+
+# ---- planning
+
+
+def _previous_is_gone(table: TableStore, snapshot: Snapshot) -> InvalidInputError:
+    return InvalidInputError(
+        f"changes cannot be told without the snapshot before, which has expired: table={table.name} "
+        f"snapshot={snapshot.id} kind={snapshot.commit_kind.value} fix='start again from a full snapshot'"
+    )
+
+
+def _stands_as_it_is(
+    table: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
+) -> bool:
+    """Whether the rows that a commit added are rows of the table from then on, and it did nothing else."""
+    options = table.options
+    if snapshot.commit_kind is not CommitKind.APPEND or any(entry.kind is EntryKind.DELETE for entry in delta):
+        return False
+    if snapshot.index_manifest is not None and deletion_indexes(table, previous) != deletion_indexes(table, snapshot):
+        return False
+    if not table.has_key or table.row_counts is not None:
+        return True
+    if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
+        return False
+    # Writers that do not know of each other may number rows below what is there: such rows change nothing.
+    return not (table.has_log and is_foreign(snapshot)) or _numbers_follow(table, previous, snapshot, delta)
+
+
+def _numbers_follow(
+    table: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
+) -> bool:
+    if previous is None:
+        return snapshot.id == FIRST_SNAPSHOT_ID
+    known = live_files_of_partitions(table, previous, {entry.partition for entry in delta})
+    return sequence_conflict(known, delta, has_key=True) is None
+
+
+def _changelog_entries(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    name = snapshot.changelog_manifest_list
+    assert name is not None
+    manifests = table.manifests.read_list(name, snapshot.changelog_manifest_list_size)
+    return [entry for each in manifests for entry in table.manifests.read_manifest(each)]
+
+
+def _added_splits(
+    snapshot: Snapshot, entries: Iterable[ManifestEntry], *, is_changelog: bool
+) -> tuple[ChangeSplit, ...]:
+    by_bucket: defaultdict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
+    for entry in entries:
+        by_bucket[entry.partition, entry.bucket].append(entry.file)
+    return tuple(
+        ChangeSplit(
+            snapshot_id=snapshot.id,
+            partition=partition,
+            bucket=bucket,
+            added=tuple(sorted(files, key=lambda file: (file.min_sequence_number, file.max_sequence_number))),
+            is_changelog=is_changelog,
+        )
+        for (partition, bucket), files in sorted(by_bucket.items())
+    )
+
+
+def _diff_splits(
+    table: TableStore,
+    before: Snapshot | None,
+    after: Snapshot,
+    partitions: Collection[bytes] | None,
+    *,
+    least_level: int = 0,
+) -> tuple[ChangeSplit, ...]:
+    differing = differing_buckets(table, before, after, partitions=partitions, least_level=least_level)
+    return tuple(
+        ChangeSplit(
+            snapshot_id=after.id,
+            partition=each.partition,
+            bucket=min(state.bucket for state in (*each.gone, *each.come)),
+            before=each.gone,
+            after=each.come,
+        )
+        for each in differing
+    )
+
+
+# ---- reading
+
+
+def _added_rows(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.added)
+    for file in split.added:
+        for rows in files.read(file, _in_order(table, names), with_system=table.has_key):
+            if not table.has_key:
+                yield rows, _kinds(rows, RowKind.INSERT)
+                continue
+            kinds = rows.column(VALUE_KIND)
+            if not split.is_changelog:  # a -U that is the newest row of its key has removed it
+                kinds = pc.if_else(pc.equal(kinds, int(RowKind.UPDATE_BEFORE)), _DELETE, kinds)
+            yield rows, kinds
+
+
+def _diff_by_key(table: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    """Memory is bounded by the merges of both sides, however large they are."""
+    keys = table.schema.trimmed_primary_keys
+    compared = _in_order(table, {*names, *keys})
+
+    def sides(of: TableStore, states: Iterable[BucketState]) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
+        return [partial(_rows_by_key, of, split.partition, state, compared) for state in states]
+
+    for changes in diff_runs(sides(before_table, split.before), sides(table, split.after), key_names=keys):
+        for batch in changes.to_batches():
+            yield batch, batch.column(VALUE_KIND)
+
+
+def _rows_by_key(
+    table: TableStore, partition: bytes, state: BucketState, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a bucket in key order. Those in level 0 count, whatever else a table's readers wait for."""
+    files = _bucket_files(table, partition, state)
+    to_merge = _in_order(table, columns_to_merge(table.schema, table.options, columns))
+    for runs in files.sections():
+        for rows in files.merged(runs, to_merge, drop_deletes=True):
+            yield from rows.select(columns).to_batches()
+
+
+def _diff_by_file(table: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    """Rows that went, then rows that came. A file on both sides differs in which of its rows are deleted."""
+    columns = _in_order(table, names)
+    old = {state.bucket: _bucket_files(before_table, split.partition, state) for state in split.before}
+    new = {state.bucket: _bucket_files(table, split.partition, state) for state in split.after}
+    for here, there, kind in ((old, new, RowKind.DELETE), (new, old, RowKind.INSERT)):
+        for bucket, files in here.items():
+            other = there.get(bucket)
+            for file in files.files:
+                for rows in _without_rows_of(files, other, file).read(file, columns, with_system=False):
+                    yield rows, _kinds(rows, kind)
+
+
+def _without_rows_of(files: BucketFiles, other: BucketFiles | None, file: DataFileMeta) -> BucketFiles:
+    """The files with those rows of one file hidden that the other side also has."""
+    if other is None or all(each.file_name != file.file_name for each in other.files):
+        return files
+    everything = np.arange(file.row_count)
+    shared = np.setdiff1d(everything, other.deleted.get(file.file_name, _NO_ROWS))
+    hidden = np.union1d(shared, files.deleted.get(file.file_name, _NO_ROWS))
+    return replace(files, deleted={**files.deleted, file.file_name: hidden})
+
+
+_NO_ROWS: Final[Positions] = np.zeros(0, np.int64)
+
+
+def _bucket_files(table: TableStore, partition: bytes, state: BucketState) -> BucketFiles:
+    deleted = read_deletion_vectors(table, state.deletion_vectors)
+    files = state.files if table.has_key else sorted(state.files, key=lambda file: file.min_sequence_number)
+    return BucketFiles(table=table, partition=partition, bucket=state.bucket, files=files, deleted=deleted)
+
+
+def _kinds(rows: pa.RecordBatch, kind: RowKind) -> pa.Array:
+    return pa.array(np.full(rows.num_rows, kind, np.int8))
+
+
+def _in_order(table: TableStore, names: Iterable[str]) -> list[str]:
+    wanted = {*names}
+    return [name for name in table.schema.column_names if name in wanted]

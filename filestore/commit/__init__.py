@@ -1,0 +1,1 @@
+"""The commit protocol: conflicts, guards, history, the writing of snapshots."""

@@ -1,0 +1,50 @@
+"""What one commit publishes: the messages of its tasks under one identifier."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from filestore.manifest.commit_message import CommitMessage
+from filestore.snapshot.change_tracking import Changes
+from filestore.table_store import TableStore
+from lsm.errors import FluvialError
+
+BATCH_IDENTIFIER: Final = 2**63 - 1
+"""Commit identifier of a batch write. Source: Paimon ``BatchWriteBuilder.COMMIT_IDENTIFIER``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committable:
+    """Everything of one commit: (commit user, identifier) is its idempotence key."""
+
+    identifier: int  # rises with every commit of one user; BATCH_IDENTIFIER for a batch write
+    messages: Sequence[CommitMessage] = ()
+    log_offsets: Mapping[int, int] = field(default_factory=dict)  # bucket -> next offset of the log
+    watermark: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    base_snapshot_id: int | None = None
+    """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""
+    told_since: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
+    """By (partition, bucket) the snapshot in which the changes in the log were looked up, 0: the empty table. Whoever
+    changes rows of the bucket after it makes them untrue: a conflict."""
+    changes: Changes | None = None
+    """How these changes reach streams; None: not through the log, so from files, or not at all when untracked."""
+
+
+def discard(table: TableStore, messages: Sequence[CommitMessage]) -> None:
+    """Delete the files that these messages made. Only for messages that are surely not visible and never will be.
+
+    Files that a compaction moved to another level keep their name: they are inputs, and stay.
+    """
+    for message in messages:
+        known = {entry.file_name for entry in message.index_before}
+        for entry in message.index_after:
+            if entry.file_name not in known:
+                with suppress(FluvialError, OSError):
+                    table.io.delete(table.index_path(entry))
+        inputs = {name for file in message.compact_before for name in (file.file_name, *file.extra_files)}
+        for file in (*message.new_files, *message.compact_after, *message.changelog_files):
+            for name in {file.file_name, *file.extra_files} - inputs:
+                with suppress(FluvialError, OSError):  # an orphan costs space only
+                    table.io.delete(f"{table.bucket_dir(message.partition, message.bucket)}/{name}")

@@ -1,0 +1,79 @@
+"""What streaming writers committed, as far as its snapshots have expired.
+
+A writer finds its last commit in the snapshots; a query that was away for longer than they are kept would not, and
+would write its last batch again. So an expiry notes, before it takes the last snapshot of a writer, how far that one
+came: one small file for each, beside the snapshots, where no reader of the layout looks.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import quote
+
+from filestore.commit.committable import BATCH_IDENTIFIER
+from filestore.io.file_io import FileIO
+from filestore.layout.paths import TablePaths
+from filestore.snapshot.snapshot import CommitKind, Snapshot
+from lsm.errors import CorruptDataError
+
+DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
+"""Kinds of commits whose identifiers are a writer's own; compactions carry those of other work."""
+_DIRECTORY: Final = "expired-commits"
+
+
+def expired_commits_directory(paths: TablePaths) -> str:
+    """Where the notes of a branch are."""
+    return f"{paths.branch_root}/{_DIRECTORY}"
+
+
+class ExpiredCommits:
+    """The notes of one branch of a table."""
+
+    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+        self._io = io
+        self._directory = expired_commits_directory(paths)
+
+    def newest(self, commit_user: str) -> int | None:
+        """The highest identifier of a writer whose snapshot expired; None when none did. Raises: CorruptDataError."""
+        path = self._path(commit_user)
+        try:
+            return int(json.loads(self._io.read_bytes(path))["identifier"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptDataError(f"note of a writer cannot be decoded: file={path} error={error!r}") from error
+
+    def note(self, expiring: Iterable[Snapshot], *, following: Snapshot | None) -> None:
+        """Note how far writers came.
+
+        Args:
+            expiring: snapshots that are about to go, oldest first.
+            following: the first that stays: a writer's own snapshot needs no note.
+        """
+        kept = None if following is None or not _counts(following) else following.commit_user
+        newest = {each.commit_user: each for each in expiring if _counts(each)}
+        for commit_user, snapshot in newest.items():
+            if commit_user != kept and snapshot.commit_identifier > (self.newest(commit_user) or -1):
+                body = {"identifier": snapshot.commit_identifier, "snapshot": snapshot.id}
+                self._io.replace(self._path(commit_user), json.dumps(body).encode())
+
+    def after(self, snapshot_id: int) -> list[str]:
+        """Paths of the notes that may speak of a commit after a snapshot: old ones do not say which it was."""
+        found = []
+        for name in self._io.list_names(self._directory):
+            path = f"{self._directory}/{name}"
+            if json.loads(self._io.read_bytes(path)).get("snapshot", snapshot_id + 1) > snapshot_id:
+                found.append(path)
+        return found
+
+    def forget_after(self, snapshot_id: int) -> None:
+        """Take back the notes of commits after a snapshot, which the table does not have any more."""
+        for path in self.after(snapshot_id):
+            self._io.delete(path)
+
+    def _path(self, commit_user: str) -> str:
+        return f"{self._directory}/{quote(commit_user, safe='')}"
+
+
+def _counts(snapshot: Snapshot) -> bool:
+    return snapshot.commit_kind in DATA_KINDS and snapshot.commit_identifier != BATCH_IDENTIFIER

@@ -1,0 +1,229 @@
+"""Writing what a snapshot refers to, and deciding what the snapshot says."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable
+from filestore.index.index_manifest import changes_index, index_files, next_index
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
+from filestore.manifest.lists import ManifestFileMeta
+from filestore.manifest.merging import MergeLimits, merge_manifests
+from filestore.options.table_options import TableOptions
+from filestore.scan.snapshot_files import live_files, manifests_of
+from filestore.snapshot.change_tracking import change_properties, default_changes
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot, carried_offsets
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+
+_ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _List:
+    name: str | None
+    size_bytes: int | None
+
+
+def entries_of(messages: Sequence[CommitMessage], replaced: Iterable[ManifestEntry] = ()) -> list[ManifestEntry]:
+    """The manifest entries of a commit, deletes first: other readers fold entries in order."""
+    entries = [replace(entry, kind=EntryKind.DELETE) for entry in replaced]
+    entries += [_entry(each, EntryKind.DELETE, file) for each in messages for file in each.compact_before]
+    entries += [
+        _entry(each, EntryKind.ADD, file) for each in messages for file in (*each.compact_after, *each.new_files)
+    ]
+    return entries
+
+
+def changelog_entries(messages: Sequence[CommitMessage]) -> list[ManifestEntry]:
+    """The entries of the changelog manifest of a commit."""
+    return [_entry(message, EntryKind.ADD, file) for message in messages for file in message.changelog_files]
+
+
+def changes_nothing(
+    committable: Committable, delta: Sequence[ManifestEntry], kind: CommitKind, options: TableOptions
+) -> bool:
+    """Whether no snapshot is needed.
+
+    A streaming commit needs one even if it is empty, so that its identifier is remembered; unless the options say
+    otherwise, for which an empty batch that comes again is as empty.
+    """
+    messages = committable.messages
+    if delta or changelog_entries(messages) or changes_index(messages):
+        return False
+    if committable.log_offsets or committable.properties:
+        return False
+    if kind is not CommitKind.COMPACT and options.value("commit.force-create-snapshot"):
+        return False
+    ignores: bool | None = options.value("snapshot.ignore-empty-commit")
+    return committable.identifier == BATCH_IDENTIFIER if ignores is None else ignores
+
+
+def merged_offsets(known: Mapping[int, int], new: Mapping[int, int]) -> dict[int, int]:
+    """Next log offset of every bucket: the higher one, because a late commit may carry an older position."""
+    return {bucket: max(known.get(bucket, 0), new.get(bucket, 0)) for bucket in sorted({*known, *new})}
+
+
+def write_snapshot(
+    table: TableStore,
+    latest: Snapshot | None,
+    *,
+    kind: CommitKind,
+    commit_user: str,
+    committable: Committable,
+    delta: Sequence[ManifestEntry],
+    new_files: list[str],
+    replaces: Callable[[bytes], bool] | None = None,
+) -> Snapshot:
+    """Write manifests and lists, and return the snapshot that would follow ``latest``; it is not published.
+
+    ``new_files`` gets the path of every file as it is written, so that they can be deleted whatever happens.
+    ``replaces``: the partitions that are overwritten.
+    """
+    base = _write_base(table, latest, new_files)
+    changes = _write_entries(table, delta, new_files)
+    changelog = changelog_entries(committable.messages)
+    changelog_list = _write_entries(table, changelog, new_files) if changelog else _NO_LIST
+    schema = table.schemas.latest()
+    if schema is None:
+        raise InvalidInputError(
+            f"table is gone, it was dropped or renamed meanwhile: table={table.name} path={table.paths.root} "
+            "fix='open it under its new name'"
+        )
+    schema_id = schema.id
+    delta_rows = sum(entry.file.row_count * (1 if entry.kind is EntryKind.ADD else -1) for entry in delta)
+    return Snapshot(
+        id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
+        schema_id=schema_id,
+        base_manifest_list=str(base.name),
+        base_manifest_list_size=base.size_bytes,
+        delta_manifest_list=str(changes.name),
+        delta_manifest_list_size=changes.size_bytes,
+        changelog_manifest_list=changelog_list.name,
+        changelog_manifest_list_size=changelog_list.size_bytes,
+        index_manifest=_write_index(table, latest, committable.messages, replaces, new_files),
+        commit_user=commit_user,
+        commit_identifier=committable.identifier,
+        commit_kind=kind,
+        time_ms=max(table.clock.now_ms(), latest.time_ms if latest else 0),
+        log_offsets=merged_offsets(_known_offsets(table, latest, committable), committable.log_offsets),
+        total_record_count=_total_rows(table, latest) + delta_rows,
+        delta_record_count=delta_rows,
+        changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
+        watermark=_later(latest.watermark if latest else None, committable.watermark),
+        statistics=_carried_statistics(table, latest, schema_id),
+        properties={**committable.properties, **_change_properties(table, latest, kind, committable)},
+        next_row_id=latest.next_row_id if latest else None,
+        uuid=table.names.uuid(),
+    )
+
+
+_NO_LIST = _List(name=None, size_bytes=None)
+
+
+def _entry(message: CommitMessage, kind: EntryKind, file: DataFileMeta) -> ManifestEntry:
+    return ManifestEntry(
+        kind=kind, partition=message.partition, bucket=message.bucket, total_buckets=message.total_buckets, file=file
+    )
+
+
+def _write_base(table: TableStore, latest: Snapshot | None, new_files: list[str]) -> _List:
+    """The list of everything before this commit, merged when it is due."""
+    options = table.options
+    limits = MergeLimits(
+        target_bytes=options.manifest_target_bytes,
+        min_count=options.manifest_merge_min_count,
+        full_threshold_bytes=options.manifest_full_threshold_bytes,
+    )
+    manifests = [] if latest is None else manifests_of(table, latest)
+    merged = merge_manifests(
+        manifests,
+        limits,
+        read=table.manifests.read_manifest,
+        write=lambda entries: _write_manifest(table, entries, new_files),
+    )
+    return _write_list(table, merged, new_files)
+
+
+def _write_entries(table: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> _List:
+    starts = range(0, len(entries), _ENTRIES_PER_MANIFEST)
+    manifests = [_write_manifest(table, entries[start : start + _ENTRIES_PER_MANIFEST], new_files) for start in starts]
+    return _write_list(table, manifests, new_files)
+
+
+def _write_manifest(table: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> ManifestFileMeta:
+    manifest = table.manifests.write_manifest(entries)
+    new_files.append(table.paths.manifest(manifest.file_name))
+    return manifest
+
+
+def _write_list(table: TableStore, manifests: Sequence[ManifestFileMeta], new_files: list[str]) -> _List:
+    name, size_bytes = table.manifests.write_list(manifests)
+    new_files.append(table.paths.manifest(name))
+    return _List(name=name, size_bytes=size_bytes)
+
+
+def _write_index(
+    table: TableStore,
+    latest: Snapshot | None,
+    messages: Sequence[CommitMessage],
+    replaces: Callable[[bytes], bool] | None,
+    new_files: list[str],
+) -> str | None:
+    """The index manifest of this commit: the one before, unless index files come or go."""
+    before = latest.index_manifest if latest else None
+    if not changes_index(messages, has_index=before is not None) and (before is None or replaces is None):
+        return before
+    now = index_files(table, latest)
+    entries = next_index(now, messages, replaces=replaces or (lambda _: False))
+    if not entries or entries == now:
+        return before if entries else None
+    name = table.manifests.write_index_manifest(entries)
+    new_files.append(table.paths.manifest(name))
+    return name
+
+
+def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Committable) -> Mapping[int, int]:
+    """The newest log offsets that a snapshot carries.
+
+    Other engines drop them. Without the walk back a commit to one bucket would make the offsets of all others
+    disappear.
+    """
+    if latest is None or not (committable.log_offsets or table.has_log):
+        return latest.log_offsets if latest else {}
+    return carried_offsets(table.snapshots.back_from(latest)) or {}
+
+
+def _change_properties(
+    table: TableStore, latest: Snapshot | None, kind: CommitKind, committable: Committable
+) -> Mapping[str, str]:
+    """What the snapshot says about where its changes are."""
+    return change_properties(
+        committable.changes or default_changes(kind, tracks_changes=table.options.change_tracking),
+        snapshot_id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
+        history=table.snapshots.back_from(latest) if table.has_log else None,
+    )
+
+
+def _total_rows(table: TableStore, latest: Snapshot | None) -> int:
+    if latest is None:
+        return 0
+    if latest.total_record_count is None:  # written by a very old version
+        return sum(entry.file.row_count for entry in live_files(table, latest))
+    return latest.total_record_count
+
+
+def _later(first: int | None, second: int | None) -> int | None:
+    return max((each for each in (first, second) if each is not None), default=None)
+
+
+def _carried_statistics(table: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
+    """The statistics file stays in force until the schema changes."""
+    if latest is None or latest.statistics is None:
+        return None
+    try:
+        body = json.loads(table.io.read_bytes(table.paths.statistics(latest.statistics)))
+    except FileNotFoundError:
+        return None
+    return latest.statistics if body.get("schemaId") == schema_id else None

@@ -1,0 +1,1 @@
+"""Compaction of buckets: pick, task, merge tree, append, postponed. Source: Paimon's mergetree.compact."""

@@ -1,0 +1,174 @@
+"""Compacting tables without a key: small files become larger ones, and where rows have an order, they keep it.
+
+Rows of a bucket are in the order in which they came; only neighbours are put together there, unless
+``bucket-append-ordered=false``. Rows of a table without buckets have no order. Source: paimon-format.md section 6.8;
+Paimon's BucketedAppendCompactManager and AppendCompactCoordinator.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import pyarrow as pa
+
+from filestore.compact.task import CompactionTask, is_small, rolling_writer
+from filestore.index.deletion_vector_changes import marked_counts
+from filestore.index.deletion_vectors import Positions
+from filestore.manifest.entries import DataFileMeta
+from filestore.options.table_options import TableOptions
+from filestore.read.split_read import BucketFiles
+from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.table_store import TableStore
+from filestore.write.bucket_writer import write_files
+from lsm.compaction.compaction import CompactionReason
+
+Files = Sequence[DataFileMeta]
+
+
+def pick_appended(
+    table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool = False
+) -> list[CompactionTask]:
+    """What is worth putting together in one bucket, each task about one file of ``target-file-size``.
+
+    Files with too many deleted rows count as small. Where rows are marked as deleted there is one task at a time: its
+    commit replaces the marks of the bucket.
+
+    Args:
+        table: an append table.
+        live: its files.
+        key: the bucket.
+        full: two small files are enough, and one that has deleted rows.
+        rewrites_all: every file is written anew.
+    """
+    options = table.options
+    indexes = live.indexes(key)
+    threshold = 0.0 if full else options.value("compaction.delete-ratio-threshold")
+    counts = marked_counts(indexes)
+    marked = {f.file_name for f in live.files(key) if counts.get(f.file_name, 0) > threshold * f.row_count}
+    is_ordered = keeps_order(options)
+    files = sorted(live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
+    least = 2 if full else max(2, options.value("compaction.min.file-num"))
+    groups = (
+        [files]
+        if rewrites_all
+        else small_groups(files, options, least=least, is_ordered=is_ordered, full=full, marked=marked)
+    )
+    if indexes and len(groups) > 1:
+        groups = groups[:1] if is_ordered else [[file for group in groups for file in group]]
+    return [
+        CompactionTask(
+            partition=key.partition,
+            bucket=key.bucket,
+            total_buckets=live.total_buckets(key) or options.bucket,
+            files=tuple(group),
+            output_level=0,
+            drops_deletes=False,
+            cleans_deletes=False,
+            reason=CompactionReason.FORCED if full else CompactionReason.RUN_COUNT,
+            rewrites_all=rewrites_all,
+            read_cost=len(group) - 1,
+            indexes=indexes,
+        )
+        for group in groups
+    ]
+
+
+def keeps_order(options: TableOptions) -> bool:
+    """Whether the rows of a bucket stay in the order in which they came."""
+    return options.bucket > 0 and bool(options.value("bucket-append-ordered"))
+
+
+def small_groups(
+    files: Files,
+    options: TableOptions,
+    *,
+    least: int,
+    is_ordered: bool,
+    full: bool = False,
+    marked: Collection[str] = (),
+) -> list[list[DataFileMeta]]:
+    """Small files to be put together, group by group.
+
+    A group that makes a whole file is always worth it. Of fewer bytes, it is when there are ``least`` files and none is
+    larger than all others together: so a row is rewritten a few times until its file is large, not with every commit.
+
+    Args:
+        files: of one bucket, in sequence order.
+        options: of the table.
+        least: files of a group that does not make a whole file.
+        is_ordered: only neighbours may come together.
+        full: the sizes do not matter.
+        marked: names of files that are worth it even alone.
+    """
+    found: list[list[DataFileMeta]] = []
+    for stretch in _stretches(files, options, marked, is_ordered=is_ordered):
+        group: list[DataFileMeta] = []
+        for file in stretch:
+            group.append(file)
+            is_urgent = any(each.file_name in marked for each in group)
+            if (len(group) > 1 or is_urgent) and _size(group) >= options.target_file_size_bytes:
+                found.append(group)
+                group = []
+        is_urgent = any(each.file_name in marked for each in group)
+        rest = group if full or is_urgent else _balanced(group, least=least, is_ordered=is_ordered)
+        if is_urgent or len(rest) >= least:
+            found.append(list(rest))
+    return found
+
+
+def _stretches(files: Files, options: TableOptions, marked: Collection[str], *, is_ordered: bool) -> Iterator[Files]:
+    """Files that may come together: neighbours; without an order all of them, the smallest first."""
+    wanted = [file for file in files if is_small(file, options) or file.file_name in marked]
+    if not is_ordered:
+        yield sorted(wanted, key=lambda file: file.size_bytes)
+        return
+    names = {file.file_name for file in wanted}
+    for is_wanted, neighbours in groupby(files, key=lambda file: file.file_name in names):
+        if is_wanted:
+            yield list(neighbours)
+
+
+def _balanced(group: Files, *, least: int, is_ordered: bool) -> Files:
+    """Without files that are larger than all others together; of neighbours, the longer side of such a one."""
+    while len(group) >= least:
+        largest = max(range(len(group)), key=lambda index: group[index].size_bytes)
+        if 2 * group[largest].size_bytes <= _size(group):
+            return group
+        before, behind = group[:largest], group[largest + 1 :]
+        group = max(before, behind, key=len) if is_ordered else [*before, *behind]
+    return ()
+
+
+def _size(files: Files) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def concatenate(
+    table: TableStore,
+    task: CompactionTask,
+    written: list[DataFileMeta],
+    *,
+    deleted: Mapping[str, Positions],
+) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+    """Write the rows of files into few; what went and what came. `written` learns of files as they are made.
+
+    Rows that are ``deleted``, by file name, are left out.
+    """
+    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for file in task.files:
+            yield from files.read(file, table.schema.column_names, with_system=False)
+
+    outputs = write_files(rolling_writer(table, task), rows())
+    written.extend(outputs)
+    numbered = []
+    # The highest number of a bucket never falls: those who wrote meanwhile counted from it.
+    highest = max(file.max_sequence_number for file in task.files)
+    following = max(highest + 1 - sum(file.row_count for file in outputs), 0)
+    for file in outputs:
+        first = following if task.total_buckets > 0 else 0
+        last = first + file.row_count - 1
+        numbered.append(replace(file, min_sequence_number=first, max_sequence_number=last))
+        following = last + 1
+    return list(task.files), numbered

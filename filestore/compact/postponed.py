@@ -1,0 +1,110 @@
+"""Postponed buckets (``bucket=-2``): rows are written without one, nobody sees them, and a job gives them theirs later.
+
+So the number of buckets of a partition can wait until its size is known. Each partition has its own; the first rows get
+``postpone.default-bucket-num``. What waits lies in ``bucket-postpone`` as sorted files; given its buckets it becomes
+level-0 files, in one commit that streams get as the rows' arrival. Source: Paimon PostponeBucketFileStoreWrite.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from filestore.commit.committable import discard
+from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta
+from filestore.options.table_options import POSTPONED_BUCKET
+from filestore.read.split_read import BucketFiles
+from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.table_store import TableStore
+from filestore.write.bucket_writer import POSTPONED_WRITER
+from filestore.write.table_write import TableWrite
+from lsm.errors import FluvialError, OutcomeUnknownError
+from lsm.row_kind import VALUE_KIND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """What giving postponed rows their buckets did."""
+
+    committed: CommitResult
+    messages: tuple[CommitMessage, ...]  # of the postponed files that went, and of the files that came
+    row_count: int  # that had waited
+
+
+def distribute(
+    table: TableStore,
+    *,
+    keep: Callable[[BucketKey], bool] = lambda _: True,
+    budget_bytes: int | None = None,
+) -> Distribution | None:
+    """Give postponed rows their buckets; None when none wait.
+
+    Args:
+        table: with postponed buckets.
+        keep: whether a partition's rows, addressed by its bucket -2, are to be looked at.
+        budget_bytes: memory of the writer.
+
+    Raises:
+        ConflictError: somebody else did it meanwhile, or wrote into these buckets: run it again.
+        OutcomeUnknownError: it may be visible; its files stay.
+    """
+    live = LiveFiles.latest(table)
+    waiting = [key for key in live.postponed() if keep(key)]
+    if not waiting:
+        return None
+    written: list[CommitMessage] = []
+    try:
+        counts = live.partition_total_buckets()
+        for key in waiting:
+            count = counts.get(key.partition) or table.options.value("postpone.default-bucket-num")
+            written += _distributed(_with_buckets(table, count), live, key, budget_bytes)
+        gone = [_gone(key, live.files(key)) for key in waiting]
+        commit = TableCommit(table, table.new_commit_user(), history_start=live.snapshot_id)
+        done = commit.commit_distribution([*gone, *written], base_snapshot_id=live.snapshot_id)
+    except OutcomeUnknownError:
+        raise
+    except (FluvialError, OSError):
+        discard(table, written)
+        raise
+    rows = sum(file.row_count for each in gone for file in each.compact_before)
+    return Distribution(committed=done, messages=(*gone, *written), row_count=rows)
+
+
+def _distributed(table: TableStore, live: LiveFiles, key: BucketKey, budget_bytes: int | None) -> list[CommitMessage]:
+    """Level-0 files of one partition, in the buckets that the table has there."""
+    writer = TableWrite(
+        table,
+        max_sequence_numbers=lambda partition, bucket: live.max_sequence_number(BucketKey(partition, bucket)),
+        budget_bytes=budget_bytes,
+    )
+    try:
+        for rows in _in_order(table, key, live.files(key)):
+            writer.write(rows.drop_columns([VALUE_KIND]), rows.column(VALUE_KIND))
+        return writer.prepare_commit()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _with_buckets(table: TableStore, count: int) -> TableStore:
+    schema = replace(table.schema, options={**table.schema.options, "bucket": str(count)})
+    return replace(table, schema=schema, options=schema.table_options)
+
+
+def _in_order(table: TableStore, key: BucketKey, files: Iterable[DataFileMeta]) -> Iterator[pa.RecordBatch]:
+    """The rows as they were written: ours are numbered; other engines' are told apart by time only."""
+    files = tuple(files)
+    are_ours = all(POSTPONED_WRITER in file.file_name for file in files)
+    ordered = sorted(files, key=lambda file: (0 if are_ours else file.creation_time_ms or 0, file.min_sequence_number))
+    reader = BucketFiles(table=table, partition=key.partition, bucket=key.bucket, files=files)
+    for file in ordered:
+        for rows in reader.read(file, table.schema.column_names, with_system=True):
+            yield rows.select([*table.schema.column_names, VALUE_KIND])
+
+
+def _gone(key: BucketKey, files: tuple[DataFileMeta, ...]) -> CommitMessage:
+    return CommitMessage(
+        partition=key.partition, bucket=key.bucket, total_buckets=POSTPONED_BUCKET, compact_before=files
+    )

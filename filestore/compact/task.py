@@ -1,0 +1,108 @@
+"""What a compaction task is told: values that go to another machine as JSON. What it leaves is a ``CommitMessage``."""
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from filestore.datafile.rolling_writer import COMPACT_SOURCE, RollingWriter
+from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.lists import IndexManifestEntry
+from filestore.options.table_options import TableOptions
+from filestore.scan.live_files import BucketKey
+from filestore.table_store import TableStore
+from lsm.compaction.compaction import CompactionReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionTask:
+    """Files of one bucket to replace by fewer."""
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    files: tuple[DataFileMeta, ...]
+    output_level: int
+    drops_deletes: bool  # no older row is left that a delete would have to hide
+    cleans_deletes: bool  # the output level is the last one: even a large file is rewritten to lose its deletes
+    reason: CompactionReason
+    known_level: int | None = None  # a changelog is owed to readers that know the rows from this level on
+    lookup_files: tuple[DataFileMeta, ...] = ()  # not replaced: known rows of the same keys
+    rewrites_all: bool = False  # no file only moves
+    read_cost: int = 0  # what readers pay for the bucket as it is; to compare tasks of one table
+    indexes: tuple[IndexManifestEntry, ...] = ()  # deletion vectors of the whole bucket
+    marks_old_rows: bool = False  # rows in the looked-up files that new ones replace are marked as deleted
+    expiry_moment_ms: int | None = None  # rows that are too old then are dropped; None: none are
+
+    @property
+    def key(self) -> BucketKey:
+        """The bucket."""
+        return BucketKey(self.partition, self.bucket)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read."""
+        return sum(file.size_bytes for file in self.files)
+
+    def to_json(self) -> str:
+        """Return one line of JSON; bytes are base64."""
+        body = {
+            "partition": base64.b64encode(self.partition).decode("ascii"),
+            "bucket": self.bucket,
+            "totalBuckets": self.total_buckets,
+            "files": [file.to_json() for file in self.files],
+            "outputLevel": self.output_level,
+            "dropsDeletes": self.drops_deletes,
+            "cleansDeletes": self.cleans_deletes,
+            "reason": self.reason.value,
+            "knownLevel": self.known_level,
+            "lookupFiles": [file.to_json() for file in self.lookup_files],
+            "rewritesAll": self.rewrites_all,
+            "readCost": self.read_cost,
+            "indexes": [entry.to_json() for entry in self.indexes],
+            "marksOldRows": self.marks_old_rows,
+            "expiryMomentMs": self.expiry_moment_ms,
+        }
+        return json.dumps(body, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "CompactionTask":
+        """Return the task that ``to_json`` wrote."""
+        body: dict[str, Any] = json.loads(text)
+        return cls(
+            partition=base64.b64decode(body["partition"]),
+            bucket=body["bucket"],
+            total_buckets=body["totalBuckets"],
+            files=tuple(DataFileMeta.from_json(file) for file in body["files"]),
+            output_level=body["outputLevel"],
+            drops_deletes=body["dropsDeletes"],
+            cleans_deletes=body["cleansDeletes"],
+            reason=CompactionReason(body["reason"]),
+            known_level=body["knownLevel"],
+            lookup_files=tuple(DataFileMeta.from_json(file) for file in body["lookupFiles"]),
+            rewrites_all=body["rewritesAll"],
+            read_cost=body["readCost"],
+            indexes=tuple(IndexManifestEntry.from_json(entry) for entry in body["indexes"]),
+            marks_old_rows=body["marksOldRows"],
+            expiry_moment_ms=body["expiryMomentMs"],
+        )
+
+
+def is_small(file: DataFileMeta, options: TableOptions) -> bool:
+    """Whether a file is not worth being one of its own."""
+    return bool(file.size_bytes < options.target_file_size_bytes * options.value("compaction.small-file-ratio"))
+
+
+def rolling_writer(table: TableStore, task: CompactionTask) -> RollingWriter:
+    """A writer of the files that a task leaves."""
+    return RollingWriter(
+        io=table.io,
+        names=table.names,
+        clock=table.clock,
+        bucket_dir=table.bucket_dir(task.partition, task.bucket),
+        schema=table.schema,
+        options=table.options,
+        level=task.output_level,
+        file_source=COMPACT_SOURCE,
+        key_values=table.has_key,
+    )

@@ -1,0 +1,283 @@
+"""Data files: writing sorted rows to them, describing them for manifests, and reading them back in today's schema.
+
+Rows on their way in and out are the table's columns plus, in tables with a key, ``_SEQUENCE_NUMBER`` and
+``_VALUE_KIND``; the ``_KEY_`` columns of the files are made here and never read, since they repeat value columns (thin
+files have none).
+Source: Paimon KeyValueDataFileWriter, RollingFileWriter, KeyValueFileReaderFactory.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from filestore.datafile.schema_mapping import SchemaMapping, map_schema, newer_than
+from filestore.format.file_format import WriteSettings, format_of_file
+from filestore.format.parquet import KeepRows, missing_ranges
+from filestore.format.statistics import ColumnRange, has_order
+from filestore.io.file_io import FileIO
+from filestore.manifest.entries import DataFileMeta
+from filestore.options.table_options import TableOptions
+from filestore.predicate.evaluation import filter_mask, may_match
+from filestore.predicate.predicate import Predicate, columns_of
+from filestore.schema.file_fields import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, file_fields, file_schema
+from filestore.schema.table_schema import TableSchema
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
+from lsm.row_kind import KEY_PREFIX
+
+BATCH_ROWS: Final = 65_536
+_SYSTEM_NAMES: Final = (SEQUENCE_NUMBER_COLUMN.name, VALUE_KIND_COLUMN.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """What is known of a file once it is closed and synced."""
+
+    size_bytes: int  # exact
+    row_count: int
+    value_ranges: dict[str, ColumnRange]  # exact, of the columns that have one; system columns included
+
+
+class DataFileWriter:
+    """Writes one file. After an error only ``abort`` may be called."""
+
+    def __init__(
+        self,
+        *,
+        io: FileIO,
+        path: str,
+        schema: TableSchema,
+        options: TableOptions,
+        level: int,
+        key_values: bool | None = None,
+        changelog: bool = False,
+    ) -> None:
+        """The format is that of the path's suffix; ``key_values`` None means: when the table has a primary key."""
+        with_key = bool(schema.primary_keys) if key_values is None else key_values
+        self._io = io
+        self._path = path
+        self._format = format_of_file(path)
+        thin = options.value("data-file.thin-mode")
+        self._fields = file_fields(schema, key_values=with_key, thin=thin)
+        self._schema = file_schema(self._fields)
+        keys = schema.trimmed_primary_keys if with_key and not thin else ()
+        self._shared = {KEY_PREFIX + name: name for name in keys}
+        self._row_count = 0
+        self._null_counts = {field.name: 0 for field in schema.fields if not has_order(field.type)}
+        settings = _settings(options, level, changelog=changelog)
+        self._sink = io.open_output(path)
+        try:
+            self._writer = self._format.writer(self._sink, self._fields, settings, shared=self._shared)
+        except FluvialError:
+            self.abort()
+            raise
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Append rows: at least the table's columns and, with a key, the two system columns; found by name.
+
+        Raises:
+            InvalidInputError: a column is missing, of another type, or null where it must not be.
+        """
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        arranged = self._arranged(table)
+        for name in self._null_counts:
+            self._null_counts[name] += arranged.column(name).null_count
+        with _writing(self._path):
+            self._writer.write(arranged)
+        self._row_count += table.num_rows
+
+    def bytes_written(self) -> int:
+        """Bytes that have left memory."""
+        return self._writer.bytes_written()
+
+    def close(self) -> WrittenFile:
+        """Finish the file and force it to the disk."""
+        with _writing(self._path):
+            ranges = self._writer.close()
+            self._sink.close()
+        self._io.sync(self._path)
+        ranges |= {name: ColumnRange(null_count=count) for name, count in self._null_counts.items()}
+        self._read_missing(ranges)
+        return WrittenFile(size_bytes=self._io.size_bytes(self._path), row_count=self._row_count, value_ranges=ranges)
+
+    def abort(self) -> None:
+        """Give up and delete the file."""
+        with suppress(OSError, pa.ArrowException):
+            self._sink.close()
+        with suppress(FluvialError, OSError):
+            self._io.delete(self._path)
+
+    def _arranged(self, table: pa.Table) -> pa.Table:
+        columns = []
+        for field, arrow in zip(self._fields, self._schema, strict=True):
+            index = table.schema.get_field_index(self._shared.get(field.name, field.name))
+            if index < 0:
+                raise InvalidInputError(f"rows lack a column: column={field.name} columns={table.column_names}")
+            column = table.column(index)
+            if not arrow.nullable and column.null_count:
+                raise InvalidInputError(
+                    f"column must not be null: column={field.name} null_count={column.null_count} path={self._path}"
+                )
+            columns.append(column if column.type == arrow.type else self._cast(column, arrow))
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def _cast(self, column: pa.ChunkedArray, arrow: pa.Field) -> pa.ChunkedArray:
+        try:
+            return column.cast(arrow.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidInputError(
+                f"column is of another type: column={arrow.name} type={column.type} expected={arrow.type} error={error}"
+            ) from error
+
+    def _read_missing(self, ranges: dict[str, ColumnRange]) -> None:
+        """Rare: a text or bytes over 4 KB made Parquet leave out the bounds of its column."""
+        missing = [f for f in self._fields if f.name not in ranges and f.name not in self._shared]
+        if missing and self._row_count:
+            with self._io.open_input(self._path) as source:
+                ranges |= missing_ranges(source, missing)
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"rows cannot be written: path={path} error={error}") from error
+    except OSError as error:
+        raise UnavailableError(f"file cannot be written: path={path} error={error}") from error
+
+
+def _settings(options: TableOptions, level: int, *, changelog: bool) -> WriteSettings:
+    return WriteSettings(
+        compression=compression_of(options, level, changelog=changelog),
+        zstd_level=options.zstd_level,
+        row_group_rows=options.row_group_rows_at(level),
+        block_bytes=options.value("file.block-size"),
+    )
+
+
+def compression_of(options: TableOptions, level: int, *, changelog: bool) -> str:
+    """The codec of new files of a level."""
+    usual = options.compression_per_level.get(level, options.compression)
+    return (options.value("changelog-file.compression") if changelog else None) or usual
+
+
+def read_data_file(
+    io: FileIO,
+    path: str,
+    meta: DataFileMeta,
+    *,
+    file_schema: TableSchema,
+    read_schema: TableSchema,
+    columns: Sequence[str],
+    with_system: bool,
+    filter: Predicate | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a data file as rows of the read schema.
+
+    Args:
+        io: where the file is.
+        path: of the file; its suffix says the format.
+        meta: of the file.
+        file_schema: the schema that the file was written with.
+        read_schema: the schema that the rows shall have.
+        columns: of the read schema, in the order wanted.
+        with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; only for files of tables with a key.
+        filter: on the read schema; rows for which it is not true are left out, and what statistics rule out is not even
+            read. Only the caller knows whether that is allowed: it may hide a delete.
+        batch_rows: most rows of a batch.
+
+    Yields:
+        Batches in file order of rows, none empty. Columns that the file is too old for are null.
+
+    Raises:
+        FileNotFoundError: the file is gone, as happens to readers of expired snapshots.
+        CorruptDataError: the file is not what its schema says.
+    """
+    extra = sorted(columns_of(filter) - set(columns)) if filter is not None else []
+    tested = columns_of(filter) if filter is not None else frozenset()
+    keep = None if filter is None else lambda ranges, row_count: may_match(filter, ranges, row_count)
+    names = [*columns, *extra]
+    wanted = [*columns, *(_SYSTEM_NAMES if with_system else ())]
+    for rows in open_data_file(
+        io,
+        path,
+        meta,
+        file_schema=file_schema,
+        read_schema=read_schema,
+        columns=names,
+        with_system=with_system,
+        keep=keep,
+        tested=tested,
+        batch_rows=batch_rows,
+    ):
+        matching = rows if filter is None else rows.filter(filter_mask(filter, rows))
+        if matching.num_rows:
+            yield matching.select(wanted) if extra else matching
+
+
+def open_data_file(
+    io: FileIO,
+    path: str,
+    meta: DataFileMeta,
+    *,
+    file_schema: TableSchema,
+    read_schema: TableSchema,
+    columns: Sequence[str],
+    with_system: bool,
+    keep: KeepRows | None,
+    tested: Collection[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """All rows of the row groups of a data file that ``keep`` wants, in today's schema.
+
+    Args:
+        io: where the file is.
+        path: of the file.
+        meta: of the file.
+        file_schema: the schema that the file was written with.
+        read_schema: the schema that the rows shall have.
+        columns: of the read schema, in the order wanted.
+        with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
+        keep: asked with ranges of columns of the read schema, see ``FileFormat.reader``; None: all.
+        tested: the columns whose ranges it gets; None: all that are read.
+        batch_rows: most rows of a batch.
+
+    Raises: as ``read_data_file``.
+    """
+    system = [SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN] if with_system else []
+    read_fields = [*read_schema.fields_of(columns), *system]
+    mapping = map_schema([*file_schema.fields, *system], read_fields, newer=newer_than(read_schema, file_schema))
+    named = columns if tested is None else tested
+    keep_fields = [c.source for c in mapping.columns if c.source is not None and c.target.name in named]
+    with _reading(path), io.open_input(path) as source:
+        for batch in format_of_file(meta.file_name).reader(
+            source,
+            mapping.file_fields,
+            batch_rows=batch_rows,
+            keep=None if keep is None else _mapped(keep, mapping),
+            keep_fields=keep_fields,
+        ):
+            yield mapping.apply(batch)
+
+
+def _mapped(keep: KeepRows, mapping: SchemaMapping) -> KeepRows:
+    return lambda ranges, row_count: keep(mapping.ranges(ranges, row_count), row_count)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except pa.ArrowException as error:
+        raise CorruptDataError(f"data file cannot be read: path={path} error={error}") from error
+    except OSError as error:
+        # Arrow reports broken pages as OSError too; only the system's own have a number.
+        if error.errno is not None:
+            raise UnavailableError(f"data file cannot be read now: path={path} error={error}") from error
+        raise CorruptDataError(f"data file cannot be read: path={path} error={error}") from error

@@ -1,0 +1,220 @@
+"""Data files of about the target size, described for manifests: what every writer and every compaction leaves.
+
+Source: Paimon RollingFileWriter, KeyValueDataFileWriter.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from filestore.datafile.data_file import DataFileWriter, compression_of
+from filestore.format.file_format import FileFormat, file_format
+from filestore.format.statistics import ColumnRange, key_stats, value_stats
+from filestore.index.file_index import INDEX_SUFFIX, IndexWriter, written_blooms
+from filestore.io.file_io import Clock, FileIO, NameSource
+from filestore.manifest.entries import DataFileMeta
+from filestore.options.table_options import TableOptions
+from filestore.schema.table_schema import TableSchema
+from filestore.types.binary_row import EMPTY_ROW, encode_row
+from filestore.types.data_types import DataField
+from lsm.errors import FluvialError
+from lsm.keys.keys import internal_value
+from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND
+
+# In names of files, as Java has them; other codecs are not named.
+_CODEC_SUFFIXES: Final = {
+    "gzip": "gz", "bzip2": "bz2", "deflate": "deflate", "snappy": "snappy", "lz4": "lz4", "zstd": "zst",
+}  # fmt: skip
+
+APPEND_SOURCE: Final = 0
+COMPACT_SOURCE: Final = 1
+
+
+class RollingWriter:
+    """Writes sorted rows to files of about the target size and describes them. After an error only abort it."""
+
+    def __init__(
+        self,
+        *,
+        io: FileIO,
+        names: NameSource,
+        clock: Clock,
+        bucket_dir: str,
+        schema: TableSchema,
+        options: TableOptions,
+        level: int,
+        file_source: int,
+        key_values: bool = True,
+        changelog: bool = False,
+    ) -> None:
+        """``changelog``: files with every change instead of the newest row of each key, under a prefix of their own."""
+        self._io = io
+        self._clock = clock
+        self._bucket_dir = bucket_dir
+        self._schema = schema
+        self._options = options
+        self._level = level
+        self._file_source = file_source
+        self._key_values = key_values
+        self._changelog = changelog
+        self._format = _chosen_format(options, level, changelog=changelog)
+        codec = compression_of(options, level, changelog=changelog).strip().lower()
+        self._codec_suffix = _CODEC_SUFFIXES.get(codec) if options.value("file.suffix.include.compression") else None
+        prefix = options.changelog_file_prefix if changelog else options.data_file_prefix
+        self._name_start = f"{prefix}{names.uuid()}"
+        self._stats_modes = _stats_modes(schema, options, level, changelog=changelog)
+        self._bloom_columns = () if changelog else written_blooms(schema, options)
+        self._most_embedded_bytes: int = options.value("file-index.in-manifest-threshold")
+        self._file_row_limit: int | None = options.value("target-file-row-num")
+        self._open: _OpenFile | None = None
+        self._finished: list[DataFileMeta] = []
+        self._file_count = 0
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Append rows that come behind all earlier ones in key order.
+
+        Args:
+            rows: value columns and, unless the table is an append table, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
+
+        Raises:
+            InvalidInputError: the rows do not fit the schema.
+            UnavailableError: the disk does not take them.
+        """
+        step = self._options.row_group_rows
+        for start in range(0, rows.num_rows, step):
+            piece = rows.slice(start, step)
+            if self._open is None:
+                self._open = self._next_file()
+            self._open.write(piece)
+            if self._open.writer.bytes_written() >= self._options.target_file_size_bytes or (
+                self._file_row_limit is not None and self._open.row_count >= self._file_row_limit
+            ):
+                self._finish()
+
+    def close(self) -> list[DataFileMeta]:
+        """Finish the last file. All files, in the order of their rows; none when there were no rows."""
+        if self._open is not None:
+            self._finish()
+        return list(self._finished)
+
+    def abort(self) -> None:
+        """Delete every file, finished ones too."""
+        if self._open is not None:
+            self._open.writer.abort()
+            self._open = None
+        delete_files(self._io, self._bucket_dir, self._finished)
+        self._finished.clear()
+
+    def _next_file(self) -> "_OpenFile":
+        middle = f".{self._codec_suffix}" if self._codec_suffix else ""
+        name = f"{self._name_start}-{self._file_count}{middle}.{self._format.name}"
+        self._file_count += 1
+        writer = DataFileWriter(
+            io=self._io,
+            path=f"{self._bucket_dir}/{name}",
+            schema=self._schema,
+            options=self._options,
+            level=self._level,
+            key_values=self._key_values,
+            changelog=self._changelog,
+        )
+        keys = self._schema.key_fields if self._key_values else ()
+        return _OpenFile(name=name, writer=writer, key_fields=keys, index=IndexWriter(self._bloom_columns))
+
+    def _finish(self) -> None:
+        assert self._open is not None
+        file = self._open
+        index = file.index.close()
+        written = file.writer.close()
+        is_embedded = index is not None and len(index) <= self._most_embedded_bytes
+        index_file = None if index is None or is_embedded else file.name + INDEX_SUFFIX
+        keys = file.key_fields
+        key_types = [field.type for field in keys]
+        ranges = written.value_ranges
+        sequence = ranges[SEQUENCE_NUMBER] if self._key_values else ColumnRange(min=0, max=written.row_count - 1)
+        of_values, value_columns = value_stats(ranges, self._schema.fields, self._stats_modes)
+        self._open = None
+        self._finished.append(
+            DataFileMeta(
+                file_name=file.name,
+                size_bytes=written.size_bytes,
+                row_count=written.row_count,
+                min_key=encode_row(file.first_key, key_types) if keys else EMPTY_ROW,
+                max_key=encode_row(file.last_key, key_types) if keys else EMPTY_ROW,
+                key_stats=key_stats(ranges, keys),
+                value_stats=of_values,
+                min_sequence_number=sequence.min,
+                max_sequence_number=sequence.max,
+                schema_id=self._schema.id,
+                level=self._level,
+                creation_time_ms=self._clock.local_ms(),
+                delete_row_count=file.delete_count,
+                file_source=self._file_source,
+                value_stats_cols=value_columns,
+                embedded_index=index if is_embedded else None,
+                extra_files=() if index_file is None else (index_file,),
+            )
+        )
+        if index is not None and index_file is not None:
+            self._io.write_new(f"{self._bucket_dir}/{index_file}", index)
+
+
+def delete_files(io: FileIO, bucket_dir: str, files: Iterable[DataFileMeta]) -> None:
+    """Remove data files that nobody was told of, and what belongs to them; what cannot be removed stays."""
+    for file in files:
+        for name in (file.file_name, *file.extra_files):
+            with suppress(FluvialError, OSError):  # an orphan costs space only
+                io.delete(f"{bucket_dir}/{name}")
+
+
+class _OpenFile:
+    """The file that is being written, and what its rows have said so far."""
+
+    def __init__(
+        self, *, name: str, writer: DataFileWriter, key_fields: Sequence[DataField], index: IndexWriter
+    ) -> None:
+        self.name = name
+        self.index = index
+        self.writer = writer
+        self.key_fields = key_fields
+        self.row_count = 0
+        self.delete_count = 0
+        self.first_key: tuple[object, ...] = ()
+        self.last_key: tuple[object, ...] = ()
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Append rows, at least one."""
+        self.writer.write(rows)
+        self.index.add(rows)
+        if self.key_fields:
+            self.delete_count += _retract_count(rows)
+            if self.row_count == 0:
+                self.first_key = self._key(rows, 0)
+            self.last_key = self._key(rows, rows.num_rows - 1)
+        self.row_count += rows.num_rows
+
+    def _key(self, rows: pa.Table | pa.RecordBatch, row_index: int) -> tuple[object, ...]:
+        return tuple(internal_value(rows.column(field.name)[row_index]) for field in self.key_fields)
+
+
+def _retract_count(rows: pa.Table | pa.RecordBatch) -> int:
+    # Retracts have odd kinds: 1 is -U, 3 is -D.
+    kinds = rows.column(VALUE_KIND)
+    return int(np.count_nonzero(kinds.to_numpy() & 1))
+
+
+def _chosen_format(options: TableOptions, level: int, *, changelog: bool) -> FileFormat:
+    name = options.file_format_per_level.get(level, options.file_format)
+    if changelog:
+        name = options.value("changelog-file.format") or options.file_format
+    return file_format(name)
+
+
+def _stats_modes(schema: TableSchema, options: TableOptions, level: int, *, changelog: bool) -> dict[str, str]:
+    """Statistics mode by column: the column's own, else the changelog's, else the level's, else the table's."""
+    usual = options.value("metadata.stats-mode.per.level").get(level, options.stats_mode)
+    common = (options.value("changelog-file.stats-mode") if changelog else None) or usual
+    return {f.name: options.field_options(f.name).get("stats-mode", common) for f in schema.fields}

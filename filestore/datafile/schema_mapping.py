@@ -1,0 +1,262 @@
+"""Rows of an old file as rows of the schema that is read: columns found by field id, renamed, cast, filled with nulls.
+
+A column that was added after the file was written is null in it, whatever default it has now: defaults are for writing.
+A file may also be newer than its reader, which was opened before somebody widened a column: then values that fit the
+narrower type are read, and others are an error, because cutting them would be a lie.
+Source: Paimon SchemaEvolutionUtil; paimon-format.md section 2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.format.statistics import ColumnRange
+from filestore.schema.file_fields import map_parts
+from filestore.schema.table_schema import TableSchema
+from filestore.types.casts import cast_array, floor_clock, keeps_order, narrowed, widens
+from filestore.types.data_types import NESTED_ROOTS, DataField, DataType, arrow_field, arrow_type
+from lsm.errors import CorruptDataError, InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMapping:
+    """Where a column that is read comes from. ``source`` None: the file is older than the column."""
+
+    source: DataField | None  # as the file's schema declares it
+    target: DataField
+    is_same: bool  # the types agree, down to nested field ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newer:
+    """Rows that were written with a later version of the schema than the one that they are read with."""
+
+    written: int  # number of that version
+    read: int  # of the reader's
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaMapping:
+    """The columns of one reading of one file's schema, and how to make them."""
+
+    columns: tuple[ColumnMapping, ...]
+    arrow_schema: pa.Schema
+    newer: Newer | None = None  # None: the file is as old as its reader, or older
+
+    @property
+    def file_fields(self) -> tuple[DataField, ...]:
+        """Columns that the file must be asked for, each once."""
+        return tuple({c.source.name: c.source for c in self.columns if c.source is not None}.values())
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the file as rows of the read schema.
+
+        Args:
+            rows: any of ``file_fields``, by name; a missing one is null. Of any type that can hold its values.
+
+        Raises:
+            CorruptDataError: a stored value is outside its declared type.
+            InvalidInputError: a stored value cannot be cast to the column's new type; or the rows are newer than their
+                reader, and a value is none of the type that the reader knows. Names the column.
+        """
+        arrays = [_mapped(rows, column, self.newer) for column in self.columns]
+        if not arrays:
+            return rows.select([])
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+    def ranges(self, ranges: Mapping[str, ColumnRange], row_count: int) -> Mapping[str, ColumnRange]:
+        """Ranges by the file's names as ranges by the names that are read.
+
+        A column that the file is too old for is all null; one whose cast may change the order is left out.
+        """
+        mapped: dict[str, ColumnRange] = {}
+        for column in self.columns:
+            if column.source is None:
+                mapped[column.target.name] = ColumnRange(null_count=row_count)
+            elif column.source.name in ranges and (
+                column.is_same or keeps_order(column.source.type, column.target.type)
+            ):
+                mapped[column.target.name] = ranges[column.source.name]
+        return mapped
+
+
+def newer_than(known: TableSchema, written: TableSchema) -> Newer | None:
+    """What a reader with the first version must look out for in rows of the second; None: nothing."""
+    return Newer(written=written.id, read=known.id) if written.id > known.id else None
+
+
+def map_schema(
+    file_fields: Sequence[DataField], read_fields: Sequence[DataField], *, newer: Newer | None = None
+) -> SchemaMapping:
+    """How to read ``read_fields`` from a file with ``file_fields``, by field id.
+
+    Args:
+        file_fields: columns of the file.
+        read_fields: columns that are wanted.
+        newer: given when the file's version of the schema is later than the reader's.
+    """
+    by_id = {field.id: field for field in file_fields}
+    columns = tuple(_column(by_id.get(field.id), field) for field in read_fields)
+    return SchemaMapping(columns, pa.schema([arrow_field(field) for field in read_fields]), newer)
+
+
+def _column(source: DataField | None, target: DataField) -> ColumnMapping:
+    return ColumnMapping(source=source, target=target, is_same=source is not None and _same(source.type, target.type))
+
+
+def map_ranges(
+    ranges: Mapping[str, ColumnRange], file_schema: TableSchema, read_schema: TableSchema, row_count: int
+) -> Mapping[str, ColumnRange]:
+    """Statistics of a file, by the names and in the types of the read schema; see ``SchemaMapping.ranges``."""
+    return map_schema(file_schema.fields, read_schema.fields).ranges(ranges, row_count)
+
+
+def _same(source: DataType, target: DataType) -> bool:
+    """Whether values need no change. Whether nulls are allowed does not matter for reading."""
+    if source.root != target.root:
+        return False
+    if source.root == "ROW":
+        return len(source.fields) == len(target.fields) and all(
+            one.id == two.id and one.name == two.name and _same(one.type, two.type)
+            for one, two in zip(source.fields, target.fields, strict=True)
+        )
+    if source.element is not None and target.element is not None:
+        return _same(source.element, target.element)
+    if source.root == "MAP":
+        return all(_same(one, two) for one, two in zip(map_parts(source), map_parts(target), strict=True))
+    return (source.length, source.precision, source.scale) == (target.length, target.precision, target.scale)
+
+
+def _mapped(rows: pa.RecordBatch, column: ColumnMapping, newer: Newer | None) -> pa.Array:
+    target = arrow_type(column.target.type)
+    index = -1 if column.source is None else rows.schema.get_field_index(column.source.name)
+    if column.source is None or index < 0:
+        return pa.nulls(rows.num_rows, target)
+    array = rows.column(index)
+    if newer is not None and array.null_count and column.source.type.nullable and not column.target.type.nullable:
+        raise _not_known(column.target.name, column.source.type, column.target.type, newer, "null")
+    if column.is_same and array.type == target:
+        return array
+    declared = conform(array, column.source.type, column.source.name)
+    if column.is_same and declared.type == target:
+        return declared
+    return _evolve(declared, column.source.type, column.target.type, column.target.name, newer)
+
+
+def _not_known(
+    column: str, written: DataType, known: DataType, newer: Newer, error: pa.ArrowInvalid | str
+) -> InvalidInputError:
+    return InvalidInputError(
+        f"a value is not one of the column as it was when the table was opened: column={column} type={known} "
+        f"new_type={written} schema={newer.written} opened_schema={newer.read} error={error} "
+        "fix=open the table again, or restart the query: it goes on with the new type"
+    )
+
+
+def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
+    """What a file of any writer holds as the Arrow type that its schema declares: values stay, their storage changes.
+
+    Raises: CorruptDataError when a value is outside the declared type.
+    """
+    target = arrow_type(data_type)
+    if array.type == target:
+        return array
+    try:
+        if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
+            # Finer clocks of other writers (nanoseconds, INT96) are cut to the declared one; a zone is only a name.
+            return pc.cast(floor_clock(array, target.unit), target)
+        return (
+            pc.cast(array, target) if data_type.root not in NESTED_ROOTS else _conform_nested(array, data_type, column)
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise CorruptDataError(
+            f"column holds what its type cannot be: column={column} type={data_type} stored_type={array.type} "
+            f"error={error}"
+        ) from error
+
+
+def _conform_nested(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
+    if data_type.root == "ROW":
+        names = [field.name for field in array.type]
+        inner = [
+            conform(array.field(names.index(field.name)), field.type, f"{column}.{field.name}")
+            if field.name in names
+            else pa.nulls(len(array), arrow_type(field.type))
+            for field in data_type.fields
+        ]
+        return _struct(array, inner, arrow_type(data_type))
+    if data_type.root == "ARRAY" and data_type.element is not None:
+        array = _plain_list(array)
+        return _list(array, conform(array.values, data_type.element, f"{column}.element"), arrow_type(data_type))
+    key, value = map_parts(data_type)
+    return _map(
+        array,
+        conform(array.keys, key, f"{column}.key"),
+        conform(array.items, value, f"{column}.value"),
+        arrow_type(data_type),
+    )
+
+
+def _evolve(array: pa.Array, source: DataType, target: DataType, column: str, newer: Newer | None) -> pa.Array:
+    """Values of ``arrow_type(source)`` as values of ``arrow_type(target)``, nested fields by id."""
+    if _same(source, target):
+        return conform(array, target, column)
+    if source.root == target.root == "ROW":
+        by_id = {field.id: (index, field.type) for index, field in enumerate(source.fields)}
+        inner = []
+        for field in target.fields:
+            index, old = by_id.get(field.id, (-1, field.type))
+            inner.append(
+                pa.nulls(len(array), arrow_type(field.type))
+                if index < 0
+                else _evolve(array.field(index), old, field.type, f"{column}.{field.name}", newer)
+            )
+        return _struct(array, inner, arrow_type(target))
+    if source.root == target.root == "ARRAY" and source.element is not None and target.element is not None:
+        values = _evolve(array.values, source.element, target.element, f"{column}.element", newer)
+        return _list(array, values, arrow_type(target))
+    if source.root == target.root and source.root in ("MAP", "MULTISET"):
+        (old_key, old_value), (new_key, new_value) = map_parts(source), map_parts(target)
+        keys = _evolve(array.keys, old_key, new_key, f"{column}.key", newer)
+        items = _evolve(array.items, old_value, new_value, f"{column}.value", newer)
+        return _map(array, keys, items, arrow_type(target))
+    if source.root in NESTED_ROOTS or target.root in NESTED_ROOTS:
+        raise InvalidInputError(f"a column cannot be read as its new type: old_type={source} new_type={target}")
+    if newer is None or not widens(target, source):
+        return cast_array(array, source, target)
+    try:
+        return narrowed(array, source, target)
+    except pa.ArrowInvalid as error:
+        raise _not_known(column, source, target, newer, error) from error
+
+
+# Children are swapped under the same offsets and null bitmap, so that slices stay slices and nothing else is copied.
+
+
+def _struct(array: pa.Array, children: Sequence[pa.Array], target: pa.DataType) -> pa.Array:
+    mask = array.is_null() if array.null_count else None
+    if not children:
+        return pc.cast(array, target)
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+
+
+def _plain_list(array: pa.Array) -> pa.Array:
+    """Large and fixed-size lists as ordinary ones."""
+    if pa.types.is_list(array.type):
+        return array
+    return pc.cast(array, pa.list_(array.type.value_field))
+
+
+def _list(array: pa.Array, values: pa.Array, target: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(
+        target, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
+    )
+
+
+def _map(array: pa.Array, keys: pa.Array, items: pa.Array, target: pa.DataType) -> pa.Array:
+    entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
+    return pa.Array.from_buffers(
+        target, len(array), array.buffers()[:2], array.null_count, array.offset, children=[entries]
+    )

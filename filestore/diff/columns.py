@@ -1,0 +1,101 @@
+"""Which columns of two states of a table are the same column, also when the states are of two branches.
+
+A column is known by its field id. Branches count on by themselves after they parted, so ids from then on are compared
+by name and type too.
+"""
+
+from dataclasses import dataclass, replace
+
+from filestore.table import Table
+from filestore.types.data_types import DataField
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChange:
+    """What became of a column; None: it is not on that side."""
+
+    before: DataField | None
+    after: DataField | None
+
+    @property
+    def field(self) -> DataField:
+        """The column as it is later, or was before it was dropped."""
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+    def __str__(self) -> str:
+        if self.before is None or self.after is None:
+            return f"{'added' if self.before is None else 'dropped'} {self.field.name} {self.field.type}"
+        words = [f"renamed {self.before.name} to {self.after.name}"] if self.before.name != self.after.name else []
+        if self.before.type != self.after.type:
+            words.append(f"{self.after.name} changed from {self.before.type} to {self.after.type}")
+        return ", ".join(words)
+
+
+def column_changes(before: Table, after: Table) -> tuple[ColumnChange, ...]:
+    """The columns that are not the same in two states: those of the later one in their order, then dropped ones."""
+    pairs = _pairs(before, after)
+    own = {field.id: known for known, field in pairs}
+    kept = {known.id for known, _ in pairs}
+    changes = [ColumnChange(before=own.get(field.id), after=field) for field in after.schema.fields]
+    changes += [ColumnChange(before=field, after=None) for field in before.schema.fields if field.id not in kept]
+    return tuple(each for each in changes if str(each))
+
+
+def read_as(before: Table, after: Table) -> Table:
+    """The earlier state's table, made to give rows with the columns of the later one; a new column is null.
+
+    Raises: InvalidInputError: the keys differ, so rows cannot be compared.
+    """
+    if before.stored.schema.primary_keys != after.stored.schema.primary_keys or (
+        before.schema.partition_keys != after.schema.partition_keys
+    ):
+        raise InvalidInputError(
+            f"states with different keys cannot be compared: table={after.name} "
+            f"before={list(before.schema.primary_keys)} after={list(after.schema.primary_keys)}"
+        )
+    ids = {field.id: own.id for own, field in _pairs(before, after)}
+    unused = -1
+    fields: list[DataField] = []
+    for field in after.stored.schema.fields:
+        known = ids.get(field.id)
+        if known is None:
+            known, unused = unused, unused - 1  # no file of that side has such an id
+        fields.append(replace(field, id=known))
+    # a number of no version, so that files are looked up in the schemas of their own branch
+    return before.at_stored(replace(after.stored.schema, id=-1, fields=tuple(fields)))
+
+
+def _pairs(before: Table, after: Table) -> list[tuple[DataField, DataField]]:
+    shared = _shared_ids(before, after)
+    by_id = {field.id: field for field in before.stored.schema.fields}
+    by_name = {field.name: field for field in before.stored.schema.fields}
+    pairs = []
+    for field in after.stored.schema.fields:
+        if shared is None or field.id <= shared:
+            own = by_id.get(field.id)
+        else:
+            own = by_name.get(field.name)
+            if own is not None and (own.type != field.type or own.id <= shared):
+                own = None
+        if own is not None:
+            pairs.append((own, field))
+    return pairs
+
+
+def _shared_ids(before: Table, after: Table) -> int | None:
+    """The highest field id from before two branches parted; None: it is one branch."""
+    if before.paths.branch == after.paths.branch:
+        return None
+    highest = -1
+    theirs = set(before.schemas.ids())
+    for schema_id in after.schemas.ids():
+        if schema_id not in theirs:
+            break
+        one, two = before.schemas.read(schema_id), after.schemas.read(schema_id)
+        if (one.fields, one.highest_field_id, one.time_ms) != (two.fields, two.highest_field_id, two.time_ms):
+            break
+        highest = one.highest_field_id
+    return highest

@@ -1,0 +1,1 @@
+"""How a schema becomes another: changes, merging, crossing, publication."""

@@ -1,0 +1,126 @@
+"""Options of a table that is there: which may still change."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from filestore.options.rules import FIELD_SUFFIXES, IMMUTABLE_KEYS
+from filestore.options.table_keys import OPTIONS
+from filestore.options.table_options import canonical_options, check_option
+from filestore.schema.table_schema import TableSchema
+from lsm.errors import InvalidInputError
+
+# The records that are in the topic already were written by these.
+_FIXED_BY_LOG: Final = frozenset(
+    {"log.system", "log.kafka.topic", "log.kafka.topic-id", "log.transactional-id.prefix", "log.format",
+     "log.key.format", "log.consistency", "log.changelog-mode", "log.system.partitions"}
+)  # fmt: skip
+_NOT_IN_SCHEMA: Final = {
+    "path": "a table's directory is where its name says",
+    "file.path": "a table's directory is where its name says",
+    "branch": "it is a reader's or a writer's",
+    "scan.branch": "it is a reader's",
+}
+
+
+def with_option(schema: TableSchema, given: str, text: str | None, *, has_rows: bool) -> TableSchema:
+    """A schema with another text of an option, or with None without it.
+
+    Args:
+        schema: to change.
+        given: key of the option, in any of its spellings.
+        text: None removes it.
+        has_rows: whether there are files, on which some options bear.
+
+    Raises:
+        InvalidInputError: no such option, not a value of it, or it cannot change any more and why.
+    """
+    ((key, value),) = canonical_options({given: text or ""}).items()
+    current = schema.options.get(key)
+    if text is None and current is None:
+        return schema
+    if text is not None:
+        check_option(key, value)
+        if current == value:
+            return schema
+    _check_option_may_change(schema, key, current, value if text is not None else None, has_rows=has_rows)
+    options = {name: each for name, each in schema.options.items() if name != key}
+    return replace(schema, options=options if text is None else {**options, key: value})
+
+
+def _check_option_may_change(
+    schema: TableSchema, key: str, before: str | None, after: str | None, *, has_rows: bool
+) -> None:
+    values = f"option={key} value={_shown(key, before)} wanted={_shown(key, after)}"
+    if key in _NOT_IN_SCHEMA:
+        raise InvalidInputError(f"option of a table cannot change, {_NOT_IN_SCHEMA[key]}: {values}")
+    if key in ("primary-key", "partition"):
+        raise InvalidInputError(f"keys and partitions cannot change: {values} fix='create a new table and copy'")
+    has_log = schema.table_options.log_system != "none"
+    tells_otherwise = key == "changelog-producer" and "lookup" in (before, after)
+    is_fixed = key in _FIXED_BY_LOG or key == "bucket"
+    if has_log and (is_fixed or (tells_otherwise and schema.table_options.log_changelog_mode == "all")):
+        raise InvalidInputError(
+            f"option cannot change while the table has a log, its records depend on it: {values} "
+            "fix='create a new table and copy, or drop and create it'"
+        )
+    if key == "log.system" or (key == "log.kafka.bootstrap.servers" and not has_log and after is not None):
+        raise InvalidInputError(
+            f"a table gets its log when it is made: {values} fix='create a table with a log and copy'"
+        )
+    needs_marks = key == "deletion-vectors.enabled" and schema.primary_keys  # older rows have none
+    if has_rows and (key in IMMUTABLE_KEYS or needs_marks) and not (key == "bucket" and _only_rescales(before, after)):
+        raise InvalidInputError(
+            f"option cannot change once there are rows, the files depend on it: {values} "
+            "fix='create a new table and copy, or drop and create it'"
+        )
+
+
+def _only_rescales(before: str | None, after: str | None) -> bool:
+    """Whether partitions keep their buckets until they are overwritten: both numbers are fixed ones."""
+    return before is not None and after is not None and int(before) > 0 and int(after) > 0
+
+
+def _shown(key: str, text: str | None) -> str:
+    known = key in OPTIONS or text is None
+    return str(text) if known else "(hidden)"  # client properties may be passwords
+
+
+# Their value is a column, or columns with commas between them.
+_COLUMN_LISTS: Final = frozenset(
+    {"bucket-key", "sequence.field", "rowkind.field", "record-level.time-field", "watermark.column",
+     "row-counts.index-key", "partial-update.remove-record-on-sequence-group"}
+)  # fmt: skip
+_INDEX_COLUMNS: Final = ".columns"
+
+
+def uses_of(options: Mapping[str, str], column: str) -> list[str]:
+    """Keys of the options that name a column, in their key or in their value."""
+    return [key for key, text in options.items() if _renamed(key, text, column, "") != (key, text)]
+
+
+def renamed_in_options(options: Mapping[str, str], column: str, name: str) -> dict[str, str]:
+    """The options with another name for a column."""
+    return dict(_renamed(key, text, column, name) for key, text in options.items())
+
+
+def _renamed(key: str, text: str, column: str, name: str) -> tuple[str, str]:
+    if key in _COLUMN_LISTS or (key.startswith("file-index.") and key.endswith(_INDEX_COLUMNS)):
+        return key, _in_list(text, column, name)
+    if key.startswith("file-index."):
+        start, _, word = key.rpartition(".")
+        kind, _, indexed = start.removeprefix("file-index.").partition(".")
+        return (f"file-index.{kind}.{name}.{word}", text) if indexed == column else (key, text)
+    for suffix in FIELD_SUFFIXES if key.startswith("fields.") else ():
+        if key.endswith(f".{suffix}"):
+            columns = key.removeprefix("fields.").removesuffix(f".{suffix}")
+            value = _in_list(text, column, name) if suffix == "sequence-group" else text
+            return f"fields.{_in_list(columns, column, name)}.{suffix}", value
+    return key, text
+
+
+def _in_list(text: str, column: str, name: str) -> str:
+    parts = text.split(",")
+    if column not in [part.strip() for part in parts]:
+        return text
+    return ",".join(name if part.strip() == column else part for part in parts)

@@ -1,0 +1,358 @@
+"""Changes of a table's schema: what is asked, what it makes of a schema, and which are refused.
+
+A column keeps its id through every change, and an id never returns: that is how old files stay readable. Source: Paimon
+SchemaManager, SchemaChange; paimon-format.md section 2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+import pyarrow as pa
+
+from filestore.evolution.option_changes import renamed_in_options, uses_of, with_option
+from filestore.options.table_options import SCHEMA_VERSION
+from filestore.schema.column_paths import (
+    ColumnPath,
+    Position,
+    check_free,
+    edited,
+    field_at,
+    in_level,
+    index_of,
+    moved,
+    path_text,
+)
+from filestore.schema.log_names import check_log_names
+from filestore.schema.row_counts import check_change
+from filestore.schema.schema_store import renumbered
+from filestore.schema.table_schema import TableSchema
+from filestore.schema.validation import check_altered, check_options_set
+from filestore.types.casts import can_cast, cast_array, keeps_order, widens
+from filestore.types.data_types import (
+    INTEGER_ROOTS,
+    NESTED_ROOTS,
+    STRING,
+    TEXT_ROOTS,
+    TIMESTAMP_ROOTS,
+    DataField,
+    DataType,
+    arrow_type,
+)
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class SetOption:
+    """Give an option a text."""
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOption:
+    """Back to the default of an option; no error when it was not set."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetComment:
+    """Comment of the table; None removes it."""
+
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddColumn:
+    """A new column, null in the rows that are there. Without a position it is the last one."""
+
+    path: ColumnPath
+    type: DataType
+    comment: str | None = None
+    default: str | None = None
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """Forget a column."""
+
+    path: ColumnPath
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Another name for a column; options that name it follow."""
+
+    path: ColumnPath
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeType:
+    """Another type; whether nulls are allowed stays."""
+
+    path: ColumnPath
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNullability:
+    """Whether nulls are allowed."""
+
+    path: ColumnPath
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeComment:
+    """Comment of a column; None removes it."""
+
+    path: ColumnPath
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeDefault:
+    """Text of the value that writers take when they name none; None removes it."""
+
+    path: ColumnPath
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveColumn:
+    """Another place among its neighbours."""
+
+    path: ColumnPath
+    position: Position
+
+
+SchemaChange = (
+    SetOption
+    | RemoveOption
+    | SetComment
+    | AddColumn
+    | DropColumn
+    | RenameColumn
+    | ChangeType
+    | ChangeNullability
+    | ChangeComment
+    | ChangeDefault
+    | MoveColumn
+)
+
+
+def apply_changes(
+    schema: TableSchema,
+    changes: Sequence[SchemaChange],
+    *,
+    has_rows: bool = True,
+    history: Sequence[TableSchema] = (),
+    time_ms: int | None = None,
+) -> TableSchema:
+    """The next version of a schema.
+
+    Args:
+        schema: the current version.
+        changes: applied in order; each sees what the ones before it did.
+        has_rows: whether there are snapshots: options on which files depend are free before the first.
+        history: the older versions. A table with a log needs them: names in old records must not change meaning.
+        time_ms: epoch milliseconds of the change; None keeps the old time.
+
+    Returns:
+        the version with the next id; ``schema`` itself when nothing is different.
+
+    Raises:
+        InvalidInputError: names the column or option, the reason and what to do instead.
+    """
+    after = _of_our_version(schema)
+    first = after
+    for change in changes:
+        if not isinstance(change, SetOption | RemoveOption | SetComment):
+            check_change(after, change.path, keeps_values=not isinstance(change, DropColumn | ChangeType))
+        after = _applied(after, change, has_rows=has_rows)
+    if after == first:
+        return schema
+    if after.table_options.log_system != "none" or schema.table_options.log_system != "none":
+        check_log_names(schema, after, history)
+    check_altered(after)
+    check_options_set(after, [change.key for change in changes if isinstance(change, SetOption)])
+    return replace(after, id=schema.id + 1, time_ms=schema.time_ms if time_ms is None else time_ms)
+
+
+def parse_default(text: str, data_type: DataType) -> None:
+    """Refuse a default that is no value of the type. Raises: InvalidInputError."""
+    if data_type.root in NESTED_ROOTS:
+        raise InvalidInputError(f"columns of this type have no default: type={data_type} default={text!r}")
+    try:
+        value = cast_array(pa.array([text], arrow_type(STRING)), STRING, data_type)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"default is not a value of the column: type={data_type} default={text!r}") from error
+    if value.null_count:
+        raise InvalidInputError(f"default is not a value of the column: type={data_type} default={text!r}")
+
+
+def _of_our_version(schema: TableSchema) -> TableSchema:
+    """An old file's schema with its defaults written out, which mean something else in the files that we write."""
+    if schema.version == SCHEMA_VERSION:
+        return schema
+    options = schema.table_options
+    defaults = {"bucket": str(options.bucket), "file.format": options.file_format}
+    return replace(schema, version=SCHEMA_VERSION, options={**defaults, **schema.options})
+
+
+def _applied(schema: TableSchema, change: SchemaChange, *, has_rows: bool) -> TableSchema:
+    match change:
+        case SetOption():
+            return with_option(schema, change.key, change.text, has_rows=has_rows)
+        case RemoveOption():
+            return with_option(schema, change.key, None, has_rows=has_rows)
+        case SetComment():
+            return replace(schema, comment=change.comment)
+        case AddColumn():
+            return _added(schema, change)
+        case DropColumn():
+            return _dropped(schema, change.path)
+        case RenameColumn():
+            return _renamed(schema, change)
+        case ChangeType():
+            return _retyped(schema, change)
+        case ChangeNullability():
+            return _with_nullability(schema, change)
+        case ChangeComment():
+            return edited(schema, change.path, lambda field: replace(field, description=change.comment))
+        case ChangeDefault():
+            return edited(schema, change.path, lambda field: _with_default(field, change.default))
+        case MoveColumn():
+            return in_level(schema, change.path, lambda level: moved(level, change.path[-1], change.position))
+
+
+def _added(schema: TableSchema, change: AddColumn) -> TableSchema:
+    if not change.type.nullable:
+        raise InvalidInputError(
+            f"a new column must allow nulls, old rows have none: column={path_text(change.path)} type={change.type} "
+            "fix='leave out NOT NULL'"
+        )
+    if change.default is not None:
+        parse_default(change.default, change.type)
+    ids = count(schema.highest_field_id + 1)
+    field = DataField(
+        id=next(ids),
+        name=change.path[-1],
+        type=renumbered(change.type, ids),
+        description=change.comment,
+        default_value=change.default,
+    )
+    highest = next(ids) - 1
+
+    def insert(level: tuple[DataField, ...]) -> tuple[DataField, ...]:
+        check_free(level, change.path[-1], change.path)
+        appended = (*level, field)
+        return appended if change.position is None else moved(appended, field.name, change.position)
+
+    return replace(in_level(schema, change.path, insert), highest_field_id=highest)
+
+
+def _dropped(schema: TableSchema, path: ColumnPath) -> TableSchema:
+    if len(path) == 1:
+        _refuse_if_used(schema, path[0], "dropped")
+
+    def drop(level: tuple[DataField, ...]) -> tuple[DataField, ...]:
+        index = index_of(level, path[-1], path)
+        if len(level) == 1:
+            raise InvalidInputError(f"the last column cannot be dropped: column={path_text(path)} fix='drop the table'")
+        return (*level[:index], *level[index + 1 :])
+
+    return in_level(schema, path, drop)
+
+
+def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
+    path, name = change.path, change.name
+    if len(path) == 1 and path[0] in schema.partition_keys:
+        raise InvalidInputError(f"partition columns cannot be renamed, directories carry their names: column={path[0]}")
+
+    def rename(level: tuple[DataField, ...]) -> tuple[DataField, ...]:
+        index = index_of(level, path[-1], path)
+        if name != path[-1]:
+            check_free(level, name, (*path[:-1], name))
+        return (*level[:index], replace(level[index], name=name), *level[index + 1 :])
+
+    after = in_level(schema, path, rename)
+    if len(path) > 1 or name == path[0]:
+        return after
+    keys = tuple(name if key == path[0] else key for key in schema.primary_keys)
+    return replace(after, primary_keys=keys, options=renamed_in_options(schema.options, path[0], name))
+
+
+def _retyped(schema: TableSchema, change: ChangeType) -> TableSchema:
+    field = field_at(schema, change.path)
+    wanted = replace(change.type, nullable=field.type.nullable)
+    if wanted == field.type or str(wanted) == str(field.type):
+        return schema
+    facts = f"column={path_text(change.path)} type={field.type} wanted={wanted}"
+    name = change.path[0]
+    if name in schema.primary_keys or name in schema.partition_keys or name in schema.bucket_keys:
+        raise InvalidInputError(f"type of a key, partition or bucket column cannot change: {facts}")
+    if {field.type.root, wanted.root} & NESTED_ROOTS:
+        raise InvalidInputError(
+            f"a nested type changes by its parts: {facts} fix='name the part: column.field, column.element'"
+        )
+    if not can_cast(field.type, wanted):
+        raise InvalidInputError(f"stored values cannot be read as the new type: {facts}")
+    options = schema.table_options
+    if options.value("disable-explicit-type-casting") and not widens(field.type, wanted):
+        raise InvalidInputError(
+            f"only wider types are allowed: {facts} disable-explicit-type-casting=true fix='set it to false'"
+        )
+    if name in options.sequence_fields and not keeps_order(field.type, wanted):
+        raise InvalidInputError(f"the new type would order rows otherwise: {facts} used_by=sequence.field")
+    if schema.table_options.log_system != "none" and not _reads_same_json(field.type, wanted):
+        raise InvalidInputError(
+            f"records in the log would not be read as files are: {facts} "
+            "fix='use a wider integer, a longer text, more digits of a DECIMAL or TIMESTAMP; or a new column'"
+        )
+    if field.default_value is not None:
+        parse_default(field.default_value, wanted)
+    return edited(schema, change.path, lambda each: replace(each, type=wanted))
+
+
+def _with_nullability(schema: TableSchema, change: ChangeNullability) -> TableSchema:
+    field = field_at(schema, change.path)
+    if field.type.nullable == change.nullable:
+        return schema
+    if change.nullable and change.path[0] in schema.primary_keys:
+        raise InvalidInputError(f"key columns are never null: column={path_text(change.path)}")
+    if not change.nullable and schema.table_options.value("alter-column-null-to-not-null.disabled"):
+        raise InvalidInputError(
+            f"rows may hold nulls already: column={path_text(change.path)} "
+            "fix=\"look, then set 'alter-column-null-to-not-null.disabled'='false' first\""
+        )
+    retyped = replace(field.type, nullable=change.nullable)
+    return edited(schema, change.path, lambda each: replace(each, type=retyped))
+
+
+def _with_default(field: DataField, text: str | None) -> DataField:
+    if text is not None:
+        parse_default(text, field.type)
+    return replace(field, default_value=text)
+
+
+def _reads_same_json(source: DataType, target: DataType) -> bool:
+    """Whether the JSON text of a value means the same in the new type. FLOAT's shortest text is another DOUBLE."""
+    same = (INTEGER_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS)
+    if source.root == target.root == "DECIMAL" or any(source.root in roots and target.root in roots for roots in same):
+        return widens(source, target) and "CHAR" not in (source.root, target.root) and source.root[:5] != "BYTES"
+    return False
+
+
+def _refuse_if_used(schema: TableSchema, name: str, verb: str) -> None:
+    uses = [
+        *(["the primary key"] if name in schema.primary_keys else []),
+        *(["the partitions"] if name in schema.partition_keys else []),
+        *uses_of(schema.options, name),
+    ]
+    if uses:
+        raise InvalidInputError(f"column is in use and cannot be {verb}: column={name} used_by={uses}")

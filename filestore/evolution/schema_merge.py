@@ -1,0 +1,267 @@
+"""``write.merge-schema``: which changes let a table hold rows of some columns, and which rows it cannot hold.
+
+New columns and fields become nullable ones at the end. A type becomes the narrowest that holds the values of both: with
+``type-widening`` without changing one of them, with ``explicit-cast`` the narrowest that both can be cast to, so that
+old files stay readable. Lengths of texts and digits of clocks never grow here: frames do not tell them, and values are
+checked or cut as in every write.
+
+Source: the options and their words are Paimon's (SchemaMergingUtils); Decision 103 says where the rules differ.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from filestore.evolution.schema_change import AddColumn, ChangeType, SchemaChange
+from filestore.options.table_keys import OPTIONS
+from filestore.options.table_options import TableOptions
+from filestore.schema.column_paths import ColumnPath, path_text
+from filestore.schema.table_schema import TableSchema
+from filestore.types.casts import can_cast, widens
+from filestore.types.data_types import (
+    BYTES,
+    BYTES_ROOTS,
+    INTEGER_ROOTS,
+    NESTED_ROOTS,
+    STRING,
+    TEXT_ROOTS,
+    TIMESTAMP_ROOTS,
+    DataField,
+    DataType,
+)
+from lsm.errors import InvalidInputError
+
+MERGE_KEY: Final = "write.merge-schema"
+WIDENING_KEY: Final = "write.merge-schema.type-widening"
+CAST_KEY: Final = "write.merge-schema.explicit-cast"
+MERGE_KEYS: Final = (MERGE_KEY, WIDENING_KEY, CAST_KEY)
+
+_FLOAT_ROOTS: Final = frozenset({"FLOAT", "DOUBLE"})
+_CLOCK_ROOTS: Final = TIMESTAMP_ROOTS | {"DATE"}
+_DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
+_MOST_DIGITS: Final = 38
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRules:
+    """What a writer may change of its table's schema, besides adding columns."""
+
+    widens: bool = False
+    casts: bool = False
+    fitting: "Fitting | None" = None  # pairs of other types of which the write itself takes the values that fit
+
+    @classmethod
+    def of(cls, options: TableOptions, given: Mapping[str, str]) -> "MergeRules | None":
+        """The rules of a writer; None when it may change nothing.
+
+        Args:
+            options: of the table.
+            given: of the writer, which come first; by today's keys.
+
+        Raises:
+            InvalidInputError: an option is neither true nor false, or a part is switched on without the whole.
+        """
+
+        def value(key: str) -> Any:
+            return OPTIONS[key].read(given) if key in given else options.value(key)
+
+        is_on, may_widen, may_cast = (bool(value(key)) for key in MERGE_KEYS)
+        if is_on:
+            return cls(widens=may_widen or may_cast, casts=may_cast)
+        for key in (WIDENING_KEY, CAST_KEY):
+            if key in given and value(key) and MERGE_KEY not in given:
+                raise InvalidInputError(f"option does nothing by itself: {key}=true fix=set {MERGE_KEY}=true as well")
+        return None
+
+
+Fitting = Callable[[DataType, DataType], bool]
+"""Whether a write puts values of the second type into a column of the first, or refuses single ones of them."""
+
+
+def are_numbers(known: DataType, given: DataType) -> bool:
+    """``Fitting`` of rows in Arrow, whose numbers are checked one by one: Python's are the widest there are."""
+    return {known.root, given.root} <= INTEGER_ROOTS | _FLOAT_ROOTS | {"DECIMAL"}
+
+
+def merge_changes(schema: TableSchema, given: Sequence[DataField], rules: MergeRules) -> list[SchemaChange]:
+    """The changes after which a table holds rows of some columns; [] when it does already.
+
+    Args:
+        schema: of the table.
+        given: columns of the rows; ids do not matter.
+        rules: what may change.
+
+    Raises:
+        InvalidInputError: no allowed change makes a column hold the rows' values. Names it, the types and the option.
+    """
+    by_name = {field.name: field for field in schema.fields}
+    return list(_of_level(by_name, given, (), rules))
+
+
+def needs_cast(known: DataType, given: DataType) -> bool:
+    """Whether values must be cast to become the column's, and not only be checked or stored in another way."""
+    if known.root == given.root == "ROW":
+        inner = {field.name: field.type for field in known.fields}
+        return any(field.name in inner and needs_cast(inner[field.name], field.type) for field in given.fields)
+    if known.element is not None and given.element is not None:
+        return needs_cast(known.element, given.element)
+    if known.key is not None and known.value is not None and given.key is not None and given.value is not None:
+        return needs_cast(known.key, given.key) or needs_cast(known.value, given.value)
+    return not (_takes(known, given) or (known.root in INTEGER_ROOTS and given.root in INTEGER_ROOTS))
+
+
+def with_known_ids(known: Sequence[DataField], given: Sequence[DataField]) -> tuple[DataField, ...]:
+    """The columns of rows with the ids of the table's columns of these names, at any depth.
+
+    Types that are only stored in another way are the table's, so that mapping one to the other casts nothing else.
+    """
+    by_name = {field.name: field for field in known}
+    found = []
+    for field in given:
+        own = by_name.get(field.name)
+        if own is not None:
+            found.append(replace(field, id=own.id, type=_with_known_ids(own.type, field.type)))
+    return tuple(found)
+
+
+def _with_known_ids(known: DataType, given: DataType) -> DataType:
+    if known.root == given.root == "ROW":
+        return replace(given, fields=with_known_ids(known.fields, given.fields))
+    if known.element is not None and given.element is not None:
+        return replace(given, element=_with_known_ids(known.element, given.element))
+    if known.key is not None and known.value is not None and given.key is not None and given.value is not None:
+        key, value = _with_known_ids(known.key, given.key), _with_known_ids(known.value, given.value)
+        return replace(given, key=key, value=value)
+    return replace(known, nullable=given.nullable) if _is_stored_alike(known, given) else given
+
+
+def _of_level(
+    known: Mapping[str, DataField], given: Sequence[DataField], parent: ColumnPath, rules: MergeRules
+) -> Iterator[SchemaChange]:
+    for field in given:
+        path = (*parent, field.name)
+        if field.name in known:
+            yield from _of_type(known[field.name].type, field.type, path, rules)
+            continue
+        alike = [name for name in known if name.lower() == field.name.lower()]
+        if alike:
+            raise InvalidInputError(
+                f"two columns would differ in the case of letters only: column={path_text(path)} existing={alike[0]} "
+                "fix=spell it as the table does"
+            )
+        yield AddColumn(path=path, type=_nullable(field.type), comment=field.description)
+
+
+def _of_type(known: DataType, given: DataType, path: ColumnPath, rules: MergeRules) -> Iterator[SchemaChange]:
+    if known.root == given.root == "ROW":
+        yield from _of_level({field.name: field for field in known.fields}, given.fields, path, rules)
+    elif known.root == given.root == "ARRAY" and known.element is not None and given.element is not None:
+        yield from _of_type(known.element, given.element, (*path, "element"), rules)
+    elif known.root == given.root == "MAP" and known.value is not None and given.value is not None:
+        if known.key is None or given.key is None or not _takes(known.key, given.key):
+            raise _refusal(known, given, path, "keys of a map keep their type", "cast them in the query")
+        yield from _of_type(known.value, given.value, (*path, "value"), rules)
+    elif {known.root, given.root} & NESTED_ROOTS:
+        if not (known.root == "MULTISET" and given.root == "MAP"):  # as Spark and Arrow spell it
+            raise _refusal(known, given, path, "one is nested and the other is not", "write another column")
+    elif not _takes(known, given):
+        common = _common(known, given, path, rules)
+        if common != replace(known, nullable=True):
+            yield ChangeType(path, common)
+
+
+def _takes(known: DataType, given: DataType) -> bool:
+    """Whether every write puts such values into such a column, cut or checked as its type says."""
+    return _is_stored_alike(known, given) or widens(given, known)
+
+
+def _is_stored_alike(known: DataType, given: DataType) -> bool:
+    """Types of which frames do not tell lengths or digits; and equal ones."""
+    alike = (TEXT_ROOTS, BYTES_ROOTS, {"TIMESTAMP"}, {"TIMESTAMP_LTZ"}, {"TIME"})
+    return any(known.root in roots and given.root in roots for roots in alike) or (
+        known.root == given.root and known.root not in NESTED_ROOTS | {"DECIMAL"}
+    )
+
+
+def _common(known: DataType, given: DataType, path: ColumnPath, rules: MergeRules) -> DataType:
+    """The narrowest type for the values of both."""
+    wider = _wider(known, given)
+    if wider is not None and rules.widens:
+        return wider
+    bare = replace(known, nullable=True)
+    if not rules.casts and rules.fitting is not None and rules.fitting(known, given):
+        return bare
+    if wider is not None:
+        raise _refusal(known, given, path, f"the column would become {wider}", f"set {WIDENING_KEY}=true")
+    cast = _castable(known, given)
+    if cast is None:
+        raise _refusal(known, given, path, "no type holds the values of both", "cast it in the query")
+    if not rules.casts:
+        what = "values would be cast" if cast == bare else f"the column would become {cast}"
+        raise _refusal(known, given, path, what, f"set {CAST_KEY}=true, or cast it in the query")
+    return cast
+
+
+def _wider(one: DataType, two: DataType) -> DataType | None:
+    """The narrowest number that every value of two is, unchanged; None: there is none."""
+    roots = {one.root, two.root}
+    if roots <= INTEGER_ROOTS:
+        return DataType(root=max(roots, key=lambda root: _DIGITS[root]))
+    if roots <= INTEGER_ROOTS | {"DECIMAL"}:
+        scale = max(one.scale or 0, two.scale or 0)
+        digits = scale + max(_whole_digits(one), _whole_digits(two))
+        return DataType(root="DECIMAL", precision=digits, scale=scale) if digits <= _MOST_DIGITS else None
+    if roots <= INTEGER_ROOTS | _FLOAT_ROOTS:
+        floats = [DataType(root=root) for root in ("FLOAT", "DOUBLE")]
+        return next((each for each in floats if _holds(each, one) and _holds(each, two)), None)
+    return None
+
+
+def _holds(wide: DataType, narrow: DataType) -> bool:
+    return wide.root == narrow.root or widens(narrow, wide)
+
+
+def _whole_digits(data_type: DataType) -> int:
+    return _DIGITS.get(data_type.root, (data_type.precision or 0) - (data_type.scale or 0))
+
+
+def _castable(known: DataType, given: DataType) -> DataType | None:
+    """The narrowest type that values of both can be cast to, however they look then; no cast of it ever fails."""
+    roots = {known.root, given.root}
+    bare = replace(known, nullable=True)
+    found: DataType | None
+    if roots & BYTES_ROOTS and roots & TEXT_ROOTS:
+        found = bare if known.root in BYTES_ROOTS else BYTES
+    elif roots & TEXT_ROOTS:
+        found = bare if known.root in TEXT_ROOTS else STRING
+    elif roots <= INTEGER_ROOTS | _FLOAT_ROOTS | {"DECIMAL"}:
+        found = DataType(root="DOUBLE") if roots & _FLOAT_ROOTS else None
+    elif "BOOLEAN" in roots:
+        found = bare if given.root == "BOOLEAN" else replace(given, nullable=True)
+    elif roots <= TIMESTAMP_ROOTS:
+        found = bare
+    elif roots <= _CLOCK_ROOTS:
+        found = bare if given.root == "DATE" else replace(given, nullable=True)
+    else:
+        found = None
+    if found is None or not can_cast(known, found) or not can_cast(given, found):
+        return None
+    return found
+
+
+def _nullable(data_type: DataType) -> DataType:
+    """The type with nulls allowed at every depth but in keys of maps: later rows may lack a part."""
+    return replace(
+        data_type,
+        nullable=True,
+        element=data_type.element and _nullable(data_type.element),
+        value=data_type.value and _nullable(data_type.value),
+        fields=tuple(replace(field, type=_nullable(field.type)) for field in data_type.fields),
+    )
+
+
+def _refusal(known: DataType, given: DataType, path: ColumnPath, reason: str, fix: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the schema cannot be merged: column={path_text(path)} type={known} given={given} reason='{reason}' "
+        f"{MERGE_KEY}=true fix='{fix}'"
+    )

@@ -1,0 +1,133 @@
+"""ORC data files, through Arrow's ORC library.
+
+It reads timestamps as nanoseconds in 64 bits, from 1677 to 2262, and complains outside. It writes fractions of seconds
+before 1970 as negative nanoseconds, which Java refuses to read. Therefore neither kind of timestamp is written.
+Source: Paimon OrcTypeUtil; TIME is an INT of milliseconds there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import orc
+
+from filestore.format.statistics import ColumnRange, RangeCollector
+from filestore.schema.file_fields import leaf_columns
+from filestore.types.data_types import NESTED_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
+from lsm.errors import InvalidInputError
+
+STRIPE_BYTES: Final = 16 * 1024 * 1024  # a stripe is what writer and reader hold in memory
+
+_TICKS_PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+_CODECS: Final = {
+    "zstd": "zstd",
+    "zlib": "zlib",
+    "gzip": "zlib",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "none": "uncompressed",
+    "uncompressed": "uncompressed",
+    "": "uncompressed",
+}
+
+
+class OrcFileWriter:
+    """Writes one file; stripes leave memory when they are full."""
+
+    def __init__(
+        self,
+        sink: pa.NativeFile,
+        fields: Sequence[DataField],
+        *,
+        compression: str,
+        shared: Mapping[str, str],
+        stripe_bytes: int | None = None,
+    ) -> None:
+        """``shared``: columns whose content, and range, is that of another one."""
+        codec = _CODECS.get(compression.strip().lower())
+        if codec is None:
+            raise InvalidInputError(f"unknown compression: file.compression={compression} allowed={sorted(_CODECS)}")
+        for field in fields:
+            if field.type.root in NESTED_ROOTS and any(kind.root == "TIME" for kind in walk(field.type)):
+                raise InvalidInputError(f"orc files cannot hold times inside a column: column={field.name}")
+        self._sink = sink
+        self._fields = fields
+        self._writer = orc.ORCWriter(sink, compression=codec, stripe_size=stripe_bytes or STRIPE_BYTES)
+        self._collector = RangeCollector([field for field in fields if field.name not in shared])
+        self._is_empty = True
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows of the file's columns, in file order and of their Arrow types."""
+        self._collector.add(rows)
+        columns = [_writable(rows.column(field.name), field) for field in self._fields]
+        self._writer.write(pa.table(columns, names=[field.name for field in self._fields]))
+        self._is_empty = False
+
+    def bytes_written(self) -> int:
+        """Bytes that the sink has got; up to a stripe lags behind."""
+        return int(self._sink.tell())
+
+    def close(self) -> dict[str, ColumnRange]:
+        """Finish the file, but leave the sink open. Ranges of the columns that are not shared."""
+        if self._is_empty:
+            # Without any write the library leaves a file that it cannot open.
+            self.write(pa.table([pa.array([], arrow_type(field.type)) for field in self._fields], names=self._names()))
+        self._writer.close()
+        return self._collector.ranges()
+
+    def _names(self) -> list[str]:
+        return [field.name for field in self._fields]
+
+
+def _writable(column: pa.ChunkedArray, field: DataField) -> pa.ChunkedArray:
+    if field.type.root == "TIME":
+        return column.cast(pa.int32())
+    if any(kind.root in TIMESTAMP_ROOTS for kind in walk(field.type)):
+        for chunk in column.chunks:
+            for path, values in leaf_columns(field.name, chunk):
+                if pa.types.is_timestamp(values.type):
+                    _check_timestamps(path, values)
+    if field.type.root in NESTED_ROOTS:
+        # The library forgets the offset of a sliced struct's null bitmap.
+        return pa.chunked_array([_unsliced(chunk) for chunk in column.chunks], column.type)
+    return column
+
+
+def _unsliced(chunk: pa.Array) -> pa.Array:
+    return chunk.take(np.arange(len(chunk))) if chunk.offset else chunk
+
+
+def _check_timestamps(path: str, values: pa.Array) -> None:
+    bounds = pc.min_max(values)
+    low, high = bounds["min"].value, bounds["max"].value
+    per_second = _TICKS_PER_SECOND[values.type.unit]
+    nanos_per_tick = _TICKS_PER_SECOND["ns"] // per_second
+    if low is None or high is None:
+        return
+    if low * nanos_per_tick < -(2**63) or high * nanos_per_tick >= 2**63:
+        raise InvalidInputError(
+            f"orc files hold timestamps from 1677-09-21 to 2262-04-11: column={path} fix='file.format=parquet'"
+        )
+    if low >= 0:
+        return
+    ticks = values.drop_null().view(pa.int64()).to_numpy()
+    if bool(np.any((ticks < 0) & (ticks % per_second != 0))):
+        raise InvalidInputError(
+            f"orc files hold timestamps before 1970 in whole seconds only: column={path} fix='file.format=parquet'"
+        )
+
+
+def read_orc(source: pa.NativeFile, fields: Sequence[DataField], *, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The columns that the file has of ``fields``, in file order of rows; a stripe at a time is in memory."""
+    file = orc.ORCFile(source)
+    available = file.schema.names
+    names = [field.name for field in fields if field.name in available]
+    # Without a column the library forgets the number of rows.
+    read = names or available[:1]
+    for stripe_index in range(file.nstripes):
+        stripe: Any = file.read_stripe(stripe_index, columns=read)
+        stripe = stripe.select(names)
+        for start in range(0, stripe.num_rows, batch_rows):
+            yield stripe.slice(start, batch_rows)

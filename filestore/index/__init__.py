@@ -1,0 +1,1 @@
+"""What is kept beside data files: bloom filters, deletion vectors, index manifests."""

@@ -1,0 +1,143 @@
+"""Deletion vectors: which rows of a data file are deleted, told beside the files.
+
+An index file is a version byte and then, at the offsets that the index manifest gives, one bitmap per data file with a
+length before and a checksum behind it. Source: Paimon DeletionVector, BitmapDeletionVector, Bitmap64DeletionVector.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap, BitMap64
+
+from filestore.manifest.entries import EntryKind
+from filestore.manifest.lists import DELETION_VECTORS, DeletionVectorRange, IndexManifestEntry
+from filestore.table_store import TableStore
+from lsm.errors import CorruptDataError, FluvialError
+
+FILE_VERSION: Final = 1
+MAGIC_32: Final = (1_581_511_376).to_bytes(4, "big")
+MAGIC_64: Final = (1_681_511_377).to_bytes(4, "little")
+
+_INT_BYTES: Final = 4
+
+Positions = NDArray[np.int64]
+"""Deleted rows of one data file: row numbers in it from 0, ascending."""
+
+NO_POSITIONS: Final[Positions] = np.zeros(0, np.int64)
+
+
+def are_deleted(rows: Positions, deleted: Positions) -> NDArray[np.bool_]:
+    """(n,) whether rows are among those that are deleted."""
+    if len(deleted) == 0:
+        return np.zeros(len(rows), np.bool_)
+    found: NDArray[np.bool_] = deleted[np.minimum(np.searchsorted(deleted, rows), len(deleted) - 1)] == rows
+    return found
+
+
+def united(first: Positions, second: Positions) -> Positions:
+    """The rows of both."""
+    both = np.sort(np.concatenate([first, second]), kind="stable")
+    return both[np.concatenate([[True], both[1:] != both[:-1]])] if len(both) else both
+
+
+def read_deletion_vectors(table: TableStore, entries: Iterable[IndexManifestEntry]) -> dict[str, Positions]:
+    """Deleted rows by data file name, of the deletion vectors among some index entries.
+
+    Raises: CorruptDataError when an index file is not what its manifest says.
+    """
+    deleted: dict[str, Positions] = {}
+    for entry in entries:
+        if not entry.index_vectors:
+            continue
+        path = table.index_path(entry)
+        body = table.io.read_bytes(path)
+        if body[:1] != bytes([FILE_VERSION]):
+            raise CorruptDataError(
+                f"deletion vector file of an unknown version: path={path} first_byte={body[:1].hex()}"
+            )
+        for part in entry.index_vectors:
+            deleted[part.data_file_name] = _positions(body, part, path)
+    return deleted
+
+
+def write_deletion_vectors(
+    table: TableStore, partition: bytes, bucket: int, deleted: Mapping[str, Positions]
+) -> IndexManifestEntry:
+    """Write the vectors of some data files of a bucket into a new index file; nothing is left behind when it fails.
+
+    Args:
+        table: whose; ``deletion-vectors.bitmap64`` says how they are stored.
+        partition: BinaryRow bytes.
+        bucket: 0 of a table without buckets.
+        deleted: by data file name; at least one, none of them empty.
+    """
+    is_wide = table.options.value("deletion-vectors.bitmap64")
+    body = bytearray([FILE_VERSION])
+    ranges = []
+    for name, positions in deleted.items():
+        assert len(positions), "a vector that deletes nothing is not written"
+        blob = _blob(positions, is_wide=is_wide)
+        # The manifest counts the blob of a 32-bit vector alone, that of a 64-bit one with its frame.
+        length = len(blob) + 2 * _INT_BYTES if is_wide else len(blob)
+        ranges.append(
+            DeletionVectorRange(data_file_name=name, offset=len(body), length=length, cardinality=len(positions))
+        )
+        body += len(blob).to_bytes(_INT_BYTES, "big") + blob + zlib.crc32(blob).to_bytes(_INT_BYTES, "big")
+    entry = IndexManifestEntry(
+        kind=EntryKind.ADD,
+        partition=partition,
+        bucket=bucket,
+        index_type=DELETION_VECTORS,
+        file_name=f"index-{table.names.uuid()}-0",
+        size_bytes=len(body),
+        row_count=len(ranges),
+        deletion_vectors=tuple(ranges),
+    )
+    path = table.index_path(entry)
+    try:
+        table.io.write_new(path, bytes(body))
+    except BaseException:
+        with suppress(FluvialError, OSError):  # an orphan costs space only
+            table.io.delete(path)
+        raise
+    return entry
+
+
+def _blob(positions: Positions, *, is_wide: bool) -> bytes:
+    if is_wide:
+        return MAGIC_64 + bytes(BitMap64(positions.astype(np.uint64)).serialize())
+    bitmap = BitMap(positions.astype(np.uint32))
+    bitmap.run_optimize()
+    return MAGIC_32 + bytes(bitmap.serialize())
+
+
+def _positions(body: bytes, part: DeletionVectorRange, path: str) -> Positions:
+    start = part.offset + _INT_BYTES
+    length = int.from_bytes(body[part.offset : start], "big", signed=True)
+    blob = body[start : start + length]
+    checksum = body[start + length : start + length + _INT_BYTES]
+    # The manifest counts the blob of a 32-bit vector alone, that of a 64-bit one with its frame.
+    is_wide = blob[:_INT_BYTES] == MAGIC_64
+    expected = part.length - 2 * _INT_BYTES if is_wide else part.length
+    if length != expected or zlib.crc32(blob).to_bytes(_INT_BYTES, "big") != checksum:
+        raise CorruptDataError(
+            f"deletion vector is broken: path={path} data_file={part.data_file_name} offset={part.offset} "
+            f"length={length} expected_length={expected}"
+        )
+    if not is_wide and blob[:_INT_BYTES] != MAGIC_32:
+        raise CorruptDataError(f"deletion vector of an unknown kind: path={path} magic={blob[:_INT_BYTES].hex()}")
+    try:
+        bitmap: Any = (BitMap64 if is_wide else BitMap).deserialize(blob[_INT_BYTES:])
+    except ValueError as error:
+        raise CorruptDataError(f"deletion vector cannot be decoded: path={path} error={error}") from error
+    positions = np.frombuffer(bitmap.to_array(), np.uint64 if is_wide else np.uint32).astype(np.int64)
+    if part.cardinality is not None and part.cardinality != len(positions):
+        raise CorruptDataError(
+            f"deletion vector has another number of rows: path={path} data_file={part.data_file_name} "
+            f"rows={len(positions)} expected_rows={part.cardinality}"
+        )
+    return positions

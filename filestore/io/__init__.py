@@ -1,0 +1,1 @@
+"""Files, clocks, names, object stores, the commit lock."""

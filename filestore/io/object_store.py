@@ -1,0 +1,343 @@
+"""S3, and stores that speak like it, as a file system.
+
+There are no directories, only keys: a directory is there as long as something is below it. Exclusive creation is a PUT
+with ``If-None-Match: *``. Some stores ignore that header and overwrite; so before the first creation of a process two
+requests for one key show whether the second is refused. Where it is not, snapshots can only be published under a
+lock, and without one they are refused. Each creation carries a claim of its own in the object's metadata: after an
+answer that got lost, that tells whether the object is ours.
+Source: Amazon S3, conditional writes; Paimon's option names (``s3.*``).
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from filestore.io.file_io import Clock, FileIO, NameSource, RandomNames, SystemClock
+from filestore.io.object_streams import ObjectReader, ObjectWriter
+from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+SCHEMES: Final = ("s3", "s3a", "s3n")
+DIRECTORY_MARKER: Final = ".directory"  # keeps an empty database; other readers skip names with a dot
+CLAIM: Final = "fluvial-claim"
+ATTEMPTS: Final = 4
+_DELETED_AT_ONCE: Final = 1000
+_MESSAGE_CHARS: Final = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """How a bucket is reached. What is None comes from the environment, as AWS names it there."""
+
+    bucket: str
+    endpoint: str | None = None
+    region: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    path_style: bool = True
+    max_retries: int = 5  # of one request; those that may have been carried out are not repeated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStorageIO:
+    """A bucket as a ``FileIO``; paths are ``s3://bucket/key``. Can be pickled: connections are made at their use."""
+
+    settings: S3Settings
+    guarded: bool = False  # every creation happens under a lock: then a store without conditional writes will do
+    clock: Clock = field(default_factory=SystemClock, repr=False)
+    names: NameSource = field(default_factory=RandomNames, repr=False)
+
+    def read_bytes(self, path: str) -> bytes:
+        """Whole content. Raises: FileNotFoundError."""
+        with _errors("read", path):
+            return bytes(self._store.get(self._key(path)).bytes())
+
+    def exists(self, path: str) -> bool:
+        """Whether an object or a directory of this name is there."""
+        try:
+            self.size_bytes(path)
+        except FileNotFoundError:
+            return self.is_directory(path)
+        return True
+
+    def is_directory(self, path: str) -> bool:
+        """Whether something is below the path."""
+        with _errors("list", path):
+            return any(chunk for chunk in self._store.list(self._key(path), chunk_size=1))
+
+    def size_bytes(self, path: str) -> int:
+        """Length of an object. Raises: FileNotFoundError."""
+        with _errors("look at", path):
+            return int(self._store.head(self._key(path))["size"])
+
+    def modified_ms(self, path: str) -> int:
+        """Epoch milliseconds of the last change, in whole seconds. Raises: FileNotFoundError."""
+        with _errors("look at", path):
+            return int(self._store.head(self._key(path))["last_modified"].timestamp() * 1000)
+
+    def stamp(self, path: str) -> tuple[int, ...] | None:
+        """None: asking for the head of an object costs as much as reading a small one."""
+        return None
+
+    def list_names(self, directory: str) -> list[str]:
+        """Names of the objects and directories in a directory, sorted; empty when there is none."""
+        with _errors("list", directory):
+            found = self._store.list_with_delimiter(self._key(directory))
+        keys = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        names = {key.rstrip("/").rpartition("/")[2] for key in keys}
+        return sorted(names - {DIRECTORY_MARKER, ""})
+
+    def make_directory(self, path: str) -> None:
+        """Put a marker there, that keeps the directory when nothing else is in it."""
+        self.replace(f"{path}/{DIRECTORY_MARKER}", b"")
+
+    def write_new(self, path: str, body: bytes) -> None:
+        """Write an object of an unused name. Raises: ConflictError when the name is taken."""
+        try:
+            # The name is new, so a store that ignores the header does no harm.
+            written = self._put_new(path, body, conditional=_PROBED.get(self.settings, True))
+        except OutcomeUnknownError as error:  # nobody knows of it, so it does not matter whether it is there
+            raise UnavailableError(str(error)) from error
+        if not written:
+            raise ConflictError(f"file exists already, nothing was written: path={path}")
+
+    def create_exclusive(self, path: str, body: bytes) -> bool:
+        """Publish an object under a free name; False when the name is taken.
+
+        Raises:
+            InvalidInputError: the store cannot do that, and no lock takes its place. Nothing was written.
+            UnavailableError: it surely did not appear.
+            OutcomeUnknownError: it may have appeared.
+        """
+        conditional = self._has_conditional_put(path)
+        if not self.guarded and not conditional:
+            raise InvalidInputError(
+                "object store ignores If-None-Match: one commit could overwrite another, nothing was written: "
+                f"path={path} endpoint={self.settings.endpoint} "
+                "fix='use a catalog with a lock (metastore=jdbc with lock.enabled=true), or another store'"
+            )
+        return self._put_new(path, body, conditional=conditional)
+
+    def replace(self, path: str, body: bytes) -> None:
+        """Overwrite a small object; a reader sees the old or the new body."""
+        with _write_errors("replace", path, self.settings):
+            self._store.put(self._key(path), body, use_multipart=False)
+
+    def sync(self, path: str) -> None:
+        """Nothing to do: an object that can be seen is stored."""
+
+    def delete(self, path: str) -> None:
+        """Remove an object; a missing one is fine."""
+        with suppress(FileNotFoundError), _errors("delete", path):
+            self._store.delete(self._key(path))
+
+    def delete_tree(self, path: str) -> None:
+        """Remove everything below a path; nothing there is fine."""
+        with suppress(FileNotFoundError), _errors("delete", path):
+            for chunk in self._store.list(self._key(path), chunk_size=_DELETED_AT_ONCE):
+                self._store.delete([each["path"] for each in chunk])
+
+    def delete_empty_directory(self, path: str) -> bool:
+        """False: prefixes of keys are not kept, one that nothing is in does not exist."""
+        return False
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Random-access reader. Raises: FileNotFoundError."""
+        reader = ObjectReader(self._store, self._key(path), partial(_errors, "read", path))
+        return pa.PythonFile(reader, mode="r")
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        """Writer of a new object, which appears when it is closed."""
+        guard = partial(_write_errors, "write", path, self.settings)
+        return pa.PythonFile(ObjectWriter(self._store, self._key(path), guard), mode="w")
+
+    @property
+    def _store(self) -> "S3Store":
+        return _store(self.settings)
+
+    def _key(self, path: str) -> str:
+        parts = urlsplit(path, allow_fragments=False)
+        key = path.split("/", 3)[3] if path.count("/") > 2 else ""
+        if parts.scheme not in SCHEMES or parts.netloc != self.settings.bucket:
+            raise InvalidInputError(f"path is not in this bucket: path={path} bucket={self.settings.bucket}")
+        return key.rstrip("/")
+
+    def _has_conditional_put(self, path: str) -> bool:
+        """Whether the store refuses to create what is there; asked once per process and bucket."""
+        with _PROBE_LOCK:
+            if self.settings not in _PROBED:
+                probe = f"{path.rpartition('/')[0]}/.probe-{self.names.uuid()}"
+                _PROBED[self.settings] = self._probe(self._key(probe), probe)
+            return _PROBED[self.settings]
+
+    def _probe(self, key: str, path: str) -> bool:
+        try:
+            with _write_errors("probe", path, self.settings):
+                self._store.put(key, b"1", mode="create")
+                self._store.put(key, b"2", mode="create")
+        except UnavailableError as error:
+            if _says_taken(error):
+                return True
+            if _says_unsupported(error):
+                return False
+            raise
+        finally:
+            self.delete(path)
+        return False
+
+    def _put_new(self, path: str, body: bytes, *, conditional: bool) -> bool:
+        """Whether this call created the object; False when it was there before."""
+        key, claim, may_be_there = self._key(path), self.names.uuid(), False
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self.clock.sleep(0.1 * 2**attempt)
+            try:
+                if not conditional and not may_be_there and self._is_taken(key, path):
+                    return False
+                with _write_errors("create", path, self.settings):
+                    self._store.put(
+                        key,
+                        body,
+                        mode="create" if conditional else "overwrite",
+                        use_multipart=False,
+                        attributes={CLAIM: claim},
+                    )
+            except UnavailableError as error:
+                if conditional and _says_unsupported(error):
+                    conditional = _PROBED[self.settings] = False
+                    continue
+                is_ours = self._answer_to(error, key, claim, body)
+                if is_ours is not None:
+                    return is_ours
+                may_be_there, failure = True, error
+            else:
+                return True
+        raise OutcomeUnknownError(f"object may or may not have appeared: path={path} error={failure}") from failure
+
+    def _is_taken(self, key: str, path: str) -> bool:
+        try:
+            with _errors("look at", path):
+                self._store.head(key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _answer_to(self, error: UnavailableError, key: str, claim: str, body: bytes) -> bool | None:
+        """Whether the object is ours after a failed creation; None: nobody can know, ask the store again.
+
+        Raises: UnavailableError when the creation surely had no effect.
+        """
+        from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+        cause = error.__cause__
+        if isinstance(cause, (FileNotFoundError, PermissionDeniedError, UnauthenticatedError)):
+            raise error
+        try:
+            with _errors("look at", key):
+                found = self._store.get(key)
+                claims = found.attributes.get(CLAIM)
+                return claims == claim if claims is not None else bytes(found.bytes()) == body
+        except FileNotFoundError:
+            return False if _says_taken(error) else None
+        except UnavailableError:
+            return None
+
+
+_PROBED: Final[dict[S3Settings, bool]] = {}
+_PROBE_LOCK: Final = threading.Lock()
+
+
+def is_object_path(path: str) -> bool:
+    """Whether a path or URL is one of an object store."""
+    return urlsplit(path).scheme in SCHEMES
+
+
+def under_lock(io: FileIO) -> FileIO:
+    """The same file system for somebody who holds the table's lock whenever it creates a file exclusively."""
+    return replace(io, guarded=True) if isinstance(io, ObjectStorageIO) else io
+
+
+def check_library() -> None:
+    """Refuse object storage where its library is missing. Raises: InvalidInputError with the command to run."""
+    try:
+        import obstore  # noqa: F401
+    except ImportError as error:
+        raise InvalidInputError("object storage needs a library: fix=pip install 'fluvial[s3]'") from error
+
+
+@lru_cache(maxsize=64)
+def _store(settings: S3Settings) -> "S3Store":
+    """The client of a bucket, one per process: it holds the connections."""
+    from obstore.store import S3Store
+
+    given = {
+        "endpoint": _endpoint(settings),
+        "region": settings.region,
+        "access_key_id": settings.access_key,
+        "secret_access_key": settings.secret_key,
+        "session_token": settings.session_token,
+    }
+    is_plain = (settings.endpoint or "").startswith("http://")
+    return S3Store(
+        settings.bucket,
+        config={key: value for key, value in given.items() if value is not None},  # type: ignore[arg-type]
+        virtual_hosted_style_request=not settings.path_style,
+        client_options={"allow_http": is_plain, "timeout": "120s", "connect_timeout": "10s"},
+        retry_config={"max_retries": settings.max_retries, "retry_timeout": timedelta(seconds=60)},
+    )
+
+
+def _says_taken(error: UnavailableError) -> bool:
+    from obstore.exceptions import AlreadyExistsError
+
+    return isinstance(error.__cause__, AlreadyExistsError)
+
+
+def _says_unsupported(error: UnavailableError) -> bool:
+    from obstore.exceptions import NotSupportedError
+
+    return isinstance(error.__cause__, NotSupportedError) or " 501 " in str(error)
+
+
+def _endpoint(settings: S3Settings) -> str | None:
+    """With virtual hosts the library wants the bucket in the host's name."""
+    if settings.endpoint is None or settings.path_style:
+        return settings.endpoint
+    scheme, _, host = settings.endpoint.partition("://")
+    return f"{scheme}://{settings.bucket}.{host}"
+
+
+@contextmanager
+def _errors(action: str, path: str) -> Iterator[None]:
+    """A missing object is FileNotFoundError; all other errors of the store are UnavailableError."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"no such object: path={path}") from error
+    except (BaseError, OSError, ValueError) as error:
+        said = str(error).splitlines()[0][:_MESSAGE_CHARS] if str(error) else type(error).__name__
+        raise UnavailableError(f"object store refused: action={action} path={path} error={said}") from error
+
+
+@contextmanager
+def _write_errors(action: str, path: str, settings: S3Settings) -> Iterator[None]:
+    """As ``_errors``; what is missing when something is written is the bucket."""
+    try:
+        with _errors(action, path):
+            yield
+    except FileNotFoundError as error:
+        raise UnavailableError(
+            f"no such bucket: action={action} path={path} bucket={settings.bucket} endpoint={settings.endpoint}"
+        ) from error

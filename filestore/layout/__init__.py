@@ -1,0 +1,1 @@
+"""Where everything of a table lies: paths, branch names, branch state."""

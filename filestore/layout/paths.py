@@ -1,0 +1,193 @@
+"""Where the files of a table are: names to paths, and partition values to directory names.
+
+Directories are never parsed back; readers compute them from partition values again, so the texts must be Java's.
+Source: Paimon FileStorePathFactory, PartitionPathUtils, InternalRowPartitionComputer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from filestore.options.table_options import POSTPONED_BUCKET, TableOptions
+from filestore.types.data_types import DataField
+from filestore.types.partition_text import partition_text
+from lsm.errors import InvalidInputError
+
+MAIN_BRANCH: Final = "main"
+SNAPSHOT_PREFIX: Final = "snapshot-"
+SCHEMA_PREFIX: Final = "schema-"
+TAG_PREFIX: Final = "tag-"
+TAG_SUCCESS_DIRECTORY: Final = "tag-success-file"
+"""Among the tags, and no tag."""
+CHANGELOG_PREFIX: Final = "changelog-"
+BRANCH_PREFIX: Final = "branch-"
+CONSUMER_PREFIX: Final = "consumer-"
+SAVEPOINT_PREFIX: Final = "savepoint-"
+
+_DEFAULT_OPTIONS: Final = TableOptions.parse({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """What the directories of data files depend on."""
+
+    partition_fields: tuple[DataField, ...] = ()
+    options: TableOptions = _DEFAULT_OPTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class TablePaths:
+    """Paths of a table. Schemas, snapshots, tags and consumers belong to a branch, all other files to the table."""
+
+    root: str
+    branch: str = MAIN_BRANCH
+    _layout: _Layout = field(default=_Layout(), kw_only=True)
+
+    def with_layout(self, partition_fields: Sequence[DataField], options: TableOptions) -> "TablePaths":
+        """The same table with its partition columns and options known, as data files need them."""
+        return replace(self, _layout=_Layout(partition_fields=tuple(partition_fields), options=options))
+
+    def with_branch(self, branch: str) -> "TablePaths":
+        """The same table seen from another branch."""
+        return replace(self, branch=branch)
+
+    @property
+    def branch_root(self) -> str:
+        """Directory above the schemas, snapshots and tags of the branch; the table's own for main."""
+        return self.root if self.branch == MAIN_BRANCH else f"{self.branch_dir}/{BRANCH_PREFIX}{self.branch}"
+
+    @property
+    def branch_dir(self) -> str:
+        """Directory of all branches but main."""
+        return f"{self.root}/branch"
+
+    @property
+    def schema_dir(self) -> str:
+        """Directory of schemas."""
+        return f"{self.branch_root}/schema"
+
+    @property
+    def snapshot_dir(self) -> str:
+        """Directory of snapshots and their hints."""
+        return f"{self.branch_root}/snapshot"
+
+    @property
+    def changelog_dir(self) -> str:
+        """Directory of changelogs that outlive their snapshots."""
+        return f"{self.branch_root}/changelog"
+
+    @property
+    def tag_dir(self) -> str:
+        """Directory of tags."""
+        return f"{self.branch_root}/tag"
+
+    @property
+    def savepoint_dir(self) -> str:
+        """Directory of savepoints, and of what they keep beside the table's files."""
+        return f"{self.branch_root}/savepoint"
+
+    @property
+    def consumer_dir(self) -> str:
+        """Directory of the places of named readers."""
+        return f"{self.branch_root}/consumer"
+
+    @property
+    def manifest_dir(self) -> str:
+        """Directory of manifests, manifest lists and index manifests."""
+        return f"{self.root}/manifest"
+
+    @property
+    def index_dir(self) -> str:
+        """Directory of hash indexes and deletion vectors."""
+        return f"{self.root}/index"
+
+    @property
+    def statistics_dir(self) -> str:
+        """Directory of table statistics."""
+        return f"{self.root}/statistics"
+
+    @property
+    def latest_hint(self) -> str:
+        """File with the number of the newest snapshot."""
+        return f"{self.snapshot_dir}/LATEST"
+
+    @property
+    def earliest_hint(self) -> str:
+        """File with the number of the oldest snapshot."""
+        return f"{self.snapshot_dir}/EARLIEST"
+
+    def schema(self, schema_id: int) -> str:
+        """Path of a schema."""
+        return f"{self.schema_dir}/{SCHEMA_PREFIX}{schema_id}"
+
+    def snapshot(self, snapshot_id: int) -> str:
+        """Path of a snapshot."""
+        return f"{self.snapshot_dir}/{SNAPSHOT_PREFIX}{snapshot_id}"
+
+    def changelog(self, snapshot_id: int) -> str:
+        """Path of a changelog that outlived its snapshot."""
+        return f"{self.changelog_dir}/{CHANGELOG_PREFIX}{snapshot_id}"
+
+    def tag(self, name: str) -> str:
+        """Path of a tag."""
+        return f"{self.tag_dir}/{TAG_PREFIX}{name}"
+
+    def savepoint(self, savepoint_id: int) -> str:
+        """Path of a savepoint."""
+        return f"{self.savepoint_dir}/{SAVEPOINT_PREFIX}{savepoint_id}"
+
+    def tag_success_file(self, name: str) -> str:
+        """Path of the file that says that a tag is there, for jobs that wait for it. Source: Paimon, likewise."""
+        return f"{self.tag_dir}/{TAG_SUCCESS_DIRECTORY}/{name}_SUCCESS"
+
+    def consumer(self, name: str) -> str:
+        """Path of the place of a named reader."""
+        return f"{self.consumer_dir}/{CONSUMER_PREFIX}{name}"
+
+    def manifest(self, name: str) -> str:
+        """Path of a manifest, manifest list or index manifest."""
+        return f"{self.manifest_dir}/{name}"
+
+    def index(self, name: str) -> str:
+        """Path of an index file."""
+        return f"{self.index_dir}/{name}"
+
+    def statistics(self, name: str) -> str:
+        """Path of table statistics."""
+        return f"{self.statistics_dir}/{name}"
+
+    def partition_dir(self, partition_values: Sequence[object]) -> str:
+        """Directory of a partition; of all data when the table is not partitioned."""
+        layout = self._layout
+        inner = layout.options.data_file_directory
+        parts = [self.root, *([inner.strip("/")] if inner else [])]
+        if layout.partition_fields or partition_values:
+            parts.append(partition_path(partition_values, layout.partition_fields, layout.options))
+        return "/".join(parts)
+
+    def bucket_dir(self, partition_values: Sequence[object], bucket: int) -> str:
+        """Directory of the data files of a bucket; a negative number of an append table is its only directory."""
+        name = "postpone" if bucket == POSTPONED_BUCKET else str(max(bucket, 0))
+        return f"{self.partition_dir(partition_values)}/bucket-{name}"
+
+    def data_file(self, partition_values: Sequence[object], bucket: int, name: str) -> str:
+        """Path of a data or changelog file that has no external path."""
+        return f"{self.bucket_dir(partition_values, bucket)}/{name}"
+
+
+def partition_path(values: Sequence[object], fields: Sequence[DataField], options: TableOptions) -> str:
+    """``k1=v1/k2=v2`` for internal values, escaped. Raises: InvalidInputError when numbers or types do not fit."""
+    if len(values) != len(fields):
+        raise InvalidInputError(f"partition needs one value per column: values={len(values)} columns={len(fields)}")
+    return "/".join(
+        f"{escape_path(column.name)}={escape_path(partition_text(value, column.type, options))}"
+        for value, column in zip(values, fields, strict=True)
+    )
+
+
+def escape_path(text: str) -> str:
+    """Control characters and those that mean something in paths as ``%XX``; everything else stays."""
+    return text.translate(_ESCAPES)
+
+
+_ESCAPES: Final = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *(ord(char) for char in "\"#%'*/:=?\\{}[]^"))}

@@ -1,0 +1,1 @@
+"""Expiry, orphans, rollback, verification, rewriting."""

@@ -1,0 +1,127 @@
+"""File indexes for data files that have none: those from before the option was set, or that others wrote.
+
+The data stays as it is; the entries of the files are replaced by ones that know of their index.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from filestore.commit.committable import discard
+from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.datafile.data_file import read_data_file
+from filestore.index.container import Indexes, pack_indexes, unpack_indexes
+from filestore.index.file_index import INDEX_SUFFIX, IndexWriter, index_file_of, indexed_fields
+from filestore.io.file_io import FileIO
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta
+from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.schema.index_options import BLOOM, BloomColumn, bloom_columns
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError, OutcomeUnknownError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedFiles:
+    """What ``write_indexes`` did."""
+
+    partitions: int = 0
+    files: int = 0
+    committed: CommitResult | None = None  # None: every file had its index
+
+
+def write_indexes(table: TableStore, *, keep: Callable[[BucketKey], bool] = lambda _: True) -> IndexedFiles:
+    """Give every data file the indexes that the table's options ask for, in one commit.
+
+    Args:
+        table: whose files.
+        keep: whether a bucket is to be looked at.
+
+    Raises:
+        InvalidInputError: the options ask for none.
+        ConflictError: others replaced some of these files meanwhile: run it again. Nothing of it is visible.
+    """
+    columns = bloom_columns(table.schema, table.options)
+    if not columns:
+        raise InvalidInputError(
+            f"table asks for no file indexes: table={table.name} fix='set file-index.bloom-filter.columns'"
+        )
+    live = LiveFiles.latest(table)
+    made: dict[BucketKey, list[tuple[DataFileMeta, DataFileMeta]]] = {}
+    try:
+        for key in filter(keep, live.buckets()):
+            for file in live.files(key):
+                indexed = _indexed(table, key, file, columns)
+                if indexed is not None:
+                    made.setdefault(key, []).append((file, indexed))
+        if not made:
+            return IndexedFiles()
+        commit = TableCommit(table, table.new_commit_user(), history_start=live.snapshot_id)
+        committed = commit.commit_compaction(_messages(table, live, made), base_snapshot_id=live.snapshot_id)
+    except OutcomeUnknownError:
+        raise  # it may be visible: its files stay
+    except BaseException:
+        discard(table, _messages(table, live, made))
+        raise
+    return IndexedFiles(
+        partitions=len({key.partition for key in made}),
+        files=sum(map(len, made.values())),
+        committed=committed,
+    )
+
+
+def _messages(
+    table: TableStore, live: LiveFiles, made: Mapping[BucketKey, Sequence[tuple[DataFileMeta, DataFileMeta]]]
+) -> list[CommitMessage]:
+    return [
+        CommitMessage(
+            partition=key.partition,
+            bucket=key.bucket,
+            total_buckets=live.total_buckets(key) or table.options.bucket,
+            compact_before=tuple(before for before, _ in pairs),
+            compact_after=tuple(after for _, after in pairs),
+        )
+        for key, pairs in made.items()
+    ]
+
+
+def _indexed(
+    table: TableStore, key: BucketKey, file: DataFileMeta, columns: tuple[BloomColumn, ...]
+) -> DataFileMeta | None:
+    """The entry of a file with the indexes that it lacked, which are written; None: it lacks none."""
+    then, path = table.schema_of(file.schema_id), table.file_path(key.partition, key.bucket, file)
+    directory = path.rpartition("/")[0]
+    known = _known(table.io, directory, file)
+    fields = indexed_fields(then, table.schema)
+    missing = [
+        replace(column, field=fields[column.field.name])
+        for column in columns
+        if column.field.name in fields and BLOOM not in known.get(fields[column.field.name].name, {})
+    ]
+    if not missing:
+        return None
+    writer = IndexWriter(missing)
+    names = [column.field.name for column in missing]
+    for batch in read_data_file(
+        table.io, path, file, file_schema=then, read_schema=then, columns=names, with_system=False
+    ):
+        writer.add(batch)
+    made = writer.indexes()
+    body = pack_indexes({name: {**known.get(name, {}), **made.get(name, {})} for name in {**known, **made}})
+    others = tuple(name for name in file.extra_files if not name.endswith(INDEX_SUFFIX))
+    if len(body) <= table.options.value("file-index.in-manifest-threshold"):
+        return replace(file, embedded_index=body, extra_files=others)
+    name = (
+        f"{file.file_name}.{table.names.uuid()}{INDEX_SUFFIX}"  # another one than before, and than a failed attempt's
+    )
+    table.io.write_new(f"{directory}/{name}", body)
+    return replace(file, embedded_index=None, extra_files=(*others, name))
+
+
+def _known(io: FileIO, directory: str, file: DataFileMeta) -> Indexes:
+    if file.embedded_index is not None:
+        return unpack_indexes(file.embedded_index, source=f"manifest entry of {file.file_name}")
+    name = index_file_of(file)
+    try:
+        return {} if name is None else unpack_indexes(io.read_bytes(f"{directory}/{name}"), source=name)
+    except FileNotFoundError:
+        return {}

@@ -1,0 +1,136 @@
+"""Orphans: files in a table's directories that are not part of it, because a writer died or an answer got lost.
+
+Candidates are listed first and what is used is read after that, so that a file which is committed meanwhile is seen as
+used. Files that are younger than a given age belong to writers that may still be at work and are never looked at.
+Names of unknown purpose outside the directories of the layout are left alone. Source: paimon-format.md sections 1 and
+7.4 (Paimon OrphanFilesClean).
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from filestore.layout.paths import MAIN_BRANCH, escape_path
+from filestore.refs.file_references import FileReferences
+from filestore.refs.roots import all_roots, branch_names, on_branch
+from filestore.refs.savepoint_files import CHECKPOINT_PREFIX
+from filestore.table_store import TableStore
+
+_BUCKET = "bucket-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanFile:
+    """A file that nothing refers to."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int  # epoch
+
+
+def find_orphans(
+    table: TableStore,
+    *,
+    before_ms: int,
+    private_directories: Collection[str] = (),
+    spared: Callable[[], Collection[str]] = tuple,
+) -> list[OrphanFile]:
+    """The files that may be deleted, by path.
+
+    Args:
+        table: whose; all its branches count.
+        before_ms: epoch milliseconds; only files that were last changed before.
+        private_directories: paths of directories of ours, where every old file is an orphan unless it is spared.
+        spared: asked after the candidates are known: paths of files that somebody is still to commit.
+
+    Raises:
+        CorruptDataError: a root refers to files that are missing, so what it uses is not known.
+        UnavailableError: the file system refused.
+    """
+    candidates = [
+        file
+        for path in _candidates(table, private_directories)
+        if (file := _old_file(table, path, before_ms)) is not None
+    ]
+    if not candidates:
+        return []
+    kept = set(spared())
+    roots = set(all_roots(table))
+    references = FileReferences(table)
+    kept |= references.data(roots) | references.metadata(roots)
+    later = set(all_roots(table)) - roots  # committed while the others were read
+    kept |= references.data(later) | references.metadata(later)
+    return sorted((file for file in candidates if file.path not in kept), key=lambda file: file.path)
+
+
+def delete_orphans(table: TableStore, orphans: Collection[OrphanFile], *, progress: Callable[[int, int], None]) -> None:
+    """Delete them, and the directories of ours that are empty then."""
+    for done, orphan in enumerate(orphans):
+        progress(done, len(orphans))
+        table.io.delete(orphan.path)
+    progress(len(orphans), len(orphans))
+
+
+def _old_file(table: TableStore, path: str, before_ms: int) -> OrphanFile | None:
+    try:
+        modified_ms = table.io.modified_ms(path)
+        if modified_ms >= before_ms:
+            return None
+        return OrphanFile(path=path, size_bytes=table.io.size_bytes(path), modified_ms=modified_ms)
+    except FileNotFoundError:
+        return None
+
+
+def _candidates(table: TableStore, private_directories: Collection[str]) -> Iterator[str]:
+    paths = table.paths
+    for directory in (paths.manifest_dir, paths.index_dir, paths.statistics_dir):
+        yield from _files(table, directory)
+    for branch in branch_names(table):
+        there = on_branch(table, branch).paths
+        for directory in (
+            there.snapshot_dir, there.schema_dir, there.tag_dir, there.changelog_dir, there.consumer_dir,
+            there.savepoint_dir, *([] if branch == MAIN_BRANCH else [there.branch_root]),
+        ):  # fmt: skip
+            # what has a name in these directories is named by nothing else; only half-written files are orphans
+            yield from (path for path in _files(table, directory) if _is_half_written(path))
+        for name in table.io.list_names(there.savepoint_dir):
+            if name.startswith(CHECKPOINT_PREFIX):  # its files are named by the savepoint
+                yield from _tree(table, f"{there.savepoint_dir}/{name}")
+    for directory in private_directories:
+        yield from _tree(table, directory)
+    inner = table.options.data_file_directory
+    data_root = f"{paths.root}/{inner.strip('/')}" if inner else paths.root
+    yield from _bucket_files(table, data_root, table.schema.partition_keys)
+
+
+def _bucket_files(table: TableStore, directory: str, keys: Collection[str]) -> Iterator[str]:
+    names = table.io.list_names(directory)
+    if not keys:
+        for name in names:
+            if name.startswith(_BUCKET):
+                yield from _files(table, f"{directory}/{name}")
+        return
+    first, *others = keys
+    for name in names:
+        if name.startswith(f"{escape_path(first)}="):
+            yield from _bucket_files(table, f"{directory}/{name}", others)
+
+
+def _files(table: TableStore, directory: str) -> Iterator[str]:
+    for name in table.io.list_names(directory):
+        path = f"{directory}/{name}"
+        if not table.io.is_directory(path):
+            yield path
+
+
+def _tree(table: TableStore, directory: str) -> Iterator[str]:
+    for name in table.io.list_names(directory):
+        path = f"{directory}/{name}"
+        if table.io.is_directory(path):
+            yield from _tree(table, path)
+        else:
+            yield path
+
+
+def _is_half_written(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith(".") and name.endswith(".tmp")

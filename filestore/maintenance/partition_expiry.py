@@ -1,0 +1,164 @@
+"""Partition expiry: which partitions are too old, by the time that their values name or by their last update.
+
+Source: Paimon PartitionTimeExtractor, PartitionValuesTimeExpireStrategy, PartitionUpdateTimeExpireStrategy;
+``partition.expiration-*`` and ``partition.timestamp-*``.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from filestore.maintenance.partitions import PartitionState, list_partitions
+from filestore.table_store import TableStore
+from filestore.types.partition_text import partition_text
+from lsm.errors import InvalidInputError
+
+Strategy = Literal["values-time", "update-time"]
+_DEFAULT_FORMATS: Final = ("yyyy-MM-dd HH:mm:ss", "yyyy-MM-dd", "yyyyMMdd")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIELDS: Final = {
+    "yyyy": r"(?P<year>\d{4})",
+    "uuuu": r"(?P<year>\d{4})",
+    "MM": r"(?P<month>\d{2})",
+    "M": r"(?P<month>\d{1,2})",
+    "dd": r"(?P<day>\d{2})",
+    "d": r"(?P<day>\d{1,2})",
+    "HH": r"(?P<hour>\d{2})",
+    "H": r"(?P<hour>\d{1,2})",
+    "mm": r"(?P<minute>\d{2})",
+    "ss": r"(?P<second>\d{2})",
+    "SSS": r"(?P<millisecond>\d{3})",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionClock:
+    """How the values of a partition name a time."""
+
+    pattern: str | None = None  # "$year-$month-$day $hour:00:00"; None: the first column
+    formatter: str | None = None  # as Java writes it, "yyyyMMdd"; None: date or date and time as SQL has them
+
+    def time_ms(self, values: Mapping[str, str]) -> int | None:
+        """Milliseconds of the wall clock as if it were UTC; None when the values name no time.
+
+        Args:
+            values: texts by partition column, in their order.
+
+        Raises:
+            InvalidInputError: the pattern names a column that there is not, or the formatter cannot be understood.
+        """
+        text = self._text(values)
+        for form in (self.formatter,) if self.formatter else _DEFAULT_FORMATS:
+            match = _form(form).fullmatch(text)
+            if match is None:
+                continue
+            parts = {name: int(digits) for name, digits in match.groupdict().items()}
+            milliseconds = parts.pop("millisecond", 0)
+            try:
+                moment = datetime(**({"month": 1, "day": 1} | parts), tzinfo=UTC)
+            except (ValueError, TypeError):
+                return None
+            return round((moment - _EPOCH).total_seconds()) * 1000 + milliseconds
+        return None
+
+    def _text(self, values: Mapping[str, str]) -> str:
+        if self.pattern is None:
+            return next(iter(values.values()))
+
+        def value(match: re.Match[str]) -> str:
+            # the longest column that the text after the $ begins with: "$dt" and "$dt_hour" may both be there
+            names = [name for name in values if match[1].startswith(name)]
+            if not names:
+                raise InvalidInputError(
+                    f"pattern names no partition column: partition.timestamp-pattern={self.pattern!r} "
+                    f"found=${match[1]} partition_columns={list(values)}"
+                )
+            name = max(names, key=len)
+            return values[name] + match[1][len(name) :]
+
+        return re.sub(r"\$(\w+)", value, self.pattern)
+
+
+def partitions_to_expire(table: TableStore) -> list[PartitionState]:
+    """The partitions that are older than the table's options allow, oldest first; none when they name no age."""
+    value = table.options.value
+    age_ms: int | None = value("partition.expiration-time")
+    if age_ms is None or not table.schema.partition_keys:
+        return []
+    clock = PartitionClock(
+        pattern=value("partition.timestamp-pattern"), formatter=value("partition.timestamp-formatter")
+    )
+    return expired_partitions(
+        table,
+        list_partitions(table, table.snapshots.latest()),
+        age_ms=age_ms,
+        strategy=value("partition.expiration-strategy"),
+        clock=clock,
+        limit=value("partition.expiration-max-num"),
+    )
+
+
+def expired_partitions(
+    table: TableStore,
+    states: Iterable[PartitionState],
+    *,
+    age_ms: int,
+    strategy: Strategy,
+    clock: PartitionClock,
+    limit: int,
+) -> list[PartitionState]:
+    """The partitions that are older than allowed, oldest first.
+
+    Args:
+        table: whose.
+        states: its partitions.
+        age_ms: what is older goes.
+        strategy: what the age is counted from; a partition whose values name no time is kept.
+        clock: how values name a time.
+        limit: at most so many.
+    """
+    before_ms = table.clock.local_ms() - age_ms
+    dated = [(_time_ms(table, state, strategy, clock), state) for state in states]
+    old = [(time_ms, state) for time_ms, state in dated if time_ms is not None and time_ms < before_ms]
+    return [state for _, state in sorted(old, key=lambda each: (each[0], each[1].path))][:limit]
+
+
+def _time_ms(table: TableStore, state: PartitionState, strategy: Strategy, clock: PartitionClock) -> int | None:
+    if strategy == "update-time":
+        return state.last_update_ms
+    return clock.time_ms(_texts(table, state.partition))
+
+
+def _texts(table: TableStore, partition: bytes) -> Mapping[str, str]:
+    fields, values = table.schema.partition_fields, table.partition_values(partition)
+    return {
+        field.name: partition_text(value, field.type, table.options, legacy=False)
+        for field, value in zip(fields, values, strict=True)
+    }
+
+
+def _form(form: str) -> re.Pattern[str]:
+    """A pattern of Java's DateTimeFormatter, as far as partitions use them, as a regular expression."""
+    pieces = []
+    for match in re.finditer(r"'(?P<quoted>[^']*)'|(?P<letters>([A-Za-z])\3*)|(?P<other>.)", form):
+        if match["letters"]:
+            if match["letters"] not in _FIELDS:
+                raise InvalidInputError(
+                    f"formatter has a part that is not known: partition.timestamp-formatter={form!r} "
+                    f"part={match['letters']} known={_known(_FIELDS)}"
+                )
+            pieces.append(_FIELDS[match["letters"]])
+        else:
+            pieces.append(re.escape(match["quoted"] if match["quoted"] is not None else match["other"]))
+    try:
+        return re.compile("".join(pieces))
+    except re.error as error:
+        raise InvalidInputError(
+            f"formatter says one thing twice: partition.timestamp-formatter={form!r} error={error}"
+        ) from error
+
+
+def _known(fields: Mapping[str, str]) -> Sequence[str]:
+    return sorted(fields)

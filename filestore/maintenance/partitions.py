@@ -1,0 +1,158 @@
+"""The partitions of a snapshot, and which of them somebody means.
+
+Partitions are chosen by ``dt=2024-01-31,hour=7;dt=2024-02-01`` (some columns, values as they are written in SQL or
+stand in the directory's name) or by a condition on partition columns. Columns that are left out match every value.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable
+from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.layout.paths import partition_path
+from filestore.manifest.entries import ManifestEntry
+from filestore.predicate.evaluation import filter_mask
+from filestore.predicate.literals import compare
+from filestore.predicate.parser import parse_filter
+from filestore.predicate.predicate import And, CompareOp, IsNull, Or, Predicate, columns_of
+from filestore.scan.snapshot_files import live_files
+from filestore.snapshot.change_tracking import Changes
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from filestore.types.data_types import arrow_type
+from filestore.types.text_values import LiteralMismatchError
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """What is in one partition."""
+
+    partition: bytes  # BinaryRow with arity prefix
+    path: str  # "dt=2024-01-31/hour=7"; empty when the table is not partitioned
+    file_count: int
+    row_count: int  # deletes and older versions included
+    size_bytes: int
+    last_update_ms: int  # when its newest file was made, as a local wall clock read as if it were UTC
+
+
+def list_partitions(table: TableStore, snapshot: Snapshot | None) -> list[PartitionState]:
+    """The partitions that have files, by path."""
+    groups: dict[bytes, list[ManifestEntry]] = {}
+    for entry in live_files(table, snapshot):
+        groups.setdefault(entry.partition, []).append(entry)
+    states = [
+        PartitionState(
+            partition=partition,
+            path=path_of(table, partition),
+            file_count=len(entries),
+            row_count=sum(entry.file.row_count for entry in entries),
+            size_bytes=sum(entry.file.size_bytes for entry in entries),
+            last_update_ms=max(entry.file.creation_time_ms or 0 for entry in entries),
+        )
+        for partition, entries in groups.items()
+    ]
+    return sorted(states, key=lambda each: each.path)
+
+
+def path_of(table: TableStore, partition: bytes) -> str:
+    """Directory of a partition, from the table's; empty when the table is not partitioned."""
+    fields = table.schema.partition_fields
+    return partition_path(table.partition_values(partition), fields, table.options) if fields else ""
+
+
+def partition_predicate(table: TableStore, *, partitions: str | None, where: str | None) -> Predicate | None:
+    """What a user's choice means; None: every partition.
+
+    Args:
+        table: whose.
+        partitions: ``k=v,k=v;k=v``.
+        where: a condition on partition columns.
+
+    Raises:
+        InvalidInputError: both are given, a column is no partition column, or a value is none of its type.
+    """
+    if partitions is not None and where is not None:
+        raise InvalidInputError(f"give partitions or where, not both: partitions={partitions!r} where={where!r}")
+    if where is not None:
+        predicate = parse_filter(where, table.schema)
+        others = sorted(columns_of(predicate) - {*table.schema.partition_keys})
+        if others:
+            raise InvalidInputError(_no_partition_column(table, others[0]))
+        return predicate
+    if partitions is None:
+        return None
+    specs = [_spec(table, text) for text in partitions.split(";") if text.strip()]
+    if not specs:
+        raise InvalidInputError(f"no partition is named: partitions={partitions!r} fix='write k=v,k=v;k=v'")
+    return Or(parts=tuple(specs)) if len(specs) > 1 else specs[0]
+
+
+def select_partitions(
+    table: TableStore, partitions: Collection[bytes], predicate: Predicate | None
+) -> frozenset[bytes]:
+    """Those of some partitions for which a condition on partition columns is true."""
+    given = sorted(partitions)
+    if predicate is None or not given:
+        return frozenset(given)
+    fields = table.schema.partition_fields
+    values = [table.partition_values(each) for each in given]
+    columns = [pa.array([row[index] for row in values], arrow_type(each.type)) for index, each in enumerate(fields)]
+    rows = pa.RecordBatch.from_arrays(columns, names=[each.name for each in fields])
+    mask = filter_mask(predicate, rows).to_pylist()
+    return frozenset(each for each, is_meant in zip(given, mask, strict=True) if is_meant)
+
+
+def drop_partitions(
+    table: TableStore, partitions: Iterable[bytes], *, properties: Mapping[str, str] | None = None
+) -> CommitResult:
+    """Take all rows out of partitions, in one commit. What others add to them before it goes too.
+
+    Streams get the removed rows from the files, unless the table does not track changes.
+
+    Raises:
+        ConflictError: the commit lost too many races: call again.
+        OutcomeUnknownError: it may be visible.
+    """
+    doomed = frozenset(partitions)
+    committable = Committable(
+        identifier=BATCH_IDENTIFIER,
+        properties=properties or {},
+        changes=Changes.FILES if table.options.change_tracking else Changes.NONE,
+    )
+    return TableCommit(table, table.new_commit_user()).overwrite(committable, replaces=doomed.__contains__)
+
+
+def _spec(table: TableStore, text: str) -> Predicate:
+    parts: list[Predicate] = []
+    for part in text.split(","):
+        name, equals, value = (each.strip() for each in part.partition("="))
+        if not equals:
+            raise InvalidInputError(f"a partition is written column=value: found={part.strip()!r} in={text.strip()!r}")
+        if name not in table.schema.partition_keys:
+            raise InvalidInputError(_no_partition_column(table, name))
+        parts.append(_equals(table, name, _unquoted(value)))
+    return And(parts=tuple(parts)) if len(parts) > 1 else parts[0]
+
+
+def _equals(table: TableStore, name: str, text: str) -> Predicate:
+    field = table.schema.field(name)
+    if text == table.options.partition_default_name:
+        return IsNull(column=name)
+    try:
+        return compare(name, (), field.type, CompareOp.EQ, text)
+    except LiteralMismatchError as error:
+        raise InvalidInputError(f"not a value of the partition column: column={name} value={text!r} {error}") from error
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+def _no_partition_column(table: TableStore, name: str) -> str:
+    return (
+        f"not a partition column: table={table.name} column={name} "
+        f"partition_columns={list(table.schema.partition_keys)}"
+    )

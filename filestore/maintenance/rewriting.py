@@ -1,0 +1,274 @@
+"""Rewriting files of a table without changing its rows, or changing them back: rescaling, restoring, repairing.
+
+Each is one commit over files that were written before, and gives way to whoever changed the same files meanwhile.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from filestore.changelog.snapshot_changes import told_level
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.compact.upgrade import raised
+from filestore.index.deletion_vector_changes import change_index, copied_index
+from filestore.index.index_manifest import bucket_index
+from filestore.io.file_io import copy_file
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.lists import IndexManifestEntry
+from filestore.read.split_read import read_split
+from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.scan.snapshot_files import deletion_indexes
+from filestore.scan.table_scan import TableScan
+from filestore.snapshot.change_tracking import Changes
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from filestore.write.table_write import TableWrite
+from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
+
+RESTORED_KEY: Final = "fluvial.restored"
+"""Property of a snapshot: the list of changes of the snapshot whose rows it brought back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostFile:
+    """A data file that a snapshot names and that is not there."""
+
+    path: str
+    key: BucketKey
+    total_buckets: int
+    file: DataFileMeta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostFiles:
+    """Those of one snapshot."""
+
+    snapshot_id: int  # 0: there is no snapshot
+    files: tuple[LostFile, ...]
+
+
+def rescale(
+    table: TableStore, rescaled: TableStore, *, keep: Callable[[bytes], bool], budget_bytes: int | None = None
+) -> tuple[CommitResult, int]:
+    """Write the rows of partitions into another number of buckets; what streams see does not change.
+
+    Args:
+        table: as it is.
+        rescaled: the same table with the new number of buckets in its options.
+        keep: whether a partition (its bytes) is to be rescaled.
+        budget_bytes: memory of the writer.
+
+    Returns:
+        The commit, and how many partitions changed. Those that have this number already stay.
+
+    Raises:
+        ConflictError: others wrote into these partitions meanwhile: run it again. Nothing of it is visible.
+        InvalidInputError: rows of such tables are not visible before they are compacted; or a compaction is still to
+            tell readers of its changelog about some.
+    """
+    table, rescaled = table.stored, rescaled.stored
+    uses_vectors = table.options.deletion_vectors_enabled
+    if TableScan(table).skips_level0 and not uses_vectors:
+        raise InvalidInputError(
+            f"new files of this table are not visible before they are compacted: table={table.name} "
+            f"merge-engine={table.options.merge_engine}"
+        )
+    live = LiveFiles.latest(table)
+    wanted = rescaled.options.bucket
+    keys = [key for key in live.buckets() if keep(key.partition) and live.total_buckets(key) != wanted]
+    partitions = {key.partition for key in keys}
+    if live.snapshot is None or not partitions:
+        return CommitResult(snapshot=live.snapshot), 0
+    told = max(told_level(table), int(uses_vectors and table.has_key))
+    if any(file.level < told for key in keys for file in live.files(key)):
+        raise InvalidInputError(
+            f"rows wait for a compaction that tells streams about them: table={table.name} "
+            f"changelog-producer={table.options.changelog_producer} fix='compact the table fully first'"
+        )
+    writer = TableWrite(rescaled, max_sequence_numbers={}, budget_bytes=budget_bytes)
+    try:
+        for batch in _rows(table, live.snapshot, partitions):
+            writer.write(batch)
+        written = writer.prepare_commit()
+    except BaseException:
+        writer.abort()
+        raise
+    outputs = raised(rescaled, written) if told else written
+    outputs = [replace(each, new_files=(), compact_after=each.new_files) for each in outputs]
+    inputs = [
+        CommitMessage(
+            partition=key.partition,
+            bucket=key.bucket,
+            total_buckets=live.total_buckets(key) or wanted,
+            compact_before=live.files(key),
+            index_before=live.indexes(key),
+        )
+        for key in keys
+    ]
+    commit = TableCommit(rescaled, table.new_commit_user(), history_start=live.snapshot_id)
+    return _published(
+        rescaled, outputs, lambda: commit.commit_compaction([*inputs, *outputs], base_snapshot_id=live.snapshot_id)
+    ), len(partitions)
+
+
+def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:
+    """Make the rows of an older snapshot those of the newest, by a new commit: history and streams go on.
+
+    Files of partitions that differ are copied under new names, because a name that was deleted must not come back. The
+    commit notes what it restored: as long as it is the newest, doing it again does nothing.
+
+    Returns:
+        The commit, and the partitions that it replaced.
+
+    Raises:
+        ConflictError: the commit lost too many races: run it again.
+        InvalidInputError: the table was rescaled since.
+    """
+    latest, old = table.snapshots.latest(), LiveFiles(table, wanted)
+    if latest is not None and is_restored(latest, wanted):
+        return CommitResult(snapshot=latest, already_committed=True), []
+    partitions = partitions_to_restore(table, wanted)
+    if latest is None or not partitions:
+        return CommitResult(snapshot=latest), []
+    restored = [key for key in old.all_buckets() if key.partition in partitions]
+    messages: list[CommitMessage] = []
+    try:
+        indexes = deletion_indexes(table, wanted)
+        for key in restored:
+            total = old.total_buckets(key) or table.options.bucket
+            messages.append(CommitMessage(partition=key.partition, bucket=key.bucket, total_buckets=total))
+            names: dict[str, str] = {}
+            for file in old.files(key):
+                copied = copied_file(table, key, file)
+                names[file.file_name] = copied.file_name
+                messages[-1] = replace(messages[-1], new_files=(*messages[-1].new_files, copied))
+            marks = copied_index(table, key.partition, key.bucket, indexes.get(key, ()), names)
+            messages[-1] = replace(messages[-1], index_after=marks)
+        messages = [
+            replace(each, index_after=(*each.index_after, *_copied_index(table, wanted, each))) for each in messages
+        ]
+    except BaseException:
+        discard(table, messages)
+        raise
+    changes = Changes.FILES if table.options.change_tracking else Changes.NONE
+    committable = Committable(
+        identifier=BATCH_IDENTIFIER,
+        messages=messages,
+        properties={RESTORED_KEY: wanted.delta_manifest_list},
+        changes=changes,
+    )
+    commit = TableCommit(table, table.new_commit_user(), history_start=latest.id)
+    replaced = frozenset(partitions)
+    done = _published(table, messages, lambda: commit.overwrite(committable, replaces=replaced.__contains__))
+    return done, partitions
+
+
+def partitions_to_restore(table: TableStore, wanted: Snapshot) -> list[bytes]:
+    """The partitions that ``restore`` would replace. Raises: InvalidInputError when it cannot."""
+    latest = table.snapshots.latest()
+    if latest is None or is_restored(latest, wanted):
+        return []
+    old, now = LiveFiles(table, wanted), LiveFiles(table, latest)
+    partitions = {
+        key.partition for key in {*old.all_buckets(), *now.all_buckets()} if _names(old, key) != _names(now, key)
+    }
+    totals = {old.total_buckets(key) for key in old.buckets() if key.partition in partitions} - {table.options.bucket}
+    if totals and table.options.bucket > 0:
+        raise InvalidInputError(
+            f"the table was rescaled since: table={table.name} snapshot={wanted.id} bucket={table.options.bucket} "
+            f"then={sorted(total for total in totals if total is not None)}"
+        )
+    return sorted(partitions)
+
+
+def is_restored(latest: Snapshot, wanted: Snapshot) -> bool:
+    """Whether a snapshot was made to bring back the rows of another one."""
+    return latest.properties.get(RESTORED_KEY) == wanted.delta_manifest_list
+
+
+def lost_files(table: TableStore) -> LostFiles:
+    """The data files of the newest snapshot that are not there."""
+    live = LiveFiles.latest(table)
+    found = []
+    for key in live.all_buckets():
+        for file in live.files(key):
+            path = table.file_path(key.partition, key.bucket, file)
+            if not table.io.exists(path):
+                total = live.total_buckets(key) or table.options.bucket
+                found.append(LostFile(path=path, key=key, total_buckets=total, file=file))
+    return LostFiles(snapshot_id=live.snapshot_id, files=tuple(found))
+
+
+def forget_files(table: TableStore, lost: LostFiles) -> CommitResult:
+    """Take files that are lost out of the table, and their rows with them; streams are not told.
+
+    Raises: ConflictError when others replaced these files meanwhile: look again.
+    """
+    groups: dict[BucketKey, list[LostFile]] = {}
+    for each in lost.files:
+        groups.setdefault(each.key, []).append(each)
+    indexes = deletion_indexes(table, table.snapshots.find(lost.snapshot_id))
+    messages = []
+    for key, group in groups.items():
+        gone = {each.file.file_name for each in group}
+        change = change_index(table, key.partition, key.bucket, indexes.get(key, ()), gone=gone)
+        messages.append(
+            CommitMessage(
+                partition=key.partition,
+                bucket=key.bucket,
+                total_buckets=group[0].total_buckets,
+                compact_before=tuple(each.file for each in group),
+                index_before=change.before,
+                index_after=change.after,
+            )
+        )
+    commit = TableCommit(table, table.new_commit_user(), history_start=lost.snapshot_id)
+    return commit.commit_compaction(messages, base_snapshot_id=lost.snapshot_id)
+
+
+def _rows(table: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iterator[pa.RecordBatch]:
+    for split in TableScan(table).plan(snapshot=snapshot, partitions=partitions).splits:
+        yield from read_split(table, split)
+
+
+def _names(live: LiveFiles, key: BucketKey) -> set[object]:
+    """What rows depend on: files, and where the deletion vectors of these are."""
+    vectors = ((entry.file_name, each) for entry in live.indexes(key) for each in entry.index_vectors)
+    return {*vectors, *((file.file_name, file.level) for file in live.files(key))}
+
+
+def copied_file(table: TableStore, key: BucketKey, file: DataFileMeta) -> DataFileMeta:
+    """The same file under a new name, without what belongs to it: indexes can be missing."""
+    source = table.file_path(key.partition, key.bucket, file)
+    suffix = file.file_name.rpartition(".")[2]
+    name = f"{table.options.data_file_prefix}{table.names.uuid()}-0.{suffix}"
+    target = f"{table.bucket_dir(key.partition, key.bucket)}/{name}"
+    copy_file(table.io, source, target)
+    return replace(file, file_name=name, extra_files=(), external_path=None)
+
+
+def _copied_index(table: TableStore, wanted: Snapshot, message: CommitMessage) -> tuple[IndexManifestEntry, ...]:
+    """The key hashes that a bucket had, in a file of this commit."""
+    copies = []
+    for entry in bucket_index(table, wanted):
+        if (entry.partition, entry.bucket) == (message.partition, message.bucket):
+            name = f"index-{table.names.uuid()}-0"
+            copy_file(table.io, entry.external_path or table.paths.index(entry.file_name), table.paths.index(name))
+            copies.append(replace(entry, file_name=name, external_path=None))
+    return tuple(copies)
+
+
+def _published(
+    table: TableStore, written: Sequence[CommitMessage], publish: Callable[[], CommitResult]
+) -> CommitResult:
+    try:
+        return publish()
+    except OutcomeUnknownError:
+        raise
+    except FluvialError:
+        discard(table, written)
+        raise

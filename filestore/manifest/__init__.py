@@ -1,0 +1,1 @@
+"""Manifests: entries, lists, files, merging; commit messages. Source: Paimon's package manifest."""

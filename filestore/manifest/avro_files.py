@@ -1,0 +1,64 @@
+"""Whole Avro files in memory: the shape of all of Paimon's metadata but schemas and snapshots."""
+
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from typing import Any, Final, TypeVar
+
+from filestore.format.avro_blocks import BlockWriter, read_blocks
+from lsm.errors import CorruptDataError, InvalidInputError
+
+Record = Mapping[str, Any]
+T = TypeVar("T")
+
+ZSTD_LEVEL: Final = 1
+# Paimon in Java reads nothing else.
+_WRITABLE: Final = frozenset({"zstd", "zstandard", "deflate", "none", "null"})
+
+
+def avro_bytes(schema: Any, records: Sequence[dict[str, Any]], *, compression: str) -> bytes:
+    """A whole Avro file.
+
+    Args:
+        schema: as JSON.
+        records: in file order; none makes a valid file without records.
+        compression: zstd, deflate or none.
+
+    Raises:
+        InvalidInputError: another compression.
+    """
+    codec = compression.lower()
+    if codec not in _WRITABLE:
+        raise InvalidInputError(
+            f"metadata cannot be written in this codec: manifest.compression={compression} fix='use zstd'"
+        )
+    buffer = BytesIO()
+    codec = "zstd" if codec == "zstandard" else codec
+    BlockWriter(buffer, schema, compression=codec, zstd_level=ZSTD_LEVEL).write(list(records))
+    return buffer.getvalue()
+
+
+def avro_records(body: bytes, *, source: str, decode: Callable[[Record], T]) -> list[T]:
+    """What ``decode`` makes of every record, in file order.
+
+    Args:
+        body: of the whole file, in any codec.
+        source: what messages call the file.
+        decode: gets a record with the fields that its writer knew, by name: neither order nor additions matter. Dates
+            and times are numbers. May raise KeyError, TypeError, ValueError.
+
+    Raises:
+        CorruptDataError: the bytes are not a whole Avro file, or a record is not what ``decode`` expects.
+    """
+    try:
+        _, blocks = read_blocks(BytesIO(body), _without_logical_types)
+        return [decode(record) for block in blocks for record in block]
+    except Exception as error:
+        raise CorruptDataError(
+            f"avro file cannot be decoded: file={source} size_bytes={len(body)} error={error!r}"
+        ) from error
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, Mapping):
+        return {key: _without_logical_types(value) for key, value in schema.items() if key != "logicalType"}
+    return [_without_logical_types(each) for each in schema] if isinstance(schema, list) else schema

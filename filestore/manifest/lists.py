@@ -1,0 +1,229 @@
+"""The records of manifest lists and of index manifests.
+
+Source: Paimon ManifestFileMeta, IndexManifestEntry.
+"""
+
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from filestore.format.simple_stats import SimpleStats
+from filestore.manifest.entries import MANIFEST_VERSION, DataFileMeta, EntryKind, ManifestEntry, check_version
+from filestore.types.binary_row import decode_row, encode_row
+from filestore.types.data_types import DataType
+
+INDEX_VERSION: Final = 1
+DELETION_VECTORS: Final = "DELETION_VECTORS"
+"""Index type of deletion vectors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFileMeta:
+    """One manifest, as a list names it. What it says of its entries is used to skip it, so it must cover them all."""
+
+    file_name: str
+    size_bytes: int  # exact: with less, Java reads an empty table
+    added_count: int
+    deleted_count: int
+    partition_stats: SimpleStats  # of the partitions of all entries, deletes included
+    schema_id: int  # highest of the entries
+    min_bucket: int | None = None
+    max_bucket: int | None = None
+    min_level: int | None = None
+    max_level: int | None = None
+    min_row_id: int | None = None
+    max_row_id: int | None = None
+
+    def to_avro(self) -> dict[str, Any]:
+        """The record of a list."""
+        return {
+            "_VERSION": MANIFEST_VERSION,
+            "_FILE_NAME": self.file_name,
+            "_FILE_SIZE": self.size_bytes,
+            "_NUM_ADDED_FILES": self.added_count,
+            "_NUM_DELETED_FILES": self.deleted_count,
+            "_PARTITION_STATS": self.partition_stats.to_avro(),
+            "_SCHEMA_ID": self.schema_id,
+            "_MIN_BUCKET": self.min_bucket,
+            "_MAX_BUCKET": self.max_bucket,
+            "_MIN_LEVEL": self.min_level,
+            "_MAX_LEVEL": self.max_level,
+            "_MIN_ROW_ID": self.min_row_id,
+            "_MAX_ROW_ID": self.max_row_id,
+        }
+
+    @classmethod
+    def from_avro(cls, record: Mapping[str, Any]) -> "ManifestFileMeta":
+        """A manifest of any writer. Raises: KeyError or ValueError when it is none."""
+        check_version(record, MANIFEST_VERSION)
+        get = record.get
+        return cls(
+            file_name=record["_FILE_NAME"],
+            size_bytes=record["_FILE_SIZE"],
+            added_count=record["_NUM_ADDED_FILES"],
+            deleted_count=record["_NUM_DELETED_FILES"],
+            partition_stats=SimpleStats.from_avro(record["_PARTITION_STATS"]),
+            schema_id=record["_SCHEMA_ID"],
+            min_bucket=get("_MIN_BUCKET"),
+            max_bucket=get("_MAX_BUCKET"),
+            min_level=get("_MIN_LEVEL"),
+            max_level=get("_MAX_LEVEL"),
+            min_row_id=get("_MIN_ROW_ID"),
+            max_row_id=get("_MAX_ROW_ID"),
+        )
+
+
+def describe_manifest(
+    file_name: str, size_bytes: int, entries: Sequence[ManifestEntry], partition_types: Sequence[DataType]
+) -> ManifestFileMeta:
+    """What a list says about a manifest with these entries (at least one)."""
+    added = sum(entry.kind is EntryKind.ADD for entry in entries)
+    buckets = [entry.bucket for entry in entries]
+    levels = [entry.file.level for entry in entries]
+    return ManifestFileMeta(
+        file_name=file_name,
+        size_bytes=size_bytes,
+        added_count=added,
+        deleted_count=len(entries) - added,
+        partition_stats=_partition_stats(entries, partition_types),
+        schema_id=max(entry.file.schema_id for entry in entries),
+        min_bucket=min(buckets),
+        max_bucket=max(buckets),
+        min_level=min(levels),
+        max_level=max(levels),
+    )
+
+
+def _partition_stats(entries: Sequence[ManifestEntry], types: Sequence[DataType]) -> SimpleStats:
+    counts: dict[bytes, int] = {}
+    for entry in entries:
+        counts[entry.partition] = counts.get(entry.partition, 0) + 1
+    decoded = [(decode_row(partition, types), count) for partition, count in counts.items()]
+    low: list[Any] = []
+    high: list[Any] = []
+    nulls: list[int] = []
+    for index in range(len(types)):
+        values: list[Any] = [row[index] for row, _ in decoded if row[index] is not None]
+        unordered = any(value != value for value in values)  # NaN: no bounds, so nothing is skipped
+        low.append(min(values) if values and not unordered else None)
+        high.append(max(values) if values and not unordered else None)
+        nulls.append(sum(count for row, count in decoded if row[index] is None))
+    return SimpleStats(min_values=encode_row(low, types), max_values=encode_row(high, types), null_counts=tuple(nulls))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionVectorRange:
+    """Where in an index file the deletion vector of one data file is."""
+
+    data_file_name: str
+    offset: int
+    length: int
+    cardinality: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexManifestEntry:
+    """One index file of a bucket: deletion vectors, or the key hashes of a dynamic bucket."""
+
+    kind: EntryKind
+    partition: bytes
+    bucket: int
+    index_type: str  # 'DELETION_VECTORS', 'HASH', or the name of a global index
+    file_name: str
+    size_bytes: int
+    row_count: int
+    deletion_vectors: tuple[DeletionVectorRange, ...] | None = None
+    external_path: str | None = None
+    global_index: Mapping[str, Any] | None = None  # carried, not understood
+
+    def to_avro(self) -> dict[str, Any]:
+        """The record of an index manifest."""
+        ranges = self.deletion_vectors
+        return {
+            "_VERSION": INDEX_VERSION,
+            "_KIND": int(self.kind),
+            "_PARTITION": self.partition,
+            "_BUCKET": self.bucket,
+            "_INDEX_TYPE": self.index_type,
+            "_FILE_NAME": self.file_name,
+            "_FILE_SIZE": self.size_bytes,
+            "_ROW_COUNT": self.row_count,
+            "_DELETIONS_VECTORS_RANGES": None
+            if ranges is None
+            else [
+                {"f0": each.data_file_name, "f1": each.offset, "f2": each.length, "_CARDINALITY": each.cardinality}
+                for each in ranges
+            ],
+            "_EXTERNAL_PATH": self.external_path,
+            "_GLOBAL_INDEX": self.global_index,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as values of JSON; a global index is not among them."""
+        record = self.to_avro()
+        return {**record, "_PARTITION": base64.b64encode(self.partition).decode("ascii"), "_GLOBAL_INDEX": None}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "IndexManifestEntry":
+        """The entry of ``to_json``."""
+        return cls.from_avro({**record, "_PARTITION": base64.b64decode(record["_PARTITION"])})
+
+    @classmethod
+    def from_avro(cls, record: Mapping[str, Any]) -> "IndexManifestEntry":
+        """An entry by any writer. Raises: KeyError or ValueError when it is none."""
+        check_version(record, INDEX_VERSION)
+        ranges = record.get("_DELETIONS_VECTORS_RANGES")
+        return cls(
+            kind=EntryKind(record["_KIND"]),
+            partition=record["_PARTITION"],
+            bucket=record["_BUCKET"],
+            index_type=record["_INDEX_TYPE"],
+            file_name=record["_FILE_NAME"],
+            size_bytes=record["_FILE_SIZE"],
+            row_count=record["_ROW_COUNT"],
+            deletion_vectors=None
+            if ranges is None
+            else tuple(
+                DeletionVectorRange(
+                    data_file_name=each["f0"],
+                    offset=each["f1"],
+                    length=each["f2"],
+                    cardinality=each.get("_CARDINALITY"),
+                )
+                for each in ranges
+                if each is not None
+            ),
+            external_path=record.get("_EXTERNAL_PATH"),
+            global_index=record.get("_GLOBAL_INDEX"),
+        )
+
+    @property
+    def index_vectors(self) -> tuple[DeletionVectorRange, ...]:
+        """Its deletion vectors; none of an index of another kind."""
+        return self.deletion_vectors or () if self.index_type == DELETION_VECTORS else ()
+
+
+def vectors_of(files: Iterable[DataFileMeta], indexes: Sequence[IndexManifestEntry]) -> tuple[IndexManifestEntry, ...]:
+    """The index entries with the deletion vectors of these files only."""
+    if not indexes:
+        return ()
+    names = {file.file_name for file in files}
+    return vectors_of_names(names.__contains__, indexes)
+
+
+def vectors_of_names(
+    keep: Callable[[str], bool], indexes: Iterable[IndexManifestEntry]
+) -> tuple[IndexManifestEntry, ...]:
+    """The index entries with the deletion vectors of data files whose name is kept; those left without any go."""
+    found = []
+    for entry in indexes:
+        vectors = tuple(each for each in entry.index_vectors if keep(each.data_file_name))
+        if vectors:
+            found.append(replace(entry, deletion_vectors=vectors, row_count=len(vectors)))
+    return tuple(found)
+
+
+def marked_names(entries: Iterable[IndexManifestEntry]) -> frozenset[str]:
+    """The data files that have a deletion vector."""
+    return frozenset(each.data_file_name for entry in entries for each in entry.index_vectors)

@@ -1,0 +1,155 @@
+"""Keeping the list of manifests short, so that planning a scan does not read one manifest per commit.
+
+``plan_merge`` decides, ``merge_manifests`` does it with the reader and writer it is given. Rewritten entries are copied
+verbatim. The result is chronological: an ADD never stands behind its DELETE, which old readers need. Source:
+paimon-format.md section 7.2 (Paimon ``ManifestFileMerger``), with one change: see ``_newest_tier``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from filestore.manifest.entries import EntryKind, ManifestEntry
+from filestore.manifest.lists import ManifestFileMeta
+
+Read = Callable[[ManifestFileMeta], Sequence[ManifestEntry]]
+Write = Callable[[Sequence[ManifestEntry]], ManifestFileMeta]
+
+_TIER_RATIO = 2  # an older manifest joins a merge when it is at most this many times the bytes of the newer ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLimits:
+    """When to merge; the defaults are Paimon's."""
+
+    target_bytes: int = 8 << 20
+    min_count: int = 30
+    full_threshold_bytes: int = 16 << 20
+
+    def is_small(self, manifest: ManifestFileMeta) -> bool:
+        """Whether the manifest is worth merging.
+
+        Half the target, because outputs are cut by an estimate and one of 7.9 MB must not be rewritten with every
+        commit.
+        """
+        return manifest.size_bytes < self.target_bytes // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePlan:
+    """What stays as it is and what is rewritten behind it, both chronological."""
+
+    kept: tuple[ManifestFileMeta, ...]
+    rewritten: tuple[ManifestFileMeta, ...] = ()
+    drops_deletes: bool = False  # everything may be rewritten, and no DELETE is left
+
+
+def plan_merge(manifests: Sequence[ManifestFileMeta], limits: MergeLimits) -> MergePlan:
+    """Decide what to rewrite before these manifests become a base list.
+
+    Args:
+        manifests: chronological: the previous base list, then the previous delta list.
+        limits: target size and triggers.
+    """
+    wasteful_bytes = sum(each.size_bytes for each in manifests if _is_wasteful(each, limits))
+    if wasteful_bytes >= limits.full_threshold_bytes:
+        return MergePlan(kept=(), rewritten=tuple(manifests), drops_deletes=True)
+    tail = len(manifests)
+    while tail > 0 and limits.is_small(manifests[tail - 1]):
+        tail -= 1
+    if len(manifests) - tail < max(2, limits.min_count):
+        return MergePlan(kept=tuple(manifests))
+    first = tail + _newest_tier([each.size_bytes for each in manifests[tail:]])
+    return MergePlan(kept=tuple(manifests[:first]), rewritten=tuple(manifests[first:]))
+
+
+def _newest_tier(sizes: Sequence[int]) -> int:
+    """Index of the first manifest to merge, at least two from the end.
+
+    Paimon merges the whole tail every time, so that a manifest of 7 MB is rewritten with every thirtieth commit. Taking
+    only as many older ones as the newer ones outweigh rewrites each entry a logarithmic number of times: commits stay
+    even.
+    """
+    first = len(sizes) - 1
+    taken_bytes = sizes[first]
+    while first > 0 and (first == len(sizes) - 1 or sizes[first - 1] <= _TIER_RATIO * taken_bytes):
+        first -= 1
+        taken_bytes += sizes[first]
+    return first
+
+
+def cancel_pairs(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    """Return the entries without those ADDs that a later DELETE takes back; a DELETE of something older stays."""
+    left: dict[tuple[EntryKind, object], ManifestEntry] = {}
+    for entry in entries:
+        added = (EntryKind.ADD, entry.identity)
+        if entry.kind is EntryKind.DELETE and added in left:
+            del left[added]
+        else:
+            left[entry.kind, entry.identity] = entry
+    return list(left.values())
+
+
+def merge_manifests(
+    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read, write: Write
+) -> list[ManifestFileMeta]:
+    """Return the manifests of a base list that holds the same live files.
+
+    Args:
+        manifests: chronological.
+        limits: target size and triggers.
+        read: the entries of a manifest, in file order.
+        write: writes one new manifest file.
+    """
+    plan = plan_merge(manifests, limits)
+    if plan.drops_deletes:
+        return _merge_fully(plan.rewritten, limits, read=read, write=write)
+    entries = cancel_pairs(entry for each in plan.rewritten for entry in read(each))
+    written = [write(chunk) for chunk in _chunks(entries, _entries_per_file(plan.rewritten, limits))]
+    return [*plan.kept, *written]
+
+
+def _merge_fully(
+    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read, write: Write
+) -> list[ManifestFileMeta]:
+    """Rewrite what is small, holds deletes or holds a deleted file; one manifest at a time is in memory."""
+    deleted = {
+        entry.identity
+        for each in manifests
+        if each.deleted_count
+        for entry in read(each)
+        if entry.kind is EntryKind.DELETE
+    }
+    kept: list[ManifestFileMeta] = []
+
+    def survivors() -> Iterator[ManifestEntry]:
+        for each in manifests:
+            wasteful = _is_wasteful(each, limits)
+            entries = read(each) if deleted or wasteful else ()
+            if wasteful or any(entry.identity in deleted for entry in entries):
+                yield from (e for e in entries if e.kind is EntryKind.ADD and e.identity not in deleted)
+            else:
+                kept.append(each)
+
+    written = [write(chunk) for chunk in _chunks(survivors(), _entries_per_file(manifests, limits))]
+    return [*kept, *written]
+
+
+def _is_wasteful(manifest: ManifestFileMeta, limits: MergeLimits) -> bool:
+    return manifest.deleted_count > 0 or limits.is_small(manifest)
+
+
+def _entries_per_file(manifests: Sequence[ManifestFileMeta], limits: MergeLimits) -> int:
+    entries = sum(each.added_count + each.deleted_count for each in manifests)
+    size_bytes = sum(each.size_bytes for each in manifests)
+    return max(1, entries * limits.target_bytes // max(1, size_bytes))
+
+
+def _chunks(entries: Iterable[ManifestEntry], length: int) -> Iterator[list[ManifestEntry]]:
+    chunk: list[ManifestEntry] = []
+    for entry in entries:
+        chunk.append(entry)
+        if len(chunk) >= length:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

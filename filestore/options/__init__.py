@@ -1,0 +1,1 @@
+"""Options: declarations, and the values parsed from them."""

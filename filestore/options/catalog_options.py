@@ -1,0 +1,147 @@
+"""Options of a catalog: where its names and files are kept, how those are reached, and how commits exclude each other.
+
+They are Paimon's, with its names. Whatever is not a catalog's is the default of an option in tables that are made here,
+behind ``table-default.`` or under the table's own name.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from filestore.options.option import Option, boolean, choice, duration_ms, text
+from filestore.options.rules import ALIASES as TABLE_ALIASES
+from filestore.options.rules import ELSEWHERE, FREE_PREFIXES
+from filestore.options.table_keys import OPTIONS
+from filestore.options.table_options import SESSION_PREFIX, canonical_options
+from lsm.errors import InvalidInputError
+
+TABLE_DEFAULT_PREFIX: Final = "table-default."
+
+CATALOG_OPTIONS: Final[Mapping[str, Option[Any]]] = {
+    key: Option(key=key, parse=parse, default=default, doc=doc)
+    for key, parse, default, doc in (
+        ("metastore", choice("filesystem", "jdbc"), "filesystem", "Where names are kept: directories, or a database."),
+        ("uri", text, None, "Database of metastore=jdbc: sqlite:///file, postgresql+psycopg://user@host/db, jdbc:..."),
+        ("catalog-key", text, "jdbc", "Name of this catalog among those that share a database."),
+        ("jdbc.user", text, None, "User of the database."),
+        ("jdbc.password", text, None, "Password of the database."),
+        ("lock.enabled", boolean, None, "Commit under the catalog's lock; on where names are in a database and files in"
+         " an object store."),
+        ("lock.type", choice("jdbc"), "jdbc", "Which lock."),
+        ("lock-acquire-timeout", duration_ms, 480_000, "Longest wait for the lock, and life of one whose holder died."),
+        ("lock-check-max-sleep", duration_ms, 8_000, "Longest pause between two looks at the lock."),
+        ("table-lineage", boolean, None, "Keep which jobs read and write which tables; stands once it is made."),
+        ("data-lineage", boolean, None, "Keep which snapshots each batch of a job read and wrote; stands likewise."),
+        ("lineage-meta", text, "jdbc", "Store of lineage: jdbc, or one that a package brings."),
+        ("jdbc.driver", text, None, "Taken, and not needed: the driver goes with jdbc.url."),
+        ("jdbc.url", text, None, "Database of lineage; default: a SQLite file in a local warehouse."),
+        ("jdbc.database", text, "paimon", "Database or schema in it that has the tables of lineage."),
+        ("lineage.on-unavailable", choice("queue", "wait", "fail"), "queue", "When the store of lineage is down:"
+         " note it in the warehouse for later, try until it answers, or fail the job."),
+        ("lineage.data.time-retained", duration_ms, None, "Age at which lineage of snapshots goes; default: it stays."),
+        ("openlineage.url", text, None, "Where OpenLineage events of jobs go: a file, or http(s)://collector."),
+        ("openlineage.namespace", text, "fluvial", "Namespace of the jobs in these events."),
+        ("openlineage.api-key", text, None, "Key that the collector asks for."),
+        ("s3.endpoint", text, None, "URL of the object store; default: AWS_ENDPOINT_URL, else Amazon's."),
+        ("s3.region", text, None, "Region; default: AWS_REGION, else us-east-1."),
+        ("s3.access-key", text, None, "Access key; default: AWS_ACCESS_KEY_ID, or the role of the machine."),
+        ("s3.secret-key", text, None, "Secret key; default: AWS_SECRET_ACCESS_KEY."),
+        ("s3.session-token", text, None, "Token of a temporary key; default: AWS_SESSION_TOKEN."),
+        ("s3.path.style.access", boolean, True, "Bucket in the path of the URL; false: in the name of the host."),
+    )
+}  # fmt: skip
+FIXED_CATALOG_KEYS: Final = ("table-lineage", "data-lineage")
+"""They stand once a catalog is made."""
+CATALOG_ALIASES: Final[Mapping[str, str]] = {
+    "s3.access.key": "s3.access-key",
+    "s3.secret.key": "s3.secret-key",
+    "s3.session.token": "s3.session-token",
+    "s3.endpoint.region": "s3.region",
+    "s3.path-style-access": "s3.path.style.access",
+    "jdbc.username": "jdbc.user",
+}
+# Where a value comes from that the catalog was not given; the first that is set.
+ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
+    "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "s3.access-key": ("AWS_ACCESS_KEY_ID",),
+    "s3.secret-key": ("AWS_SECRET_ACCESS_KEY",),
+    "s3.session-token": ("AWS_SESSION_TOKEN",),
+}
+STORE_PREFIX: Final = "lineage-meta."
+"""Before options of a store of lineage that a package brings."""
+_OTHERS: Final = frozenset(key for key, owner in ELSEWHERE.items() if owner == "the catalog")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogOptions:
+    """What is in force for a catalog."""
+
+    given: Mapping[str, str] = field(repr=False)  # of the catalog, by today's keys; holds secrets
+    table_defaults: Mapping[str, str] = field(repr=False)  # of new tables, by the table's keys
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "CatalogOptions":
+        """Tell a catalog's options from defaults of its tables.
+
+        Raises:
+            InvalidInputError: a key that neither has, with similar ones; a value that cannot be read; two spellings of
+                one option that say different things.
+        """
+        ours: dict[str, str] = {}
+        defaults: dict[str, str] = {}
+        for key, value in options.items():
+            name = CATALOG_ALIASES.get(key, key)
+            if is_catalog_option(name) or name in _OTHERS:
+                if ours.setdefault(name, value) != value:
+                    raise InvalidInputError(f"option is given twice: option={name}")
+            else:
+                _check_table_key(key)
+                defaults[key.removeprefix(TABLE_DEFAULT_PREFIX)] = value
+        for key, option in CATALOG_OPTIONS.items():
+            if key in ours:
+                option.read(ours)
+        return cls(given=ours, table_defaults=canonical_options(defaults))
+
+    def value(self, key: str) -> Any:
+        """The value in force of a declared key: parsed, or its default."""
+        return CATALOG_OPTIONS[key].read(self.given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPlace:
+    """How any process finds the catalog of a table again. It can be pickled."""
+
+    warehouse: str  # path or address
+    options: Mapping[str, str] = field(repr=False)  # of the catalog; holds secrets
+
+
+def from_environment(given: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Options of an object store that the environment sets and the catalog was not given.
+
+    A key and its secret come from one place: with one of them given, neither is looked for, nor a token.
+    """
+    names = dict(ENVIRONMENT)
+    if {"s3.access-key", "s3.secret-key"} & given.keys():
+        for key in ("s3.access-key", "s3.secret-key", "s3.session-token"):
+            del names[key]
+    found = {
+        key: next((environment[name] for name in each if environment.get(name)), "") for key, each in names.items()
+    }
+    return {key: value for key, value in found.items() if value and key not in given}
+
+
+def is_catalog_option(key: str) -> bool:
+    """Whether a key, in any of its spellings, is a catalog's and not a table's."""
+    return CATALOG_ALIASES.get(key, key) in CATALOG_OPTIONS or key.startswith(STORE_PREFIX)
+
+
+def _check_table_key(given: str) -> None:
+    key = given.removeprefix(TABLE_DEFAULT_PREFIX).removeprefix(SESSION_PREFIX)
+    if key in OPTIONS or key in TABLE_ALIASES or key.startswith((*FREE_PREFIXES, "fields.")) or key in ELSEWHERE:
+        return
+    if key == "log.scan.startup.mode":
+        return
+    close = difflib.get_close_matches(key, [*CATALOG_OPTIONS, *OPTIONS, *TABLE_ALIASES], n=3)
+    raise InvalidInputError(f"unknown option: option={given} did_you_mean={close}")

@@ -1,0 +1,175 @@
+"""When tags make themselves: which periods are over, what their tags are called, and which are too many.
+
+Pure decisions over a clock and the names there are. Times are milliseconds of a local wall clock as if it were UTC.
+Source: TAG-58 to TAG-60; Paimon's TagPeriodHandler and TagAutoCreation, from which names and delays are.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from filestore.options.table_options import TableOptions
+from lsm.errors import InvalidInputError
+
+DAY_MS: Final = 86_400_000
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+_MOST_AT_ONCE: Final = 100
+_PERIODS: Final = {"daily": DAY_MS, "hourly": _HOUR_MS, "two-hours": 2 * _HOUR_MS}
+_DATES: Final = {"with_dashes": "%Y-%m-%d", "without_dashes": "%Y%m%d", "without_dashes_and_spaces": "%Y%m%d"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TagClock(StrEnum):
+    """What says that a period is over."""
+
+    PROCESS_TIME = "process-time"
+    WATERMARK = "watermark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagSchedule:
+    """Tags at the ends of periods, which follow each other without a gap."""
+
+    clock: TagClock
+    period_ms: int
+    first_ms: int = 0  # one of the ends
+    delay_ms: int = 0  # after an end until its state is taken
+    form: str  # of names, for strftime
+    names_end: bool = False  # a tag is named by the end of its period; else by the start
+    fills_gaps: bool = False
+    most: int | None = None  # tags that are kept
+
+    @classmethod
+    def of(cls, options: TableOptions) -> "TagSchedule | None":
+        """What the options of a table say; None: no tags by the clock.
+
+        Raises: InvalidInputError for options that contradict each other, or whose names would be numbers.
+        """
+        mode, kept = options.value("tag.automatic-creation"), options.value("tag.num-retained-max")
+        is_by_day = options.value("tag.create-time") is not None or options.value("tag.create-interval") is not None
+        if is_by_day:
+            if mode != "none":
+                raise InvalidInputError(
+                    f"tags are made by one rule: tag.automatic-creation={mode} tag.create-time="
+                    f"{options.value('tag.create-time')} tag.create-interval={options.value('tag.create-interval')} "
+                    "fix=remove tag.automatic-creation, or the other two"
+                )
+            return cls(
+                clock=TagClock.PROCESS_TIME,
+                period_ms=_whole_days(options),
+                first_ms=_time_of_day_ms(options),
+                form="%Y-%m-%d",
+                names_end=True,
+                fills_gaps=options.value("tag.automatic-completion"),
+                most=kept,
+            )
+        if mode not in {*TagClock}:
+            return None
+        period_ms = options.value("tag.creation-period-duration") or _PERIODS[options.value("tag.creation-period")]
+        if period_ms % _MINUTE_MS:
+            raise InvalidInputError(
+                f"tags are named by minutes: tag.creation-period-duration="
+                f"{options.raw.get('tag.creation-period-duration')} fix=set it to whole minutes"
+            )
+        return cls(
+            clock=TagClock(mode),
+            period_ms=period_ms,
+            delay_ms=options.value("tag.creation-delay"),
+            form=_form(options, period_ms),
+            fills_gaps=options.value("tag.automatic-completion"),
+            most=kept,
+        )
+
+    def latest_end(self, clock_ms: int) -> int:
+        """The end of the last period that is over, and whose delay is."""
+        return (clock_ms - self.delay_ms - self.first_ms) // self.period_ms * self.period_ms + self.first_ms
+
+    def wait_ms(self, clock_ms: int) -> int:
+        """From now until the next period is over; > 0."""
+        return self.latest_end(clock_ms) + self.period_ms + self.delay_ms - clock_ms
+
+    def name_of(self, end_ms: int) -> str:
+        """What the tag of a period is called."""
+        moment = _EPOCH + timedelta(milliseconds=end_ms if self.names_end else end_ms - self.period_ms)
+        return moment.strftime(self.form)
+
+    def end_of(self, name: str) -> int | None:
+        """The end of the period whose tag this is; None: a tag that somebody else made."""
+        try:
+            moment = datetime.strptime(name, self.form).replace(tzinfo=UTC)
+        except ValueError:
+            return None
+        day_ms = round((moment - _EPOCH).total_seconds() * 1000)
+        end_ms = day_ms + self.first_ms % DAY_MS if self.names_end else day_ms + self.period_ms
+        return end_ms if (end_ms - self.first_ms) % self.period_ms == 0 and self.name_of(end_ms) == name else None
+
+
+def due_ends(
+    schedule: TagSchedule, *, clock_ms: int, tags: Collection[str], noted_ms: int | None, again: bool = False
+) -> list[int]:
+    """The ends of the periods that want a tag now, oldest first.
+
+    Args:
+        schedule: of the table.
+        clock_ms: now, or the newest watermark.
+        tags: names of all there are.
+        noted_ms: the last end for which a tag was made, which may be deleted since; None: none ever was.
+        again: that counts for nothing.
+
+    Returns:
+        None of those whose tag is there. The last one that is over, and with ``tag.automatic-completion`` all since the
+        newest tag, as many as may be kept; a hundred at most, the rest is due next time.
+    """
+    newest = schedule.latest_end(clock_ms)
+    made = [end for end in map(schedule.end_of, tags) if end is not None]
+    done = max([*made, *([] if noted_ms is None or again else [noted_ms])], default=None)
+    if done is not None and newest <= done:
+        return []
+    if done is None or not schedule.fills_gaps:
+        return [newest]
+    ends = range(done + schedule.period_ms, newest + 1, schedule.period_ms)
+    return list(ends[-schedule.most if schedule.most else 0 :][:_MOST_AT_ONCE])
+
+
+def too_many(schedule: TagSchedule, tags: Collection[str]) -> list[str]:
+    """Names of the scheduled tags that are more than may be kept, oldest first."""
+    ends = sorted((end, name) for name in tags if (end := schedule.end_of(name)) is not None)
+    return [] if schedule.most is None else [name for _, name in ends[: -schedule.most]]
+
+
+def _form(options: TableOptions, period_ms: int) -> str:
+    form = str(options.value("tag.period-formatter"))
+    clock = "" if period_ms % DAY_MS == 0 else "%H" if period_ms % _HOUR_MS == 0 else "%H%M"
+    space = "" if not clock or form == "without_dashes_and_spaces" else " "
+    if form != "with_dashes" and not space:
+        raise InvalidInputError(
+            f"a tag cannot be named by a number, that is a snapshot id: tag.period-formatter={form} "
+            f"tag.creation-period={options.value('tag.creation-period')} fix=set tag.period-formatter=with_dashes"
+        )
+    return f"{_DATES[form]}{space}{clock}"
+
+
+def _whole_days(options: TableOptions) -> int:
+    interval_ms = options.value("tag.create-interval")
+    if interval_ms is None:
+        return DAY_MS
+    if interval_ms < DAY_MS or interval_ms % DAY_MS:
+        raise InvalidInputError(
+            f"tags are made every so many days: tag.create-interval={options.raw.get('tag.create-interval')} "
+            "fix=set it to 1 d or more, in whole days"
+        )
+    return int(interval_ms)
+
+
+def _time_of_day_ms(options: TableOptions) -> int:
+    text = options.value("tag.create-time")
+    if text is None:
+        return 0
+    match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)", text)
+    if match is None:
+        raise InvalidInputError(f"not a time of day: tag.create-time={text} example=03:30")
+    return int(match[1]) * _HOUR_MS + int(match[2]) * _MINUTE_MS

@@ -1,0 +1,1 @@
+"""Filters: nodes, parser, evaluation on rows and on statistics. Source: Paimon's package predicate."""

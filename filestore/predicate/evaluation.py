@@ -1,0 +1,292 @@
+"""Filters on tables: read from SQL text, applied to Arrow rows, and asked of statistics whether a file can be left out.
+
+This module is the door to the filter modules: the values are in ``predicate_nodes``, the SQL in ``predicate_parser``.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.format.statistics import UNKNOWN, ColumnRange
+from filestore.predicate.parser import parse_filter
+from filestore.predicate.predicate import (
+    And,
+    Compare,
+    CompareOp,
+    Constant,
+    In,
+    IsNull,
+    Leaf,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    and_all,
+    columns_of,
+    conjuncts,
+    equal_values,
+    leaves,
+    on_columns_only,
+)
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import arrow_type
+
+__all__ = [
+    "And",
+    "Compare",
+    "CompareOp",
+    "Constant",
+    "In",
+    "IsNull",
+    "Like",
+    "Not",
+    "Or",
+    "Predicate",
+    "StartsWith",
+    "and_all",
+    "columns_of",
+    "conjuncts",
+    "equal_values",
+    "filter_mask",
+    "leaves",
+    "like_prefix",
+    "may_match",
+    "on_columns_only",
+    "parse_filter",
+    "to_arrow",
+]
+
+Operand = tuple[Any, pa.DataType]  # an array or an expression, and its type
+
+_KERNELS = {
+    CompareOp.EQ: pc.equal,
+    CompareOp.NE: pc.not_equal,
+    CompareOp.LT: pc.less,
+    CompareOp.LE: pc.less_equal,
+    CompareOp.GT: pc.greater,
+    CompareOp.GE: pc.greater_equal,
+}
+_ABOVE = (CompareOp.GT, CompareOp.GE)
+_MIRRORED = {CompareOp.NE: CompareOp.EQ, CompareOp.GT: CompareOp.LE, CompareOp.GE: CompareOp.LT}
+
+
+# ---- rows
+
+
+def to_arrow(predicate: Predicate, schema: TableSchema) -> pc.Expression:
+    """The filter as an Arrow expression over columns of ``schema``: true, false or null per row, as in Spark."""
+    arrow = {name: arrow_type(schema.field(name).type) for name in columns_of(predicate)}
+
+    def operand(leaf: Leaf) -> Operand:
+        inner = arrow[leaf.column]
+        for name in leaf.path:
+            inner = inner.field(name).type
+        return pc.field(leaf.column, *leaf.path), inner
+
+    built = _build(predicate, operand)
+    return pc.scalar(built) if isinstance(built, pa.Scalar) else built
+
+
+def filter_mask(predicate: Predicate, rows: pa.RecordBatch) -> pa.BooleanArray:
+    """Per row true, false or null: (n,) booleans for rows whose columns have the types of the filter's schema."""
+
+    def operand(leaf: Leaf) -> Operand:
+        column = rows.column(leaf.column)
+        for name in leaf.path:
+            column = pc.struct_field(column, name)  # null where the ROW itself is null
+        return column, column.type
+
+    mask = _build(predicate, operand)
+    return pa.repeat(mask, rows.num_rows) if isinstance(mask, pa.Scalar) else mask
+
+
+def _build(predicate: Predicate, operand: Callable[[Leaf], Operand]) -> Any:
+    """Arrays give an array, expressions an expression; Constants are scalars that either takes."""
+    if isinstance(predicate, Constant):
+        return pa.scalar(predicate.outcome, pa.bool_())
+    if isinstance(predicate, Not):
+        return _call(pc.invert, _build(predicate.part, operand))
+    if isinstance(predicate, And | Or):
+        combine = pc.and_kleene if isinstance(predicate, And) else pc.or_kleene
+        result = _build(predicate.parts[0], operand)
+        for part in predicate.parts[1:]:
+            result = _call(combine, result, _build(part, operand))
+        return result
+    column, arrow = operand(predicate)
+    if isinstance(predicate, IsNull):
+        return pc.is_null(column)
+    if isinstance(predicate, StartsWith):
+        return pc.starts_with(column, pattern=predicate.prefix)
+    if isinstance(predicate, Like):
+        return pc.match_like(column, pattern=predicate.pattern)
+    if isinstance(predicate, In):
+        return _build_in(predicate, column, arrow)
+    return _build_compare(predicate, column, arrow)
+
+
+def _call(kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """Kernels take scalars beside arrays, but beside expressions they must be expressions too."""
+    if any(isinstance(argument, pc.Expression) for argument in arguments):
+        arguments = tuple(pc.scalar(a) if isinstance(a, pa.Scalar) else a for a in arguments)
+    return kernel(*arguments)
+
+
+def _build_compare(predicate: Compare, column: Any, arrow: pa.DataType) -> Any:
+    if not pa.types.is_floating(arrow):
+        return _KERNELS[predicate.op](column, pa.scalar(predicate.value, type=arrow))
+    if arrow != pa.float64():
+        column = column.cast(pa.float64())
+    if math.isnan(predicate.value):
+        return _compare_with_nan(predicate.op, column)
+    result = _KERNELS[predicate.op](column, pa.scalar(predicate.value, pa.float64()))
+    return pc.or_kleene(result, pc.is_nan(column)) if predicate.op in _ABOVE else result
+
+
+def _compare_with_nan(op: CompareOp, column: Any) -> Any:
+    is_nan = pc.is_nan(column)
+    if op in (CompareOp.EQ, CompareOp.GE):
+        return is_nan
+    if op in (CompareOp.NE, CompareOp.LT):
+        return pc.invert(is_nan)
+    never = pc.and_kleene(is_nan, pc.invert(is_nan))  # null stays null
+    return never if op is CompareOp.GT else pc.invert(never)
+
+
+def _build_in(predicate: In, column: Any, arrow: pa.DataType) -> Any:
+    if pa.types.is_floating(arrow) and predicate.values:
+        found = None
+        for value in predicate.values:
+            equal = _build_compare(Compare(column=predicate.column, op=CompareOp.EQ, value=value), column, arrow)
+            found = equal if found is None else pc.or_kleene(found, equal)
+    else:
+        found = pc.is_in(column, value_set=pa.array(predicate.values, type=arrow))
+    null = pa.scalar(None, pa.bool_())
+    if predicate.has_null:
+        return _call(pc.if_else, pc.coalesce(found, _like(found, False)), pa.scalar(True), null)
+    return _call(pc.if_else, pc.is_valid(column), found, null)
+
+
+def _like(value: Any, outcome: bool) -> Any:
+    return pc.scalar(outcome) if isinstance(value, pc.Expression) else pa.scalar(outcome)
+
+
+# ---- statistics
+
+
+class _Outcomes(NamedTuple):
+    """What a filter may come out as among the rows of a file; too much is allowed, too little is not."""
+
+    true: bool
+    false: bool
+    null: bool
+
+
+_ANY = _Outcomes(True, True, True)
+
+
+def may_match(predicate: Predicate, ranges: Mapping[str, ColumnRange], row_count: int) -> bool:
+    """False only if surely no row passes the filter. Columns without a range count as unknown.
+
+    Args:
+        predicate: the filter.
+        ranges: bounds by column name, in the types of the filter's schema; truncated ones are fine.
+        row_count: rows that the ranges are about.
+    """
+    return row_count > 0 and _outcomes(predicate, ranges, row_count).true
+
+
+def _outcomes(predicate: Predicate, ranges: Mapping[str, ColumnRange], row_count: int) -> _Outcomes:
+    if isinstance(predicate, Constant):
+        return _Outcomes(predicate.outcome is True, predicate.outcome is False, predicate.outcome is None)
+    if isinstance(predicate, Not):
+        inner = _outcomes(predicate.part, ranges, row_count)
+        return _Outcomes(inner.false, inner.true, inner.null)
+    if isinstance(predicate, And | Or):
+        return _combined(predicate, [_outcomes(part, ranges, row_count) for part in predicate.parts])
+    part = UNKNOWN if predicate.path else ranges.get(predicate.column, UNKNOWN)
+    has_null = part.null_count != 0
+    has_value = part.null_count is None or part.null_count < row_count
+    if isinstance(predicate, IsNull):
+        # A field of a ROW may be null where the ROW is not, but the other way round nothing is known either.
+        return _ANY if predicate.path else _Outcomes(has_null, has_value, False)
+    if not has_value:
+        return _Outcomes(False, False, True)
+    can_be_true, can_be_false = _value_outcomes(predicate, part)
+    if isinstance(predicate, In) and predicate.has_null:
+        return _Outcomes(can_be_true, False, True)
+    return _Outcomes(can_be_true, can_be_false, has_null)
+
+
+def _combined(predicate: And | Or, parts: Sequence[_Outcomes]) -> _Outcomes:
+    if isinstance(predicate, And):
+        true, false = all(part.true for part in parts), any(part.false for part in parts)
+        null = any(part.null for part in parts) and all(part.true or part.null for part in parts)
+    else:
+        true, false = any(part.true for part in parts), all(part.false for part in parts)
+        null = any(part.null for part in parts) and all(part.false or part.null for part in parts)
+    return _Outcomes(true, false, null)
+
+
+def _value_outcomes(predicate: Compare | In | StartsWith | Like, part: ColumnRange) -> tuple[bool, bool]:
+    """Whether the test may be true, and may be false, for a value within the bounds."""
+    if isinstance(predicate, Like):
+        return _prefix_outcomes(like_prefix(predicate.pattern), part)[0], True
+    if isinstance(predicate, StartsWith):
+        return _prefix_outcomes(predicate.prefix, part)
+    if isinstance(predicate, In):
+        pairs = [_compare_outcomes(CompareOp.EQ, value, part) for value in predicate.values]
+        return any(true for true, _ in pairs), all(false for _, false in pairs)
+    if predicate.op in _MIRRORED:
+        true, false = _compare_outcomes(_MIRRORED[predicate.op], predicate.value, part)
+        return false, true
+    return _compare_outcomes(predicate.op, predicate.value, part)
+
+
+def _compare_outcomes(op: CompareOp, value: Any, part: ColumnRange) -> tuple[bool, bool]:
+    """Outcomes of ``=``, ``<`` or ``<=``; a missing bound is infinity."""
+    value_order = _order(value)
+    low = None if part.min is None else _order(part.min)
+    high = None if part.max is None else _order(part.max)
+    reaches_below = low is None or low < value_order
+    reaches_above = high is None or high > value_order
+    touches = (low is None or low <= value_order) and (high is None or high >= value_order)
+    if op is CompareOp.EQ:
+        true, false = touches, reaches_below or reaches_above
+    elif op is CompareOp.LT:
+        true, false = reaches_below, reaches_above or touches
+    else:
+        true, false = reaches_below or touches, reaches_above
+    if part.may_hold_nan:
+        is_nan = isinstance(value, float) and math.isnan(value)
+        true, false = true or is_nan, True
+    return true, false
+
+
+def _order(value: Any) -> Any:
+    """What Python compares as Spark compares the value; only floats are not their own order."""
+    if isinstance(value, float):
+        return (True, 0.0) if math.isnan(value) else (False, value)
+    return value
+
+
+def _prefix_outcomes(prefix: str, part: ColumnRange) -> tuple[bool, bool]:
+    low, high = part.min, part.max
+    below = low is None or low[: len(prefix)] <= prefix
+    above = high is None or high >= prefix
+    surely_all = low is not None and high is not None and low.startswith(prefix) and high.startswith(prefix)
+    return below and above, not surely_all
+
+
+def like_prefix(pattern: str) -> str:
+    """What every text that matches the LIKE pattern starts with."""
+    prefix = []
+    characters = iter(pattern)
+    for character in characters:
+        if character in "%_":
+            break
+        prefix.append(next(characters, "") if character == "\\" else character)
+    return "".join(prefix)

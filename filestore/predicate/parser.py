@@ -1,0 +1,364 @@
+"""SQL text of a filter, as Spark spells it, to a predicate whose values are typed by the columns.
+
+sqlglot makes the tree; this module allows what has an exact meaning on one table's columns and points at the rest.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokenizer_core import TokenType
+
+from filestore.predicate.literals import Literal, compare, is_in
+from filestore.predicate.predicate import And, CompareOp, Constant, IsNull, Like, Not, Or, Predicate, StartsWith
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import TEXT_ROOTS, DataField, DataType
+from filestore.types.text_values import LiteralMismatchError, Moment, parse_float, parse_moment, parse_time
+from lsm.errors import InvalidInputError
+
+_OPS: Final[Mapping[type[exp.Expr], CompareOp]] = {
+    exp.EQ: CompareOp.EQ,
+    exp.NEQ: CompareOp.NE,
+    exp.LT: CompareOp.LT,
+    exp.LTE: CompareOp.LE,
+    exp.GT: CompareOp.GT,
+    exp.GTE: CompareOp.GE,
+}
+_FLIPPED: Final = {
+    CompareOp.LT: CompareOp.GT,
+    CompareOp.LE: CompareOp.GE,
+    CompareOp.GT: CompareOp.LT,
+    CompareOp.GE: CompareOp.LE,
+}
+_DOUBLE_TYPES: Final = (exp.DType.DOUBLE, exp.DType.FLOAT)
+_INTEGER_TYPES: Final = (exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT)
+_MOMENT_TYPES: Final = (
+    exp.DType.DATE,
+    exp.DType.TIMESTAMP,
+    exp.DType.TIMESTAMPNTZ,
+    exp.DType.TIMESTAMPTZ,
+    exp.DType.TIMESTAMPLTZ,
+)
+
+ColumnRef = tuple[str, tuple[str, ...], DataType]
+
+
+def parse_filter(text: str, schema: TableSchema) -> Predicate:
+    """The filter that a WHERE clause of this text would be: comparisons of columns with literals, and their logic.
+
+    Raises: InvalidInputError that shows the place: bad syntax, unknown column, a literal that its column cannot be
+        compared with, or SQL that is more than a filter.
+    """
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark")
+    except ParseError as error:
+        detail = error.errors[0] if error.errors else {}
+        place = f"{detail.get('start_context', '')}>>>{detail.get('highlight', '')}<<<{detail.get('end_context', '')}"
+        raise InvalidInputError(
+            f"filter is not valid SQL: reason={detail.get('description', str(error))!r} filter={place}"
+        ) from error
+    except SqlglotError as error:
+        raise InvalidInputError(f"filter is not valid SQL: reason={str(error)!r} filter={text}") from error
+    return _FilterReader(text, schema).read(tree)
+
+
+class _FilterReader:
+    """Walks one tree; knows the text to point into and the columns to resolve."""
+
+    def __init__(self, text: str, schema: TableSchema) -> None:
+        self._text = text
+        self._fields = schema.fields
+
+    def read(self, node: exp.Expr) -> Predicate:
+        reader = _READERS.get(type(node))
+        if reader is None:
+            raise self._error(
+                "filters cannot use this",
+                node,
+                f"sql={node.sql(dialect='spark')!r} expected='comparisons of columns with literals, AND OR NOT'",
+            )
+        return reader(self, node)
+
+    def read_logic(self, node: exp.Expr) -> Predicate:
+        make = And if isinstance(node, exp.And) else Or
+        return make(parts=tuple(self.read(part) for part in node.flatten()))
+
+    def read_not(self, node: exp.Expr) -> Predicate:
+        return Not(part=self.read(node.this))
+
+    def read_paren(self, node: exp.Expr) -> Predicate:
+        return self.read(node.this)
+
+    def read_constant(self, node: exp.Expr) -> Predicate:
+        return Constant(outcome=None if isinstance(node, exp.Null) else bool(node.this))
+
+    def read_flag(self, node: exp.Expr) -> Predicate:
+        reference = self._column(node)
+        if reference[2].root != "BOOLEAN":
+            details = f"column={reference[0]} type={reference[2]} fix='compare it with a literal'"
+            raise self._error("only a boolean column is a condition by itself", node, details)
+        return self._compare(node, reference, CompareOp.EQ, True)
+
+    def read_compare(self, node: exp.Expr) -> Predicate:
+        op = _OPS[type(node)]
+        left, right = node.this.unnest(), node.expression.unnest()
+        if self._is_column(left):
+            return self._compare(node, self._column(left), op, self._literal(right))
+        if self._is_column(right):
+            return self._compare(node, self._column(right), _FLIPPED.get(op, op), self._literal(left))
+        return self._compare_literals(node, op, self._literal(left), self._literal(right))
+
+    def read_null_safe(self, node: exp.Expr) -> Predicate:
+        left, right = node.this.unnest(), node.expression.unnest()
+        column, literal = (left, right) if self._is_column(left) else (right, left)
+        name, path, _ = reference = self._column(column)
+        value = self._literal(literal)
+        is_null = IsNull(column=name, path=path)
+        equal: Predicate = is_null
+        if value is not None:
+            equal = And(parts=(Not(part=is_null), self._compare(node, reference, CompareOp.EQ, value)))
+        return Not(part=equal) if isinstance(node, exp.NullSafeNEQ) else equal
+
+    def read_is(self, node: exp.Expr) -> Predicate:
+        right = node.expression
+        if isinstance(right, exp.Null) and self._is_column(node.this.unnest()):
+            name, path, _ = self._column(node.this.unnest())
+            return IsNull(column=name, path=path)
+        inner = self.read(node.this)
+        if isinstance(right, exp.Boolean) and isinstance(node.this.unnest(), exp.Column):
+            name, path, _ = self._column(node.this.unnest())
+            given = Not(part=IsNull(column=name, path=path))
+            return And(parts=(given, inner if right.this else Not(part=inner)))
+        raise self._error("filters cannot use this IS", node, f"sql={node.sql(dialect='spark')!r} expected='a column'")
+
+    def read_in(self, node: exp.Expr) -> Predicate:
+        if node.args.get("query") or not node.expressions:
+            raise self._error("filters cannot hold subqueries", node, "expected='a list of literals'")
+        name, path, data_type = self._column(node.this.unnest())
+        literals = [self._literal(item.unnest()) for item in node.expressions]
+        return self._typed(node, lambda: is_in(name, path, data_type, literals))
+
+    def read_between(self, node: exp.Expr) -> Predicate:
+        reference = self._column(node.this.unnest())
+        low, high = self._literal(node.args["low"].unnest()), self._literal(node.args["high"].unnest())
+        bounds = [(CompareOp.GE, low), (CompareOp.LE, high)]
+        if node.args.get("symmetric"):
+            raise self._error("filters cannot use BETWEEN SYMMETRIC", node, "")
+        return And(parts=tuple(self._compare(node, reference, op, literal) for op, literal in bounds))
+
+    def read_like(self, node: exp.Expr) -> Predicate:
+        escape = "\\"
+        if isinstance(node, exp.Escape):
+            escape, node = self._escape(node), node.this
+        if not isinstance(node, exp.Like):
+            raise self._error("ESCAPE goes with LIKE only", node, "")
+        name, path, data_type = self._column(node.this.unnest())
+        pattern = self._literal(node.expression.unnest())
+        if data_type.root not in TEXT_ROOTS or not (pattern is None or isinstance(pattern, str)):
+            raise self._error("LIKE compares a text column with a text", node, f"column={name} type={data_type}")
+        matched: Predicate = Constant(outcome=None)
+        if pattern is not None:
+            matched = self._like(node, (name, path, data_type), pattern, escape)
+        # sqlglot marks NOT LIKE on the node itself, unlike NOT IN and NOT BETWEEN.
+        return Not(part=matched) if node.args.get("negate") else matched
+
+    def _escape(self, node: exp.Expr) -> str:
+        escape = self._literal(node.expression)
+        if not isinstance(escape, str) or len(escape) != 1 or escape in "%_":
+            raise self._error("ESCAPE takes one character that is not a wildcard", node, f"escape={escape!r}")
+        return escape
+
+    def _like(self, node: exp.Expr, reference: ColumnRef, pattern: str, escape: str) -> Predicate:
+        name, path, _ = reference
+        parts: list[str] = []  # literal characters; wildcards are marked by a NUL in front
+        characters = iter(pattern)
+        for character in characters:
+            if character == escape:
+                escaped = next(characters, "")
+                if escaped not in ("%", "_", escape):
+                    raise self._error("ESCAPE must stand before a wildcard or itself", node, f"pattern={pattern!r}")
+                parts.append(escaped)
+            else:
+                parts.append(f"\0{character}" if character in "%_" else character)
+        wildcards = [index for index, part in enumerate(parts) if len(part) == 2]
+        if not wildcards:
+            return self._compare(node, reference, CompareOp.EQ, "".join(parts))
+        if wildcards == [len(parts) - 1] and parts[-1] == "\0%":
+            return StartsWith(column=name, path=path, prefix="".join(parts[:-1]))
+        quoted = (part[1] if len(part) == 2 else f"\\{part}" if part in "%_\\" else part for part in parts)
+        return Like(column=name, path=path, pattern="".join(quoted))
+
+    def _compare(self, node: exp.Expr, reference: ColumnRef, op: CompareOp, literal: Literal) -> Predicate:
+        name, path, data_type = reference
+        return self._typed(node, lambda: compare(name, path, data_type, op, literal))
+
+    def _typed(self, node: exp.Expr, make: Callable[[], Predicate]) -> Predicate:
+        try:
+            return make()
+        except LiteralMismatchError as error:
+            raise InvalidInputError(f"{error} filter={self._marked(node)}") from error
+
+    def _compare_literals(self, node: exp.Expr, op: CompareOp, left: Any, right: Any) -> Predicate:
+        """``1 = 1`` and the like, which query generators write."""
+        if left is None or right is None:
+            return Constant(outcome=None)
+        if type(left) is not type(right):
+            raise self._error("literals of two kinds are compared", node, "expected='a column and a literal'")
+        outcomes = {"=": left == right, "<": left < right, ">": left > right}
+        equal, less, greater = outcomes["="], outcomes["<"], outcomes[">"]
+        chosen = {
+            CompareOp.EQ: equal,
+            CompareOp.NE: not equal,
+            CompareOp.LT: less,
+            CompareOp.LE: less or equal,
+            CompareOp.GT: greater,
+            CompareOp.GE: greater or equal,
+        }
+        return Constant(outcome=chosen[op])
+
+    # ---- columns
+
+    def _is_column(self, node: exp.Expr) -> bool:
+        return isinstance(node, exp.Column | exp.Dot)
+
+    def _column(self, node: exp.Expr) -> ColumnRef:
+        """Column name, path inside it and type of what the path leads to."""
+        if not isinstance(node, exp.Column | exp.Dot):
+            raise self._error("a column was expected", node, f"sql={node.sql(dialect='spark')!r}")
+        identifiers = list(node.parts)
+        field = self._resolve(identifiers[0], self._fields, "column")
+        path: list[str] = []
+        inner = field
+        for identifier in identifiers[1:]:
+            if inner.type.root != "ROW":
+                raise self._error("only ROW columns have fields", identifier, f"column={inner.name} type={inner.type}")
+            inner = self._resolve(identifier, inner.type.fields, "field")
+            path.append(inner.name)
+        return field.name, tuple(path), inner.type
+
+    def _resolve(self, identifier: exp.Expr, fields: tuple[DataField, ...], what: str) -> DataField:
+        """By exact name, else by the only name that differs in case, as Spark does."""
+        name = identifier.name
+        exact = [field for field in fields if field.name == name]
+        alike = exact or [field for field in fields if field.name.lower() == name.lower()]
+        if len(alike) == 1:
+            return alike[0]
+        names = [field.name for field in fields]
+        if alike:
+            raise self._error(f"{what} name fits several in another case", identifier, f"{what}={name} columns={names}")
+        guesses = difflib.get_close_matches(name, names, n=3) or sorted(names)[:10]
+        raise self._error(f"unknown {what}", identifier, f"{what}={name} did_you_mean={guesses}")
+
+    # ---- literals
+
+    def _literal(self, node: exp.Expr) -> Literal:
+        if isinstance(node, exp.Literal):
+            return str(node.this) if node.is_string else _number(str(node.this))
+        if isinstance(node, exp.Null):
+            return None
+        if isinstance(node, exp.Boolean):
+            return bool(node.this)
+        if isinstance(node, exp.Neg):
+            number = self._literal(node.this.unnest())
+            if isinstance(number, int | float | Decimal) and not isinstance(number, bool):
+                return -number
+        if isinstance(node, exp.HexString):
+            return bytes.fromhex(node.name if len(node.name) % 2 == 0 else f"0{node.name}")
+        if isinstance(node, exp.RawString):
+            return str(node.name)
+        if isinstance(node, exp.Concat):
+            return self._adjacent_texts(node)
+        if isinstance(node, exp.Cast):
+            return self._cast(node)
+        raise self._error(
+            "a column is compared with something that is no literal", node, f"sql={node.sql(dialect='spark')!r}"
+        )
+
+    def _adjacent_texts(self, node: exp.Expr) -> str:
+        """``'it''s'``: without a gap the two quotes are one of the text (Spark 4); with a gap the texts are joined."""
+        parts = node.expressions
+        if not all(isinstance(part, exp.Literal) and part.is_string for part in parts):
+            raise self._error("a column is compared with something that is no literal", node, "expected='a text'")
+        tokens = [token for token in Spark().tokenize(self._text) if token.token_type == TokenType.STRING]
+        first = next(index for index, token in enumerate(tokens) if token.start == parts[0].meta.get("start"))
+        text = str(parts[0].name)
+        for before, token, part in zip(tokens[first:], tokens[first + 1 :], parts[1:], strict=False):
+            text += ("'" if token.start == before.end + 1 else "") + part.name
+        return text
+
+    def _cast(self, node: exp.Cast) -> Literal:
+        """``DATE '…'``, ``TIMESTAMP '…'``, ``CAST(literal AS type)``, ``10L``, ``1.5BD``."""
+        inner = node.this.unnest()
+        if self._is_column(inner):
+            raise self._error("a column cannot be cast in a filter", node, "fix='cast the literal instead'")
+        literal = self._literal(inner)
+        target = node.to.this
+        try:
+            if literal is None:
+                return None
+            if target in _MOMENT_TYPES and isinstance(literal, str):
+                nanos = parse_moment(literal)
+                return Moment(nanos - nanos % 86_400_000_000_000 if target is exp.DType.DATE else nanos)
+            if target is exp.DType.TIME and isinstance(literal, str):
+                return Moment(parse_time(literal))
+            if target in _DOUBLE_TYPES and not isinstance(literal, bytes | Moment):
+                return parse_float(str(literal))
+            if target in _INTEGER_TYPES or target is exp.DType.DECIMAL:
+                return _number(str(literal))
+        except LiteralMismatchError as error:
+            raise InvalidInputError(f"{error} filter={self._marked(node)}") from error
+        if target in exp.DataType.TEXT_TYPES and isinstance(literal, str):
+            return literal
+        if target is exp.DType.BINARY and isinstance(literal, str):
+            return literal.encode()
+        raise self._error("literal cannot be cast in a filter", node, f"sql={node.sql(dialect='spark')!r}")
+
+    # ---- complaints
+
+    def _error(self, fact: str, node: exp.Expr, details: str) -> InvalidInputError:
+        return InvalidInputError(f"{fact}: {details} filter={self._marked(node)}".replace(":  ", ": "))
+
+    def _marked(self, node: exp.Expr) -> str:
+        """The filter with ``>>>`` and ``<<<`` around what the node covers, as far as sqlglot knows."""
+        spans = [inner.meta for inner in node.walk() if "start" in inner.meta]
+        if not spans:
+            return self._text
+        start, end = min(span["start"] for span in spans), max(span["end"] for span in spans) + 1
+        return f"{self._text[:start]}>>>{self._text[start:end]}<<<{self._text[end:]}"
+
+
+def _number(text: str) -> int | float | Decimal:
+    """An exact number, unless it is written with an exponent: then a double, as in Spark."""
+    if text.lstrip("+-").isdigit():
+        return int(text)
+    if "e" in text.lower():
+        return parse_float(text)
+    try:
+        return Decimal(text.strip())
+    except ArithmeticError:
+        raise LiteralMismatchError(f"text is not a number: text={text!r}") from None
+
+
+_READERS: Final[Mapping[type[exp.Expr], Callable[[_FilterReader, Any], Predicate]]] = {
+    exp.And: _FilterReader.read_logic,
+    exp.Or: _FilterReader.read_logic,
+    exp.Not: _FilterReader.read_not,
+    exp.Paren: _FilterReader.read_paren,
+    exp.Boolean: _FilterReader.read_constant,
+    exp.Null: _FilterReader.read_constant,
+    exp.Column: _FilterReader.read_flag,
+    exp.Dot: _FilterReader.read_flag,
+    **dict.fromkeys(_OPS, _FilterReader.read_compare),
+    exp.NullSafeEQ: _FilterReader.read_null_safe,
+    exp.NullSafeNEQ: _FilterReader.read_null_safe,
+    exp.Is: _FilterReader.read_is,
+    exp.In: _FilterReader.read_in,
+    exp.Between: _FilterReader.read_between,
+    exp.Like: _FilterReader.read_like,
+    exp.Escape: _FilterReader.read_like,
+}

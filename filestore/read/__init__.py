@@ -1,0 +1,1 @@
+"""Splits to merged rows; look-up by key."""

@@ -1,0 +1,1 @@
+"""What keeps snapshots alive, the names they are found by, and who may delete files."""

@@ -1,0 +1,236 @@
+"""What roots use: the files that must stay. Expiry, the deletion of tags and the search for orphans all ask here.
+
+Source: design.md section 5; paimon-format.md sections 1, 4.4, 7.3 and 8; SP-20, TAG-46 to TAG-57.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from filestore.manifest.entries import EntryKind, ManifestEntry
+from filestore.refs.roots import Root, RootKind, on_branch
+from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import CorruptDataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataFiles:
+    """Files of a snapshot that are not its data. Whoever deletes takes the leaves first: they are found by the rest."""
+
+    leaves: frozenset[str] = frozenset()  # manifests, index files, statistics
+    lists: frozenset[str] = frozenset()  # manifest lists and the index manifest
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Every path."""
+        return self.leaves | self.lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSize:
+    """A data or changelog file that may go."""
+
+    partition: bytes
+    path: str
+    size_bytes: int  # 0 of what belongs to another file
+
+
+def metadata_files(
+    table: TableStore, snapshot: Snapshot, *, is_partial: bool = False, with_changelog: bool = True
+) -> MetadataFiles:
+    """Lists, manifests, index files and statistics of a snapshot.
+
+    Args:
+        table: whose.
+        snapshot: gone or not.
+        is_partial: take what is there, of a snapshot that is being deleted.
+        with_changelog: its changelog too.
+
+    Raises:
+        FileNotFoundError: a list is missing, unless ``is_partial``.
+    """
+    leaves: set[str] = set()
+    lists: set[str] = set()
+    named = [
+        (snapshot.base_manifest_list, snapshot.base_manifest_list_size, is_partial),
+        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, is_partial),
+    ]
+    if with_changelog and snapshot.changelog_manifest_list is not None:
+        # a branch that was made from a tag begins with a snapshot whose changelog may be long gone
+        named.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True))
+    for name, size_bytes, may_be_missing in named:
+        try:
+            leaves |= {table.paths.manifest(each.file_name) for each in table.manifests.read_list(name, size_bytes)}
+            lists.add(table.paths.manifest(name))
+        except FileNotFoundError:
+            if not may_be_missing:
+                raise
+    if snapshot.index_manifest is not None:
+        try:
+            entries = table.manifests.read_index_manifest(snapshot.index_manifest)
+            leaves |= {table.index_path(each) for each in entries if each.kind is EntryKind.ADD}
+            lists.add(table.paths.manifest(snapshot.index_manifest))
+        except FileNotFoundError:
+            if not is_partial:
+                raise
+    if snapshot.statistics is not None:
+        leaves.add(table.paths.statistics(snapshot.statistics))
+    return MetadataFiles(leaves=frozenset(leaves), lists=frozenset(lists))
+
+
+def removed_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+    """The data files that a commit took away; one that it moved to another level stays. Raises: FileNotFoundError."""
+    entries = delta_entries(table, snapshot)
+    kept = {path for entry in entries if entry.kind is EntryKind.ADD for path in _paths(table, entry)}
+    removed = (entry for entry in entries if entry.kind is EntryKind.DELETE)
+    return [each for entry in removed for each in _sizes(table, entry) if each.path not in kept]
+
+
+def added_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+    """The data files that a commit brought, not those that it moved to another level. Raises: FileNotFoundError."""
+    entries = delta_entries(table, snapshot)
+    known = {path for entry in entries if entry.kind is EntryKind.DELETE for path in _paths(table, entry)}
+    added = (entry for entry in entries if entry.kind is EntryKind.ADD)
+    return [each for entry in added for each in _sizes(table, entry) if each.path not in known]
+
+
+def changelog_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+    """The changelog files of a commit, as far as their manifests are there."""
+    return [each for entry in _changelog(table, snapshot) for each in _sizes(table, entry)]
+
+
+def data_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+    """The live data files of a snapshot. Raises: FileNotFoundError."""
+    return [each for entry in live_files(table, snapshot) for each in _sizes(table, entry)]
+
+
+class FileReferences:
+    """What roots use. Remembers what it has read: one object for one run."""
+
+    def __init__(self, table: TableStore, *, partitions: Collection[bytes] | None = None) -> None:
+        """Nothing is read yet.
+
+        Args:
+            table: whose roots.
+            partitions: data files elsewhere are not asked for; None: of every partition.
+        """
+        self._table = table
+        self._partitions = partitions
+        self._known: dict[tuple[Root, _FilesOf], frozenset[str]] = {}
+
+    def data(self, roots: Iterable[Root]) -> set[str]:
+        """Data and changelog files that any of some roots uses.
+
+        Raises: CorruptDataError for a root whose files cannot be read.
+        """
+        found: set[str] = set()
+        previous: Root | None = None
+        for root in sorted(roots, key=lambda each: (each.kind.value, each.branch, each.snapshot_id)):
+            # the files of neighbouring snapshots are those of the first, and what the others added
+            follows = (
+                previous is not None
+                and root.kind is previous.kind is RootKind.SNAPSHOT
+                and (root.branch, root.snapshot_id) == (previous.branch, previous.snapshot_id + 1)
+            )
+            found |= self._read(root, _added_data if follows else self._data)
+            previous = root
+        return found
+
+    def metadata(self, roots: Iterable[Root]) -> set[str]:
+        """Manifests and their lists, index files and statistics that any of some roots uses.
+
+        Raises: CorruptDataError for a root whose files cannot be read.
+        """
+        return {path for root in roots for path in self._read(root, _metadata)}
+
+    def _read(self, root: Root, files_of: "_FilesOf") -> frozenset[str]:
+        if (root, files_of) not in self._known:
+            self._known[root, files_of] = frozenset(self._read_anew(root, files_of))
+        return self._known[root, files_of]
+
+    def _read_anew(self, root: Root, files_of: "_FilesOf") -> set[str]:
+        table = on_branch(self._table, root.branch)
+        snapshot = root.snapshot or table.snapshots.find(root.snapshot_id)
+        if snapshot is None:
+            return set()  # it expired since it was listed
+        try:
+            return files_of(table, root, snapshot)
+        except FileNotFoundError as error:
+            if not _is_there(table, root):
+                return set()
+            raise CorruptDataError(
+                f"a file that is still referred to is missing, so nothing can be told about others: "
+                f"table={table.name} root={root} missing={error.filename or error} fix=delete that {root.kind.value}"
+            ) from error
+
+    def _data(self, table: TableStore, root: Root, snapshot: Snapshot) -> set[str]:
+        if root.kind is RootKind.CHANGELOG:
+            entries = _changelog(table, snapshot)
+            if snapshot.changelog_manifest_list is None:
+                entries = _added(table, snapshot)
+        elif self._partitions is None:
+            entries = live_files(table, snapshot)
+        else:
+            entries = live_files_of_partitions(table, snapshot, self._partitions)
+        if root.kind is RootKind.SNAPSHOT:
+            entries = [*entries, *_changelog(table, snapshot)]
+        return {path for entry in entries for path in _paths(table, entry)}
+
+
+_FilesOf = Callable[[TableStore, Root, Snapshot], set[str]]
+
+
+def _added_data(table: TableStore, _root: Root, snapshot: Snapshot) -> set[str]:
+    entries = [*_added(table, snapshot), *_changelog(table, snapshot)]
+    return {path for entry in entries for path in _paths(table, entry)}
+
+
+def _metadata(table: TableStore, root: Root, snapshot: Snapshot) -> set[str]:
+    is_partial = root.kind is RootKind.CHANGELOG
+    with_changelog = root.kind in (RootKind.SNAPSHOT, RootKind.CHANGELOG)
+    return {*metadata_files(table, snapshot, is_partial=is_partial, with_changelog=with_changelog).all, *root.files}
+
+
+def _added(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    return [entry for entry in delta_entries(table, snapshot) if entry.kind is EntryKind.ADD]
+
+
+def _changelog(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    if snapshot.changelog_manifest_list is None:
+        return []
+    entries: list[ManifestEntry] = []
+    name, size_bytes = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+    with suppress(FileNotFoundError):
+        for manifest in table.manifests.read_list(name, size_bytes):
+            with suppress(FileNotFoundError):
+                entries += table.manifests.read_manifest(manifest)
+    return entries
+
+
+def _paths(table: TableStore, entry: ManifestEntry) -> list[str]:
+    """Where a file is, and those that belong to it."""
+    path = table.file_path(entry.partition, entry.bucket, entry.file)
+    directory = path.rpartition("/")[0]
+    return [path, *(f"{directory}/{name}" for name in entry.file.extra_files)]
+
+
+def _sizes(table: TableStore, entry: ManifestEntry) -> list[FileSize]:
+    first, *others = _paths(table, entry)
+    own = FileSize(partition=entry.partition, path=first, size_bytes=entry.file.size_bytes)
+    return [own, *(FileSize(partition=entry.partition, path=path, size_bytes=0) for path in others)]
+
+
+def _is_there(table: TableStore, root: Root) -> bool:
+    """Whether a root is neither gone nor about to go."""
+    match root.kind:
+        case RootKind.SNAPSHOT:
+            is_claimed = root.snapshot_id < table.snapshots.claimed_up_to()
+            return not is_claimed and table.snapshots.exists(root.snapshot_id)
+        case RootKind.TAG:
+            return table.io.exists(table.paths.tag(root.name))
+        case RootKind.SAVEPOINT:
+            return table.io.exists(table.paths.savepoint(int(root.name)))
+        case RootKind.CHANGELOG:
+            return table.io.exists(table.paths.changelog(root.snapshot_id))

@@ -1,0 +1,158 @@
+"""Roots: everything from which somebody may still read a table, on every branch.
+
+A root is a snapshot, a tag, a savepoint, or a changelog that another engine keeps longer than its snapshot. What no
+root refers to is not part of the table. Source: design.md section 5; paimon-format.md sections 1, 7.4 and 9.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from filestore.layout.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
+from filestore.refs.savepoint_files import list_savepoints
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+
+
+class RootKind(Enum):
+    """What keeps the files."""
+
+    SNAPSHOT = "snapshot"
+    TAG = "tag"
+    SAVEPOINT = "savepoint"
+    CHANGELOG = "changelog"  # what one commit changed, without the rest of its snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """One state of one branch that can be asked for."""
+
+    kind: RootKind
+    branch: str
+    name: str  # of a tag; else the number
+    snapshot_id: int
+    snapshot: Snapshot | None = field(default=None, compare=False)  # None: in the snapshot directory, not read yet
+    files: frozenset[str] = field(default=frozenset(), compare=False)  # of a savepoint: paths of its own beside these
+
+    def __str__(self) -> str:
+        where = "" if self.branch == MAIN_BRANCH else f"{self.branch}."
+        return f"{self.kind.value} {where}{self.name}"
+
+
+def branch_names(table: TableStore) -> list[str]:
+    """Main, and every other branch that has a directory."""
+    names = table.io.list_names(table.paths.branch_dir)
+    others = [name.removeprefix(BRANCH_PREFIX) for name in names if name.startswith(BRANCH_PREFIX)]
+    return [MAIN_BRANCH, *others]
+
+
+def on_branch(table: TableStore, branch: str) -> TableStore:
+    """The same table with the snapshots and tags of another branch; its schema stays that of the opened one."""
+    if branch == table.paths.branch:
+        return table
+    return replace(table, paths=table.paths.with_branch(branch), _schemas={})
+
+
+def snapshot_roots(table: TableStore) -> list[Root]:
+    """The snapshots of the table's own branch, oldest first; none of them is read."""
+    branch = table.paths.branch
+    return [
+        Root(kind=RootKind.SNAPSHOT, branch=branch, name=str(each), snapshot_id=each) for each in table.snapshots.ids()
+    ]
+
+
+def tag_roots(table: TableStore) -> list[Root]:
+    """The tags of the table's own branch, by snapshot. Raises: CorruptDataError for a tag that cannot be read."""
+    roots = []
+    for name in table.snapshots.tag_names():
+        snapshot = table.snapshots.find_tag(name)
+        if snapshot is not None:  # else it was deleted since the listing
+            roots.append(_root(RootKind.TAG, table, name, snapshot))
+    return sorted(roots, key=lambda root: root.snapshot_id)
+
+
+def savepoint_roots(table: TableStore) -> list[Root]:
+    """The savepoints of the table's own branch. Raises: CorruptDataError for one that cannot be read."""
+    return [
+        replace(
+            _root(RootKind.SAVEPOINT, table, str(each.id), each.snapshot),
+            files=frozenset(each.own_paths(table.paths)),
+        )
+        for each in list_savepoints(table)
+    ]
+
+
+def changelog_roots(table: TableStore) -> list[Root]:
+    """The changelogs of the table's own branch that outlived their snapshots."""
+    return [_root(RootKind.CHANGELOG, table, str(each.id), each) for each in _changelogs(table)]
+
+
+def roots_beside(table: TableStore) -> list[Root]:
+    """All roots but the snapshots of the table's own branch: what an expiry of these has to spare."""
+    roots = _lasting_roots(table)
+    for branch in branch_names(table):
+        if branch != table.paths.branch:
+            other = on_branch(table, branch)
+            roots += [*snapshot_roots(other), *_lasting_roots(other)]
+    return roots
+
+
+def all_roots(table: TableStore) -> list[Root]:
+    """Every root of every branch."""
+    return [*snapshot_roots(table), *roots_beside(table)]
+
+
+class RootsToAsk:
+    """The roots that decide whether a file may go: if none of these uses it, none at all does.
+
+    A file is in a branch from the commit that adds it to the one that takes it away, without a gap, because a name is
+    never used again. So of the roots of that branch, only the nearest on each side of a snapshot that has the file can
+    have it too. Other branches took over what they found when they were made: all of theirs are asked.
+    """
+
+    def __init__(self, roots: Sequence[Root], *, branch: str) -> None:
+        """Sort them once.
+
+        Args:
+            roots: what is left.
+            branch: that has had the files.
+        """
+        is_own = [root.branch == branch and root.kind is not RootKind.CHANGELOG for root in roots]
+        self._own = sorted((root for root, own in zip(roots, is_own, strict=True) if own), key=_by_id)
+        self._others = [root for root, own in zip(roots, is_own, strict=True) if not own]
+
+    def about(self, snapshot_id: int, *, is_last: bool) -> list[Root]:
+        """The roots to ask, in no order.
+
+        Args:
+            snapshot_id: of a snapshot of that branch, gone or going, that has the file.
+            is_last: the next snapshot does not have the file any more.
+        """
+        newer = bisect_right(self._own, snapshot_id, key=_by_id)
+        near = self._own[max(newer - 1, 0) : newer if is_last else newer + 1]
+        return [*near, *self._others]
+
+
+def _lasting_roots(table: TableStore) -> list[Root]:
+    return [*tag_roots(table), *savepoint_roots(table), *changelog_roots(table)]
+
+
+def _by_id(root: Root) -> int:
+    return root.snapshot_id
+
+
+def _root(kind: RootKind, table: TableStore, name: str, snapshot: Snapshot) -> Root:
+    return Root(kind=kind, branch=table.paths.branch, name=name, snapshot_id=snapshot.id, snapshot=snapshot)
+
+
+def _changelogs(table: TableStore) -> Iterator[Snapshot]:
+    paths = table.paths
+    for name in table.io.list_names(paths.changelog_dir):
+        number = name.removeprefix(CHANGELOG_PREFIX)
+        if name.startswith(CHANGELOG_PREFIX) and number.isascii() and number.isdigit():
+            try:
+                body = table.io.read_bytes(paths.changelog(int(number)))
+            except FileNotFoundError:
+                continue
+            yield Snapshot.from_json(body, source=paths.changelog(int(number)))

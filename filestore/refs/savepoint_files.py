@@ -1,0 +1,226 @@
+"""Savepoints: states of a table that stay until they are deleted, each in a file of its own.
+
+A savepoint names one manifest list with all data of the state, so nothing else has to be put together to read it. That
+list is the base list of the saved snapshot, whose own list of changes is empty; the snapshot is kept inside the
+savepoint as it was written. It may also keep where the queries stood that write the table, so that they can go on from
+there. Source: SP-01 to SP-17 (``Savepoint``, ``SavepointManager``), TAG-37 to TAG-39.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from filestore.io.file_io import FileIO
+from filestore.layout.paths import SAVEPOINT_PREFIX, TablePaths
+from filestore.manifest.lists import ManifestFileMeta
+from filestore.manifest.manifest_store import ManifestStore
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import CorruptDataError, InvalidInputError
+
+FIRST_SAVEPOINT_ID: Final = 1
+CHECKPOINT_PREFIX: Final = "checkpoint-"
+"""How the directories beside the savepoints begin that hold saved checkpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedCheckpoint:
+    """Where a streaming query stood when the saved snapshot was its newest: copies of its checkpoint's files."""
+
+    query_id: str
+    commit_user: str  # under which it writes the table; mostly the query's id
+    batch_id: int  # the newest that the saved snapshot contains
+    location: str  # of the checkpoint, as it was given
+    directory: str  # name inside the savepoint directory
+    files: tuple[str, ...]  # relative paths in both
+    sources: tuple[Any, ...]  # end of the batch in each source, as the checkpoint has it
+
+    def to_json(self) -> dict[str, Any]:
+        """The object in the savepoint's file."""
+        return {
+            "queryId": self.query_id,
+            "commitUser": self.commit_user,
+            "batchId": self.batch_id,
+            "location": self.location,
+            "directory": self.directory,
+            "files": list(self.files),
+            "sources": list(self.sources),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "SavedCheckpoint":
+        """What ``to_json`` made. Raises: KeyError, TypeError or ValueError."""
+        return cls(
+            query_id=body["queryId"],
+            commit_user=body["commitUser"],
+            batch_id=int(body["batchId"]),
+            location=body["location"],
+            directory=body["directory"],
+            files=tuple(body["files"]),
+            sources=tuple(body["sources"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Savepoint:
+    """One saved state. Source: SP-03 to SP-08."""
+
+    id: int
+    saved_snapshot_id: int
+    schema_id: int
+    full_manifest_list: str  # all data of the state
+    full_manifest_list_size: int | None
+    record_count: int  # physical rows, deletes included
+    save_time_ms: int  # epoch
+    snapshot: Snapshot  # as it was written: it reads as ever, though its file may have expired
+    checkpoints: tuple[SavedCheckpoint, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        *,
+        savepoint_id: int,
+        record_count: int,
+        save_time_ms: int,
+        checkpoints: tuple[SavedCheckpoint, ...] = (),
+    ) -> "Savepoint":
+        """The savepoint of a snapshot whose base list is all of it."""
+        return cls(
+            id=savepoint_id,
+            saved_snapshot_id=snapshot.id,
+            schema_id=snapshot.schema_id,
+            full_manifest_list=snapshot.base_manifest_list,
+            full_manifest_list_size=snapshot.base_manifest_list_size,
+            record_count=record_count,
+            save_time_ms=save_time_ms,
+            snapshot=snapshot,
+            checkpoints=checkpoints,
+        )
+
+    @property
+    def tag_name(self) -> str:
+        """The tag of the same snapshot, by which other engines know that its files stay."""
+        return f"{SAVEPOINT_PREFIX}{self.id}"
+
+    def data_manifests(self, manifests: ManifestStore) -> list[ManifestFileMeta]:
+        """All manifests of the saved data. Raises: FileNotFoundError, CorruptDataError. Source: SP-09."""
+        return manifests.read_list(self.full_manifest_list, self.full_manifest_list_size)
+
+    def own_paths(self, paths: TablePaths) -> Iterator[str]:
+        """Paths of the files that are not the table's: copies of checkpoints."""
+        for each in self.checkpoints:
+            yield from (f"{paths.savepoint_dir}/{each.directory}/{name}" for name in each.files)
+
+    def to_json(self) -> str:
+        """Text of the savepoint's file. Source: SP-10."""
+        body: dict[str, Any] = {
+            "id": self.id,
+            "savedSnapshotId": self.saved_snapshot_id,
+            "schemaId": self.schema_id,
+            "fullManifestList": self.full_manifest_list,
+            "fullManifestListSize": self.full_manifest_list_size,
+            "recordCount": self.record_count,
+            "saveTimeMillis": self.save_time_ms,
+            "snapshot": orjson.loads(self.snapshot.to_json()),
+            "checkpoints": [each.to_json() for each in self.checkpoints],
+        }
+        return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, source: str = "text") -> "Savepoint":
+        """What ``to_json`` made; unknown keys are skipped.
+
+        Raises: CorruptDataError naming the source when it is not a whole savepoint. Source: SP-10.
+        """
+        try:
+            body = orjson.loads(text)
+            return cls(
+                id=int(body["id"]),
+                saved_snapshot_id=int(body["savedSnapshotId"]),
+                schema_id=int(body["schemaId"]),
+                full_manifest_list=str(body["fullManifestList"]),
+                full_manifest_list_size=body.get("fullManifestListSize"),
+                record_count=int(body["recordCount"]),
+                save_time_ms=int(body["saveTimeMillis"]),
+                snapshot=Snapshot.from_json(orjson.dumps(body["snapshot"]), source=source),
+                checkpoints=tuple(map(SavedCheckpoint.from_json, body.get("checkpoints") or ())),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptDataError(
+                f"savepoint cannot be decoded: file={source} size_bytes={len(text)} error={error!r}"
+            ) from error
+
+    @classmethod
+    def from_path(cls, io: FileIO, path: str) -> "Savepoint":
+        """The savepoint in a file. Raises: FileNotFoundError, CorruptDataError. Source: SP-11."""
+        return cls.from_json(io.read_bytes(path), source=path)
+
+
+def savepoint_directory(table: TableStore) -> str:
+    """Where the savepoints of the table's branch are. Source: SP-12."""
+    return table.paths.savepoint_dir
+
+
+def savepoint_path(table: TableStore, savepoint_id: int) -> str:
+    """Where a savepoint is, or would be. Source: SP-13."""
+    return table.paths.savepoint(savepoint_id)
+
+
+def savepoint_ids(table: TableStore) -> list[int]:
+    """Numbers of the savepoints of the table's branch, ascending."""
+    names = table.io.list_names(table.paths.savepoint_dir)
+    numbers = (name.removeprefix(SAVEPOINT_PREFIX) for name in names if name.startswith(SAVEPOINT_PREFIX))
+    return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
+
+
+def find_savepoint(table: TableStore, savepoint_id: int) -> Savepoint | None:
+    """One savepoint; None when there is none of this number. Raises: CorruptDataError."""
+    path = table.paths.savepoint(savepoint_id)
+    try:
+        found = Savepoint.from_path(table.io, path)
+    except FileNotFoundError:
+        return None
+    if found.id != savepoint_id:
+        raise CorruptDataError(f"savepoint file holds another savepoint: file={path} id={found.id}")
+    return found
+
+
+def read_savepoint(table: TableStore, savepoint_id: int) -> Savepoint:
+    """One savepoint. Raises: InvalidInputError naming those there are; CorruptDataError. Source: SP-14."""
+    found = find_savepoint(table, savepoint_id)
+    if found is None:
+        raise InvalidInputError(
+            f"no such savepoint: table={table.name} savepoint={savepoint_id} savepoints={savepoint_ids(table)}"
+        )
+    return found
+
+
+def savepoint_exists(table: TableStore, savepoint_id: int) -> bool:
+    """Whether there is a savepoint of this number. Source: SP-15."""
+    return table.io.exists(table.paths.savepoint(savepoint_id))
+
+
+def earliest_savepoint_id(table: TableStore) -> int | None:
+    """The lowest number of a savepoint; None when there is none. Source: SP-16."""
+    return next(iter(savepoint_ids(table)), None)
+
+
+def latest_savepoint_id(table: TableStore) -> int | None:
+    """The highest number of a savepoint; None when there is none. Source: SP-16."""
+    return next(reversed(savepoint_ids(table)), None)
+
+
+def list_savepoints(table: TableStore) -> list[Savepoint]:
+    """The savepoints of the table's branch, oldest first. Raises: CorruptDataError for one that cannot be read."""
+    found = (find_savepoint(table, each) for each in savepoint_ids(table))
+    return [each for each in found if each is not None]  # else it was deleted since the listing
+
+
+def is_savepoint_tag(table: TableStore, tag_name: str) -> bool:
+    """Whether a tag belongs to a savepoint that is there, and so stays."""
+    number = tag_name.removeprefix(SAVEPOINT_PREFIX)
+    is_name = tag_name.startswith(SAVEPOINT_PREFIX) and number.isascii() and number.isdigit()
+    return is_name and savepoint_exists(table, int(number))

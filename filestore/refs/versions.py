@@ -1,0 +1,215 @@
+"""Versions: the states of a table that can be asked for by a word, and the snapshots that they mean.
+
+``5`` and ``snapshot.5`` are snapshots, ``savepoint.3`` a savepoint, ``timestamp.2026-01-31T12:00:00`` and
+``watermark.1767225600000`` places in time, ``latest`` the newest snapshot, and any other word a tag. With a branch and
+a dot before it (``dev.eod``, ``dev.5``) the same of another branch. A number is always a snapshot: no tag has such a
+name. Source: TAG-06 to TAG-09, TAG-11 to TAG-20; paimon-format.md section 9 (Paimon TimeTravelUtil).
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.refs.roots import branch_names, on_branch
+from filestore.refs.savepoint_files import list_savepoints, read_savepoint
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from filestore.table_store import TableStore
+from filestore.types.text_values import LiteralMismatchError, parse_moment
+from lsm.errors import InvalidInputError
+
+LATEST: Final = "latest"
+_NEVER: Final = -(2**63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A state that is asked for: at most one of the places; none of them is the newest snapshot."""
+
+    branch: str | None = None  # None: that of the opened table
+    snapshot_id: int | None = None
+    tag: str | None = None
+    savepoint_id: int | None = None
+    time_ms: int | None = None  # epoch milliseconds
+    watermark: int | None = None  # epoch milliseconds
+
+    def __str__(self) -> str:
+        places = {
+            "snapshot": self.snapshot_id,
+            "savepoint": self.savepoint_id,
+            "timestamp": self.time_ms,
+            "watermark": self.watermark,
+        }
+        place = next((f"{kind}.{value}" for kind, value in places.items() if value is not None), self.tag or LATEST)
+        return place if self.branch is None else f"{self.branch}.{place}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundVersion:
+    """The snapshot that a version means."""
+
+    branch: str
+    snapshot: Snapshot
+    how: str  # in words, for whoever wants to know why it is this one
+
+
+def parse_version(table: TableStore, text: str) -> Version:
+    """Understand a word for a state.
+
+    A tag of the table's branch comes before the same word as ``branch.version``: both may hold dots.
+
+    Raises: InvalidInputError naming the tags and branches there are.
+    """
+    version = _plain(text)
+    if version is not None and (version.tag is None or table.io.exists(table.paths.tag(version.tag))):
+        return version
+    if text == LATEST:
+        return Version()
+    branches = branch_names(table)
+    for branch in branches:
+        rest = text.removeprefix(f"{branch}.")
+        if rest != text and rest:
+            return replace(parse_version(on_branch(table, branch), rest), branch=branch)
+    raise InvalidInputError(
+        f"no such version: table={table.name} version={text!r} tags={table.snapshots.tag_names()} "
+        f"branches={branches} fix=name a snapshot by its number, a tag, or either behind a branch and a dot"
+    )
+
+
+def find_version(table: TableStore, version: Version) -> FoundVersion:
+    """The snapshot of a version.
+
+    Raises: InvalidInputError saying what there is, when there is none like it.
+    """
+    branch = version.branch or table.paths.branch
+    there = on_branch(table, branch)
+    snapshot, how = _find(there, version)
+    return FoundVersion(branch=branch, snapshot=snapshot, how=how)
+
+
+def snapshot_of(table: TableStore, text: str) -> FoundVersion:
+    """The snapshot that a word means. Raises: InvalidInputError."""
+    return find_version(table, parse_version(table, text))
+
+
+def _plain(text: str) -> Version | None:
+    """A word without a branch; None when it can be none."""
+    if _is_number(text):
+        return Version(snapshot_id=int(text))
+    kind, _, value = text.partition(".")
+    if kind == "snapshot" and _is_number(value):
+        return Version(snapshot_id=int(value))
+    if kind == "savepoint" and _is_number(value):
+        return Version(savepoint_id=int(value))
+    if kind == "timestamp" and value:
+        return Version(time_ms=_time_ms(value))
+    if kind == "watermark" and _is_number(value.removeprefix("-")):
+        return Version(watermark=int(value))
+    return Version(tag=text) if text and "/" not in text else None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _time_ms(text: str) -> int:
+    if _is_number(text):
+        return int(text)
+    try:
+        return parse_moment(text.replace("T", " ", 1)) // 1_000_000
+    except LiteralMismatchError as error:
+        raise InvalidInputError(
+            f"not a time: version=timestamp.{text} fix='write 2024-01-31 12:30:00 (UTC) or epoch milliseconds'"
+        ) from error
+
+
+def _find(table: TableStore, version: Version) -> tuple[Snapshot, str]:
+    if version.tag is not None:
+        return table.snapshots.tag(version.tag), f"the tag {version.tag} was asked for"
+    if version.savepoint_id is not None:
+        return read_savepoint(table, version.savepoint_id).snapshot, "a savepoint was asked for"
+    if version.time_ms is not None:
+        found = as_of(table, version.time_ms)
+    elif version.watermark is not None:
+        found = at_watermark(table, version.watermark)
+    elif version.snapshot_id is not None:
+        snapshot = table.snapshots.find(version.snapshot_id)
+        found = None if snapshot is None else (snapshot, "a snapshot was asked for")
+    else:
+        snapshot = table.snapshots.latest()
+        found = None if snapshot is None else (snapshot, "the newest snapshot was asked for")
+    if found is None:
+        branch = "" if table.paths.branch == MAIN_BRANCH else f"branch={table.paths.branch} "
+        raise InvalidInputError(
+            f"no such snapshot: table={table.name} {branch}version={version} "
+            f"earliest={table.snapshots.earliest_id()} latest={table.snapshots.latest_id()} "
+            f"tags={table.snapshots.tag_names()}"
+        )
+    return found
+
+
+def as_of(table: TableStore, time_ms: int) -> tuple[Snapshot, str] | None:
+    """The last snapshot committed at a time or before; the closest tag or savepoint, when all expired.
+
+    Returns:
+        The snapshot and how it was found; None: nothing is so old. Source: TAG-08, TAG-09, TAG-20.
+    """
+    found = table.snapshots.as_of(time_ms)
+    if found is not None:
+        return found, "the last snapshot of that time"
+    older = [each for each in _kept(table) if each[1].time_ms <= time_ms]
+    if not older:
+        return None
+    (kind, name), snapshot = max(older, key=lambda each: each[1].id)
+    return snapshot, f"the snapshots of that time have expired, this is the closest {kind} before it: {name}"
+
+
+def at_watermark(table: TableStore, watermark: int) -> tuple[Snapshot, str] | None:
+    """The first snapshot whose rows are complete up to an event time; a tag, when that one expired.
+
+    Args:
+        table: whose; commits carry the highest watermark on, so it never goes back.
+        watermark: epoch milliseconds.
+
+    Returns:
+        The snapshot and how it was found; None: no watermark is that late.
+    """
+    ids = table.snapshots.ids()
+    at = bisect_left(ids, watermark, key=lambda each: _watermark_ms(table, each))
+    found = next((each for each in map(table.snapshots.find, ids[at:]) if each is not None), None)
+    if found is None or (at == 0 and found.id > FIRST_SNAPSHOT_ID):  # the first one with it may have expired
+        known = [each for each in _kept(table) if _watermark_of(each[1]) >= watermark]
+        if known:
+            (kind, name), snapshot = min(known, key=lambda each: each[1].id)
+            if found is None or snapshot.id < found.id:
+                return snapshot, f"earlier snapshots have expired, this is the first {kind} with that watermark: {name}"
+    return None if found is None else (found, "the first snapshot with that watermark")
+
+
+def before_watermark(table: TableStore, watermark: int) -> Snapshot | None:
+    """The last snapshot that has no later watermark than this; None: all of them have. See ``at_watermark``."""
+    ids = table.snapshots.ids()
+    end = bisect_left(ids, watermark + 1, key=lambda each: _watermark_ms(table, each))
+    return table.snapshots.find(ids[end - 1]) if end else None
+
+
+def _watermark_ms(table: TableStore, snapshot_id: int) -> int:
+    snapshot = table.snapshots.find(snapshot_id)
+    return _NEVER if snapshot is None else _watermark_of(snapshot)
+
+
+def _watermark_of(snapshot: Snapshot) -> int:
+    return _NEVER if snapshot.watermark is None else snapshot.watermark
+
+
+def _kept(table: TableStore) -> Iterator[tuple[tuple[str, str], Snapshot]]:
+    """Savepoints and tags, each as its kind and name; a savepoint's own tag is not a second one."""
+    savepoints = list_savepoints(table)
+    for savepoint in savepoints:
+        yield ("savepoint", str(savepoint.id)), savepoint.snapshot
+    for name in table.snapshots.tag_names():
+        snapshot = table.snapshots.find_tag(name)
+        is_own = any(each.tag_name == name for each in savepoints)
+        if snapshot is not None and not is_own:  # else it was deleted since the listing
+            yield ("tag", name), snapshot

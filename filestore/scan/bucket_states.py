@@ -1,0 +1,134 @@
+"""The buckets of two snapshots side by side: which files can make a difference between them."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from filestore.manifest.entries import DataFileMeta, ManifestEntry
+from filestore.manifest.lists import IndexManifestEntry, vectors_of
+from filestore.scan.snapshot_files import deletion_indexes, live_files, live_files_of_partitions
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from lsm.levels import sections
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketState:
+    """The files of one bucket in one snapshot, as far as they matter for a difference."""
+
+    bucket: int
+    total_buckets: int
+    files: tuple[DataFileMeta, ...]
+    deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # only those of these files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferingBuckets:
+    """Buckets that have to be compared together: one, or all of a partition whose number of buckets changed."""
+
+    partition: bytes
+    gone: tuple[BucketState, ...]
+    come: tuple[BucketState, ...]
+
+
+def differing_buckets(
+    table: TableStore,
+    before: Snapshot | None,
+    after: Snapshot,
+    *,
+    partitions: Collection[bytes] | None,
+    least_level: int = 0,
+) -> Iterator[DifferingBuckets]:
+    """What may differ between two snapshots, by partition and bucket.
+
+    Args:
+        table: whose.
+        before: None is the empty table.
+        after: the other one.
+        partitions: to look at; None is all.
+        least_level: files of lower levels do not count.
+    """
+    old = _states(table, before, partitions, least_level)
+    new = _states(table, after, partitions, least_level)
+    for partition in sorted({*old, *new}):
+        for one, two in _groups(old.get(partition, {}), new.get(partition, {}), has_key=table.has_key):
+            gone, come = _that_differ(table, one, two)
+            if gone or come:
+                yield DifferingBuckets(partition=partition, gone=gone, come=come)
+
+
+_States = Mapping[int, BucketState]
+_Group = tuple[list[BucketState], list[BucketState]]
+
+
+def _states(
+    table: TableStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None, least_level: int
+) -> Mapping[bytes, _States]:
+    """The buckets of a snapshot, by partition and number."""
+    if partitions is None:
+        entries = live_files(table, snapshot)
+    else:
+        entries = live_files_of_partitions(table, snapshot, partitions)
+    indexes = deletion_indexes(table, snapshot)
+    by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
+    for entry in entries:
+        if entry.file.level >= least_level and entry.bucket >= 0:  # else its rows are nowhere to be seen yet
+            by_bucket[entry.partition, entry.bucket].append(entry)
+    states: defaultdict[bytes, dict[int, BucketState]] = defaultdict(dict)
+    for (partition, bucket), group in by_bucket.items():
+        files = tuple(entry.file for entry in group)
+        states[partition][bucket] = BucketState(
+            bucket=bucket,
+            total_buckets=group[0].total_buckets,
+            files=files,
+            deletion_vectors=vectors_of(files, indexes.get((partition, bucket), ())),
+        )
+    return states
+
+
+def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
+    """What is compared together: bucket with bucket; all of them when a key may be in another bucket now."""
+    totals = {state.total_buckets for state in (*old.values(), *new.values())}
+    if has_key and len(totals) > 1:
+        yield [old[bucket] for bucket in sorted(old)], [new[bucket] for bucket in sorted(new)]
+        return
+    for bucket in sorted({*old, *new}):
+        yield [old[bucket]] if bucket in old else [], [new[bucket]] if bucket in new else []
+
+
+def _that_differ(
+    table: TableStore, old: Sequence[BucketState], new: Sequence[BucketState]
+) -> tuple[tuple[BucketState, ...], tuple[BucketState, ...]]:
+    """The states without the files that cannot make a difference.
+
+    Of a table with a key these are files in key ranges where both sides have the same ones: there the rows are the
+    same.
+    """
+    one, two = _versions(old), _versions(new)
+    different = {name for name in {*one, *two} if one.get(name) != two.get(name)}
+    if table.has_key and different:
+        files = {file.file_name: file for state in (*old, *new) for file in state.files}
+        for runs in sections(table.sorted_file(file) for file in files.values()):
+            names = {file.file_name for run in runs for file in run.files}
+            if names & different:
+                different |= names
+    return _only(old, different), _only(new, different)
+
+
+def _versions(states: Sequence[BucketState]) -> Mapping[str, object]:
+    """By a file's name what its rows depend on: the place of its deletion vector, or that it has none."""
+    versions: dict[str, object] = {file.file_name: "whole" for state in states for file in state.files}
+    for state in states:
+        for index in state.deletion_vectors:
+            for vector in index.deletion_vectors or ():
+                versions[vector.data_file_name] = (index.file_name, vector)
+    return versions
+
+
+def _only(states: Sequence[BucketState], names: Collection[str]) -> tuple[BucketState, ...]:
+    kept = []
+    for state in states:
+        files = tuple(file for file in state.files if file.file_name in names)
+        if files:
+            kept.append(replace(state, files=files, deletion_vectors=vectors_of(files, state.deletion_vectors)))
+    return tuple(kept)

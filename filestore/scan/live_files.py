@@ -1,0 +1,162 @@
+"""A view of a table's live files that a long-lived writer keeps, and advances by what newer snapshots changed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
+from filestore.manifest.lists import IndexManifestEntry
+from filestore.scan.snapshot_files import changes_since, deletion_indexes, live_files
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+from lsm.levels import Levels
+
+NO_SEQUENCE_NUMBER = -1
+"""Highest sequence number of a bucket without rows, so that the first row gets 0."""
+
+
+class BucketKey(NamedTuple):
+    """Address of one LSM tree; equal to the plain tuple."""
+
+    partition: bytes  # BinaryRow with arity prefix
+    bucket: int
+
+
+@dataclass(slots=True)
+class _Bucket:
+    total_buckets: int
+    files: dict[object, DataFileMeta] = field(default_factory=dict)  # by manifest identity
+
+
+class LiveFiles:
+    """The files of every bucket at one snapshot."""
+
+    def __init__(self, table: TableStore, snapshot: Snapshot | None) -> None:
+        """Read every live file of a snapshot; None is the empty table."""
+        self._table = table
+        self._buckets: dict[BucketKey, _Bucket] = {}
+        self._indexes: tuple[str | None, Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]] = (None, {})
+        self.snapshot: Snapshot | None = None
+        self._load(snapshot)
+
+    @classmethod
+    def latest(cls, table: TableStore) -> "LiveFiles":
+        """The view at the newest snapshot."""
+        return cls(table, table.snapshots.latest())
+
+    @property
+    def snapshot_id(self) -> int:
+        """Id of the snapshot shown; 0 for the empty table."""
+        return 0 if self.snapshot is None else self.snapshot.id
+
+    def advance(self) -> frozenset[BucketKey]:
+        """Move to the newest snapshot and return the buckets that changed.
+
+        Reads only the deltas since; everything is read again when the history was rolled back or has expired meanwhile.
+        """
+        latest = self._table.snapshots.latest()
+        changes = self._changes_until(latest)
+        if latest is None or changes is None:
+            before = frozenset(self._buckets)
+            self._load(latest)
+            return before | frozenset(self._buckets)
+        entries = [entry for each in changes.values() for entry in each]
+        for entry in entries:
+            self._apply(entry)
+        self.snapshot = latest
+        return frozenset(BucketKey(entry.partition, entry.bucket) for entry in entries)
+
+    def buckets(self) -> Iterator[BucketKey]:
+        """Every bucket that has files, without those of postponed rows."""
+        return (key for key in self.all_buckets() if key.bucket >= 0)
+
+    def postponed(self) -> Iterator[BucketKey]:
+        """Every partition's rows that wait for their buckets, where there are some."""
+        return (key for key in self.all_buckets() if key.bucket < 0)
+
+    def all_buckets(self) -> Iterator[BucketKey]:
+        """Everything that has files."""
+        return (key for key, bucket in self._buckets.items() if bucket.files)
+
+    def files(self, key: BucketKey) -> tuple[DataFileMeta, ...]:
+        """The live files of a bucket, in no order."""
+        bucket = self._buckets.get(key)
+        return tuple(bucket.files.values()) if bucket else ()
+
+    def indexes(self, key: BucketKey) -> tuple[IndexManifestEntry, ...]:
+        """The index files with deletion vectors of a bucket. Raises: FileNotFoundError when the snapshot expired."""
+        name = None if self.snapshot is None else self.snapshot.index_manifest
+        if name != self._indexes[0]:
+            self._indexes = (name, deletion_indexes(self._table, self.snapshot))
+        return tuple(self._indexes[1].get(key, ()))
+
+    def file_count(self, key: BucketKey) -> int:
+        """Number of live files of a bucket."""
+        bucket = self._buckets.get(key)
+        return len(bucket.files) if bucket else 0
+
+    def levels(self, key: BucketKey) -> Levels:
+        """The sorted runs of a bucket of a table with a key."""
+        files = [self._table.sorted_file(each) for each in self.files(key)]
+        return Levels.of(files, level_count=self._table.level_count)
+
+    def max_sequence_number(self, key: BucketKey) -> int:
+        """Highest sequence number in a bucket; NO_SEQUENCE_NUMBER when it is empty."""
+        return max((each.max_sequence_number for each in self.files(key)), default=NO_SEQUENCE_NUMBER)
+
+    def max_sequence_numbers(self) -> Mapping[BucketKey, int]:
+        """Highest sequence number of every bucket that has files: what a driver hands to its writing tasks."""
+        return {key: self.max_sequence_number(key) for key in self.all_buckets()}
+
+    def total_buckets(self, key: BucketKey) -> int | None:
+        """The number of buckets that the bucket's live files were written for; None when there are none."""
+        bucket = self._buckets.get(key)
+        return bucket.total_buckets if bucket and bucket.files else None
+
+    def partition_total_buckets(self) -> Mapping[bytes, int]:
+        """The number of buckets of every partition that has files."""
+        return {key.partition: self._buckets[key].total_buckets for key in self.buckets()}
+
+    def check_bucket_counts(self, messages: Iterable[CommitMessage]) -> None:
+        """Refuse messages of a partition whose live files were written for another number of buckets.
+
+        Raises:
+            InvalidInputError: the table's ``bucket`` was changed; only an overwrite rescales a partition.
+        """
+        counts = self.partition_total_buckets()
+        for message in messages:
+            live = counts.get(message.partition, message.total_buckets)
+            if live != message.total_buckets and message.bucket >= 0:
+                raise InvalidInputError(
+                    f"a partition was written for another number of buckets: table={self._table.name} "
+                    f"partition={self._table.partition_values(message.partition)} live={live} "
+                    f"now={message.total_buckets} fix='overwrite the partition to rescale it'"
+                )
+
+    def _changes_until(self, latest: Snapshot | None) -> dict[int, list[ManifestEntry]] | None:
+        if latest is None or self.snapshot is None:
+            return None
+        still = latest if latest.id == self.snapshot.id else self._table.snapshots.find(self.snapshot.id)
+        # An expired one proves nothing, and need not: a rollback cannot reach behind the earliest snapshot.
+        if still is not None and still.delta_manifest_list != self.snapshot.delta_manifest_list:
+            return None  # rolled back and written anew
+        return changes_since(self._table, self.snapshot.id, latest)
+
+    def _load(self, snapshot: Snapshot | None) -> None:
+        self._buckets.clear()
+        for entry in live_files(self._table, snapshot):
+            self._apply(entry)
+        self.snapshot = snapshot
+
+    def _apply(self, entry: ManifestEntry) -> None:
+        key = BucketKey(entry.partition, entry.bucket)
+        bucket = self._buckets.setdefault(key, _Bucket(entry.total_buckets))
+        if entry.kind is EntryKind.ADD:
+            bucket.total_buckets = entry.total_buckets
+            bucket.files[entry.identity] = entry.file
+        else:
+            bucket.files.pop(entry.identity, None)
+            if not bucket.files:
+                del self._buckets[key]

@@ -1,0 +1,108 @@
+"""What a filter says about partitions, buckets and files, before any of their rows is read."""
+
+from itertools import product
+from math import prod
+from typing import Final
+
+import pyarrow as pa
+
+from filestore.format.statistics import ColumnRange
+from filestore.hashing.buckets import bucket_ids
+from filestore.index.file_index import asks_indexes, embedded_may_match
+from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.file_ranges import key_ranges_of, ranges_of
+from filestore.predicate.evaluation import may_match
+from filestore.predicate.predicate import Predicate, equal_values, on_columns_only
+from filestore.scan.snapshot_files import Ranges
+from filestore.table_store import TableStore
+from filestore.types.data_types import arrow_type
+
+_MOST_BUCKET_KEYS: Final = 10_000  # combinations of equal values that are hashed to find buckets
+_ALL_ROWS: Final = 2**62
+
+
+class Pruner:
+    """Answers of one filter about partitions, buckets and files. True = may hold a wanted row."""
+
+    def __init__(self, table: TableStore, predicate: Predicate | None) -> None:
+        self._table = table
+        self._predicate = predicate
+        self._by_partition = on_columns_only(predicate, table.schema.partition_keys)
+        self._by_key = on_columns_only(predicate, table.schema.trimmed_primary_keys)
+        self._indexes_know_key = asks_indexes(self._by_key, table.options)
+        self._indexes_know = asks_indexes(predicate, table.options)
+        self._wanted_buckets: dict[int, frozenset[int] | None] = {}
+
+    def keep_ranges(self, ranges: Ranges) -> bool:
+        """Whether a manifest with these partition ranges may matter."""
+        return self._by_partition is None or may_match(self._by_partition, ranges, _ALL_ROWS)
+
+    def keep_partition(self, partition: bytes) -> bool:
+        """Whether rows of a partition may match."""
+        if self._by_partition is None:
+            return True
+        values = zip(self._table.schema.partition_keys, self._table.partition_values(partition), strict=True)
+        ranges = {name: ColumnRange(min=value, max=value, null_count=int(value is None)) for name, value in values}
+        return may_match(self._by_partition, ranges, 1)
+
+    def keep_bucket(self, bucket: int, total_buckets: int) -> bool:
+        """Whether rows of a bucket may match; partitions may have been rescaled to different numbers of buckets."""
+        if total_buckets not in self._wanted_buckets:
+            self._wanted_buckets[total_buckets] = self._buckets(total_buckets)
+        wanted = self._wanted_buckets[total_buckets]
+        return wanted is None or bucket in wanted
+
+    def keep_by_key(self, file: DataFileMeta) -> bool:
+        """Whether a file may hold a wanted key: all versions of a key match or none does."""
+        if self._by_key is None:
+            return True
+        then = self._table.schema_of(file.schema_id)
+        if not may_match(self._by_key, self._in_words_of_now(file, key_ranges_of(file, then)), file.row_count):
+            return False
+        return not self._indexes_know_key or embedded_may_match(
+            file, self._by_key, file_schema=then, read_schema=self._table.schema
+        )
+
+    def keep_by_value(self, file: DataFileMeta) -> bool:
+        """Whether a file, taken alone, may hold a wanted row."""
+        if self._predicate is None:
+            return True
+        then = self._table.schema_of(file.schema_id)
+        if not may_match(self._predicate, self._in_words_of_now(file, ranges_of(file, then)), file.row_count):
+            return False
+        return not self._indexes_know or embedded_may_match(
+            file, self._predicate, file_schema=then, read_schema=self._table.schema
+        )
+
+    def _in_words_of_now(self, file: DataFileMeta, ranges: Ranges) -> Ranges:
+        """Ranges by today's column names; a column whose type has changed since is unknown."""
+        schema = self._table.schema
+        if file.schema_id == schema.id:
+            return ranges
+        then = {field.id: field for field in self._table.schema_of(file.schema_id).fields}
+        known: dict[str, ColumnRange] = {}
+        for field in schema.fields:
+            old = then.get(field.id)
+            if old is None:  # added later: every row of the file has null
+                known[field.name] = ColumnRange(min=None, max=None, null_count=file.row_count)
+            elif old.name in ranges and arrow_type(old.type) == arrow_type(field.type):
+                known[field.name] = ranges[old.name]
+        return known
+
+    def _buckets(self, total_buckets: int) -> frozenset[int] | None:
+        """The buckets of all rows that can match; None = any."""
+        schema = self._table.schema
+        if self._predicate is None or total_buckets < 1 or not schema.bucket_keys:
+            return None
+        wanted = [equal_values(self._predicate, name) for name in schema.bucket_keys]
+        if any(values is None for values in wanted):
+            return None
+        choices = [list(values) for values in wanted if values is not None]
+        if prod(len(each) for each in choices) > _MOST_BUCKET_KEYS:
+            return None
+        types = [schema.field(name).type for name in schema.bucket_keys]
+        rows = list(product(*choices))
+        columns = [pa.array([row[index] for row in rows], type=arrow_type(each)) for index, each in enumerate(types)]
+        return frozenset(
+            bucket_ids(columns, types, total_buckets, function=self._table.options.bucket_function).tolist()
+        )

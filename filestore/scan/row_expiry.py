@@ -1,0 +1,125 @@
+"""Rows that are too old: ``record-level.expire-time`` after the time in their ``record-level.time-field``.
+
+What counts is the row that the merge makes, never one of the records that it is made of: so an old version of a row
+does not come back when a newer one is too old. Rows without a time stay. Reads leave such rows out, and compaction
+drops them where nothing older lies below. Source: Paimon RecordLevelExpire for ages, units and rounding; FORMAT.md,
+Decision 90.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.datafile.schema_mapping import map_ranges
+from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.file_ranges import ranges_of
+from filestore.options.table_options import TableOptions
+from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from filestore.types.data_types import arrow_type
+from lsm.errors import InvalidInputError
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
+_AGE: Final = "record-level.expire-time"
+_FIELD: Final = "record-level.time-field"
+_LEAST_MS: Final = 1_000_000_000_000  # a BIGINT from here on counts milliseconds, below it seconds
+_TIME_ROOTS: Final = frozenset({"INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowExpiry:
+    """How long rows of a table stay."""
+
+    time_field: str
+    age_s: int
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: TableOptions) -> Self | None:
+        """What the options say; None: rows stay for ever, as they do where other writers' options make no sense."""
+        age_ms, name = options.value(_AGE), options.value(_FIELD)
+        if age_ms is None or not schema.primary_keys or name not in schema.column_names:
+            return None
+        return cls(time_field=name, age_s=age_ms // 1000) if schema.field(name).type.root in _TIME_ROOTS else None
+
+    def kept(self, times: pa.Array | pa.ChunkedArray, moment_ms: int) -> pa.Array:
+        """(n,) whether rows with these times are there at a moment; never null."""
+        too_old = pc.less(_seconds(times), pa.scalar(moment_ms // 1000 - self.age_s, pa.int64()))
+        return pc.invert(too_old.fill_null(False))
+
+    def rows_kept(self, rows: Rows, moment_ms: int) -> Rows:
+        """The rows that are there at a moment."""
+        kept = self.kept(rows.column(self.time_field), moment_ms)
+        return rows if pc.all(kept, min_count=0).as_py() else rows.filter(kept)
+
+    def may_expire(self, table: TableStore, file: DataFileMeta, moment_ms: int) -> bool:
+        """Whether a file may hold a row that is too old at a moment, by its statistics."""
+        then = table.schema_of(file.schema_id)
+        ranges = map_ranges(ranges_of(file, then), then, table.schema, file.row_count)
+        times = ranges.get(self.time_field)
+        if times is None or (times.min is None and times.null_count != file.row_count):
+            return True
+        bounds = pa.array([times.min, times.max], arrow_type(table.schema.field(self.time_field).type))
+        first, last = _seconds(bounds).to_pylist()
+        if times.min is not None and (last < first or times.min < _LEAST_MS <= times.max):
+            return True  # seconds and milliseconds in one column: their least number says nothing
+        return not self.kept(bounds, moment_ms)[0].as_py()
+
+
+def moment_of(table: TableStore, snapshot: Snapshot) -> int | None:
+    """The moment by which rows of a snapshot are too old; None: they never are.
+
+    That is now for the newest snapshot. An older one shows what was there when it was made: who travels back, or reads
+    a tag, wants to see the rows of that time.
+    """
+    if RowExpiry.of(table.schema, table.options) is None:
+        return None
+    newest = table.snapshots.latest_id()
+    return snapshot.time_ms if newest is not None and snapshot.id < newest else table.clock.now_ms()
+
+
+def may_expire(table: TableStore, files: Iterable[DataFileMeta], moment_ms: int | None) -> bool:
+    """Whether some of the files may hold a row that is too old at a moment; None: rows of the table never are."""
+    expiry = RowExpiry.of(table.schema, table.options)
+    return expiry is not None and moment_ms is not None and any(expiry.may_expire(table, f, moment_ms) for f in files)
+
+
+def not_expired(table: TableStore, rows: Rows, moment_ms: int | None) -> Rows:
+    """The rows that are there at a moment; all for None."""
+    expiry = RowExpiry.of(table.schema, table.options)
+    return rows if expiry is None or moment_ms is None else expiry.rows_kept(rows, moment_ms)
+
+
+def check_expiry(schema: TableSchema, options: TableOptions) -> None:
+    """Refuse rules that cannot be kept. Raises: InvalidInputError naming the option and the fix."""
+    age_ms, name = options.value(_AGE), options.value(_FIELD)
+    if age_ms is None:
+        return
+    if not schema.primary_keys:
+        raise InvalidInputError(f"{_AGE} needs a primary key: {_AGE}={age_ms} ms fix='declare a primary key'")
+    if name is None:
+        raise InvalidInputError(f"rows have no age: {_AGE}={age_ms} ms fix='set {_FIELD} to a column with their time'")
+    if name not in schema.column_names:
+        raise InvalidInputError(f"no such column: used_by={_FIELD} column={name} columns={list(schema.column_names)}")
+    kind = schema.field(name).type
+    if kind.root not in _TIME_ROOTS:
+        raise InvalidInputError(
+            f"column is no time: used_by={_FIELD} column={name} type={kind} "
+            "fix='use INT (seconds), BIGINT (seconds or milliseconds) or TIMESTAMP'"
+        )
+
+
+def _seconds(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """(n,) seconds since 1970; fractions are cut off."""
+    kind = times.type
+    if pa.types.is_timestamp(kind):
+        per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[kind.unit]
+        return pc.divide(times.cast(pa.int64()), per_second)
+    numbers = times.cast(pa.int64())
+    if pa.types.is_int64(kind):
+        return pc.if_else(pc.greater_equal(numbers, _LEAST_MS), pc.divide(numbers, 1000), numbers)
+    return numbers

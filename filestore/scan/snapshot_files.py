@@ -1,0 +1,172 @@
+"""The manifest entries of a snapshot: those it added, and all that are live, pruned while reading.
+
+Pruning never separates an ADD from its DELETE: both have the same partition, bucket and level.
+Source: paimon-format.md sections 4.4 and 13.4.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from filestore.format.statistics import ColumnRange
+from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
+from filestore.manifest.lists import DELETION_VECTORS, IndexManifestEntry, ManifestFileMeta
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from filestore.types.binary_row import decode_row
+from lsm.keys.keys import comparable
+
+Ranges = Mapping[str, ColumnRange]
+
+
+def manifests_of(table: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    """Every manifest of a snapshot, chronological: base list, then delta list."""
+    base = table.manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+    return [*base, *delta_manifests(table, snapshot)]
+
+
+def delta_manifests(table: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    """The manifests of what one commit changed."""
+    return list(table.manifests.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
+
+
+def delta_entries(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    """What one commit changed, in file order."""
+    return [entry for each in delta_manifests(table, snapshot) for entry in table.manifests.read_manifest(each)]
+
+
+def changes_since(table: TableStore, base_id: int, latest: Snapshot) -> dict[int, list[ManifestEntry]] | None:
+    """What the commits after ``base_id`` up to ``latest`` changed, by snapshot id.
+
+    None when some of them have expired.
+    """
+    changes: dict[int, list[ManifestEntry]] = {}
+    if base_id > latest.id:  # the history was rolled back behind the base
+        return None
+    for snapshot_id in range(base_id + 1, latest.id + 1):
+        try:
+            snapshot = latest if snapshot_id == latest.id else table.snapshots.read(snapshot_id)
+            changes[snapshot_id] = delta_entries(table, snapshot)
+        except FileNotFoundError:
+            return None
+    return changes
+
+
+def live_files(
+    table: TableStore,
+    snapshot: Snapshot | None,
+    *,
+    keep_ranges: Callable[[Ranges], bool] = lambda _: True,
+    keep_partition: Callable[[bytes], bool] = lambda _: True,
+    keep_bucket: Callable[[int, int], bool] = lambda _, __: True,
+    bucket_span: tuple[int, int] | None = None,
+    min_level: int = 0,
+) -> list[ManifestEntry]:
+    """The live files of a snapshot.
+
+    Args:
+        table: whose.
+        snapshot: None has no files.
+        keep_ranges: False when no partition within these value ranges (by column name) is wanted; skips whole
+            manifests.
+        keep_partition: False when this partition (its bytes) is not wanted; asked once per partition.
+        keep_bucket: False when this (bucket, total buckets) is not wanted.
+        bucket_span: lowest and highest wanted bucket, when only one span is.
+        min_level: files below this level are not wanted.
+    """
+    if snapshot is None:
+        return []
+    wanted: dict[bytes, bool] = {}
+
+    def entries() -> Iterator[ManifestEntry]:
+        for manifest in manifests_of(table, snapshot):
+            if not _spans_meet(manifest, bucket_span, min_level) or not keep_ranges(partition_ranges(table, manifest)):
+                continue
+            for entry in table.manifests.read_manifest(manifest):
+                if entry.partition not in wanted:
+                    wanted[entry.partition] = keep_partition(entry.partition)
+                if (
+                    wanted[entry.partition]
+                    and entry.file.level >= min_level
+                    and keep_bucket(entry.bucket, entry.total_buckets)
+                ):
+                    yield entry
+
+    return live_entries(entries())
+
+
+def live_files_of_partitions(
+    table: TableStore,
+    snapshot: Snapshot | None,
+    partitions: Collection[bytes],
+    *,
+    buckets: Collection[int] | None = None,
+) -> list[ManifestEntry]:
+    """The live files of some partitions, perhaps only of some buckets of them.
+
+    Manifests that cannot hold one of them are skipped.
+    """
+    values = [table.partition_values(each) for each in partitions]
+    names = table.schema.partition_keys
+
+    def keep_ranges(ranges: Ranges) -> bool:
+        return any(
+            all(_within(value, ranges.get(name)) for name, value in zip(names, each, strict=True)) for each in values
+        )
+
+    keep_partition = frozenset(partitions).__contains__
+    if buckets is None:
+        return live_files(table, snapshot, keep_ranges=keep_ranges, keep_partition=keep_partition)
+    return live_files(
+        table,
+        snapshot,
+        keep_ranges=keep_ranges,
+        keep_partition=keep_partition,
+        keep_bucket=lambda bucket, _: bucket in buckets,
+        bucket_span=(min(buckets, default=0), max(buckets, default=0)),
+    )
+
+
+def deletion_indexes(
+    table: TableStore, snapshot: Snapshot | None
+) -> Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]:
+    """The deletion vectors in force in a snapshot, by partition and bucket; buckets without any are missing."""
+    indexes: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
+    if snapshot is not None and snapshot.index_manifest is not None:
+        for entry in table.manifests.read_index_manifest(snapshot.index_manifest):
+            if entry.index_type == DELETION_VECTORS and entry.kind is EntryKind.ADD:
+                indexes[entry.partition, entry.bucket].append(entry)
+    return dict(indexes)
+
+
+def partition_ranges(table: TableStore, manifest: ManifestFileMeta) -> Ranges:
+    """Value range of each partition column over all entries of a manifest; empty when unknown."""
+    stats = manifest.partition_stats
+    lows = decode_row(stats.min_values, table.partition_types) if stats.min_values[:4] != _NO_COLUMNS else ()
+    highs = decode_row(stats.max_values, table.partition_types) if stats.max_values[:4] != _NO_COLUMNS else ()
+    if len(lows) != len(table.partition_types) or len(highs) != len(lows):
+        return {}
+    nulls = stats.null_counts or (None,) * len(lows)
+    columns = zip(table.schema.partition_keys, lows, highs, nulls, strict=True)
+    return {name: ColumnRange(min=low, max=high, null_count=count) for name, low, high, count in columns}
+
+
+_NO_COLUMNS = b"\0\0\0\0"
+
+
+def _within(value: Any, known: ColumnRange | None) -> bool:
+    if known is None:
+        return True
+    if value is None:
+        return known.null_count != 0
+    if known.min is None or known.max is None:
+        return known.null_count is None  # all null, or unknown
+    return bool(comparable(known.min) <= comparable(value) <= comparable(known.max))  # type: ignore[operator]
+
+
+def _spans_meet(manifest: ManifestFileMeta, bucket_span: tuple[int, int] | None, min_level: int) -> bool:
+    if manifest.max_level is not None and manifest.max_level < min_level:
+        return False
+    if bucket_span is None or manifest.min_bucket is None or manifest.max_bucket is None:
+        return True
+    return manifest.min_bucket <= bucket_span[1] and bucket_span[0] <= manifest.max_bucket

@@ -1,0 +1,144 @@
+"""From a snapshot and a filter to splits: the pieces that tasks read independently of each other.
+
+Whoever reads a split of a filtered plan must apply the filter to its rows: pruning leaves out whole files whose keys
+cannot match, also those that hold newer versions of rows that do not match. Source: paimon-format.md sections 6.4 and
+13; FL-178 to FL-182, FL-80.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from filestore.manifest.entries import DataFileMeta, ManifestEntry
+from filestore.manifest.lists import vectors_of
+from filestore.predicate.parser import parse_filter
+from filestore.predicate.predicate import Predicate
+from filestore.scan.data_split import DataSplit
+from filestore.scan.pruning import Pruner
+from filestore.scan.row_expiry import may_expire, moment_of
+from filestore.scan.snapshot_files import deletion_indexes, live_files
+from filestore.scan.split_packing import Pack, PackLimits, pack_plain, pack_sorted
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+
+__all__ = ["DataSplit", "Filter", "Plan", "TableScan"]
+
+Filter = Predicate | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A snapshot and the splits of its rows that a filter may want."""
+
+    snapshot: Snapshot | None  # None: the table has no snapshot, and no rows
+    splits: tuple[DataSplit, ...]
+    filter: Predicate | None = None  # to be applied to the rows of every split
+
+
+class TableScan:
+    """Plans reads of one table, with the schema that the table was opened with."""
+
+    def __init__(self, table: TableStore, *, all_levels: bool = False) -> None:
+        """Nothing is read yet.
+
+        Args:
+            table: its store.
+            all_levels: also rows that a scan leaves to the next compaction, for who merges newer ones with them.
+        """
+        self._table = table
+        self._all_levels = all_levels
+
+    def plan(
+        self,
+        *,
+        snapshot: Snapshot | None = None,
+        filter: Filter = None,
+        partitions: Collection[bytes] | None = None,
+        buckets: Collection[int] | None = None,
+    ) -> Plan:
+        """Return the splits to read.
+
+        Args:
+            snapshot: to read; None is the newest.
+            filter: leaves out what surely does not match.
+            partitions: only these (BinaryRow bytes).
+            buckets: only these.
+        """
+        table = self._table
+        predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
+        snapshot = snapshot or table.snapshots.latest()
+        if snapshot is None:
+            return Plan(snapshot=None, splits=(), filter=predicate)
+        pruner = Pruner(table.stored, predicate)
+        entries = live_files(
+            table,
+            snapshot,
+            keep_ranges=pruner.keep_ranges,
+            keep_partition=lambda each: (partitions is None or each in partitions) and pruner.keep_partition(each),
+            keep_bucket=lambda bucket, total: (
+                bucket >= 0 and (buckets is None or bucket in buckets) and pruner.keep_bucket(bucket, total)
+            ),
+            bucket_span=(min(buckets), max(buckets)) if buckets else None,
+            min_level=self.min_level,
+        )
+        splits = self._splits(snapshot, [entry for entry in entries if pruner.keep_by_key(entry.file)], pruner)
+        return Plan(snapshot=snapshot, splits=tuple(splits), filter=predicate)
+
+    @property
+    def skips_level0(self) -> bool:
+        """Rows in level 0 of these tables have not met the older rows of their key yet (paimon-format.md 6.4.6)."""
+        if self._all_levels:
+            return False
+        options = self._table.options
+        if options.deletion_vectors_enabled and options.value("deletion-vectors.merge-on-read"):
+            return False
+        return self._table.has_key and (options.deletion_vectors_enabled or options.merge_engine == "first-row")
+
+    @property
+    def min_level(self) -> int:
+        """Files below this level are left out."""
+        return 1 if self.skips_level0 else 0
+
+    def _splits(self, snapshot: Snapshot, entries: Iterable[ManifestEntry], pruner: Pruner) -> list[DataSplit]:
+        indexes = deletion_indexes(self._table, snapshot)
+        moment_ms = moment_of(self._table, snapshot)
+        by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
+        for entry in entries:
+            by_bucket[entry.partition, entry.bucket].append(entry)
+        splits = []
+        for (partition, bucket), group in by_bucket.items():
+            index = indexes.get((partition, bucket), ())
+            marked = {each.data_file_name for entry in index for each in entry.index_vectors}
+            for pack in self._packs([entry.file for entry in group], pruner, marked):
+                vectors = vectors_of(pack.files, index)
+                expires = moment_ms is not None and (not pack.is_raw or may_expire(self._table, pack.files, moment_ms))
+                splits.append(
+                    DataSplit(
+                        snapshot_id=snapshot.id,
+                        partition=partition,
+                        bucket=bucket,
+                        total_buckets=group[0].total_buckets,
+                        files=pack.files,
+                        raw_convertible=(
+                            pack.is_raw and not vectors and not expires and self._table.row_counts is None
+                        ),
+                        needs_merge=not pack.is_raw,
+                        deletion_vectors=vectors,
+                        expiry_moment_ms=moment_ms if expires else None,
+                    )
+                )
+        return splits
+
+    def _packs(self, files: Sequence[DataFileMeta], pruner: Pruner, marked: Collection[str]) -> list[Pack]:
+        table = self._table
+        limits = PackLimits(
+            target_bytes=table.options.value("source.split.target-size"),
+            open_cost_bytes=table.options.value("source.split.open-file-cost"),
+        )
+        if table.has_key and not (table.options.deletion_vectors_enabled and self.skips_level0):
+            return pack_sorted(files, sorted_file=table.sorted_file, keep=pruner.keep_by_value, limits=limits)
+        ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
+        kept = [file for file in ordered if pruner.keep_by_value(file)]
+        # files without marks can be scanned by whoever reads their format: they are not put together with others
+        plain = pack_plain((file for file in kept if file.file_name not in marked), limits)
+        return [*plain, *pack_plain((file for file in kept if file.file_name in marked), limits)]

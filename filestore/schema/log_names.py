@@ -1,0 +1,67 @@
+"""Names of columns in the records of a log, which stay as they were written.
+
+A record names its columns. So a column keeps all names that it ever had, no other column ever gets one of them, and a
+record is read by whichever of them it has.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import DataField, DataType
+from lsm.errors import InvalidInputError
+
+
+def other_names(fields: Sequence[DataField], versions: Sequence[TableSchema]) -> Mapping[str, tuple[str, ...]]:
+    """What columns are called in versions of the schema, by their name; only those that were renamed."""
+    found: dict[str, tuple[str, ...]] = {}
+    for field in fields:
+        names = {each.name for version in versions for each in version.fields if each.id == field.id}
+        names -= {each.name for each in fields}
+        if names:
+            found[field.name] = tuple(sorted(names))
+    return found
+
+
+def check_log_names(before: TableSchema, after: TableSchema, history: Sequence[TableSchema]) -> None:
+    """Refuse names that would give old values to another column, or that records would not be found by.
+
+    Args:
+        before: the current version.
+        after: the wanted one.
+        history: those before the current one.
+
+    Raises:
+        InvalidInputError: names the column.
+    """
+    owners: dict[tuple[tuple[object, ...], str], int] = {}
+    for version in (*history, before):
+        owners.update({(parent, field.name): field.id for parent, field in _with_parents(version.fields)})
+    names = {field.id: (parent, field.name) for parent, field in _with_parents(before.fields)}
+    for parent, field in _with_parents(after.fields):
+        if owners.get((parent, field.name), field.id) != field.id:
+            raise InvalidInputError(
+                f"the name was another column's, which records in the log may still mean: column={field.name} "
+                "fix='choose a name that was never used'"
+            )
+        _, was = names.get(field.id, (parent, field.name))
+        if was != field.name and (parent or was in before.primary_keys):
+            raise InvalidInputError(
+                f"records in the log would not be understood: column={was} wanted={field.name} "
+                "reason='key columns and fields inside a column keep their names while the table has a log'"
+            )
+
+
+def _with_parents(
+    fields: Sequence[DataField], parent: tuple[object, ...] = ()
+) -> Iterator[tuple[tuple[object, ...], DataField]]:
+    """Every field at any depth, with what it is inside of: ids of fields, and the parts of arrays and maps."""
+    for field in fields:
+        yield parent, field
+        yield from _inside(field.type, (*parent, field.id))
+
+
+def _inside(data_type: DataType, parent: tuple[object, ...]) -> Iterator[tuple[tuple[object, ...], DataField]]:
+    yield from _with_parents(data_type.fields, parent)
+    for part, inner in (("element", data_type.element), ("key", data_type.key), ("value", data_type.value)):
+        if inner is not None:
+            yield from _inside(inner, (*parent, part))

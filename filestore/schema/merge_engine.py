@@ -1,0 +1,208 @@
+"""From a table's options to the function that folds the rows of one key, and what a merge engine asks of its users.
+
+Source: paimon-format.md section 6.5; FL-186, FL-187.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.options.option import boolean, names
+from filestore.options.table_keys import COUNT
+from filestore.options.table_options import TableOptions
+from filestore.schema.row_counts import is_counted
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import arrow_type
+from lsm.aggregate.aggregates import FieldAggregate
+from lsm.aggregate.aggregation import Aggregation
+from lsm.errors import InvalidInputError
+from lsm.merge.merge_function import Deduplicate, FirstRow, MergeFunction
+from lsm.merge.partial_update import PartialUpdate, SequenceGroup
+from lsm.merge.row_count import ROW_COUNT, RowCountSum
+from lsm.row_kind import RowKind
+
+_GROUP_SUFFIX: Final = ".sequence-group"
+
+
+def merge_function(schema: TableSchema, options: TableOptions, columns: Collection[str] | None = None) -> MergeFunction:
+    """The function that ``merge-engine`` names.
+
+    Args:
+        schema: of the table.
+        options: of the table.
+        columns: that the rows will have, at least those of ``columns_to_merge``; None is all.
+
+    Raises:
+        InvalidInputError: an option names a function or column that does not exist.
+    """
+    if is_counted(schema.options):
+        return RowCountSum()
+    if options.merge_engine == "deduplicate":
+        return Deduplicate(ignore_delete=options.ignore_delete)
+    if options.merge_engine == "first-row":
+        return FirstRow(ignore_delete=options.ignore_delete)
+    if options.merge_engine == "aggregation":
+        return Aggregation(
+            key_names=schema.primary_keys,
+            fields=_aggregates(schema, options),
+            sequence_names=options.sequence_fields,
+            remove_record_on_delete=options.value("aggregation.remove-record-on-delete"),
+        )
+    removing = options.value("partial-update.remove-record-on-sequence-group")
+    return PartialUpdate(
+        key_names=schema.primary_keys,
+        ignore_delete=options.ignore_delete,
+        remove_record_on_delete=options.value("partial-update.remove-record-on-delete"),
+        sequence_groups=tuple(_only(group, columns) for group in sequence_groups(schema, options)),
+        remove_on_sequence_groups=names(removing) if removing else (),
+        aggregates={
+            name: each for name, each in _aggregates(schema, options).items() if columns is None or name in columns
+        },
+    )
+
+
+def check_merging(schema: TableSchema, options: TableOptions) -> None:
+    """Refuse options of the merge engine with mistakes before any rows wait for them.
+
+    Raises:
+        InvalidInputError: names the column, what does not fit it, and what to change.
+    """
+    merge_function(schema, options)
+    if not schema.primary_keys or options.merge_engine not in ("aggregation", "partial-update"):
+        return
+    removes = options.merge_engine == "aggregation" and options.value("aggregation.remove-record-on-delete")
+    for name, aggregate in _aggregates(schema, options).items():
+        aggregate.check_type(name, arrow_type(schema.field(name).type))
+        if removes and aggregate.ignore_retract:
+            raise InvalidInputError(
+                f"a delete cannot both remove the row and be ignored: fields.{name}.ignore-retract=true "
+                "aggregation.remove-record-on-delete=true fix='set one of them to false'"
+            )
+
+
+def resets_on_delete(options: TableOptions) -> bool:
+    """Whether a -D ends what a key was: later rows begin anew, and do not say so themselves.
+
+    So a merge must not put a -D and later rows of its key into one row while older ones lie elsewhere.
+    """
+    key = f"{options.merge_engine}.remove-record-on-delete"
+    return options.merge_engine in ("partial-update", "aggregation") and bool(options.value(key))
+
+
+def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:
+    """The columns that have to be read so that these come out right."""
+    needed = {*wanted, *schema.trimmed_primary_keys, *options.sequence_fields}
+    if is_counted(schema.options):
+        needed.add(ROW_COUNT)
+    if options.merge_engine == "partial-update":
+        # All of them: without a group a retract would mean something else.
+        needed |= {name for group in sequence_groups(schema, options) for name in group.sequence_names}
+    return frozenset(needed)
+
+
+def sequence_groups(schema: TableSchema, options: TableOptions) -> Sequence[SequenceGroup]:
+    """The groups that ``fields.<sequence columns>.sequence-group`` defines. Raises: InvalidInputError."""
+    groups = []
+    for key, columns in options.columns_with_options().items():
+        if key.endswith(_GROUP_SUFFIX):
+            members = tuple(name for name in names(options.raw[key]) if name not in columns)
+            for name in (*columns, *members):
+                schema.field(name)
+            groups.append(SequenceGroup(sequence_names=columns, field_names=members))
+    return groups
+
+
+def check_retracts(schema: TableSchema, options: TableOptions, *, deletes_only: bool) -> None:
+    """Refuse retracts that no later merge could take back: the table could not be read any more.
+
+    Raises:
+        InvalidInputError: names the option that would allow them.
+    """
+    engine = options.merge_engine
+    if engine == "first-row":
+        raise InvalidInputError("first-row cannot take back a row: merge-engine=first-row fix='set ignore-delete=true'")
+    if engine == "partial-update":
+        groups = sequence_groups(schema, options)
+        if not groups and not options.value("partial-update.remove-record-on-delete"):
+            raise InvalidInputError(
+                "partial-update cannot take back a row: merge-engine=partial-update "
+                "fix='set ignore-delete=true or partial-update.remove-record-on-delete=true, or define sequence groups'"
+            )
+        grouped = {name for group in groups for name in group.field_names}
+        _check_functions({n: a for n, a in _aggregates(schema, options).items() if n in grouped})
+    if engine == "aggregation" and not (deletes_only and options.value("aggregation.remove-record-on-delete")):
+        _check_functions(_aggregates(schema, options))
+
+
+def without_old_values(
+    rows: pa.RecordBatch, kinds: pa.Array, schema: TableSchema, options: TableOptions
+) -> pa.RecordBatch:
+    """Deletes without the values that a later insert of the key would get back.
+
+    Readers begin such an insert with what the delete carries (paimon-format.md 0.12), so it carries nulls where it may.
+    """
+    if options.merge_engine == "partial-update" and not sequence_groups(schema, options):
+        cleared = pc.equal(pc.bit_wise_and(kinds, pa.scalar(1, pa.int8())), 1)
+    elif options.merge_engine == "aggregation" and options.value("aggregation.remove-record-on-delete"):
+        cleared = pc.equal(kinds, int(RowKind.DELETE))
+    else:
+        return rows
+    if not pc.any(cleared).as_py():
+        return rows
+    kept = {*schema.primary_keys, *options.sequence_fields, options.rowkind_field}
+    columns = [
+        column
+        if field.name in kept or not field.type.nullable
+        else pc.if_else(cleared, pa.scalar(None, column.type), column)
+        for field, column in zip(schema.fields, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, FieldAggregate]:
+    """The aggregate of every column that has one, by its own option or the default; keys and sequences have none."""
+    default = options.value("fields.default-aggregate-function")
+    if options.merge_engine == "aggregation":
+        default = default or FieldAggregate().function
+    groups = sequence_groups(schema, options)
+    plain = {
+        *schema.primary_keys,
+        *options.sequence_fields,
+        *(each for group in groups for each in group.sequence_names),
+    }
+    found: dict[str, FieldAggregate] = {}
+    for field in schema.fields:
+        own = options.field_options(field.name)
+        function = own.get("aggregate-function", default)
+        if field.name in plain or function is None:
+            continue
+        found[field.name] = FieldAggregate(
+            function=function,
+            ignore_retract=boolean(own.get("ignore-retract", "false")),
+            distinct=boolean(own.get("distinct", "false")),
+            delimiter=own.get("list-agg-delimiter", FieldAggregate().delimiter),
+            nested_key=names(own["nested-key"]) if "nested-key" in own else (),
+            count_limit=COUNT(own["count-limit"]) if "count-limit" in own else None,
+            time_field=own.get("ts-field"),
+        )
+    return found
+
+
+def _check_functions(aggregates: Mapping[str, FieldAggregate]) -> None:
+    for name, aggregate in aggregates.items():
+        if not aggregate.takes_retracts:
+            raise InvalidInputError(
+                f"a value cannot be taken back: column={name} aggregate-function={aggregate.function} "
+                f"fix='set fields.{name}.ignore-retract=true'"
+            )
+
+
+def _only(group: SequenceGroup, columns: Collection[str] | None) -> SequenceGroup:
+    """The group without the columns that nobody asked for."""
+    if columns is None:
+        return group
+    return SequenceGroup(
+        sequence_names=group.sequence_names, field_names=tuple(name for name in group.field_names if name in columns)
+    )

@@ -1,0 +1,198 @@
+"""Schemas of a table: making the first one, and the files that hold all versions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Final
+
+import pyarrow as pa
+
+from filestore.io.commit_lock import TableLock
+from filestore.io.file_io import FileIO
+from filestore.layout.paths import SCHEMA_PREFIX, TablePaths
+from filestore.options.table_options import SCHEMA_VERSION, TableOptions, canonical_options
+from filestore.schema.row_counts import is_counted, stored_form
+from filestore.schema.table_schema import TableSchema
+from filestore.schema.validation import check_creatable, check_options_set, check_readable, check_writable, hashable
+from filestore.types.data_types import DataField, DataType, data_type_of, walk
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+
+__all__ = ["SchemaStore", "TableSchema", "check_readable", "check_writable", "new_schema", "renumbered"]
+
+FIRST_SCHEMA_ID: Final = 0
+
+
+def new_schema(
+    columns: pa.Schema | Sequence[DataField],
+    *,
+    primary_key: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+    comment: str | None = None,
+    time_ms: int,
+) -> TableSchema:
+    """The first schema of a new table, checked.
+
+    Args:
+        columns: an Arrow schema, or fields when CHAR(n), comments or defaults matter; ids are given anew, depth first.
+        primary_key: key columns; they become NOT NULL. The option ``primary-key`` says the same.
+        partition_by: partition columns, in directory order. The option ``partition`` says the same.
+        options: texts by key. What others would otherwise guess is written out: bucket, bucket-key, file.format.
+        comment: of the table.
+        time_ms: epoch milliseconds of the creation.
+
+    Raises:
+        InvalidInputError: names the column or option and what to change.
+    """
+    texts = canonical_options(options or {})
+    keys = _columns_of("primary-key", primary_key, texts)
+    partitions = _columns_of("partition", partition_by, texts)
+    texts.pop("path", None)  # where a table is does not stand inside it
+    given = _fields_of(columns)
+    if is_counted(texts):
+        TableOptions.parse(texts)  # what a table without a key cannot have, this one cannot have either
+        form = stored_form(given, primary_keys=keys, partitions=partitions, options=texts)
+        given, keys, texts = form.columns, form.primary_keys, form.options
+    fields, highest = _numbered(given, not_null=keys)
+    parsed = TableOptions.parse(texts, primary_key=keys)
+    texts |= _written_out(texts, parsed, fields, keys=keys, partitions=partitions)
+    schema = TableSchema(
+        id=FIRST_SCHEMA_ID,
+        fields=fields,
+        highest_field_id=highest,
+        partition_keys=partitions,
+        primary_keys=keys,
+        options=texts,
+        comment=comment,
+        time_ms=time_ms,
+        version=SCHEMA_VERSION,
+    )
+    check_creatable(schema, TableOptions.parse(texts, primary_key=keys))
+    check_options_set(schema, schema.options)
+    return schema
+
+
+class SchemaStore:
+    """The schema files of one branch of a table."""
+
+    def __init__(self, io: FileIO, paths: TablePaths, *, lock: TableLock | None = None) -> None:
+        """``lock``: to publish under, where ``io`` may not be able to create a file exclusively."""
+        self._io = io
+        self._paths = paths
+        self._lock = lock
+
+    def ids(self) -> list[int]:
+        """Numbers of all versions, ascending; empty when there is no table."""
+        names = self._io.list_names(self._paths.schema_dir)
+        numbers = (name.removeprefix(SCHEMA_PREFIX) for name in names if name.startswith(SCHEMA_PREFIX))
+        return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
+
+    def latest(self) -> TableSchema | None:
+        """The current schema, or None when there is no table. Raises: CorruptDataError."""
+        ids = self.ids()
+        return self.read(ids[-1]) if ids else None
+
+    def read(self, schema_id: int) -> TableSchema:
+        """One version. Raises: CorruptDataError when the file is missing, garbled or another version's."""
+        path = self._paths.schema(schema_id)
+        try:
+            body = self._io.read_bytes(path)
+        except FileNotFoundError as error:
+            raise CorruptDataError(f"schema file is missing: file={path}") from error
+        schema = TableSchema.from_json(body, source=path)
+        if schema.id != schema_id:
+            raise CorruptDataError(f"schema file holds another version: file={path} id={schema.id}")
+        return schema
+
+    def create(self, schema: TableSchema) -> None:
+        """Publish a version.
+
+        Raises:
+            ConflictError: somebody else made this version: read it and decide anew.
+            OutcomeUnknownError: it may have been published: read the latest version.
+        """
+        path, body = self._paths.schema(schema.id), schema.to_json().encode()
+
+        def create() -> bool:
+            return self._io.create_exclusive(path, body)
+
+        if not (create() if self._lock is None else self._lock.run(create)):
+            raise ConflictError(f"schema version exists already: file={path}")
+
+
+def _columns_of(option: str, given: Sequence[str], texts: dict[str, str]) -> tuple[str, ...]:
+    """Columns from the argument or the option, which must not contradict each other; the option goes."""
+    text = texts.pop(option, None)
+    named = tuple(part.strip() for part in text.split(",")) if text else ()
+    if named and given and named != tuple(given):
+        raise InvalidInputError(f"columns are given twice: option={option} value={text} argument={list(given)}")
+    return tuple(given) or named
+
+
+def _fields_of(columns: pa.Schema | Sequence[DataField]) -> Sequence[DataField]:
+    if not isinstance(columns, pa.Schema):
+        return columns
+    fields = []
+    for index, column in enumerate(columns):
+        try:
+            data_type = data_type_of(column.type, nullable=column.nullable)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{error} column={column.name}") from error
+        fields.append(DataField(id=index, name=column.name, type=data_type))
+    return fields
+
+
+def _numbered(fields: Sequence[DataField], *, not_null: Sequence[str]) -> tuple[tuple[DataField, ...], int]:
+    """Fields with fresh ids, depth first, and the highest id."""
+    ids = count()
+    numbered = []
+    for field in fields:
+        field_id = next(ids)
+        data_type = renumbered(field.type, ids)
+        if field.name in not_null:
+            data_type = replace(data_type, nullable=False)
+        numbered.append(replace(field, id=field_id, type=data_type))
+    return tuple(numbered), next(ids) - 1
+
+
+def renumbered(data_type: DataType, ids: Iterator[int]) -> DataType:
+    """The type with fresh ids for the fields inside it, depth first."""
+    if data_type.root == "ROW":
+        inner = []
+        for field in data_type.fields:
+            field_id = next(ids)
+            inner.append(replace(field, id=field_id, type=renumbered(field.type, ids)))
+        return replace(data_type, fields=tuple(inner))
+    if not any(part.root == "ROW" for part in walk(data_type)):
+        return data_type
+    return replace(
+        data_type,
+        element=data_type.element and renumbered(data_type.element, ids),
+        key=data_type.key and renumbered(data_type.key, ids),
+        value=data_type.value and renumbered(data_type.value, ids),
+    )
+
+
+def _written_out(
+    texts: Mapping[str, str],
+    parsed: TableOptions,
+    fields: Sequence[DataField],
+    *,
+    keys: Sequence[str],
+    partitions: Sequence[str],
+) -> dict[str, str]:
+    """Defaults that stand in the schema file, so that no reader depends on its own."""
+    bucket = parsed.bucket if "bucket" in texts else 1 if keys or parsed.log_system != "none" else -1
+    explicit = {"bucket": str(bucket), "file.format": parsed.file_format}
+    if texts.get("bucket-key"):
+        explicit["bucket-key"] = ",".join(name.strip() for name in texts["bucket-key"].split(","))
+    elif bucket > 0 and not keys:
+        # Without a key the whole row chooses the bucket (FL-76): every column that can be hashed.
+        hashed = [field.name for field in fields if hashable(field) and field.name not in partitions]
+        if not hashed or any("," in name for name in hashed):
+            raise InvalidInputError(
+                f"no column can choose the bucket: bucket={bucket} columns={[field.name for field in fields]} "
+                "fix='set bucket-key or bucket=-1'"
+            )
+        explicit["bucket-key"] = ",".join(hashed)
+    return explicit

@@ -1,0 +1,133 @@
+"""One version of a table's schema, as a value and as the JSON of its file.
+
+Source: Paimon spec "Schema", SchemaSerializer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+
+from filestore.options.table_options import SCHEMA_VERSION, TableOptions
+from filestore.types.data_types import DataField, arrow_schema, parse_field
+from lsm.errors import CorruptDataError, InvalidInputError
+
+# A file without a version is from before there were any.
+_OLDEST_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """Columns, keys and options. Data files name the schema they were written with; versions are never deleted."""
+
+    id: int
+    fields: tuple[DataField, ...]
+    highest_field_id: int  # of every id ever used, nested ones included
+    partition_keys: tuple[str, ...]
+    primary_keys: tuple[str, ...]
+    options: Mapping[str, str]
+    comment: str | None = None
+    time_ms: int
+    version: int = SCHEMA_VERSION  # of the file format; decides what missing options mean
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of all columns, in order."""
+        return tuple(field.name for field in self.fields)
+
+    @property
+    def trimmed_primary_keys(self) -> tuple[str, ...]:
+        """Primary key without the partition columns: what rows are sorted by inside a partition."""
+        return tuple(name for name in self.primary_keys if name not in self.partition_keys)
+
+    @property
+    def bucket_keys(self) -> tuple[str, ...]:
+        """Columns whose hash is the bucket, in hashing order; empty for an unbucketed append table."""
+        option = self.options.get("bucket-key")
+        # Java does not trim the names either.
+        return tuple(option.split(",")) if option else self.trimmed_primary_keys
+
+    @property
+    def key_fields(self) -> tuple[DataField, ...]:
+        """Columns of the trimmed primary key, in key order."""
+        return self.fields_of(self.trimmed_primary_keys)
+
+    @property
+    def partition_fields(self) -> tuple[DataField, ...]:
+        """Partition columns, in the order of the directories."""
+        return self.fields_of(self.partition_keys)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """All columns as Arrow fields. Raises: InvalidInputError for a column that we cannot hold."""
+        return arrow_schema(self.fields)
+
+    @property
+    def table_options(self) -> TableOptions:
+        """The options in force; unknown keys of other writers are let through."""
+        return TableOptions.parse(
+            self.options, strict=False, primary_key=self.primary_keys, schema_version=self.version
+        )
+
+    def field(self, name: str) -> DataField:
+        """Column of a name. Raises: InvalidInputError with the names there are."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise InvalidInputError(f"no such column: column={name} columns={list(self.column_names)}")
+
+    def fields_of(self, names: Sequence[str]) -> tuple[DataField, ...]:
+        """Columns of some names, in the order of the names."""
+        return tuple(self.field(name) for name in names)
+
+    def to_json(self) -> str:
+        """Text of the schema file. Raises: InvalidInputError for a version that we do not write."""
+        if self.version != SCHEMA_VERSION:
+            raise InvalidInputError(f"only schemas of version {SCHEMA_VERSION} are written: version={self.version}")
+        body: dict[str, Any] = {
+            "version": self.version,
+            "id": self.id,
+            "fields": [field.to_json() for field in self.fields],
+            "highestFieldId": self.highest_field_id,
+            "partitionKeys": list(self.partition_keys),
+            "primaryKeys": list(self.primary_keys),
+            "options": dict(self.options),
+            # A null would come back from Java as the word null.
+            **({} if self.comment is None else {"comment": self.comment}),
+            "timeMillis": self.time_ms,
+        }
+        return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, source: str = "text") -> "TableSchema":
+        """A schema from the text of its file, by any writer of any version.
+
+        Raises: CorruptDataError naming the source when it is not a whole schema.
+        """
+        try:
+            body = orjson.loads(text)
+            return cls(
+                id=int(body["id"]),
+                fields=tuple(parse_field(field) for field in body["fields"]),
+                highest_field_id=int(body["highestFieldId"]),
+                partition_keys=tuple(body.get("partitionKeys") or ()),
+                primary_keys=tuple(body.get("primaryKeys") or ()),
+                options=_texts(body.get("options") or {}),
+                comment=body.get("comment"),
+                time_ms=int(body.get("timeMillis") or 0),
+                version=int(body.get("version") or _OLDEST_VERSION),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptDataError(
+                f"schema cannot be decoded: file={source} size_bytes={len(text)} error={error!r}"
+            ) from error
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        key: value if isinstance(value, str) else orjson.dumps(value).decode()
+        for key, value in options.items()
+        if value is not None
+    }

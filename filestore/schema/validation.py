@@ -1,0 +1,270 @@
+"""Which tables may be created, written and read, and what to change when the answer is no.
+
+A table that we cannot keep right is refused, not written half right. Source: paimon-format.md section 2.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from filestore.options.effective import check_built
+from filestore.options.option import boolean
+from filestore.options.table_options import TableOptions
+from filestore.options.tag_schedule import TagSchedule
+from filestore.schema.index_options import check_index_options
+from filestore.schema.row_counts import check_stored
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import (
+    INTEGER_ROOTS,
+    NESTED_ROOTS,
+    TEXT_ROOTS,
+    TIMESTAMP_ROOTS,
+    UNSUPPORTED_ROOTS,
+    DataField,
+    walk,
+)
+from lsm.errors import InvalidInputError
+from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+
+RESERVED_NAMES: Final = frozenset({SEQUENCE_NUMBER, VALUE_KIND, "_LEVEL", "rowkind", "_ROW_ID"})
+PARTITION_ROOTS: Final = INTEGER_ROOTS | TEXT_ROOTS | {"DATE", "BOOLEAN"}
+# Parquet would need INT96 in every timestamp column and Avro cannot at all.
+MICROSECONDS: Final = 6
+
+
+def check_readable(schema: TableSchema) -> None:
+    """Refuse tables that we would read wrongly. Raises: InvalidInputError naming the option or column."""
+    _check_switches(schema, _UNREADABLE, "read")
+    _ = schema.table_options  # refuses values that mean nothing
+    _check_types(schema.fields)
+
+
+def check_writable(schema: TableSchema) -> None:
+    """Refuse tables that our writes would break. Raises: InvalidInputError naming the option or column."""
+    check_readable(schema)
+    _check_switches(schema, _UNWRITABLE, "written")
+    options = schema.table_options
+    if schema.primary_keys and not set(schema.partition_keys) <= set(schema.primary_keys):
+        raise InvalidInputError(
+            f"a key may move between the partitions of this table, which we cannot follow: "
+            f"primary_key={list(schema.primary_keys)} partition={list(schema.partition_keys)} fix='write it with Java'"
+        )
+    if options.bucket == 0:
+        raise InvalidInputError("bucket must be 1 or more, or -1 for an append table: bucket=0")
+    if options.bucket > 0 and not schema.bucket_keys:
+        raise InvalidInputError(
+            f"append table with buckets has no bucket key: bucket={options.bucket} fix='set bucket-key or bucket=-1'"
+        )
+    _check_vectors(schema, options)
+    _check_timestamps(schema.fields, options)
+    for field in schema.partition_fields:
+        if field.type.root == "TIMESTAMP_LTZ" and not options.partition_legacy_name:
+            raise InvalidInputError(
+                f"directory of this partition depends on Java's time zone: column={field.name} "
+                "partition.legacy-name=false fix='partition by another column'"
+            )
+
+
+def check_creatable(schema: TableSchema, options: TableOptions) -> None:
+    """Refuse new tables with mistakes, before anything is stored. Raises: InvalidInputError naming what to change."""
+    _check_names(schema.column_names)
+    _check_columns_exist(schema, options)
+    _check_key(schema)
+    for field in schema.partition_fields:
+        if field.type.root not in PARTITION_ROOTS:
+            raise InvalidInputError(
+                f"tables cannot be partitioned by this type: column={field.name} type={field.type} "
+                "fix='use STRING, an integer, DATE or BOOLEAN'"
+            )
+    _check_bucket_keys(schema)
+    _check_option_columns(schema, options)
+    TagSchedule.of(options)  # refuses rules that contradict each other
+    check_writable(schema)
+
+
+def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:
+    """Refuse options that somebody sets now and that would have no effect; those that were there are passed over.
+
+    Raises: InvalidInputError naming what to change.
+    """
+    check_built(schema.table_options, keys)
+    if any(key.startswith("file-index.") for key in keys):
+        check_index_options(schema, schema.table_options)
+
+
+def check_altered(schema: TableSchema) -> None:
+    """Refuse what a change would make of a table. Raises: InvalidInputError naming what to change."""
+    options = schema.table_options
+    options.check_together(has_key=bool(schema.primary_keys))
+    check_creatable(schema, options)
+    check_stored(schema)
+
+
+def hashable(field: DataField) -> bool:
+    """Whether a column can be part of a key, a bucket key or an order."""
+    return field.type.root not in NESTED_ROOTS | UNSUPPORTED_ROOTS
+
+
+_UNREADABLE: Final[Mapping[str, str]] = {
+    "data-evolution.enabled": "its files hold parts of rows",
+    "pk-clustering-override": "its files are not sorted by the key",
+    "chain-table.enabled": "its rows are spread over branches",
+    "sequence.snapshot-ordering": "its rows are ordered by snapshot",
+}
+_UNWRITABLE: Final[Mapping[str, str]] = {
+    "row-tracking.enabled": "row ids are not kept",
+    "primary-key.nullable": "key columns are never null",
+}
+
+
+def _check_vectors(schema: TableSchema, options: TableOptions) -> None:
+    """Source: Paimon SchemaValidation.validateForDeletionVectors."""
+    if not options.deletion_vectors_enabled or not schema.primary_keys:
+        return
+    if options.merge_engine == "first-row":
+        raise InvalidInputError(
+            "no row of a first-row table is ever replaced, so deletion vectors have no use: merge-engine=first-row "
+            "deletion-vectors.enabled=true fix='leave deletion-vectors.enabled out'"
+        )
+    if options.changelog_producer == "full-compaction":
+        raise InvalidInputError(
+            "a table with deletion vectors tells changes when they become visible: "
+            "changelog-producer=full-compaction fix='use changelog-producer=lookup'"
+        )
+
+
+def _check_switches(schema: TableSchema, switches: Mapping[str, str], verb: str) -> None:
+    kind = schema.options.get("type", "table")
+    if kind.lower() != "table":
+        raise InvalidInputError(f"table of this kind cannot be {verb}: type={kind} fix='use type=table'")
+    for key, reason in switches.items():
+        if _is_on(schema.options.get(key)):
+            raise InvalidInputError(f"table cannot be {verb}, {reason}: option={key} value=true fix='leave it out'")
+    if verb != "written":
+        return
+    if schema.options.get("bucket-function.type", "default").lower() == "hive":
+        raise InvalidInputError("bucket function is not supported: bucket-function.type=hive fix='use default or mod'")
+    for key, allowed in (("write.sequence-number-init-mode", "scan"), ("data-file.external-paths", "")):
+        if schema.options.get(key, allowed).lower() != allowed:
+            raise InvalidInputError(
+                f"table cannot be written: option={key} value={schema.options[key]} fix='leave it out'"
+            )
+
+
+def _is_on(text: str | None) -> bool:
+    try:
+        return text is not None and boolean(text)
+    except ValueError:
+        return True  # something else than off
+
+
+def _check_types(fields: Sequence[DataField]) -> None:
+    for field in fields:
+        for part in walk(field.type):
+            if part.root in UNSUPPORTED_ROOTS:
+                raise InvalidInputError(f"columns of this type are not supported: column={field.name} type={part}")
+
+
+def _check_timestamps(fields: Sequence[DataField], options: TableOptions) -> None:
+    formats = {options.file_format, *options.file_format_per_level.values()}
+    changelog_format = options.value("changelog-file.format")
+    if changelog_format is not None:
+        formats.add(changelog_format)
+    others = sorted(formats - {"orc"})
+    for field in fields if others else ():
+        for part in walk(field.type):
+            if part.root in TIMESTAMP_ROOTS and (part.precision or 0) > MICROSECONDS:
+                raise InvalidInputError(
+                    f"only orc files can hold timestamps finer than microseconds: column={field.name} type={part} "
+                    f"file.format={','.join(others)} fix='use TIMESTAMP(6) or file.format=orc'"
+                )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise InvalidInputError("table has no columns: fix='give it at least one'")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidInputError(f"column is there twice: column={name} fix='rename one of them'")
+        if not name.strip():
+            raise InvalidInputError(f"column has no name: column={name!r}")
+        if name in RESERVED_NAMES or name.startswith(KEY_PREFIX):
+            raise InvalidInputError(f"column name is reserved: column={name} fix='rename it'")
+
+
+def _check_columns_exist(schema: TableSchema, options: TableOptions) -> None:
+    uses: Iterable[tuple[str, Sequence[str]]] = (
+        ("primary key", schema.primary_keys),
+        ("partition", schema.partition_keys),
+        ("bucket-key", schema.bucket_keys),
+        ("sequence.field", options.sequence_fields),
+        ("rowkind.field", [options.rowkind_field] if options.rowkind_field else []),
+        *options.columns_with_options().items(),
+    )
+    for use, names in uses:
+        for name in names:
+            if name not in schema.column_names:
+                raise InvalidInputError(
+                    f"no such column: used_by={use!r} column={name} columns={list(schema.column_names)}"
+                )
+        if len(set(names)) < len(names):
+            raise InvalidInputError(f"column is named twice: used_by={use!r} columns={list(names)}")
+
+
+def _check_key(schema: TableSchema) -> None:
+    if not schema.primary_keys:
+        return
+    outside = [name for name in schema.partition_keys if name not in schema.primary_keys]
+    if outside:
+        raise InvalidInputError(
+            f"primary key must contain the partition columns: primary_key={list(schema.primary_keys)} "
+            f"missing={outside} fix='add them to the key'"
+        )
+    if not schema.trimmed_primary_keys:
+        raise InvalidInputError(
+            f"primary key consists of partition columns only: primary_key={list(schema.primary_keys)} "
+            "fix='add a column that is not a partition column'"
+        )
+    _check_hashable(schema.fields_of(schema.primary_keys), "primary key")
+
+
+def _check_bucket_keys(schema: TableSchema) -> None:
+    option = schema.options.get("bucket-key")
+    if option is None:
+        return
+    _check_hashable(schema.fields_of(schema.bucket_keys), "bucket-key")
+    partitions = [name for name in schema.bucket_keys if name in schema.partition_keys]
+    if partitions:
+        raise InvalidInputError(f"bucket key contains partition columns: bucket-key={option} fix='remove {partitions}'")
+    outside = [name for name in schema.bucket_keys if name not in schema.primary_keys]
+    if schema.primary_keys and outside:
+        raise InvalidInputError(
+            f"bucket key must be part of the primary key: bucket-key={option} fix='remove {outside}'"
+        )
+
+
+def _check_hashable(fields: Sequence[DataField], use: str) -> None:
+    for field in fields:
+        if not hashable(field):
+            raise InvalidInputError(f"type cannot be used here: used_by={use!r} column={field.name} type={field.type}")
+
+
+def _check_option_columns(schema: TableSchema, options: TableOptions) -> None:
+    _check_hashable(schema.fields_of(options.sequence_fields), "sequence.field")
+    kind = options.rowkind_field
+    if kind is not None and schema.field(kind).type.root not in TEXT_ROOTS:
+        raise InvalidInputError(f"rowkind.field must be a STRING column: column={kind} type={schema.field(kind).type}")
+    grouped: dict[str, str] = {}
+    for key, columns in options.columns_with_options().items():
+        if not key.endswith(".sequence-group"):
+            continue
+        members = [name.strip() for name in options.raw[key].split(",")]
+        for name in members:
+            schema.field(name)
+            if name in schema.primary_keys:
+                raise InvalidInputError(f"key column cannot be in a sequence group: option={key} column={name}")
+            if grouped.setdefault(name, key) != key:
+                raise InvalidInputError(
+                    f"column is in two sequence groups: column={name} options={[grouped[name], key]}"
+                )
+        _check_hashable(schema.fields_of(columns), key)

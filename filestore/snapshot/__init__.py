@@ -1,0 +1,1 @@
+"""Snapshot files, change tracking and consumers."""

@@ -1,0 +1,1 @@
+"""Tags and savepoints: created, renamed, expired. Source: Paimon's package tag."""

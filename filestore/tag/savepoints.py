@@ -1,0 +1,208 @@
+"""Making and deleting savepoints.
+
+A savepoint is made of a compacted state: the table is compacted, a snapshot is published whose base list is everything,
+and the file of the savepoint, created exclusively, makes it a root. Only then comes the tag of the same snapshot, by
+which engines that do not know savepoints leave its files alone; should it be missing, the next savepoint renews it. So
+whatever dies, a savepoint that is there can be read. Source: SP-01, SP-17 to SP-20, Trap 12.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from filestore.commit.table_commit import TableCommit
+from filestore.compact.compactor import compact_buckets
+from filestore.manifest.commit_message import PURPOSE_KEY
+from filestore.refs.file_references import FileSize
+from filestore.refs.roots import Root, RootKind
+from filestore.refs.savepoint_files import (
+    FIRST_SAVEPOINT_ID,
+    SavedCheckpoint,
+    Savepoint,
+    list_savepoints,
+    read_savepoint,
+    savepoint_ids,
+)
+from filestore.refs.unused_files import take_away
+from filestore.scan.snapshot_files import live_files
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from filestore.tag.tags import check_no_branch, is_tag_root
+from lsm.errors import ConflictError, InvalidInputError
+
+PURPOSE: Final = "savepoint"
+_LATEST: Final = "LATEST"  # the highest number that was ever used, so that none is used twice
+
+KeepCheckpoints = Callable[[Snapshot], Sequence[SavedCheckpoint]]
+"""Copies checkpoints beside the savepoint that is being made of a snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedSavepoint:
+    """A savepoint that went, and the files that only it used."""
+
+    savepoint: Savepoint
+    data: tuple[FileSize, ...] = ()
+    metadata: frozenset[str] = frozenset()
+
+
+def create_savepoint(
+    table: TableStore, *, compact: bool = True, keep_checkpoints: KeepCheckpoints = lambda _: ()
+) -> Savepoint:
+    """Save the newest state of a table.
+
+    Args:
+        table: whose; its branch gets the savepoint.
+        compact: merge every bucket into one run first; what others append meanwhile is saved as it is.
+        keep_checkpoints: called with the saved snapshot before the savepoint is there.
+
+    Raises:
+        InvalidInputError: nothing was committed yet.
+        ConflictError: other writers kept replacing the same files, or the saved snapshot expired at this moment: there
+            is no savepoint.
+        OutcomeUnknownError: there may be one.
+    """
+    _check_savable(table)
+    if compact:
+        _compact(table)
+    snapshot = _whole_snapshot(table)
+    checkpoints = tuple(keep_checkpoints(snapshot))
+    savepoint = _create(table, snapshot, checkpoints)
+    _check_still_there(table, savepoint)
+    renew_tags(table)
+    return savepoint
+
+
+def delete_savepoint(table: TableStore, savepoint_id: int, *, dry_run: bool = False) -> DeletedSavepoint:
+    """Delete a savepoint, its tag, and the files that nothing else uses.
+
+    When this is interrupted, it can be run again; what is left over behind the savepoint is found by the search for
+    orphans.
+
+    Raises:
+        InvalidInputError: there is no such savepoint, or a branch was made from its tag.
+        CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
+    """
+    savepoint = read_savepoint(table, savepoint_id)
+    check_no_branch(table, savepoint.tag_name, savepoint.snapshot)
+    branch = table.paths.branch
+
+    def goes(root: Root) -> bool:
+        is_own = root.kind is RootKind.SAVEPOINT and (root.branch, root.name) == (branch, str(savepoint.id))
+        return is_own or is_tag_root(root, branch, savepoint.tag_name, savepoint.snapshot)
+
+    source = table.paths.savepoint(savepoint_id)
+
+    def remove() -> None:
+        if savepoint_id == max(savepoint_ids(table), default=0):
+            table.io.replace(_latest_path(table), str(savepoint_id).encode())
+        tag = table.snapshots.find_tag(savepoint.tag_name)
+        if tag is not None and tag.id == savepoint.saved_snapshot_id:
+            table.io.delete(table.paths.tag(savepoint.tag_name))
+        table.io.delete(source)
+
+    unused = take_away(table, savepoint.snapshot, goes=goes, source=source, remove=remove, dry_run=dry_run)
+    if not dry_run:
+        for each in savepoint.checkpoints:
+            table.io.delete_tree(f"{table.paths.savepoint_dir}/{each.directory}")
+    own = frozenset(savepoint.own_paths(table.paths))
+    return DeletedSavepoint(savepoint=savepoint, data=unused.data, metadata=unused.metadata | own)
+
+
+def renew_tags(table: TableStore) -> None:
+    """Make the tags of savepoints that have none: their maker died, or somebody else deleted them."""
+    names = set(table.snapshots.tag_names())
+    for savepoint in list_savepoints(table):
+        if savepoint.tag_name not in names:
+            table.io.create_exclusive(table.paths.tag(savepoint.tag_name), savepoint.snapshot.to_json().encode())
+
+
+def is_savepoint_due(*, now_ms: int, last_ms: int | None, interval_ms: int | None, time_of_day_ms: int | None) -> bool:
+    """Whether it is time for a periodic savepoint.
+
+    Args:
+        now_ms: epoch milliseconds.
+        last_ms: when the newest savepoint was made; None: there is none yet.
+        interval_ms: between two savepoints; None: no periodic ones.
+        time_of_day_ms: since midnight in UTC: then they are made, at the first chance behind it; None: any time.
+    """
+    if interval_ms is None:
+        return False
+    if time_of_day_ms is None:
+        return last_ms is None or now_ms - last_ms >= interval_ms
+    period_ms = max(interval_ms, _DAY_MS)
+    moment_ms = now_ms - (now_ms - time_of_day_ms) % _DAY_MS  # the newest that has come
+    return last_ms is None or (last_ms < moment_ms and moment_ms - last_ms > period_ms - _DAY_MS)
+
+
+_DAY_MS: Final = 86_400_000
+
+
+def _check_savable(table: TableStore) -> None:
+    if table.snapshots.latest() is None:
+        raise InvalidInputError(f"nothing was committed yet, so there is nothing to save: table={table.name}")
+
+
+def _compact(table: TableStore) -> None:
+    try:
+        compact_buckets(table, full=True)
+    except ConflictError as error:
+        raise ConflictError(
+            f"other writers kept compacting the same files, so there is no savepoint: table={table.name} cause={error} "
+            "fix='run it again, let the stream make it (savepoint.create-interval), or save it with compact=false'"
+        ) from error
+
+
+def _whole_snapshot(table: TableStore) -> Snapshot:
+    """The newest snapshot if its base list is all of it, else one more of the same files."""
+    latest = table.snapshots.latest()
+    assert latest is not None
+    if not table.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size):
+        return latest
+    commit = TableCommit(table, table.new_commit_user(), history_start=latest.id)
+    snapshot = commit.merge_manifests({PURPOSE_KEY: PURPOSE}).snapshot
+    assert snapshot is not None
+    return snapshot
+
+
+def _create(table: TableStore, snapshot: Snapshot, checkpoints: tuple[SavedCheckpoint, ...]) -> Savepoint:
+    records = snapshot.total_record_count
+    if records is None:  # written by a very old version
+        records = sum(entry.file.row_count for entry in live_files(table, snapshot))
+    savepoint_id = _next_id(table)
+    while True:
+        savepoint = Savepoint.of(
+            snapshot,
+            savepoint_id=savepoint_id,
+            record_count=records,
+            save_time_ms=table.clock.now_ms(),
+            checkpoints=checkpoints,
+        )
+        is_free = not table.io.exists(table.paths.tag(savepoint.tag_name))  # else somebody's own tag
+        if is_free and table.io.create_exclusive(table.paths.savepoint(savepoint_id), savepoint.to_json().encode()):
+            return savepoint
+        savepoint_id += 1
+
+
+def _next_id(table: TableStore) -> int:
+    try:
+        hinted = int(table.io.read_bytes(_latest_path(table)))
+    except (FileNotFoundError, ValueError):
+        hinted = 0
+    return max(hinted, FIRST_SAVEPOINT_ID - 1, *savepoint_ids(table)) + 1
+
+
+def _latest_path(table: TableStore) -> str:
+    return f"{table.paths.savepoint_dir}/{_LATEST}"
+
+
+def _check_still_there(table: TableStore, savepoint: Savepoint) -> None:
+    """Whether the savepoint was made before an expiry claimed its snapshot; else it is undone."""
+    snapshots, snapshot_id = table.snapshots, savepoint.saved_snapshot_id
+    if snapshots.claimed_up_to() <= snapshot_id and snapshots.exists(snapshot_id):
+        return
+    table.io.delete(table.paths.savepoint(savepoint.id))
+    raise ConflictError(
+        f"the snapshot expired while it was saved: table={table.name} snapshot={snapshot_id} "
+        f"earliest={snapshots.earliest_id()} fix=run it again"
+    )

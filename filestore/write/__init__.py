@@ -1,0 +1,1 @@
+"""Rows to files of buckets. Source: Paimon's package table.sink."""

@@ -1,0 +1,254 @@
+"""The writer of one bucket: rows in, data files and a commit message out.
+
+``BucketWriter`` has two forms. Of a table with a key, rows gather in a memtable and each flush leaves sorted level-0
+files with every key once (FL-160, FL-161). Of an append table, rows are written in the order they came.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from filestore.datafile.rolling_writer import APPEND_SOURCE, RollingWriter, delete_files
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.entries import DataFileMeta
+from filestore.options.table_options import POSTPONED_BUCKET, TableOptions
+from filestore.schema.merge_engine import merge_function, resets_on_delete
+from filestore.table_store import TableStore
+from lsm.keys.keys import key_order
+from lsm.memtable import MemTable
+from lsm.row_kind import SEQUENCE_NUMBER_FIELD
+
+
+class BucketWriter(Protocol):
+    """Takes the rows of one bucket. After an error only ``abort`` may be called."""
+
+    partition: bytes
+    bucket: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the rows that are in memory."""
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows: the table's columns, and ``_VALUE_KIND`` when the table has a key."""
+
+    def flush(self) -> None:
+        """Write what is in memory to files."""
+
+    def finish(self) -> None:
+        """Write what is in memory, and finish the files that are open."""
+
+    def prepare_commit(self) -> CommitMessage:
+        """Finish, and hand over the files written since the last call."""
+
+    def abort(self) -> None:
+        """Delete the files that were not handed over."""
+
+
+def bucket_writer(
+    table: TableStore, partition: bytes, bucket: int, *, max_sequence_number: int, budget_bytes: int
+) -> BucketWriter:
+    """A writer of one bucket.
+
+    Args:
+        table: to write to.
+        partition: BinaryRow bytes.
+        bucket: number; 0 for a table without buckets.
+        max_sequence_number: highest number in the bucket; the first row gets the next one.
+        budget_bytes: size from which on the memtable calls itself full.
+    """
+    if table.has_key:
+        return _KeyWriter(table, partition, bucket, max_sequence_number + 1, budget_bytes)
+    return _AppendWriter(table, partition, bucket, max_sequence_number + 1)
+
+
+POSTPONED_WRITER: Final = "-u-fluvial-s-0-w-"
+"""Part of the names of postponed files by which Java tells writers apart; it takes those of one as they were made."""
+
+
+def _options(options: TableOptions, bucket: int) -> TableOptions:
+    if bucket != POSTPONED_BUCKET:
+        return options
+    return replace(options, data_file_prefix=f"{options.data_file_prefix}{POSTPONED_WRITER}")
+
+
+class _Files:
+    """Files that a writer finished and has not handed over."""
+
+    def __init__(self, table: TableStore, partition: bytes, bucket: int) -> None:
+        self.table = table
+        self.partition = partition
+        self.bucket = bucket
+        self.finished: list[DataFileMeta] = []
+        self.changelog: list[DataFileMeta] = []
+
+    def rolling_writer(self, *, changelog: bool = False) -> RollingWriter:
+        """A writer of level-0 files with new rows."""
+        table = self.table
+        return RollingWriter(
+            io=table.io,
+            names=table.names,
+            clock=table.clock,
+            bucket_dir=table.bucket_dir(self.partition, self.bucket),
+            schema=table.schema,
+            options=_options(table.options, self.bucket),
+            level=0,
+            file_source=APPEND_SOURCE,
+            key_values=table.has_key,
+            changelog=changelog,
+        )
+
+    def message(self) -> CommitMessage:
+        """The commit message of the finished files, which are the committer's from now on."""
+        files, self.finished = self.finished, []
+        changelog, self.changelog = self.changelog, []
+        return CommitMessage(
+            partition=self.partition,
+            bucket=self.bucket,
+            total_buckets=self.table.options.bucket,
+            new_files=tuple(files),
+            changelog_files=tuple(changelog),
+        )
+
+    def delete(self) -> None:
+        """Remove the finished files."""
+        directory = self.table.bucket_dir(self.partition, self.bucket)
+        delete_files(self.table.io, directory, (*self.finished, *self.changelog))
+        self.finished.clear()
+        self.changelog.clear()
+
+
+class _KeyWriter:
+    """Rows of a table with a key."""
+
+    def __init__(
+        self, table: TableStore, partition: bytes, bucket: int, next_sequence_number: int, budget_bytes: int
+    ) -> None:
+        self.partition = partition
+        self.bucket = bucket
+        self._files = _Files(table, partition, bucket)
+        self._memtable = MemTable(
+            key_names=table.schema.trimmed_primary_keys,
+            merge=merge_function(table.schema, table.options),
+            sequence_names=table.options.sequence_fields,
+            sequence_descending=table.options.sequence_descending,
+            resets_on_delete=resets_on_delete(table.options),
+            budget_bytes=budget_bytes,
+            next_sequence_number=next_sequence_number,
+        )
+        self._key_names = table.schema.trimmed_primary_keys
+        self._keeps_changes = table.options.changelog_producer == "input"
+        self._changes: list[pa.RecordBatch] = []  # every row with its number, for the changelog file
+
+    @property
+    def size_bytes(self) -> int:
+        return self._memtable.size_bytes * (2 if self._keeps_changes else 1)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if self._keeps_changes:
+            self._changes.append(_numbered(rows, self._memtable.next_sequence_number))
+        self._memtable.add(rows)
+
+    def flush(self) -> None:
+        if self._memtable.row_count == 0:
+            return
+        while self._memtable.row_count:
+            self._files.finished += write_files(self._files.rolling_writer(), self._memtable.flush())
+        if self._changes:
+            changes, self._changes = self._changes, []
+            self._files.changelog += write_files(
+                self._files.rolling_writer(changelog=True), [_sorted_by_key(changes, self._key_names)]
+            )
+
+    def finish(self) -> None:
+        self.flush()
+
+    def prepare_commit(self) -> CommitMessage:
+        self.finish()
+        return self._files.message()
+
+    def abort(self) -> None:
+        self._files.delete()
+
+
+class _AppendWriter:
+    """Rows of a table without a key. A file stays open across flushes, so that many small writes make one file."""
+
+    def __init__(self, table: TableStore, partition: bytes, bucket: int, next_sequence_number: int) -> None:
+        self.partition = partition
+        self.bucket = bucket
+        self._table = table
+        self._files = _Files(table, partition, bucket)
+        self._open: RollingWriter | None = None
+        self._batches: list[pa.RecordBatch] = []
+        self._size_bytes = 0
+        self._next_sequence_number = next_sequence_number
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._batches.append(rows)
+        self._size_bytes += rows.nbytes
+
+    def flush(self) -> None:
+        if not self._batches:
+            return
+        if self._open is None:
+            self._open = self._files.rolling_writer()
+        self._open.write(pa.Table.from_batches(self._batches))
+        self._batches.clear()
+        self._size_bytes = 0
+
+    def finish(self) -> None:
+        self.flush()
+        if self._open is not None:
+            self._files.finished += self._numbered(self._open.close())
+            self._open = None
+
+    def prepare_commit(self) -> CommitMessage:
+        self.finish()
+        return self._files.message()
+
+    def abort(self) -> None:
+        if self._open is not None:
+            self._open.abort()
+            self._open = None
+        self._files.delete()
+
+    def _numbered(self, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:
+        """Readers order the files of a bucket by these numbers; without buckets every file counts from 0."""
+        numbered = []
+        for file in files:
+            first = self._next_sequence_number if self._table.options.bucket > 0 else 0
+            last = first + file.row_count - 1
+            numbered.append(replace(file, min_sequence_number=first, max_sequence_number=last))
+            self._next_sequence_number = last + 1
+        return numbered
+
+
+def _numbered(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+    return rows.append_column(SEQUENCE_NUMBER_FIELD, numbers)
+
+
+def _sorted_by_key(batches: Sequence[pa.RecordBatch], key_names: Sequence[str]) -> pa.Table:
+    """Rows of one key stay in the order they came."""
+    rows = pa.Table.from_batches(batches).combine_chunks()
+    order, _ = key_order([rows.column(name).combine_chunks() for name in key_names], presorted=False)
+    return rows.take(pa.array(order))
+
+
+def write_files(writer: RollingWriter, rows: Iterable[pa.Table | pa.RecordBatch]) -> list[DataFileMeta]:
+    """Write all rows and close the writer; when that fails nothing is left behind."""
+    try:
+        for each in rows:
+            writer.write(each)
+        return list(writer.close())
+    except BaseException:
+        writer.abort()
+        raise

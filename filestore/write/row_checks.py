@@ -1,0 +1,218 @@
+"""Rows from outside as rows of the table: columns by name, cast without loss, and checked.
+
+Readers do not check anything again, so a null key or a text that is too long would stay in the table for ever.
+Source: paimon-format.md section 14.3.
+"""
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import BYTES_ROOTS, MAX_LENGTH, TEXT_ROOTS, DataField, DataType, arrow_type
+from lsm.errors import InvalidInputError
+from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
+
+_SHOWN_LENGTH: Final = 60  # of a value in a message
+_MOST_DIGITS: Final = 38
+
+
+def conform(rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    """The rows as the table's columns, in the table's order and types.
+
+    Args:
+        rows: columns by name in any order; nullable ones may be missing (null), dictionaries and views are decoded.
+        schema: of the table.
+
+    Raises:
+        InvalidInputError: names the column, the value and what to change.
+    """
+    unknown = [name for name in rows.schema.names if name not in schema.column_names]
+    if unknown:
+        raise InvalidInputError(
+            f"the table has no such column: column={unknown[0]} columns={list(schema.column_names)} "
+            "fix='drop the column, add it to the table, or set write.merge-schema=true'"
+        )
+    doubled = [name for name in schema.column_names if rows.schema.names.count(name) > 1]
+    if doubled:
+        raise InvalidInputError(f"a column is given twice: column={doubled[0]} fix='drop one of them'")
+    columns = [_conform_column(rows, field) for field in schema.fields]
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
+
+
+def row_kinds_of_column(column: pa.Array, name: str) -> pa.Array:
+    """The kinds (int8) that a ``rowkind.field`` column spells as ``+I -U +U -D``.
+
+    Raises: InvalidInputError for null or another text.
+    """
+    found = pc.index_in(column, value_set=ROW_KIND_SYMBOLS).cast(pa.int8())
+    if found.null_count:
+        row = _first(pc.is_null(found))
+        raise InvalidInputError(
+            f"not a row kind: column={name} row={row} value={_shown(column[row])} "
+            f"fix='use one of {ROW_KIND_SYMBOLS.to_pylist()}'"
+        )
+    return found
+
+
+def check_kinds(kinds: pa.Array, row_count: int) -> pa.Array:
+    """Given kinds as int8, one per row. Raises: InvalidInputError."""
+    kinds = kinds.combine_chunks() if isinstance(kinds, pa.ChunkedArray) else kinds
+    if len(kinds) != row_count:
+        raise InvalidInputError(f"one row kind per row is needed: rows={row_count} kinds={len(kinds)}")
+    if not pa.types.is_integer(kinds.type):
+        return row_kinds_of_column(kinds, "kinds")
+    bad = pc.fill_null(pc.or_(pc.less(kinds, 0), pc.greater(kinds, max(RowKind))), True)
+    if pc.any(bad).as_py():
+        row = _first(bad)
+        raise InvalidInputError(
+            f"not a row kind: row={row} value={_shown(kinds[row])} fix='use 0 (+I), 1 (-U), 2 (+U) or 3 (-D)'"
+        )
+    return kinds.cast(pa.int8())
+
+
+def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField) -> pa.Array:
+    index = rows.schema.get_field_index(field.name)
+    wanted = arrow_type(field.type)
+    if index < 0:
+        if not field.type.nullable and rows.num_rows:
+            raise InvalidInputError(
+                f"a NOT NULL column is missing: column={field.name} type={field.type} "
+                "fix='give it a value in every row'"
+            )
+        return pa.nulls(rows.num_rows, wanted)
+    column = rows.column(index)
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(column, pa.ChunkedArray):  # combine_chunks keeps two chunks when offsets would overflow
+        raise InvalidInputError(f"too many bytes in one write: column={field.name} fix='write smaller batches'")
+    if column.type != wanted:
+        column = _cast(column, wanted, field)
+    _check_values(column, field.type, field.name)
+    return column
+
+
+def _cast(column: pa.Array, wanted: pa.DataType, field: DataField) -> pa.Array:
+    given = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    _refuse_other_fields(given, wanted, field.name)
+    if not _is_lossless_kind(given, wanted):
+        raise InvalidInputError(_other_type(field, given, wanted))
+    try:
+        decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        return decoded.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"a value does not fit the column: column={field.name} type={field.type} given={given} error={error} "
+            "fix='round or cast the values'"
+        ) from error
+    except pa.ArrowNotImplementedError as error:
+        raise InvalidInputError(_other_type(field, given, wanted)) from error
+
+
+def _refuse_other_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
+    """Arrow leaves out fields that are not wanted."""
+    types = pa.types
+    if types.is_struct(given) and types.is_struct(wanted):
+        names = [each.name for each in wanted]
+        for each in given:
+            if each.name not in names:
+                raise InvalidInputError(
+                    f"the column has no such field: column={path} field={each.name} fields={names} "
+                    "fix='leave it out, add it to the table, or set write.merge-schema=true'"
+                )
+            _refuse_other_fields(each.type, wanted.field(each.name).type, f"{path}.{each.name}")
+    elif types.is_map(given) and types.is_map(wanted):
+        _refuse_other_fields(given.item_type, wanted.item_type, f"{path}.value")
+    elif types.is_nested(given) and types.is_nested(wanted) and not types.is_struct(given) | types.is_struct(wanted):
+        _refuse_other_fields(given.value_type, wanted.value_type, f"{path}.element")
+
+
+def _other_type(field: DataField, given: pa.DataType, wanted: pa.DataType) -> str:
+    return f"a column has another type: column={field.name} given={given} wanted={wanted} fix='cast it to {field.type}'"
+
+
+def _is_lossless_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a checked cast keeps the meaning; texts are never parsed, numbers never written out."""
+    types = pa.types
+    if types.is_null(given) or types.is_nested(given):
+        return bool(types.is_null(given) or types.is_nested(wanted))
+    if types.is_timestamp(given) and types.is_timestamp(wanted):
+        return bool((given.tz is None) == (wanted.tz is None))  # local time and a moment are different things
+    return any(_is_in(given, family) and _is_in(wanted, family) for family in _FAMILIES)
+
+
+def _is_in(arrow: pa.DataType, family: Sequence[Callable[[pa.DataType], bool]]) -> bool:
+    return any(test(arrow) for test in family)
+
+
+_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES: Final = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    lambda arrow: pa.types.is_fixed_size_binary(arrow) and not pa.types.is_decimal(arrow),
+)
+_FAMILIES: Final = (
+    _TEXTS,
+    _BYTES,
+    (pa.types.is_integer, pa.types.is_decimal),
+    (pa.types.is_integer, pa.types.is_floating),
+    (pa.types.is_date,),
+    (pa.types.is_time,),
+    (pa.types.is_boolean,),
+)
+
+
+def _check_values(column: pa.Array, data_type: DataType, name: str) -> None:
+    if not data_type.nullable and column.null_count:
+        raise InvalidInputError(
+            f"null in a NOT NULL column: column={name} row={_first(pc.is_null(column))} type={data_type} "
+            "fix='fill or filter the nulls'"
+        )
+    limit = data_type.length
+    if limit is not None and limit < MAX_LENGTH and (data_type.root in TEXT_ROOTS or data_type.root in BYTES_ROOTS):
+        lengths = pc.utf8_length(column) if data_type.root in TEXT_ROOTS else pc.binary_length(column)
+        _refuse(column, pc.greater(lengths, limit), data_type, name, "a value is too long")
+    if data_type.root == "DECIMAL":
+        _check_digits(column, data_type, name)
+    if data_type.root == "ROW":
+        for index, inner in enumerate(data_type.fields):
+            valid = column.filter(pc.is_valid(column)) if column.null_count else column
+            _check_values(pc.struct_field(valid, [index]), inner.type, f"{name}.{inner.name}")
+    if data_type.root == "ARRAY" and data_type.element is not None:
+        _check_values(pc.list_flatten(column), data_type.element, f"{name}.element")
+    if data_type.root == "MAP" and data_type.key is not None and data_type.value is not None:
+        _check_values(column.keys, data_type.key, f"{name}.key")
+        _check_values(column.items, data_type.value, f"{name}.value")
+
+
+def _check_digits(column: pa.Array, data_type: DataType, name: str) -> None:
+    """Arrow does not look whether a decimal has more digits than its type says."""
+    digits, scale = data_type.precision or 0, data_type.scale or 0
+    if digits == _MOST_DIGITS:
+        return
+    widest = pa.decimal128(_MOST_DIGITS, scale)
+    bound = pa.scalar(Decimal(10) ** (digits - scale), widest)
+    _refuse(
+        column, pc.greater_equal(pc.abs(column.cast(widest)), bound), data_type, name, "a value has too many digits"
+    )
+
+
+def _refuse(column: pa.Array, bad: pa.Array, data_type: DataType, name: str, fact: str) -> None:
+    if pc.any(bad).as_py():
+        row = _first(bad)
+        raise InvalidInputError(
+            f"{fact}: column={name} row={row} value={_shown(column[row])} type={data_type} "
+            "fix='shorten the value or widen the column'"
+        )
+
+
+def _first(flags: pa.Array) -> int:
+    return int(pc.index(flags, pa.scalar(True)).as_py())
+
+
+def _shown(value: pa.Scalar) -> str:
+    text = repr(value.as_py())
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."

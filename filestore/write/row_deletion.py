@@ -1,0 +1,163 @@
+"""Deleting single rows of a table without a key: they are marked where they are, in deletion vectors.
+
+Rows have no name there but their place: a data file and their number in it. Whoever looks for rows reads them with
+their places; one commit then marks these, and adds the rows that take their place. It gives way to whoever rewrote one
+of the files meanwhile, or marked rows of it. Source: paimon-format.md section 8.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.datafile.row_positions import numbered_rows
+from filestore.index.deletion_vector_changes import change_index
+from filestore.index.deletion_vectors import NO_POSITIONS, Positions, are_deleted, read_deletion_vectors
+from filestore.manifest.commit_message import CommitMessage
+from filestore.predicate.evaluation import filter_mask
+from filestore.predicate.predicate import Predicate, columns_of
+from filestore.scan.data_split import DataSplit
+from filestore.scan.live_files import BucketKey
+from filestore.scan.snapshot_files import deletion_indexes
+from filestore.scan.table_scan import Filter, TableScan
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
+
+FILE_FIELD: Final = pa.field("_fluvial_file", pa.string(), nullable=False)
+ROW_FIELD: Final = pa.field("_fluvial_row", pa.int64(), nullable=False)
+
+Marks = Mapping[str, Positions]
+"""Rows to delete, by name of the data file."""
+
+
+def check_deletable(table: TableStore) -> None:
+    """Refuse tables whose rows cannot be marked. Raises: InvalidInputError that says what to change."""
+    if table.has_key or not table.options.deletion_vectors_enabled:
+        raise InvalidInputError(
+            f"rows of this table cannot be marked as deleted: table={table.name} "
+            f"deletion-vectors.enabled={str(table.options.deletion_vectors_enabled).lower()} "
+            "fix=a table without a key, and ALTER TABLE ... SET ('deletion-vectors.enabled' = 'true')"
+        )
+
+
+def read_with_places(
+    table: TableStore, split: DataSplit, columns: Sequence[str], filter: Predicate | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split that match, with the two columns that say where they are.
+
+    Args:
+        table: opened with the schema that the rows shall have.
+        split: of a plan of this table; of a filtered plan only together with that filter.
+        columns: to return, in this order.
+        filter: rows for which it is not true are left out.
+
+    Yields:
+        Batches of these columns, ``FILE_FIELD`` and ``ROW_FIELD``; none of them empty.
+    """
+    deleted = read_deletion_vectors(table, split.deletion_vectors)
+    tested = columns_of(filter) if filter is not None else frozenset()
+    names = [name for name in table.schema.column_names if name in {*columns, *tested}]
+    schema = pa.schema([*(table.arrow_field(name) for name in columns), FILE_FIELD, ROW_FIELD])
+    for file in split.files:
+        marked = deleted.get(file.file_name, NO_POSITIONS)
+        for numbers, batch in numbered_rows(
+            table, split.partition, split.bucket, file, names, with_system=False, span=filter
+        ):
+            kept = ~are_deleted(numbers, marked)
+            if filter is not None:
+                kept &= np.asarray(filter_mask(filter, batch).fill_null(False))
+            chosen = pa.array(np.flatnonzero(kept))
+            if len(chosen):
+                rows = batch.take(chosen)
+                name = pa.repeat(pa.scalar(file.file_name, pa.string()), len(chosen))
+                arrays = [*(rows.column(column) for column in columns), name, pa.array(numbers[kept])]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def gathered(places: Iterable[tuple[str, Positions]]) -> dict[str, Positions]:
+    """Rows by file name, each once and ascending."""
+    found: defaultdict[str, list[Positions]] = defaultdict(list)
+    for name, positions in places:
+        found[name].append(positions)
+    return {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}
+
+
+def replace_rows(
+    table: TableStore,
+    snapshot: Snapshot,
+    splits: Iterable[DataSplit],
+    marks: Marks,
+    *,
+    added: Sequence[CommitMessage] = (),
+    commit_user: str | None = None,
+    committable: Committable | None = None,
+) -> CommitResult:
+    """Mark rows as deleted and add others, in one commit; nothing is left behind when it is refused.
+
+    Args:
+        table: see ``check_deletable``.
+        snapshot: in which the rows were found.
+        splits: those that were read: where the files are.
+        marks: rows to delete.
+        added: new files.
+        commit_user: None is a fresh one.
+        committable: what else the commit says.
+
+    Raises:
+        ConflictError: files with these rows were rewritten meanwhile, or rows of them deleted: look for the rows again.
+        OutcomeUnknownError: it may be visible: look at the newest snapshot.
+    """
+    check_deletable(table)
+    places = {file.file_name: split for split in splits for file in split.files}
+    by_bucket: defaultdict[BucketKey, dict[str, Positions]] = defaultdict(dict)
+    totals: dict[BucketKey, int] = {}
+    for name, positions in marks.items():
+        split = places[name]
+        by_bucket[BucketKey(split.partition, split.bucket)][name] = positions
+        totals[BucketKey(split.partition, split.bucket)] = split.total_buckets
+    indexes = deletion_indexes(table, snapshot)
+    messages = list(added)
+    try:
+        for key, files in by_bucket.items():
+            change = change_index(table, key.partition, key.bucket, indexes.get(key, ()), marks=files)
+            messages.append(
+                CommitMessage(
+                    partition=key.partition,
+                    bucket=key.bucket,
+                    total_buckets=totals[key],
+                    index_before=change.before,
+                    index_after=change.after,
+                )
+            )
+        base = committable or Committable(identifier=BATCH_IDENTIFIER)
+        commit = TableCommit(table, commit_user or table.new_commit_user(), history_start=snapshot.id)
+        return commit.replace_rows(
+            Committable(
+                identifier=base.identifier,
+                messages=messages,
+                base_snapshot_id=snapshot.id,
+                changes=base.changes,
+                properties=base.properties,
+            )
+        )
+    except OutcomeUnknownError:
+        raise
+    except (FluvialError, OSError):
+        discard(table, messages)
+        raise
+
+
+def delete_rows(table: TableStore, filter: Filter) -> CommitResult:
+    """Delete the rows that match, in this process. Raises: as ``replace_rows``."""
+    check_deletable(table)
+    plan = TableScan(table).plan(filter=filter)
+    if plan.snapshot is None:
+        return CommitResult(snapshot=None)
+    found = (each for split in plan.splits for each in read_with_places(table, split, (), plan.filter))
+    marks = gathered((each.column(0)[0].as_py(), each.column(1).to_numpy()) for each in found)
+    return replace_rows(table, plan.snapshot, plan.splits, marks)

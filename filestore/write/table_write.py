@@ -1,0 +1,266 @@
+"""The writer of a task: rows of any partition and bucket in, files of each bucket out, within one memory budget.
+
+FL-76, FL-78, FL-160, FL-161, FL-163.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from filestore.hashing.buckets import bucket_ids, key_hashes
+from filestore.manifest.commit_message import CommitMessage
+from filestore.manifest.lists import IndexManifestEntry
+from filestore.options.table_options import POSTPONED_BUCKET
+from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
+from filestore.schema.merge_engine import check_retracts, without_old_values
+from filestore.schema.validation import check_writable
+from filestore.table_store import TableStore
+from filestore.types.binary_row import EMPTY_ROW, encode_row
+from filestore.write.bucket_writer import BucketWriter, bucket_writer
+from filestore.write.dynamic_buckets import BucketAssigner
+from filestore.write.row_checks import check_kinds, conform, row_kinds_of_column
+from lsm.errors import InvalidInputError
+from lsm.keys.keys import internal_value
+from lsm.row_kind import VALUE_KIND_FIELD, RowKind
+
+_ROWS_AT_ONCE: Final = 1 << 20  # more rows are taken piece by piece, so that the budget holds within one call
+
+MaxSequenceNumbers = Mapping[BucketKey, int] | Callable[[bytes, int], int]
+
+
+class TableWrite:
+    """Writes rows into files that a commit makes visible. Not for use by several threads.
+
+    No other writer may write the same buckets meanwhile: sequence numbers would meet, and the later commit would be
+    refused.
+    """
+
+    def __init__(
+        self,
+        table: TableStore,
+        *,
+        max_sequence_numbers: MaxSequenceNumbers,
+        budget_bytes: int | None = None,
+        index: Iterable[IndexManifestEntry] = (),
+    ) -> None:
+        """Nothing is written yet.
+
+        Args:
+            table: to write to.
+            max_sequence_numbers: highest sequence number of a bucket by (partition bytes, bucket), from the snapshot
+                that the commit will name as its base; a bucket that is missing has no rows.
+                ``LiveFiles.max_sequence_numbers()`` gives it.
+            budget_bytes: memory for rows of all buckets together; None is ``write-buffer-size``.
+            index: index files of that snapshot, which say where the keys of dynamic buckets are; none: there are no
+                keys, or they are all replaced.
+
+        Raises:
+            InvalidInputError: the table cannot be written; says why.
+        """
+        self._given = table  # whose rows are given
+        self._counts = table.row_counts
+        self._table = table = table.stored  # whose rows are written
+        check_writable(table.schema)
+        self._max_sequence_numbers = max_sequence_numbers
+        self._budget_bytes = table.options.write_buffer_bytes if budget_bytes is None else budget_bytes
+        self._writers: dict[BucketKey, BucketWriter] = {}
+        self._assigner = BucketAssigner(table, index) if table.has_dynamic_buckets else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the rows that are in memory."""
+        return sum(writer.size_bytes for writer in self._writers.values())
+
+    def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> None:
+        """Take rows in the order they arrived; of two rows with one key the later one is newer.
+
+        Args:
+            rows: columns by name; missing nullable ones are null.
+            kinds: (n,) row kinds as int8 or ``+I -U +U -D``; None: from the column of ``rowkind.field``, else all are
+                inserts.
+
+        Raises:
+            InvalidInputError: names the column, the value and what to change; no row was taken.
+        """
+        given = None if kinds is None else check_kinds(kinds, rows.num_rows)
+        batches = [
+            self._prepared(
+                rows.slice(start, _ROWS_AT_ONCE), None if given is None else given.slice(start, _ROWS_AT_ONCE), start
+            )
+            for start in range(0, rows.num_rows, _ROWS_AT_ONCE)
+        ]
+        for batch in batches:
+            if batch.num_rows:
+                for key, part in self._routed(batch):
+                    self._writer(key).write(part)
+                self._keep_budget()
+
+    def flush(self) -> None:
+        """Write everything in memory to files."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def prepare_commit(self) -> list[CommitMessage]:
+        """Flush, and hand over the files written since the last call; writing may go on.
+
+        Buckets without files are left out.
+        """
+        for writer in self._writers.values():
+            writer.finish()  # all of them before the first hands over: when one fails, ``abort`` still knows every file
+        messages = [writer.prepare_commit() for writer in self._writers.values()]
+        if self._assigner is not None:
+            messages = [self._assigner.with_index(message) for message in messages]
+            self._assigner.hand_over()
+        return [message for message in messages if not message.is_empty]
+
+    def abort(self) -> None:
+        """Delete the files that were not handed over; the writer is of no use any more."""
+        for writer in self._writers.values():
+            writer.abort()
+        self._writers.clear()
+        if self._assigner is not None:
+            self._assigner.abort()
+
+    def _prepared(
+        self, rows: pa.Table | pa.RecordBatch, given_kinds: pa.Array | None, first_row: int
+    ) -> pa.RecordBatch:
+        """The rows as they go to a bucket writer, checked."""
+        table = self._table
+        try:
+            batch = conform(rows, self._given.schema)
+            kinds = self._kinds(batch) if given_kinds is None else given_kinds
+            batch, kinds = self._without_ignored(batch, kinds)
+            if self._counts is not None:
+                batch, kinds = self._counts.to_stored(batch, kinds), _inserts(batch.num_rows)
+            self._check_kinds(kinds)
+        except InvalidInputError as error:
+            if not first_row:
+                raise
+            raise InvalidInputError(f"{error} first_row={first_row}") from error
+        return (
+            _with_kinds(without_old_values(batch, kinds, table.schema, table.options), kinds)
+            if table.has_key
+            else batch
+        )
+
+    def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
+        field = self._table.options.rowkind_field
+        if field is not None:
+            return row_kinds_of_column(batch.column(field), field)
+        return _inserts(batch.num_rows)
+
+    def _without_ignored(self, batch: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+        """Leave out what the table ignores: other readers would take ignored retracts for real ones."""
+        options = self._table.options
+        if options.ignore_delete:
+            kept = pc.equal(pc.bit_wise_and(kinds, pa.scalar(1, pa.int8())), 0)
+        elif options.ignore_update_before:
+            kept = pc.not_equal(kinds, int(RowKind.UPDATE_BEFORE))
+        else:
+            return batch, kinds
+        return batch.filter(kept), kinds.filter(kept)
+
+    def _check_kinds(self, kinds: pa.Array) -> None:
+        counts = np.bincount(kinds.to_numpy(zero_copy_only=False), minlength=len(RowKind))
+        if counts[RowKind.UPDATE_BEFORE] or counts[RowKind.DELETE]:
+            if not self._table.has_key:
+                raise InvalidInputError(
+                    f"a table without a primary key takes inserts only: table={self._table.name} "
+                    f"updates_before={counts[RowKind.UPDATE_BEFORE]} deletes={counts[RowKind.DELETE]} "
+                    "fix='declare a primary key, make the table with row-counts=true, or set ignore-delete=true'"
+                )
+            check_retracts(self._table.schema, self._table.options, deletes_only=not counts[RowKind.UPDATE_BEFORE])
+
+    def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[BucketKey, pa.RecordBatch]]:
+        """The rows of each bucket, in the order they came."""
+        partitions, codes = partition_codes(batch, self._table)
+        postponed = self._table.options.bucket == POSTPONED_BUCKET
+        buckets = self._buckets(batch, partitions, codes)
+        bucket_count = int(buckets.max()) + 1 if self._assigner else max(self._table.options.bucket, 1)
+        if len(partitions) * bucket_count == 1:
+            yield BucketKey(partitions[0], POSTPONED_BUCKET if postponed else 0), batch
+            return
+        places = codes * bucket_count + buckets
+        if len(partitions) * bucket_count <= np.iinfo(np.uint16).max:
+            places = places.astype(np.uint16)  # numpy sorts these by radix
+        order = np.argsort(places, kind="stable")
+        ordered = places[order]
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        for start, stop in zip(starts, [*starts[1:], len(ordered)], strict=True):
+            partition, bucket = divmod(int(ordered[start]), bucket_count)
+            # Taken one by one, so that flushing a bucket really frees its rows.
+            key = BucketKey(partitions[partition], POSTPONED_BUCKET if postponed else bucket)
+            yield key, batch.take(pa.array(order[start:stop]))
+
+    def _buckets(
+        self, batch: pa.RecordBatch, partitions: Sequence[bytes], codes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """(n,) the bucket of each row."""
+        buckets = np.zeros(batch.num_rows, np.int64)
+        bucket_count = self._table.options.bucket
+        schema = self._table.schema
+        columns = [batch.column(name) for name in schema.bucket_keys]
+        types = [schema.field(name).type for name in schema.bucket_keys]
+        if self._assigner is not None:
+            hashes = key_hashes(columns, types)
+            for code, partition in enumerate(partitions):
+                here = codes == code
+                buckets[here] = self._assigner.assign(partition, hashes[here])
+        elif bucket_count > 1:
+            function = self._table.options.bucket_function
+            buckets[:] = bucket_ids(columns, types, bucket_count, function=function)
+        return buckets
+
+    def _writer(self, key: BucketKey) -> BucketWriter:
+        if key not in self._writers:
+            known = self._max_sequence_numbers
+            highest = known(*key) if callable(known) else known.get(key, NO_SEQUENCE_NUMBER)
+            self._writers[key] = bucket_writer(
+                self._table, key.partition, key.bucket, max_sequence_number=highest, budget_bytes=self._budget_bytes
+            )
+        return self._writers[key]
+
+    def _keep_budget(self) -> None:
+        """Flush the largest writers first: that makes the fewest and largest files."""
+        size_bytes = self.size_bytes
+        if size_bytes <= self._budget_bytes:
+            return
+        for writer in sorted(self._writers.values(), key=lambda each: each.size_bytes, reverse=True):
+            if size_bytes <= self._budget_bytes:
+                return
+            size_bytes -= writer.size_bytes
+            writer.flush()
+
+
+def _inserts(count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(int(RowKind.INSERT), pa.int8()), count)
+
+
+def _with_kinds(batch: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:
+    schema = batch.schema.append(VALUE_KIND_FIELD)
+    return pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+
+
+def partition_codes(batch: pa.RecordBatch, table: TableStore) -> tuple[Sequence[bytes], NDArray[np.int64]]:
+    """The partitions that occur (BinaryRow bytes), and the index of each row's partition."""
+    codes = np.zeros(batch.num_rows, np.int64)
+    dictionaries = []
+    for name in table.schema.partition_keys:
+        encoded = batch.column(name).dictionary_encode(null_encoding="encode")
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        dictionaries.append(encoded.dictionary)
+    if not dictionaries:
+        return [EMPTY_ROW], codes
+    present, codes = np.unique(codes, return_inverse=True)
+    partitions = []
+    for code in present.tolist():
+        values: list[object] = []
+        for dictionary in reversed(dictionaries):
+            code, index = divmod(code, len(dictionary))
+            values.insert(0, internal_value(dictionary[index]))
+        partitions.append(encode_row(values, table.partition_types))
+    return partitions, codes

@@ -1,0 +1,1 @@
+"""Record formats: debezium-json, changelog JSON, Avro, Connect schemas."""

@@ -1,0 +1,224 @@
+"""Records in Confluent's wire format (0, schema id, Avro) as the JSON payloads and schema parts of ``schema_parts``.
+
+So change events in Avro take the way of those in JSON, with the same columns, kinds, units and bad records. Records are
+grouped by schema id, and a group is decoded by one call; their fields become JSON one record after the other.
+
+Source: Confluent "Wire format"; Kafka Connect ``AvroData`` (connect.name, connect.parameters); Avro 1.11 "Arrays".
+"""
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final, Protocol
+
+import fastavro
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from logstore.format.schema_parts import Payloads
+from logstore.json.arrow_bytes import value_bytes
+from logstore.json.reading import BadRecord
+from lsm.errors import InvalidInputError
+
+_HEADER_BYTES: Final = 5
+_CONNECT: Final = "org.apache.kafka.connect.data."
+_NAME_OF_LOGICAL_TYPE: Final = {
+    "date": f"{_CONNECT}Date",
+    "time-millis": f"{_CONNECT}Time",
+    "timestamp-millis": f"{_CONNECT}Timestamp",
+    "local-timestamp-millis": f"{_CONNECT}Timestamp",
+    "time-micros": "io.debezium.time.MicroTime",
+    "timestamp-micros": "io.debezium.time.MicroTimestamp",
+    "local-timestamp-micros": "io.debezium.time.MicroTimestamp",
+    "decimal": f"{_CONNECT}Decimal",
+}
+_ODD_FLOATS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_UNREADABLE: Final = (EOFError, ValueError, IndexError, StopIteration, OverflowError, UnicodeDecodeError, KeyError)
+"""What fastavro raises for bytes that do not fit the schema."""
+
+
+class SchemaLookup(Protocol):
+    """Whoever knows schemas by id."""
+
+    def schema(self, schema_id: int) -> Any:
+        """Parsed JSON, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What a schema needs for decoding."""
+
+    record: Any  # as fastavro has it, without logical types: values stay numbers and bytes
+    array: Any  # of such records
+    schema_part: Mapping[str, Any]  # as Connect's JsonConverter writes it
+    has_floats: bool
+
+
+class AvroPayloads:
+    """Takes records apart; what it knows of a schema is kept."""
+
+    def __init__(self, registry: SchemaLookup) -> None:
+        self._registry = registry
+        self._known: dict[int, _Known] = {}
+
+    def __call__(self, records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
+        """Payloads by schema.
+
+        Args:
+            records: (n,) binary without nulls.
+
+        Returns:
+            the groups, and records that are not of the format, have an unknown schema, or do not fit theirs.
+
+        Raises:
+            UnavailableError: the registry does not answer.
+            InvalidInputError: it refuses.
+        """
+        offsets, data = value_bytes(records)
+        lengths = np.diff(offsets)
+        is_framed = lengths >= _HEADER_BYTES
+        is_framed[is_framed] = data[offsets[:-1][is_framed]] == 0
+        bad = [
+            BadRecord(index=int(index), reason="not Avro with a schema id: it does not begin with a zero byte")
+            for index in np.flatnonzero(~is_framed)
+        ]
+        framed = np.flatnonzero(is_framed)
+        heads = data[offsets[:-1][framed][:, None] + np.arange(1, _HEADER_BYTES)] if len(framed) else data[:0]
+        ids = np.ascontiguousarray(heads, np.uint8).view(">u4").reshape(-1)
+        groups = []
+        whole = data.tobytes()
+        for schema_id in np.unique(ids).tolist():
+            indices = framed[ids == schema_id]
+            known = self._schema(schema_id)
+            if known is None:
+                reason = f"no usable schema in the registry: schema_id={schema_id}"
+                bad += [BadRecord(index=int(index), reason=reason) for index in indices]
+                continue
+            bodies = [whole[offsets[index] + _HEADER_BYTES : offsets[index + 1]] for index in indices]
+            rows, unreadable = _decoded(bodies, known)
+            bad += [BadRecord(index=int(indices[place]), reason=reason) for place, reason in unreadable.items()]
+            kept = np.array([place not in unreadable for place in range(len(indices))], bool)
+            texts = pa.array([orjson.dumps(row, default=_base64) for row in rows], pa.binary())
+            groups.append(Payloads(schema_part=known.schema_part, indices=indices[kept], texts=texts))
+        return groups, tuple(sorted(bad, key=lambda each: each.index))
+
+    def _schema(self, schema_id: int) -> _Known | None:
+        if schema_id not in self._known:
+            schema = self._registry.schema(schema_id)
+            if not isinstance(schema, dict) or schema.get("type") != "record":
+                return None
+            self._known[schema_id] = _prepared(schema)
+        return self._known[schema_id]
+
+
+def _prepared(schema: dict[str, Any]) -> _Known:
+    plain = _without_logical_types(schema)
+    try:
+        record = fastavro.parse_schema(plain)
+        array = fastavro.parse_schema({"type": "array", "items": plain})
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise InvalidInputError(f"not an Avro schema: name={schema.get('name')} reason={error}") from error
+    text = orjson.dumps(plain)
+    return _Known(
+        record=record,
+        array=array,
+        schema_part=_schema_part(schema, _named(schema, {})),
+        has_floats=b'"float"' in text or b'"double"' in text,
+    )
+
+
+def _decoded(bodies: Sequence[bytes], known: _Known) -> tuple[list[Any], dict[int, str]]:
+    """Records of one schema, and for those that do not fit it, why."""
+    unreadable: dict[int, str] = {}
+    rows: list[Any] = []
+    block = b"".join((_zigzag(len(bodies)), *bodies, b"\x00"))
+    source = BytesIO(block)
+    try:
+        rows = fastavro.schemaless_reader(source, known.array)
+        is_whole = source.tell() == len(block) and len(rows) == len(bodies)
+    except _UNREADABLE:
+        is_whole = False
+    if not is_whole:
+        rows, unreadable = _decoded_each(bodies, known)
+    return ([_with_texts_for_odd_floats(row) for row in rows] if known.has_floats else rows), unreadable
+
+
+def _decoded_each(bodies: Sequence[bytes], known: _Known) -> tuple[list[Any], dict[int, str]]:
+    rows, unreadable = [], {}
+    for place, body in enumerate(bodies):
+        source = BytesIO(body)
+        try:
+            row = fastavro.schemaless_reader(source, known.record)
+        except _UNREADABLE as error:
+            unreadable[place] = f"it does not fit its Avro schema: {type(error).__name__} {error}".strip()
+            continue
+        if source.tell() == len(body):
+            rows.append(row)
+        else:
+            unreadable[place] = f"it is longer than its Avro schema: bytes={len(body)} read={source.tell()}"
+    return rows, unreadable
+
+
+def _zigzag(count: int) -> bytes:
+    """A long as Avro writes it."""
+    made, left = bytearray(), count << 1
+    while left > 0x7F:
+        made.append(left & 0x7F | 0x80)
+        left >>= 7
+    made.append(left)
+    return bytes(made)
+
+
+def _with_texts_for_odd_floats(value: Any) -> Any:
+    """JSON has no word for NaN and the infinities; as texts they are understood."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _ODD_FLOATS[str(value)]
+    if isinstance(value, dict):
+        return {key: _with_texts_for_odd_floats(each) for key, each in value.items()}
+    return [_with_texts_for_odd_floats(each) for each in value] if isinstance(value, list) else value
+
+
+def _base64(value: Any) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {
+            key: _without_logical_types(each) for key, each in schema.items() if key not in ("logicalType", "default")
+        }
+    return [_without_logical_types(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _named(schema: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """Records by their names: Debezium defines the row once, as ``before``, and names it as ``after``."""
+    if isinstance(schema, list):
+        for each in schema:
+            _named(each, found)
+    elif isinstance(schema, dict):
+        if "name" in schema and "fields" in schema:
+            found[schema["name"]] = schema
+            found[f"{schema.get('namespace', '')}.{schema['name']}"] = schema
+        for key in ("type", "items", "values"):
+            _named(schema.get(key), found)
+        for each in schema.get("fields", ()):
+            _named(each, found)
+    return found
+
+
+def _schema_part(schema: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """What Connect's JSON would have said of a value."""
+    if isinstance(schema, list):
+        schema = next((each for each in schema if each != "null"), "null")
+    if isinstance(schema, str):
+        schema = named.get(schema, {"type": schema})
+    if isinstance(schema.get("type"), dict | list):
+        return _schema_part(schema["type"], named)
+    if "fields" in schema:
+        return {"fields": [{"field": each["name"], **_schema_part(each["type"], named)} for each in schema["fields"]]}
+    name = schema.get("connect.name") or _NAME_OF_LOGICAL_TYPE.get(schema.get("logicalType"))
+    parameters = {"scale": schema.get("scale", 0)} if schema.get("logicalType") == "decimal" else {}
+    return {"name": name, "parameters": schema.get("connect.parameters", parameters)}

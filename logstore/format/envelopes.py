@@ -1,0 +1,91 @@
+"""Change envelopes ``{"before": row, "after": row, "op": code}``: of Flink's log and of Debezium's events.
+
+Source: Debezium "Data change events"; Flink ``DebeziumJsonDeserializationSchema``.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from logstore.json.arrow_bytes import BoolArray, IndexArray, flags, rows_where
+from logstore.json.decoding import decode_objects
+from logstore.json.reading import BadRecord, Reading, reading_of
+from lsm.row_kind import RowKind
+
+KindArray = NDArray[np.int8]
+
+_KINDS_OF_OPERATION: Final = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
+_OPERATIONS: Final = pa.array(list(_KINDS_OF_OPERATION))
+_KINDS: Final = np.array(list(_KINDS_OF_OPERATION.values()), np.int8)
+_UNKNOWN: Final = np.int8(-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelopes:
+    """The envelopes of a batch that can be understood, in order, and the other records."""
+
+    before: pa.StructArray
+    after: pa.StructArray
+    kinds: KindArray  # (n,) RowKind: what the envelope did to the row
+    indices: IndexArray  # (n,) which record each is
+    bad: tuple[BadRecord, ...]
+
+
+def read_envelopes(
+    texts: pa.Array, row: Reading, *, needs_before: bool = False, allows_keyed_delete: bool = False
+) -> Envelopes:
+    """Read one envelope per record.
+
+    Args:
+        texts: (n,) string or binary without nulls.
+        row: reading of the struct that ``before`` and ``after`` hold.
+        needs_before: updates without the row before are bad records.
+        allows_keyed_delete: deletes without the row before are not, because the caller knows the key.
+    """
+    envelope_type = pa.struct([("before", row.type), ("after", row.type), ("op", pa.string())])
+    decoded = decode_objects(texts, Reading(type=envelope_type, children=(row, row, reading_of(pa.string()))))
+    before, after, operations = decoded.rows.flatten()
+    operation_indices = np.asarray(pc.index_in(operations, _OPERATIONS).fill_null(-1))
+    kinds = np.append(_KINDS, _UNKNOWN)[operation_indices]
+    has_before, has_after = flags(before.is_valid()), flags(after.is_valid())
+    is_delete, is_update = kinds == RowKind.DELETE, kinds == RowKind.UPDATE_AFTER
+    lacks_before = ~has_before & ((is_delete & (not allows_keyed_delete)) | (is_update & needs_before))
+    refused = (kinds == _UNKNOWN) | lacks_before | (~has_after & ~is_delete)
+    bad = list(decoded.bad)
+    for row_index in np.flatnonzero(refused).tolist():
+        reason = _reason(operations[row_index].as_py(), is_before_missing=bool(lacks_before[row_index]))
+        bad.append(BadRecord(index=int(decoded.indices[row_index]), reason=reason))
+    return Envelopes(
+        before=rows_where(before, ~refused),
+        after=rows_where(after, ~refused),
+        kinds=kinds[~refused],
+        indices=decoded.indices[~refused],
+        bad=tuple(sorted(bad, key=lambda record: record.index)),
+    )
+
+
+def pick_sides(envelopes: Envelopes, takes_before: BoolArray) -> list[pa.Array]:
+    """Columns of the row before, where asked for, and of the row after elsewhere."""
+    if not takes_before.any():
+        return list(envelopes.after.flatten())
+    if takes_before.all():
+        return list(envelopes.before.flatten())
+    mask = pa.array(takes_before)
+    sides = zip(envelopes.before.flatten(), envelopes.after.flatten(), strict=True)
+    return [pc.if_else(mask, before, after) for before, after in sides]
+
+
+def _reason(operation: str | None, *, is_before_missing: bool) -> str:
+    if operation is None:
+        return "no change event: it has no 'op'"
+    if operation == "t":
+        return "a truncate event cannot become row changes: op=t, set skipped.operations=t at the connector"
+    if operation not in _KINDS_OF_OPERATION:
+        return f"unknown operation: op={operation} expected=c,r,u,d"
+    side = "before" if is_before_missing else "after"
+    hint = ", the source must log full rows (PostgreSQL: REPLICA IDENTITY FULL)" if is_before_missing else ""
+    return f"'{side}' is missing: op={operation}{hint}"

@@ -1,0 +1,171 @@
+"""Kafka Connect's ``{"schema": ..., "payload": ...}`` around JSON records, taken off for whole batches.
+
+The schema part is a long text that repeats in every record of a topic, until the source table changes. So it is parsed
+once, and found in the other records as a common prefix.
+
+Source: Kafka Connect ``JsonConverter`` with ``schemas.enable=true``; Debezium "Temporal types", "Decimal types".
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logstore.json.arrow_bytes import BoolArray, IndexArray, flags, rows_where, texts_between, value_bytes
+from logstore.json.reading import BadRecord, Reading, UnreadableError, parsed, reading_of
+
+_UNIT_OF_SEMANTIC_TYPE: Final = {
+    "io.debezium.time.Date": "D",
+    "io.debezium.time.Time": "ms",
+    "io.debezium.time.MicroTime": "us",
+    "io.debezium.time.NanoTime": "ns",
+    "io.debezium.time.Timestamp": "ms",
+    "io.debezium.time.MicroTimestamp": "us",
+    "io.debezium.time.NanoTimestamp": "ns",
+    "org.apache.kafka.connect.data.Date": "D",
+    "org.apache.kafka.connect.data.Time": "ms",
+    "org.apache.kafka.connect.data.Timestamp": "ms",
+}
+_CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_SCHEMA_FIRST: Final = '{"schema":'
+_PAYLOAD_FIRST: Final = '{"payload":'
+_PAYLOAD_NEXT: Final = ',"payload":'
+_HAS_SCHEMA_PART: Final = r'^\s*\{\s*"(schema|payload)"\s*:'
+_MAX_PREFIXES: Final = 16  # schema changes within one batch; more means that the records are of many tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payloads:
+    """Records that share a schema part, without it."""
+
+    schema_part: Mapping[str, Any] | None  # None: they had none
+    indices: IndexArray  # (n,) ascending
+    texts: pa.Array  # (n,) binary
+
+
+Split = Callable[[pa.Array], tuple[list[Payloads], tuple[BadRecord, ...]]]
+"""Records without nulls to payloads by schema part, and the records that cannot be taken apart."""
+
+
+def split_payloads(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
+    """Payloads by schema part.
+
+    Args:
+        records: (n,) binary without nulls, with and without schema parts mixed.
+
+    Returns:
+        the groups, and records that look as if they had a schema part but are not readable.
+    """
+    is_bare = _is_bare(records)
+    groups = []
+    if is_bare.any():
+        groups.append(Payloads(schema_part=None, indices=np.flatnonzero(is_bare), texts=rows_where(records, is_bare)))
+    waiting = np.flatnonzero(~is_bare)
+    odd: list[int] = []
+    while waiting.size and len(groups) + len(odd) <= _MAX_PREFIXES:
+        prefix, schema_part = _prefix_of(records[int(waiting[0])].as_py())
+        if prefix is None:
+            odd.append(int(waiting[0]))
+            waiting = waiting[1:]
+            continue
+        candidates = records if len(waiting) == len(records) else records.take(pa.array(waiting))
+        is_same = flags(pc.and_(pc.starts_with(candidates, prefix), pc.ends_with(candidates, "}")))
+        offsets, data = value_bytes(rows_where(candidates, is_same))
+        texts = texts_between(data, offsets[:-1] + len(prefix), offsets[1:] - 1)
+        groups.append(Payloads(schema_part=schema_part, indices=waiting[is_same], texts=texts))
+        waiting = waiting[~is_same]
+    single, bad = _split_each(records, [*odd, *waiting.tolist()])
+    return groups + single, bad
+
+
+def special_readings(
+    schema_part: Mapping[str, Any] | None, schema: pa.Schema, *, row_field: str | None
+) -> dict[str, Reading]:
+    """Readings of the columns whose encoding the schema part tells.
+
+    Args:
+        schema_part: of the records, if they have one.
+        schema: the columns to read.
+        row_field: the member of the payload that holds the row (``after``); None: the payload is the row, as in a key.
+    """
+    fields = _fields(schema_part)
+    if row_field is not None:
+        fields = next((_fields(field) for field in fields if field.get("field") == row_field), [])
+    described = {field.get("field"): field for field in fields}
+    special = {}
+    for column in schema:
+        semantic_type = described.get(column.name, {}).get("name")
+        if semantic_type in _UNIT_OF_SEMANTIC_TYPE and pa.types.is_temporal(column.type):
+            unit = _UNIT_OF_SEMANTIC_TYPE[semantic_type]
+            special[column.name] = replace(reading_of(column.type, lenient=True), epoch_unit=unit)
+        elif semantic_type == _CONNECT_DECIMAL and pa.types.is_decimal(column.type):
+            scale = int(described[column.name].get("parameters", {}).get("scale", column.type.scale))
+            special[column.name] = replace(reading_of(column.type, lenient=True), unscaled_scale=scale)
+    return special
+
+
+def _fields(schema_part: Any) -> list[dict[str, Any]]:
+    fields = schema_part.get("fields") if isinstance(schema_part, dict) else None
+    return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+
+
+def _is_bare(records: pa.Array) -> BoolArray:
+    """(n,) bool: there is no schema part. The common spellings are told by their first bytes."""
+    is_bare = ~flags(pc.or_(pc.starts_with(records, _SCHEMA_FIRST), pc.starts_with(records, _PAYLOAD_FIRST)))
+    is_odd = ~flags(pc.starts_with(records, '{"'))
+    if is_odd.any():
+        is_bare[is_odd] = ~flags(pc.match_substring_regex(records.filter(pa.array(is_odd)), _HAS_SCHEMA_PART))
+    return is_bare
+
+
+def _prefix_of(record: bytes) -> tuple[bytes | None, Any]:
+    """Everything before the payload, and the schema in it; no prefix if the record is spelled in another way."""
+    try:
+        text = record.decode()
+        if not text.startswith(_SCHEMA_FIRST):
+            return None, None
+        schema_part, end = json.JSONDecoder().raw_decode(text, len(_SCHEMA_FIRST))
+    except (ValueError, RecursionError):
+        return None, None
+    if not text.startswith(_PAYLOAD_NEXT, end):
+        return None, None
+    return text[: end + len(_PAYLOAD_NEXT)].encode(), schema_part
+
+
+def _split_each(records: pa.Array, indices: list[int]) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
+    groups, bad = [], []
+    for index in sorted(indices):
+        try:
+            schema_part, payload = _members_of(records[index].as_py())
+            groups.append(
+                Payloads(schema_part=schema_part, indices=np.array([index]), texts=pa.array([payload], pa.binary()))
+            )
+        except UnreadableError as error:
+            bad.append(BadRecord(index=index, reason=str(error)))
+    return groups, tuple(bad)
+
+
+def _members_of(record: bytes) -> tuple[Any, bytes]:
+    """Schema part, and the payload's own text (so that its numbers stay exact), of a record in any spelling."""
+    try:
+        text = record.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"not UTF-8: {error}") from error
+    document = parsed(text)
+    if "payload" not in document:
+        raise UnreadableError("it has a schema but no payload")
+    decoder = json.JSONDecoder()
+    position = text.index("{") + 1
+    payload = b"null"
+    while match := re.compile(r'\s*,?\s*(?=")').match(text, position):
+        name, position = decoder.raw_decode(text, match.end())
+        start = re.compile(r"\s*:\s*").match(text, position).end()  # type: ignore[union-attr]  # it is valid JSON
+        _, position = decoder.raw_decode(text, start)
+        if name == "payload":
+            payload = text[start:position].encode()
+    return document.get("schema"), payload

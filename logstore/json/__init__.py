@@ -1,0 +1,1 @@
+"""JSON and Arrow columns, converted in bulk."""

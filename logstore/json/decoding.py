@@ -1,0 +1,371 @@
+"""JSON records to columns: the whole batch in one call of Arrow's reader, and record by record only where that fails.
+
+The reader gets an explicit schema, so that numbers are exact from text to column. What it cannot read itself it reads
+as something near (dates as strings), which is converted by kernels. A batch that it refuses is halved until the odd
+records stand alone with a few neighbours, and those are read by ``json_reading`` with a reason for each refusal. Both
+ways accept the same and give the same.
+
+Source: measured behaviour of ``pyarrow.json`` 26 (reports/kafka.md section 3); RFC 8259.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from logstore.json.arrow_bytes import IndexArray, decimals_of_bytes, narrowed_decimals
+from logstore.json.base64_text import base64_values
+from logstore.json.maps import JsonScan, UnscannableError
+from logstore.json.reading import (
+    MILLIS_PER_DAY,
+    NON_FINITE,
+    UNITS_PER_DAY,
+    BadRecord,
+    Reading,
+    UnreadableError,
+    parsed,
+    value_of,
+)
+from logstore.json.tiny_decimals import holds_tiny_decimals
+from lsm.errors import InvalidInputError
+
+_FEW_RECORDS: Final = 64  # below this, reading them one by one costs less than another call of the reader
+_MAX_LINES_BYTES: Final = 1 << 30
+_BLOCK_BYTES: Final = 1 << 20  # parsed by one thread
+_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowCapacityError, UnscannableError, InvalidInputError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedObjects:
+    """The readable records of a batch, in order, and the others."""
+
+    rows: pa.StructArray
+    indices: IndexArray  # (rows,) which record each row is
+    bad: tuple[BadRecord, ...]
+
+
+def decode_objects(texts: pa.Array, reading: Reading) -> DecodedObjects:
+    """Read one JSON object per record.
+
+    Args:
+        texts: (n,) string or binary without nulls.
+        reading: of a struct; members that it does not name are ignored, members that are missing are null.
+
+    Returns:
+        one row per readable record; a record may also be the JSON value ``null``: a null row.
+    """
+    pieces: list[pa.Array] = []
+    indices: list[IndexArray] = []
+    bad: list[BadRecord] = []
+    waiting = [(0, len(texts))] if len(texts) else []
+    while waiting:
+        start, stop = waiting.pop()
+        piece = texts.slice(start, stop - start)
+        try:
+            pieces.append(_read_all(piece, reading))
+            indices.append(np.arange(start, stop))
+        except _REFUSALS:
+            if stop - start > _FEW_RECORDS and not _is_read_one_by_one(reading):
+                middle = (start + stop) // 2
+                waiting += [(middle, stop), (start, middle)]
+                continue
+            rows, good, refused = _read_each(piece, reading, start)
+            pieces.append(rows)
+            indices.append(good)
+            bad += refused
+    rows = pa.concat_arrays(pieces) if pieces else pa.array([], reading.type)
+    return DecodedObjects(
+        rows=rows, indices=np.concatenate([*indices, np.zeros(0, np.int64)]).astype(np.int64), bad=tuple(bad)
+    )
+
+
+def _read_each(texts: pa.Array, reading: Reading, first_index: int) -> tuple[pa.Array, IndexArray, list[BadRecord]]:
+    values, good, bad = [], [], []
+    for index, raw in enumerate(texts.cast(pa.binary()).to_pylist(), start=first_index):
+        try:
+            values.append(value_of(parsed(_decoded(raw)), reading))
+            good.append(index)
+        except UnreadableError as error:
+            bad.append(BadRecord(index=index, reason=str(error)))
+    return pa.array(values, reading.type), np.array(good, np.int64), bad
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"not UTF-8: {error}") from error
+
+
+def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
+    """Every record at once, or one of the refusals."""
+    if _is_read_one_by_one(reading):
+        raise UnscannableError("such maps are read one by one")
+    texts = _bracketed(texts.cast(pa.string()))  # the cast checks that the bytes are UTF-8
+    lines = _lines(texts)
+    if _has_decimals(reading) and holds_tiny_decimals(lines):
+        raise UnscannableError("Arrow's reader misreads decimals with such exponents")
+    numeric_columns = _columns_with_numbers(lines, reading)
+    wire = _wire_type(reading, numeric_columns)
+    try:
+        rows = _parsed_lines(lines, wire, len(texts))
+    except _REFUSALS:
+        plainer_lines = _plainer(texts, lines, reading)
+        if plainer_lines is None:
+            raise
+        rows = _parsed_lines(plainer_lines, wire, len(texts))
+    scan = JsonScan(texts) if _holds_maps(reading) else None
+    return _converted(rows, reading, numeric_columns, path=(), scan=scan)
+
+
+def _parsed_lines(lines: pa.Buffer, wire: pa.StructType, record_count: int) -> pa.StructArray:
+    is_large = lines.size > 2 * _BLOCK_BYTES
+    table = pyarrow.json.read_json(
+        lines,
+        read_options=pyarrow.json.ReadOptions(
+            use_threads=is_large, block_size=_BLOCK_BYTES if is_large else lines.size + 1
+        ),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema(list(wire)), unexpected_field_behavior="ignore"
+        ),
+    )
+    if table.num_rows != record_count:
+        raise UnscannableError(f"records are not one document each: records={record_count} documents={table.num_rows}")
+    if wire.num_fields == 0:
+        return pa.array([{}] * record_count, wire)
+    return pa.StructArray.from_arrays([column.combine_chunks() for column in table.columns], fields=list(wire))
+
+
+def _bracketed(texts: pa.Array) -> pa.Array:
+    """Records that begin with ``{`` and end with ``}``.
+
+    Then no record is blank, and no document can reach from one into the next (after ``}``, JSON never allows ``{``): if
+    there are as many documents as records, each record is exactly one.
+    """
+    if _all_bracketed(texts):
+        return texts
+    texts = pc.ascii_trim_whitespace(texts)
+    if not _all_bracketed(texts):
+        raise UnscannableError("a record is not a JSON object")
+    return texts
+
+
+def _plainer(texts: pa.Array, lines: pa.Buffer, reading: Reading) -> pa.Buffer | None:
+    """The same records as Arrow's reader prefers them; None if there is nothing to change.
+
+    White space inside of a record has no line feeds, and NaN and the infinities of float members have no quotes.
+    """
+    before = plainer = lines.to_pybytes()
+    if plainer.count(b"\n") != len(texts) - 1:
+        plainer = _lines(pc.replace_substring(texts, "\n", " ")).to_pybytes()  # in strings, JSON has no raw line feeds
+    names = {name for name, leaf in _leaves("", reading) if pa.types.is_floating(leaf.type)}
+    for text in NON_FINITE:
+        quoted = f'"{text}"'
+        if quoted.encode() in plainer:
+            for name in names:
+                plainer = plainer.replace(f'"{name}":{quoted}'.encode(), f'"{name}":{text}'.encode())
+    return None if plainer == before else pa.py_buffer(plainer)
+
+
+def _all_bracketed(texts: pa.Array) -> bool:
+    return _every(pc.starts_with(texts, "{")) and _every(pc.ends_with(texts, "}"))
+
+
+def _lines(texts: pa.Array) -> pa.Buffer:
+    whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    lines = pc.binary_join(whole, "\n")[0].as_buffer()
+    if lines.size > _MAX_LINES_BYTES:
+        raise UnscannableError(f"too much for one block: bytes={lines.size}")
+    return lines
+
+
+def _columns_with_numbers(lines: pa.Buffer, reading: Reading) -> frozenset[str]:
+    """Which lenient columns hold numbers, by their first value; a wrong guess is refused later, not misread."""
+    names = {name for name, leaf in _leaves("", reading) if leaf.lenient and _may_be_number(leaf.type)}
+    first_bytes = {name: re.search(b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9"tf])', lines) for name in names}
+    return frozenset(name for name, match in first_bytes.items() if match is not None and match[1] in b"-0123456789")
+
+
+def _has_decimals(reading: Reading) -> bool:
+    return any(pa.types.is_decimal(leaf.type) for _, leaf in _leaves("", reading))
+
+
+def _may_be_number(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_boolean(data_type) or pa.types.is_temporal(data_type))
+
+
+def _leaves(name: str, reading: Reading) -> list[tuple[str, Reading]]:
+    """Every scalar below, with the name of the member that holds it."""
+    if pa.types.is_struct(reading.type):
+        return [
+            leaf
+            for field, child in zip(reading.type, reading.children, strict=True)
+            for leaf in _leaves(field.name, child)
+        ]
+    if pa.types.is_list(reading.type):
+        return _leaves(name, reading.children[0])
+    return [(name, reading)]
+
+
+def _holds_maps(reading: Reading) -> bool:
+    return pa.types.is_map(reading.type) or any(_holds_maps(child) for child in reading.children)
+
+
+def _is_read_one_by_one(reading: Reading) -> bool:
+    """Maps inside of lists, and map keys that are not strings, integers or dates: too rare for code of their own."""
+    if pa.types.is_map(reading.type):
+        key_type = reading.type.key_type
+        has_plain_keys = pa.types.is_string(key_type) or pa.types.is_integer(key_type) or pa.types.is_date(key_type)
+        return not has_plain_keys or _is_read_one_by_one(reading.children[1])
+    if pa.types.is_list(reading.type):
+        return _holds_maps(reading)
+    return any(_is_read_one_by_one(child) for child in reading.children)
+
+
+def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.DataType:
+    """The type that Arrow's reader is asked for."""
+    data_type = reading.type
+    if pa.types.is_struct(data_type):
+        named = zip(data_type, reading.children, strict=True)
+        return pa.struct(
+            [(f.name, _wire_type(child, numeric, f.name)) for f, child in named if not pa.types.is_map(f.type)]
+        )
+    if pa.types.is_list(data_type):
+        return pa.list_(_wire_type(reading.children[0], numeric, name))
+    if name in numeric and reading.lenient and _may_be_number(data_type):
+        return pa.int64()
+    if (
+        pa.types.is_date(data_type)
+        or pa.types.is_time(data_type)
+        or pa.types.is_binary(data_type)
+        or reading.unscaled_scale is not None
+    ):
+        return pa.string()
+    if pa.types.is_decimal(data_type) and data_type.precision + data_type.scale > 38:
+        return pa.decimal256(38, data_type.scale)  # Arrow's reader scales up without seeing that 128 bits overflow
+    return data_type
+
+
+def _converted(
+    array: pa.Array, reading: Reading, numeric: frozenset[str], *, path: tuple[str, ...], scan: JsonScan | None
+) -> pa.Array:
+    """What the reader gave, as the column's type."""
+    data_type = reading.type
+    if pa.types.is_struct(data_type):
+        return _converted_struct(array, reading, numeric, path=path, scan=scan)
+    if pa.types.is_list(data_type):
+        elements = _converted(array.values, reading.children[0], numeric, path=path, scan=scan)
+        return pa.ListArray.from_arrays(
+            _plain_offsets(array), elements, type=data_type, mask=array.is_null() if array.null_count else None
+        )
+    if array.type == data_type:
+        if pa.types.is_decimal(data_type):
+            array.validate(full=True)  # the reader lets numbers pass that fit into 128 bits but not into the column
+        return array
+    if pa.types.is_integer(array.type):
+        return _from_numbers(array, reading)
+    if pa.types.is_date(data_type):
+        return array.cast(data_type)
+    if pa.types.is_time(data_type):
+        return _times(array)
+    if pa.types.is_decimal(data_type) and pa.types.is_decimal(array.type):
+        return narrowed_decimals(array, data_type)
+    values = base64_values(array)
+    if pa.types.is_binary(data_type):
+        return values
+    return decimals_of_bytes(values, scale=int(reading.unscaled_scale or 0), data_type=data_type)
+
+
+def _converted_struct(
+    array: pa.Array, reading: Reading, numeric: frozenset[str], *, path: tuple[str, ...], scan: JsonScan | None
+) -> pa.Array:
+    children = []
+    for field, child in zip(reading.type, reading.children, strict=True):
+        field_path = (*path, field.name)
+        if pa.types.is_map(field.type):
+            assert scan is not None, "a reading with maps is read with a scan"
+            children.append(_map_of(scan, field_path, child))
+        else:
+            children.append(_converted(array.field(field.name), child, numeric, path=field_path, scan=scan))
+    mask = array.is_null() if array.null_count else None
+    if not children:
+        return pa.array(
+            [{}] * len(array), reading.type, mask=None if mask is None else mask.to_numpy(zero_copy_only=False)
+        )
+    return pa.StructArray.from_arrays(children, fields=list(reading.type), mask=mask)
+
+
+def _plain_offsets(array: pa.ListArray) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, array.buffers()[1]])
+
+
+def _map_of(scan: JsonScan, path: tuple[str, ...], reading: Reading) -> pa.Array:
+    found = scan.members(path)
+    key_reading, item_reading = reading.children
+    key_text = pc.binary_join_element_wise('{"k":', found.keys, ',"v":', found.values, "}", "")
+    entry_type = pa.struct([("k", pa.string()), ("v", item_reading.type)])
+    entry_reading = Reading(type=entry_type, children=(Reading(type=pa.string()), item_reading))
+    if len(key_text):
+        entries = _read_all(key_text, entry_reading)
+        keys, items = _keys(entries.field("k"), key_reading), entries.field("v")
+    else:
+        keys, items = pa.array([], key_reading.type), pa.array([], item_reading.type)
+    records = np.repeat(np.arange(len(found.is_null)), np.diff(found.offsets))
+    entries_of_keys = records * (len(keys) + 1) + np.asarray(keys.dictionary_encode().indices)
+    if np.unique(entries_of_keys).size != len(keys):
+        raise UnscannableError("a key occurs twice in one map: the last one counts")
+    mask = pa.array(found.is_null) if found.is_null.any() else None
+    return pa.MapArray.from_arrays(pa.array(found.offsets), keys, items, type=reading.type, mask=mask)
+
+
+def _keys(texts: pa.Array, reading: Reading) -> pa.Array:
+    """Map keys from the strings that JSON makes of them."""
+    if pa.types.is_string(reading.type):
+        return texts
+    if pa.types.is_date(reading.type):
+        return texts.cast(reading.type)
+    if not _every(pc.match_substring_regex(texts, r"^(-?[1-9][0-9]*|0)$")):
+        raise UnscannableError("a map key is not an integer")
+    return texts.cast(reading.type)
+
+
+def _from_numbers(numbers: pa.Array, reading: Reading) -> pa.Array:
+    data_type = reading.type
+    if pa.types.is_boolean(data_type):
+        if not _every(pc.is_in(numbers, pa.array([0, 1, None], pa.int64()))):
+            raise UnscannableError("a flag is neither 0 nor 1")
+        return numbers.cast(data_type)
+    unit = str(reading.number_unit)
+    if pa.types.is_time(data_type):
+        return _times_from_numbers(numbers, unit)
+    moments = numbers.cast(pa.int32()).view(pa.date32()) if unit == "D" else numbers.view(pa.timestamp(unit))
+    if pa.types.is_timestamp(data_type):
+        return moments.cast(pa.timestamp(data_type.unit)).view(data_type)
+    days = moments.cast(pa.date32())
+    if unit != "D" and not _every(pc.equal(days.cast(moments.type), moments)):
+        raise UnscannableError("a date has a time of day")
+    return days
+
+
+def _times_from_numbers(numbers: pa.Array, unit: str) -> pa.Array:
+    if not _every(pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, UNITS_PER_DAY[unit]))):
+        raise UnscannableError("a time lies outside of the day")
+    millis = pc.multiply(numbers, 1000) if unit == "s" else pc.divide(numbers, UNITS_PER_DAY[unit] // MILLIS_PER_DAY)
+    return millis.cast(pa.int32()).view(pa.time32("ms"))
+
+
+def _times(texts: pa.Array) -> pa.Array:
+    """Times of day; the column keeps milliseconds, finer digits are cut, as Flink and Paimon do."""
+    if pc.any(pc.ends_with(texts, "Z")).as_py():
+        texts = pc.replace_substring_regex(texts, "Z$", "")
+    moments = pc.binary_join_element_wise("1970-01-01 ", texts, "").cast(pa.timestamp("ns"))
+    return pc.divide(moments.view(pa.int64()), 10**6).cast(pa.int32()).view(pa.time32("ms"))
+
+
+def _every(mask: pa.Array) -> bool:
+    """True where nothing is false; nulls do not count."""
+    return bool(pc.all(mask).as_py() is not False)

@@ -1,0 +1,1 @@
+"""Kafka clients, topics and transactions."""

@@ -1,0 +1,308 @@
+"""The topic of a table's log: one partition for each bucket (FL-120).
+
+A topic is known by its id, not its name: one that was deleted and made again under the same name has other records
+under the same offsets, and only the id tells.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from logstore.kafka.clients import (
+    FIRST_CONTACT_S,
+    OPERATION_TIMEOUT_S,
+    ErrorNotes,
+    KafkaProperties,
+    fluvial_error,
+    leader_moved,
+)
+from logstore.offsets import LogOffsets
+from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
+
+RETENTION: Final = "retention.ms"
+
+_ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID})
+_POLL_S: Final = 0.05
+# What a metadata request ends with when its time is over.
+_MAY_BE_SLOW: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTopic:
+    """What a cluster says about a topic."""
+
+    name: str
+    topic_id: str  # a new one each time a topic of this name is made
+    bucket_count: int  # its partitions
+    replication: int  # copies of the partition with the fewest
+    is_complete: bool  # every partition has a leader: all of it can be written and read
+
+
+class LogTopics:
+    """The topics of one cluster. Keeps one connection; not picklable.
+
+    Every method raises UnavailableError when the cluster does not answer in time and InvalidInputError when it refuses
+    the user.
+    """
+
+    def __init__(self, properties: KafkaProperties, *, timeout_s: float = OPERATION_TIMEOUT_S) -> None:
+        self._notes = ErrorNotes()
+        self._admin = properties.admin(self._notes)
+        self._timeout_s = timeout_s
+        self._servers = properties.by_name["bootstrap.servers"]
+
+    def check_reachable(self) -> None:
+        """Fail within seconds when no broker can be connected to; one that is only slow gets the time of any request.
+
+        Raises:
+            UnavailableError: nobody listens, no such host, or no answer in time.
+            InvalidInputError: the brokers refuse the user.
+        """
+        doing = f"brokers cannot be reached: bootstrap.servers={self._servers}"
+        deadline = time.monotonic() + self._timeout_s
+        wait_s = min(FIRST_CONTACT_S, self._timeout_s)
+        while True:
+            try:
+                self._admin.list_topics(timeout=wait_s)
+            except KafkaException as error:
+                self._admin.poll(0)  # lets it say what it saw
+                wait_s = deadline - time.monotonic()
+                if self._notes.all_brokers_down or wait_s <= 0 or error.args[0].code() not in _MAY_BE_SLOW:
+                    raise fluvial_error(error, doing, self._notes) from error
+            else:
+                return
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        bucket_count: int,
+        replication: int = 1,
+        retention_ms: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> LogTopic:
+        """Make a topic and wait until all of it can be written; an existing empty one of the same shape is taken over.
+
+        Args:
+            name: see `config`.
+            bucket_count: partitions, > 0.
+            replication: copies of each.
+            retention_ms: None leaves the cluster's setting (FL-55); -1 keeps records for ever.
+            config: further settings of the topic (``max.message.bytes``), under Kafka's names.
+
+        Raises:
+            InvalidInputError: the name is taken by a topic with records or with another number of partitions, or the
+                cluster refuses.
+        """
+        settings = {**(config or {}), **({} if retention_ms is None else {RETENTION: str(retention_ms)})}
+        new = NewTopic(name, num_partitions=bucket_count, replication_factor=replication, config=settings)
+        doing = f"topic cannot be created: topic={name} partitions={bucket_count} replication={replication}"
+        try:
+            self._wait(self._admin.create_topics([new], request_timeout=self._timeout_s)[name], doing)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise fluvial_error(error, doing, self._notes) from error
+            existing = self._until_complete(name)
+            self._refuse_foreign(existing, bucket_count)
+            if settings:
+                self._alter(name, {key: (AlterConfigOpType.SET, value) for key, value in settings.items()})
+            return existing
+        return self._until_complete(name)
+
+    def find_topic(self, name: str) -> LogTopic | None:
+        """The topic, or None when there is none of this name."""
+        future = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)[name]
+        doing = f"topic cannot be described: topic={name}"
+        try:
+            found = self._wait(future, doing)
+        except KafkaException as error:
+            if error.args[0].code() in _ABSENT:
+                return None
+            raise fluvial_error(error, doing, self._notes) from error
+        return LogTopic(
+            name=name,
+            topic_id=str(found.topic_id),
+            bucket_count=len(found.partitions),
+            replication=min((len(partition.replicas) for partition in found.partitions), default=0),
+            is_complete=all(
+                partition.leader is not None and partition.leader.id >= 0 for partition in found.partitions
+            ),
+        )
+
+    def describe_topic(self, name: str, *, topic_id: str | None = None, bucket_count: int | None = None) -> LogTopic:
+        """The topic, checked against what the table remembers of it.
+
+        Raises:
+            CorruptDataError: it is gone, was made again under its name, or has another number of partitions.
+        """
+        topic = self.find_topic(name)
+        if topic is None:
+            raise CorruptDataError(
+                f"topic is gone: topic={name} topic_id={topic_id} fix=restore it, or give the table a new log"
+            )
+        if topic_id is not None and topic.topic_id != topic_id:
+            raise CorruptDataError(
+                f"topic was deleted and made again: topic={name} wanted_topic_id={topic_id} topic_id={topic.topic_id}"
+                " cause=its offsets mean other records now fix=give the table a new log"
+            )
+        if bucket_count is not None and topic.bucket_count != bucket_count:
+            raise CorruptDataError(
+                f"topic has not one partition for each bucket: topic={name} partitions={topic.bucket_count}"
+                f" buckets={bucket_count}"
+            )
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until its name is free; a missing one is fine."""
+        doing = f"topic cannot be deleted: topic={name}"
+        try:
+            self._wait(self._admin.delete_topics([name], request_timeout=self._timeout_s)[name], doing)
+        except KafkaException as error:
+            if error.args[0].code() not in _ABSENT:
+                raise fluvial_error(error, doing, self._notes) from error
+        deadline = time.monotonic() + self._timeout_s
+        while self.find_topic(name) is not None:
+            self._pause(deadline, f"topic is still there after its deletion: topic={name}")
+
+    def end_offsets(self, name: str, buckets: Iterable[int]) -> LogOffsets:
+        """The offset up to which committed records can be read, per bucket: none of an open transaction is below it.
+
+        Soon after a commit it may still be behind the end of that commit's slice.
+
+        Raises:
+            CorruptDataError: the topic or a partition of it is gone.
+        """
+        return self._offsets(name, buckets, OffsetSpec.latest())
+
+    def earliest_offsets(self, name: str, buckets: Iterable[int]) -> LogOffsets:
+        """The first offset that retention has left, per bucket; the end of the log when nothing is left.
+
+        Raises:
+            CorruptDataError: the topic or a partition of it is gone.
+        """
+        return self._offsets(name, buckets, OffsetSpec.earliest())
+
+    def offsets_at(self, name: str, buckets: Iterable[int], time_ms: int) -> LogOffsets:
+        """The offset of the first record with this timestamp or a later one, per bucket; the end where there is none.
+
+        Args:
+            name: of the topic.
+            buckets: to look at.
+            time_ms: epoch milliseconds.
+
+        Raises:
+            CorruptDataError: the topic or a partition of it is gone.
+        """
+        ends = self.end_offsets(name, buckets)
+        asked = {TopicPartition(name, bucket): OffsetSpec.for_timestamp(time_ms) for bucket in ends}
+        found = self._listed(name, asked)
+        return LogOffsets({bucket: ends[bucket] if offset < 0 else offset for bucket, offset in found.items()})
+
+    def set_retention(self, name: str, retention_ms: int | None) -> None:
+        """Change how long records are kept: -1 for ever, None as the cluster does. Other settings stay as they are."""
+        change = (AlterConfigOpType.DELETE, "") if retention_ms is None else (AlterConfigOpType.SET, str(retention_ms))
+        self._alter(name, {RETENTION: change})
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        """The settings in force, under Kafka's names."""
+        return {key: entry.value for key, entry in self._config_entries(name).items()}
+
+    def own_config(self, name: str) -> Mapping[str, str]:
+        """The settings made for this topic alone, without the cluster's."""
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {key: entry.value for key, entry in self._config_entries(name).items() if entry.source == own}
+
+    def _config_entries(self, name: str) -> Mapping[str, Any]:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        future = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource]
+        entries: Mapping[str, Any] = self._answer(future, f"settings of a topic cannot be read: topic={name}")
+        return entries
+
+    def _alter(self, name: str, changes: Mapping[str, tuple[AlterConfigOpType, str]]) -> None:
+        entries = [
+            ConfigEntry(key, value, incremental_operation=operation) for key, (operation, value) in changes.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        future = self._admin.incremental_alter_configs([resource], request_timeout=self._timeout_s)[resource]
+        self._answer(future, f"settings of a topic cannot be changed: topic={name} settings={sorted(changes)}")
+
+    def _offsets(self, name: str, buckets: Iterable[int], spec: OffsetSpec) -> LogOffsets:
+        return LogOffsets(self._listed(name, {TopicPartition(name, bucket): spec for bucket in buckets}))
+
+    def _listed(self, name: str, asked: Mapping[TopicPartition, OffsetSpec]) -> dict[int, int]:
+        """The offset of every partition asked for; -1 where no record is as late as the time that was asked for."""
+        if not asked:
+            return {}
+        doing = f"offsets of a topic cannot be listed: topic={name} buckets={sorted(spot.partition for spot in asked)}"
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            futures = self._admin.list_offsets(
+                dict(asked), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
+            )
+            try:
+                return {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
+            except KafkaException as error:
+                no_leader = error.args[0].code() == KafkaError._NOENT
+                if no_leader:  # for now, or because there is no topic
+                    self.describe_topic(name)
+                if not (no_leader or leader_moved(error)) or time.monotonic() > deadline:
+                    raise fluvial_error(error, doing, self._notes) from error
+            time.sleep(_POLL_S)
+
+    def _refuse_foreign(self, topic: LogTopic, bucket_count: int) -> None:
+        if topic.bucket_count != bucket_count:
+            raise InvalidInputError(
+                f"topic exists with other partitions: topic={topic.name} partitions={topic.bucket_count}"
+                f" buckets={bucket_count} fix=choose another log.topic or the same bucket count"
+            )
+        # the end, not the records that are left: an offset that was ever used is history of somebody else's
+        written = {
+            bucket: offset for bucket, offset in self.end_offsets(topic.name, range(bucket_count)).items() if offset > 0
+        }
+        if written:
+            raise InvalidInputError(
+                f"topic exists and is not empty: topic={topic.name} end_offsets={written}"
+                " fix=choose another log.topic, or delete that one if nobody needs it"
+            )
+
+    def _until_complete(self, name: str) -> LogTopic:
+        """The topic once every partition has a leader: brokers learn of a new one after its creation is confirmed."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            topic = self.find_topic(name)
+            if topic is not None and topic.is_complete:
+                return topic
+            self._pause(deadline, f"topic has partitions without a leader: topic={name}")
+
+    def _answer(self, future: "Future[Any]", doing: str) -> Any:
+        try:
+            return self._wait(future, doing)
+        except KafkaException as error:
+            raise fluvial_error(error, doing, self._notes) from error
+
+    def _wait(self, future: "Future[Any]", doing: str) -> Any:
+        try:
+            return future.result(self._timeout_s + 5)  # the client times out first and says more
+        except TimeoutError as error:
+            raise UnavailableError(f"{doing} timeout_s={self._timeout_s:g}{self._notes.text}") from error
+        except KafkaException:
+            self._admin.poll(0)  # lets it say what it saw
+            raise
+
+    def _pause(self, deadline: float, problem: str) -> None:
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"{problem} timeout_s={self._timeout_s:g}{self._notes.text}")
+        time.sleep(_POLL_S)

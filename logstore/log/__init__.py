@@ -1,0 +1,1 @@
+"""The exactly-once log: writer, reader, marker."""

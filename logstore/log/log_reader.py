@@ -1,0 +1,212 @@
+"""Read ranges of the log: committed records only, in order, as Arrow batches, in bounded memory."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
+from logstore.offsets import LogRange
+from lsm.errors import CorruptDataError, FluvialError, UnavailableError
+
+LOG_SCHEMA: Final = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
+        pa.field("key", pa.binary()),  # null: the record has no key
+        pa.field("value", pa.binary()),  # null: a tombstone
+    ]
+)
+BATCH_ROWS: Final = 32_768
+BATCH_BYTES: Final = 16 << 20
+
+_CONSUME: Final = 1000  # more at once is slower: the messages leave the processor's cache
+_PIECES_PER_BATCH: Final = 8  # by less than this part a batch may be larger than asked for
+_WAIT_S: Final = 0.2
+
+
+def read_range(
+    properties: KafkaProperties,
+    *,
+    topic: str,
+    log_range: LogRange,
+    columns: Sequence[str] = tuple(LOG_SCHEMA.names),
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    timeout_s: float = OPERATION_TIMEOUT_S,
+) -> Iterator[pa.RecordBatch]:
+    """Committed records of one bucket in the order of their offsets, as batches that are never empty.
+
+    Aborted records, transaction markers and what compaction removed are gaps. The end may lie beyond what brokers show
+    already, as it does for a moment after a commit: then the iterator waits for it.
+
+    Args:
+        properties: of the cluster.
+        topic: checked by id with `LogTopics.describe_topic` before: offsets of another topic of this name mean other
+            records.
+        log_range: bucket and offsets.
+        columns: of `LOG_SCHEMA`, those to return; each costs a pass over the records.
+        batch_rows: most rows of a batch.
+        batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
+        timeout_s: for progress, not for the whole.
+
+    Raises:
+        CorruptDataError: the first offset is lost (retention) or was never written, or the topic is gone. Names
+            bucket, wanted and earliest offset, and the fix.
+        UnavailableError: no progress in time: the broker is away, or the log ends before the range does.
+    """
+    if log_range.is_empty:
+        return
+    notes = ErrorNotes()
+    consumer = properties.consumer(notes)
+    reading = _Reading(consumer, topic, log_range, notes, timeout_s)
+    try:
+        yield from _batches(reading.records(), columns, batch_rows, batch_bytes)
+    except KafkaException as error:
+        raise reading.explained(error) from error
+    finally:
+        consumer.close()
+
+
+class _Reading:
+    """One consumer on its way through one range."""
+
+    def __init__(
+        self, consumer: Consumer, topic: str, log_range: LogRange, notes: ErrorNotes, timeout_s: float
+    ) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._range = log_range
+        self._notes = notes
+        self._timeout_s = timeout_s
+        self._next_offset = log_range.start_offset
+
+    def records(self) -> Iterator[list[Any]]:
+        """Messages of the range, as they come from the client: some hundreds at a time."""
+        end = self._range.end_offset
+        start = TopicPartition(self._topic, self._range.bucket, self._next_offset)
+        self._consumer.assign([start])
+        progress = time.monotonic()
+        while self._next_offset < end:
+            # consume() waits its full time for a full list: so wait for one, and take what is there already
+            first = self._consumer.poll(_WAIT_S)
+            before = self._next_offset
+            if first is not None:
+                messages = [first, *self._consumer.consume(min(_CONSUME, end - before), 0)]
+                taken = self._taken(messages)
+                if taken:
+                    yield taken
+            if self._notes.is_missing_topic:
+                raise KafkaException(self._notes.last)  # said beside the messages, not among them
+            if self._next_offset > before:
+                progress = time.monotonic()
+            elif time.monotonic() - progress > self._timeout_s:
+                raise self._stuck()
+
+    def _taken(self, messages: list[Any]) -> list[Any]:
+        if not any(map(Message.error, messages)) and messages[-1].offset() < self._range.end_offset:
+            self._next_offset = messages[-1].offset() + 1
+            return messages
+        taken = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                self._next_offset = message.offset() + 1
+                if self._next_offset > self._range.end_offset:
+                    break
+                taken.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # the stable end as of now; below our end it will move, as the commit's markers are written
+                self._next_offset = max(self._next_offset, message.offset())
+            else:
+                raise KafkaException(error)
+        return taken
+
+    def explained(self, error: KafkaException) -> FluvialError:
+        """The error for what the client said, with the offsets that it does not tell."""
+        doing = f"log cannot be read: {self._place()}"
+        if error.args[0].code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            return fluvial_error(error, doing, self._notes)
+        try:
+            partition = TopicPartition(self._topic, self._range.bucket)
+            earliest, latest = self._consumer.get_watermark_offsets(partition, timeout=self._timeout_s)
+        except KafkaException as nested:
+            return fluvial_error(nested, doing, self._notes)
+        if self._next_offset < earliest:
+            return CorruptDataError(
+                f"records of the log are lost: {self._place()} wanted_offset={self._next_offset}"
+                f" earliest_offset={earliest}"
+                " cause=retention removed them before they were read"
+                " fix=start again from a snapshot of the table; raise log.retention above the longest pause of a reader"
+            )
+        return CorruptDataError(
+            f"log is shorter than it was: {self._place()} wanted_offset={self._next_offset} earliest_offset={earliest}"
+            f" end_offset={latest} cause=the topic was deleted and made again fix=give the table a new log"
+        )
+
+    def _stuck(self) -> UnavailableError:
+        return UnavailableError(
+            f"log does not go on: {self._place()} reached_offset={self._next_offset}"
+            f" timeout_s={self._timeout_s:g}{self._notes.text}"
+            " cause=the broker does not answer, or a transaction below the wanted end is still open"
+        )
+
+    def _place(self) -> str:
+        range_ = self._range
+        return f"topic={self._topic} bucket={range_.bucket} range={range_.start_offset}..{range_.end_offset}"
+
+
+class _Columns:
+    """Records on their way into a batch. The client has objects only; a pass per column is the cheapest way across."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._lists: dict[str, list[Any]] = {name: [] for name in names}
+        self.row_count = 0
+        self.size_bytes = 0
+
+    def extend(self, messages: Sequence[Any], size_bytes: int) -> None:
+        for name, column in self._lists.items():
+            column += _READ[name](messages)
+        self.row_count += len(messages)
+        self.size_bytes += size_bytes
+
+    def batch(self) -> pa.RecordBatch:
+        schema = pa.schema([LOG_SCHEMA.field(name) for name in self._lists])
+        arrays = [pa.array(column, LOG_SCHEMA.field(name).type) for name, column in self._lists.items()]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
+    "offset": partial(map, Message.offset),
+    "timestamp": lambda messages: map(itemgetter(1), map(Message.timestamp, messages)),
+    "key": partial(map, Message.key),
+    "value": partial(map, Message.value),
+}
+
+
+def _batches(
+    records: Iterator[list[Any]], columns: Sequence[str], batch_rows: int, batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    waiting = _Columns(columns)
+    for messages in records:
+        for piece, size_bytes in _pieces(messages, batch_rows, batch_bytes):
+            if waiting.row_count + len(piece) > batch_rows or waiting.size_bytes >= batch_bytes:
+                yield waiting.batch()
+                waiting = _Columns(columns)
+            waiting.extend(piece, size_bytes)
+    if waiting.row_count:
+        yield waiting.batch()
+
+
+def _pieces(messages: list[Any], batch_rows: int, batch_bytes: int) -> Iterator[tuple[Sequence[Any], int]]:
+    """Messages as they came and their bytes, or one by one where a batch may have to end among them."""
+    size_bytes = sum(map(len, messages))
+    if len(messages) <= batch_rows and size_bytes < batch_bytes // _PIECES_PER_BATCH:
+        yield messages, size_bytes
+    else:
+        for message in messages:
+            yield (message,), len(message)

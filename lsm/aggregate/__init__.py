@@ -1,0 +1,1 @@
+"""The aggregation merge engine and its functions."""

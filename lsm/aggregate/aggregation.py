@@ -1,0 +1,80 @@
+"""The aggregation merge engine: every column folds the values of a key by a function of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lsm.aggregate.aggregates import FieldAggregate
+from lsm.aggregate.operands import OperandKeys, Operands
+from lsm.keys.key_groups import KeyGroups, fold_keys, without_retracts
+from lsm.keys.words import BoolArray, IndexArray
+from lsm.row_kind import SEQUENCE_NUMBER, RowKind
+
+_LAST_VALUE: Final = FieldAggregate(function="last_value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregation:
+    """Folds the rows of a key column by column. The result is an insert: a retract takes values back, the row stays."""
+
+    key_names: tuple[str, ...]
+    fields: Mapping[str, FieldAggregate] = field(default_factory=dict)
+    default: FieldAggregate = FieldAggregate()  # noqa: RUF009  frozen, so it can be shared
+    sequence_names: tuple[str, ...] = ()  # these keep the newest value
+    remove_record_on_delete: bool = False  # -D forgets what came before, and removes the row when it is the newest
+
+    def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
+        """One row per key; see MergeFunction.
+
+        Raises:
+            InvalidInputError: a function cannot take back a retract, does not fit the type, or the result leaves the
+                type.
+        """
+        groups = KeyGroups.of(rows, order, starts)
+        return fold_keys(rows, groups, lambda repeated: _Fold.of(self, repeated), drop_deletes=drop_deletes)
+
+    def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
+        """The rows, without retracts if these are to be dropped."""
+        return without_retracts(rows) if drop_deletes else rows
+
+    def aggregate_of(self, name: str) -> FieldAggregate:
+        """How a column is folded that is no key."""
+        return _LAST_VALUE if name in self.sequence_names else self.fields.get(name, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """See ``Fold``."""
+
+    merge: Aggregation
+    newest: IndexArray  # (k,) rows
+    kinds: NDArray[np.int8]
+    rows: IndexArray  # (m,) rows that are folded
+    keys: OperandKeys
+    retracts: BoolArray  # (m,)
+
+    @classmethod
+    def of(cls, merge: Aggregation, groups: KeyGroups) -> Self:
+        order, numbers, retracts = groups.order, groups.keys, groups.retracts
+        kinds = np.full(groups.key_count, RowKind.INSERT, np.int8)
+        if merge.remove_record_on_delete:
+            # A removed row leaves its own values behind, on which later rows aggregate. Source: format notes 10.3,
+            # agg_delete_then_add.
+            positions = np.arange(len(order))
+            removed_at = groups.last_position(groups.kinds == RowKind.DELETE)[numbers]
+            alive = positions >= removed_at
+            retracts = (retracts & (positions > removed_at))[alive]
+            order, numbers = order[alive], numbers[alive]
+            kinds[groups.kinds[groups.lasts] == RowKind.DELETE] = RowKind.DELETE
+        keys = OperandKeys(numbers, groups.key_count)
+        return cls(merge, groups.order[groups.lasts], kinds, order, keys, retracts)
+
+    def column(self, name: str, values: pa.Array) -> IndexArray | pa.Array:
+        if name == SEQUENCE_NUMBER or name in self.merge.key_names:
+            return self.newest
+        operands = Operands(column=values, rows=self.rows, keys=self.keys, retracts=self.retracts)
+        return self.merge.aggregate_of(name).fold(name, operands)

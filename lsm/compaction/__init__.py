@@ -1,0 +1,1 @@
+"""Compaction strategies as values."""

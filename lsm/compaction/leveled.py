@@ -1,0 +1,91 @@
+"""Leveled compaction: many small rewrites, for tables where reads and space dominate.
+
+Every level but 0 is one run, a fixed factor larger than the level above. Level 0 moves down when it has too many
+files, a level when it is larger than its limit; only the files whose ranges overlap are rewritten. Source: RocksDB
+"Leveled Compaction"; FL-169, FL-170.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lsm.compaction.compaction import CompactionReason, CompactionUnit
+from lsm.errors import InvalidInputError
+from lsm.keys.keys import KeyTuple
+from lsm.levels import Levels, SortedFile, SortedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeveledCompaction:
+    """Picks all of level 0, or a stretch of the level that is most over its limit, and what lies below it."""
+
+    level0_run_count_trigger: int = 4
+    max_bytes_for_level_base: int = 1 << 30  # the limit of level 1
+    max_bytes_for_level_multiplier: int = 5  # the limit of a level, by that of the level above
+
+    def __post_init__(self) -> None:
+        if min(self.level0_run_count_trigger, self.max_bytes_for_level_base, self.max_bytes_for_level_multiplier) < 1:
+            raise InvalidInputError(
+                "leveled compaction cannot work with numbers below 1: "
+                f"level0_run_count_trigger={self.level0_run_count_trigger} "
+                f"max_bytes_for_level_base={self.max_bytes_for_level_base} "
+                f"max_bytes_for_level_multiplier={self.max_bytes_for_level_multiplier}"
+            )
+
+    def limit_bytes(self, level: int) -> int:
+        """How large a level from 1 on may be; the top level may be larger."""
+        return self.max_bytes_for_level_base * int(self.max_bytes_for_level_multiplier ** (level - 1))
+
+    def pick(self, levels: Levels) -> CompactionUnit | None:
+        """The next unit, or None when the tree is in shape."""
+        level0 = [run for run in levels.runs if run.level == 0]
+        if len(level0) >= self.level0_run_count_trigger:
+            # All of level 0: its ranges overlap, and no older row may stay above a newer one.
+            return _unit(levels, level0, 1, CompactionReason.LEVEL0_COUNT)
+        movable = [run for run in levels.runs if 0 < run.level < levels.top_level]
+        fullest = max(movable, key=lambda run: run.size_bytes / self.limit_bytes(run.level), default=None)
+        if fullest is None or fullest.size_bytes <= self.limit_bytes(fullest.level):
+            return None
+        excess_bytes = fullest.size_bytes - self.limit_bytes(fullest.level)
+        below = _files_of(levels, fullest.level + 1)
+        stretch = _cheapest_stretch(fullest.files, below, excess_bytes)
+        moved = SortedRun(level=fullest.level, files=stretch)
+        return _unit(levels, [moved], fullest.level + 1, CompactionReason.LEVEL_SIZE)
+
+
+def _unit(levels: Levels, runs: Sequence[SortedRun], output_level: int, reason: CompactionReason) -> CompactionUnit:
+    """The runs, and the files of the output level that lie in the range of all of them together."""
+    met = _overlapping(
+        _files_of(levels, output_level), min(run.min_key for run in runs), max(run.max_key for run in runs)
+    )
+    below = (SortedRun(level=output_level, files=met),) if met else ()
+    return CompactionUnit(runs=(*runs, *below), output_level=output_level, reason=reason)
+
+
+def _cheapest_stretch(
+    files: Sequence[SortedFile], below: Sequence[SortedFile], excess_bytes: int
+) -> tuple[SortedFile, ...]:
+    """Neighbouring files of at least `excess_bytes` that drag along the fewest bytes below, for every byte moved."""
+    best: tuple[float, tuple[SortedFile, ...]] | None = None
+    stop, held_bytes = 0, 0
+    for start, first in enumerate(files):
+        while stop < len(files) and (held_bytes < excess_bytes or stop <= start):
+            held_bytes += files[stop].size_bytes
+            stop += 1
+        if held_bytes < excess_bytes and best is not None:
+            break
+        stretch = tuple(files[start:stop])
+        dragged = _overlapping(below, stretch[0].min_key, stretch[-1].max_key)
+        cost = sum(file.size_bytes for file in dragged) / max(held_bytes, 1)
+        if best is None or cost < best[0]:
+            best = (cost, stretch)
+        held_bytes -= first.size_bytes
+    assert best is not None, "a level that is over its limit has files"
+    return best[1]
+
+
+def _files_of(levels: Levels, level: int) -> tuple[SortedFile, ...]:
+    return next((run.files for run in levels.runs if run.level == level and level > 0), ())
+
+
+def _overlapping(files: Sequence[SortedFile], min_key: KeyTuple, max_key: KeyTuple) -> tuple[SortedFile, ...]:
+    return tuple(file for file in files if file.overlaps(min_key, max_key))

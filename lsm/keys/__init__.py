@@ -1,0 +1,1 @@
+"""Key order of columns and groups of equal keys."""

@@ -1,0 +1,220 @@
+"""Ordered rows seen as groups of equal keys, and the row kinds among them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lsm.keys.words import BoolArray, IndexArray
+from lsm.row_kind import VALUE_KIND
+
+_STEPS_BACK: Final = 6
+
+
+@dataclass(frozen=True)
+class KeyGroups:
+    """Rows by key, oldest first. Positions count ordered rows, rows count table rows."""
+
+    order: IndexArray  # (n,) table row of every position
+    starts: BoolArray  # (n,) whether a position starts a key
+    firsts: IndexArray  # (k,) first position of every key
+    lasts: IndexArray  # (k,) last position of every key
+    kinds: NDArray[np.int8]  # (n,) row kind of every position
+
+    @classmethod
+    def of(cls, rows: pa.Table, order: IndexArray, starts: BoolArray) -> Self:
+        """The groups of ordered rows of a table."""
+        firsts = np.flatnonzero(starts)
+        lasts = np.empty_like(firsts)
+        lasts[:-1] = firsts[1:] - 1
+        lasts[-1:] = len(order) - 1
+        return cls(order, starts, firsts, lasts, row_kinds(rows)[order])
+
+    @property
+    def key_count(self) -> int:
+        """Number of keys."""
+        return len(self.firsts)
+
+    @property
+    def singles(self) -> BoolArray:
+        """(k,) whether the key has one row only."""
+        is_single: BoolArray = self.firsts == self.lasts
+        return is_single
+
+    @cached_property
+    def keys(self) -> IndexArray:
+        """(n,) the number of the key at every position."""
+        return np.cumsum(self.starts) - 1
+
+    @cached_property
+    def retracts(self) -> BoolArray:
+        """(n,) whether a position holds a -U or -D."""
+        return (self.kinds & 1).astype(np.bool_)
+
+    @property
+    def has_retracts(self) -> bool:
+        """Whether any position holds a -U or -D."""
+        return bool(self.retracts.any())
+
+    def last_position(self, chosen: BoolArray) -> IndexArray:
+        """(k,) the last of the chosen positions of every key, -1 if none of its positions is chosen."""
+        found = np.where(chosen[self.lasts], self.lasts, -1)
+        open_keys = np.flatnonzero(found < 0)
+        for step in range(1, _STEPS_BACK):
+            # Mostly one of the last rows is it: a few looks at fewer and fewer keys are cheaper than one at all rows.
+            positions = self.lasts[open_keys] - step
+            inside = positions >= self.firsts[open_keys]
+            open_keys, positions = open_keys[inside], positions[inside]
+            hits = chosen[positions]
+            found[open_keys[hits]] = positions[hits]
+            open_keys = open_keys[~hits]
+        if len(open_keys):
+            last = np.maximum.reduceat(np.where(chosen, np.arange(len(chosen)), -1), self.firsts)
+            found[open_keys] = last[open_keys]
+        return found
+
+    def last_rows(self, chosen: BoolArray) -> IndexArray:
+        """(k,) the last of the chosen table rows of every key, -1 if none of its rows is chosen; (rows,) in."""
+        found = self._rows_back[0].copy()
+        open_keys = np.flatnonzero(~chosen[found])
+        for step in range(1, _STEPS_BACK):
+            open_keys = open_keys[self._sizes[open_keys] > step]
+            rows = self._rows_back[step][open_keys]
+            hits = chosen[rows]
+            found[open_keys[hits]] = rows[hits]
+            open_keys = open_keys[~hits]
+        open_keys = open_keys[self._sizes[open_keys] > _STEPS_BACK]
+        if len(open_keys):
+            last = self.last_position(chosen[self.order])[open_keys]
+            found[open_keys] = np.where(last < 0, found[open_keys], self.order[last])
+        found[~chosen[found]] = -1
+        return found
+
+    @cached_property
+    def _sizes(self) -> IndexArray:
+        """(k,) rows of every key."""
+        return self.lasts - self.firsts + 1
+
+    @cached_property
+    def _rows_back(self) -> list[IndexArray]:
+        """(k,) the table rows of the last positions, of those before them, and so on; what is outside is of no use."""
+        return [self.order[np.maximum(self.lasts - step, 0)] for step in range(_STEPS_BACK)]
+
+    def starts_among(self, kept: BoolArray) -> BoolArray:
+        """Where keys start when only some positions are kept."""
+        groups = self.keys[kept]
+        starts = np.ones(len(groups), np.bool_)
+        starts[1:] = groups[1:] != groups[:-1]
+        return starts
+
+
+class Fold(Protocol):
+    """What keys with several rows become, column by column."""
+
+    @property
+    def kinds(self) -> NDArray[np.int8]:
+        """(k,) row kinds of the results."""
+
+    def column(self, name: str, values: pa.Array) -> IndexArray | pa.Array:
+        """(k,) the results of a column: rows of the table that hold them, -1 for null; or the values themselves."""
+
+
+def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], Fold], *, drop_deletes: bool) -> pa.Table:
+    """One row per key: the row itself where a key has one only, else what `fold` makes of it.
+
+    Column by column, each of which is put together once and taken from once, as far as `fold` names rows.
+
+    Args:
+        rows: the table that the groups are of.
+        groups: all keys.
+        fold: gets the keys with several rows.
+        drop_deletes: leave out keys whose result is a retract.
+
+    Source: Paimon format notes 6.4.4, a single record is never merged.
+    """
+    is_repeated = groups.firsts != groups.lasts
+    places = groups.order[groups.firsts]
+    kinds = groups.kinds[groups.firsts]
+    if not is_repeated.any():
+        return take_rows(rows, places[(kinds & 1) == 0] if drop_deletes else places)
+    repeated = is_repeated[groups.keys]
+    folded = fold(KeyGroups.of(rows, groups.order[repeated], groups.starts[repeated]))
+    folded_at = np.flatnonzero(is_repeated)
+    kinds[folded_at] = folded.kinds
+    removed = (kinds & 1).view(np.bool_)
+    kept = ~removed if drop_deletes and removed.any() else None
+    columns = []
+    for field, chunks in zip(rows.schema, rows.columns, strict=True):
+        if field.name == VALUE_KIND:
+            columns.append(pa.array(kinds if kept is None else kinds[kept]))
+            continue
+        values = one_chunk(chunks)
+        found = folded.column(field.name, values)
+        if isinstance(found, np.ndarray):
+            chosen = places.copy()
+            chosen[folded_at] = found
+            columns.append(take_or_null(values, chosen if kept is None else chosen[kept]))
+        else:
+            replaced = _replaced(values, places, folded_at, found)
+            columns.append(replaced if kept is None else replaced.filter(pa.array(kept)))
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def take_or_null(values: pa.Array, chosen: IndexArray) -> pa.Array:
+    """The chosen values, null where the index is negative."""
+    absent = chosen < 0
+    return values.take(pa.array(chosen, mask=absent) if absent.any() else pa.array(chosen))
+
+
+def _replaced(values: pa.Array, places: IndexArray, folded_at: IndexArray, folded: pa.Array) -> pa.Array:
+    """Values at some places, some of them replaced."""
+    if len(folded) == len(places):
+        return folded
+    if pa.types.is_nested(values.type):
+        chosen = places.copy()
+        chosen[folded_at] = len(values) + np.arange(len(folded))
+        return pa.concat_arrays([values, folded]).take(pa.array(chosen))
+    is_folded = np.zeros(len(places), np.bool_)
+    is_folded[folded_at] = True
+    return pc.replace_with_mask(values.take(pa.array(places)), pa.array(is_folded), folded)
+
+
+def row_kinds(rows: pa.Table) -> NDArray[np.int8]:
+    """(n,) the row kinds of a table whose columns have one chunk."""
+    kinds: NDArray[np.int8] = one_chunk(rows.column(VALUE_KIND)).to_numpy()
+    return kinds
+
+
+def is_retract(rows: pa.Table) -> BoolArray | None:
+    """(n,) whether a row is -U or -D; None when no row is."""
+    # +I -U +U -D are 0..3: the lowest bit says it.
+    retracts = (row_kinds(rows) & np.int8(1)).view(np.bool_)
+    return retracts if retracts.any() else None
+
+
+def without_retracts(rows: pa.Table) -> pa.Table:
+    """The rows that are -U or -D left out."""
+    retracts = is_retract(rows)
+    return rows if retracts is None else rows.filter(pa.array(~retracts))
+
+
+def take_rows(rows: pa.Table, indices: IndexArray) -> pa.Table:
+    """The chosen rows, in the order of the indices.
+
+    Column by column, so that the copy which makes one chunk of many is freed, and its memory used again, before the
+    next is made.
+    """
+    chosen = pa.array(indices)
+    return pa.Table.from_arrays([one_chunk(column).take(chosen) for column in rows.columns], schema=rows.schema)
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array, without copying when it is one."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

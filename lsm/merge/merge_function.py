@@ -1,0 +1,106 @@
+"""How rows of equal keys become one row.
+
+A merge function sees whole columns: the rows, their order by key, and where keys start. It never sees a key in two
+pieces.
+Source: Paimon format notes 6.4, 6.5.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lsm.aggregate.aggregates import FieldAggregate
+from lsm.aggregate.aggregation import Aggregation
+from lsm.errors import InvalidInputError
+from lsm.keys.key_groups import KeyGroups, is_retract, take_rows, without_retracts
+from lsm.keys.words import BoolArray, IndexArray
+from lsm.merge.partial_update import PartialUpdate, SequenceGroup
+
+__all__ = [
+    "Aggregation",
+    "Deduplicate",
+    "FieldAggregate",
+    "FirstRow",
+    "MergeFunction",
+    "PartialUpdate",
+    "SequenceGroup",
+]
+
+
+class MergeFunction(Protocol):
+    """Folds the rows of each key."""
+
+    def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
+        """One row per key, in key order, of the schema of `rows`.
+
+        Args:
+            rows: value columns, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
+            order: (n,) indices of rows, by key and then oldest first; not all rows need to be in it, but all of a key.
+            starts: (n,) whether an ordered row starts a new key.
+            drop_deletes: leave out keys whose result is a retract.
+        """
+
+    def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
+        """Rows whose keys occur once: they are not merged, and stand as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deduplicate:
+    """The newest row wins; a retract as newest row removes the key."""
+
+    ignore_delete: bool = False  # merge as if retracts were not there
+
+    def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
+        """The newest row of every key; with ``ignore_delete`` the newest that is no retract."""
+        if self.ignore_delete:
+            groups = KeyGroups.of(rows, order, starts)
+            if groups.has_retracts:
+                kept = ~groups.retracts | groups.singles[groups.keys]
+                order, starts = order[kept], groups.starts_among(kept)
+        if len(order) == 0:
+            return rows.slice(0, 0)
+        newest = np.empty(len(starts), np.bool_)
+        newest[:-1] = starts[1:]
+        newest[-1] = True
+        return _winners(rows, order[newest], drop_deletes=drop_deletes)
+
+    def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
+        """The rows, without retracts if these are to be dropped."""
+        return without_retracts(rows) if drop_deletes else rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRow:
+    """The oldest row wins, for ever."""
+
+    ignore_delete: bool = False
+
+    def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
+        """The oldest row of every key.
+
+        Raises:
+            InvalidInputError: a key with several rows has a retract among them, and these are not ignored.
+        """
+        if is_retract(rows) is not None:
+            groups = KeyGroups.of(rows, order, starts)
+            unwanted = groups.retracts & ~groups.singles[groups.keys]
+            if unwanted.any() and not self.ignore_delete:
+                raise InvalidInputError(
+                    f"first-row cannot take back a row: merge-engine=first-row retract_count={int(unwanted.sum())} "
+                    "fix=set ignore-delete=true or use merge-engine=deduplicate"
+                )
+            kept = ~unwanted
+            order, starts = order[kept], groups.starts_among(kept)
+        return _winners(rows, order[starts], drop_deletes=drop_deletes)
+
+    def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
+        """The rows, without retracts if these are to be dropped."""
+        return without_retracts(rows) if drop_deletes else rows
+
+
+def _winners(rows: pa.Table, winners: IndexArray, *, drop_deletes: bool) -> pa.Table:
+    """The rows that stand, one per key."""
+    retracts = is_retract(rows) if drop_deletes else None
+    return take_rows(rows, winners if retracts is None else winners[~retracts[winners]])

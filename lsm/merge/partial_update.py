@@ -1,0 +1,264 @@
+"""The partial-update merge engine: what a row leaves null stays as it was.
+
+Columns may form *sequence groups*: a group has sequence columns of its own, and its other columns follow the row in
+which these are greatest, nulls included. Source: Paimon format notes 6.5, as Java 1.4.2 does it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lsm.aggregate.aggregates import FieldAggregate
+from lsm.aggregate.group_aggregates import GroupSteps
+from lsm.errors import InvalidInputError
+from lsm.keys.key_groups import KeyGroups, fold_keys, one_chunk, without_retracts
+from lsm.keys.words import BoolArray, IndexArray, number_parts_of, stable_order
+from lsm.row_kind import SEQUENCE_NUMBER, RowKind
+
+_INDEX_BITS: Final = 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceGroup:
+    """Columns that are updated together, when the sequence columns are not smaller than before."""
+
+    sequence_names: tuple[str, ...]  # most significant first; a row where all are null does not touch the group
+    field_names: tuple[str, ...]  # without the sequence columns
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every column of the group."""
+        return (*self.sequence_names, *self.field_names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialUpdate:
+    """The newest value that is not null, column by column, with sequence groups as exception.
+
+    A retract is, in this order: skipped (``ignore_delete``); handled by every sequence group, if there are some: it
+    nulls the columns, or is taken back by their aggregates; the end of the row (``remove_record_on_delete``, a -D
+    only); an error.
+    """
+
+    key_names: tuple[str, ...]
+    ignore_delete: bool = False
+    remove_record_on_delete: bool = False
+    sequence_groups: tuple[SequenceGroup, ...] = ()
+    remove_on_sequence_groups: tuple[
+        str, ...
+    ] = ()  # sequence columns: a -D that is newest by their group removes the row
+    aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)  # for columns of groups
+
+    def __post_init__(self) -> None:
+        grouped = [name for group in self.sequence_groups for name in group.names]
+        sequences = {name for group in self.sequence_groups for name in group.sequence_names}
+        _refuse("a column is in two sequence groups", {name for name in grouped if grouped.count(name) > 1})
+        _refuse("a key column is in a sequence group", set(grouped) & set(self.key_names))
+        _refuse("a column is no sequence of a sequence group", set(self.remove_on_sequence_groups) - sequences)
+        _refuse("a sequence column cannot be aggregated", sequences & set(self.aggregates))
+        free = {name for name, spec in self.aggregates.items() if spec.function != "last_non_null_value"} - set(grouped)
+        _refuse("an aggregate function of partial-update needs a sequence group", free)
+        if self.ignore_delete and self.remove_on_sequence_groups:
+            raise InvalidInputError(
+                "a delete cannot both remove the row and be ignored: ignore-delete=true "
+                "partial-update.remove-record-on-sequence-group fix=remove one of them"
+            )
+        if self.remove_record_on_delete and (self.sequence_groups or self.ignore_delete):
+            raise InvalidInputError(
+                "partial-update.remove-record-on-delete goes neither with ignore-delete nor with sequence groups: "
+                "fix=use partial-update.remove-record-on-sequence-group"
+            )
+
+    def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
+        """One row per key; see MergeFunction.
+
+        Raises:
+            InvalidInputError: a key with several rows has a retract, and no option says what that means.
+        """
+        groups = KeyGroups.of(rows, order, starts)
+        return fold_keys(rows, groups, lambda repeated: self._fold(rows, repeated), drop_deletes=drop_deletes)
+
+    def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
+        """The rows, without retracts if these are to be dropped."""
+        return without_retracts(rows) if drop_deletes else rows
+
+    def _fold(self, rows: pa.Table, groups: KeyGroups) -> "_Fold":
+        ranks = [_ranks(rows, groups, group) for group in self.sequence_groups]
+        story = self._story(groups, ranks)
+        updates = (story.processed & ~groups.retracts) | story.is_base
+        members = {
+            name: each
+            for group, rank in zip(self.sequence_groups, ranks, strict=True)
+            for each in [_Winners.of(groups, story, group, rank)]
+            for name in group.names
+        }
+        return _Fold(
+            groups, story, updates, bool(updates.all()), groups.last_position(updates), members, self.aggregates
+        )
+
+    def _story(self, groups: KeyGroups, ranks: list[IndexArray]) -> "_Story":
+        """What happens to each key, as far as it is the same for all columns."""
+        retracts = groups.retracts
+        positions = np.arange(len(groups.order))
+        # A key whose oldest row is a retract begins with the values of that row, even when the retract itself is
+        # skipped.
+        base = np.where(retracts[groups.firsts], groups.firsts, -1)
+        processed = np.ones(len(positions), np.bool_)
+        newest = groups.lasts
+        removed_at = np.full(groups.key_count, -1)
+        if groups.has_retracts and self.ignore_delete:
+            processed = ~retracts
+            newest = np.maximum(groups.last_position(processed), groups.firsts)
+        elif groups.has_retracts and self.sequence_groups:
+            if self.remove_on_sequence_groups:
+                removing = [
+                    bool(set(group.sequence_names) & set(self.remove_on_sequence_groups))
+                    for group in self.sequence_groups
+                ]
+                removed_at = _removals(groups, ranks, removing)
+            processed = positions > removed_at[groups.keys]
+        elif groups.has_retracts and self.remove_record_on_delete:
+            removed_at = groups.last_position(groups.kinds == RowKind.DELETE)
+            processed = ~retracts & (positions > removed_at[groups.keys])
+        elif groups.has_retracts:
+            raise InvalidInputError(
+                "partial-update cannot take back a row: merge-engine=partial-update "
+                f"retract_count={int(retracts.sum())} "
+                "fix=set ignore-delete=true, or partial-update.remove-record-on-delete=true, or define sequence groups"
+            )
+        base = np.where(removed_at >= 0, removed_at, base)
+        is_base = np.zeros(len(positions), np.bool_)
+        is_base[base[base >= 0]] = True
+        met_no_add = groups.last_position(~retracts) < 0
+        return _Story(base, is_base, processed, newest, (removed_at == groups.lasts) | met_no_add)
+
+
+@dataclass(frozen=True, slots=True)
+class _Story:
+    base: IndexArray  # (k,) position of the row whose own values a key begins with, nulls included; -1: with nothing
+    is_base: BoolArray  # (n,)
+    processed: BoolArray  # (n,) rows that change what the key began with
+    newest: IndexArray  # (k,) position whose sequence number the result gets
+    is_removed: BoolArray  # (k,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Winners:
+    """Of a sequence group: the row that every key takes its columns from."""
+
+    group: SequenceGroup
+    ranks: IndexArray  # (n,) of the sequences; 0: all null
+    positions: IndexArray  # (k,) the greatest sequence, of equal ones the newest; -1: there is none
+    is_taken_back: BoolArray  # (k,) whether that is a retract, which leaves nothing but the sequence
+
+    @classmethod
+    def of(cls, groups: KeyGroups, story: _Story, group: SequenceGroup, ranks: IndexArray) -> Self:
+        row_count = len(groups.order)
+        counts = np.where(story.processed | story.is_base, ranks, 0)
+        best = np.maximum.reduceat(counts * row_count + np.arange(row_count), groups.firsts)
+        is_decided = best >= row_count
+        positions = np.where(is_decided, best % row_count, story.base)
+        is_taken_back = is_decided & (story.processed & groups.retracts)[positions]
+        return cls(group, counts, positions, is_taken_back)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """See ``Fold``."""
+
+    groups: KeyGroups
+    story: _Story
+    updates: BoolArray  # (n,) positions whose values that are not null are taken
+    updates_all: bool
+    last_updates: IndexArray  # (k,) the last of them
+    members: Mapping[str, _Winners]  # by column of a sequence group
+    aggregates: Mapping[str, FieldAggregate]
+
+    @property
+    def kinds(self) -> NDArray[np.int8]:
+        return np.where(self.story.is_removed, RowKind.DELETE, RowKind.INSERT).astype(np.int8)
+
+    def column(self, name: str, values: pa.Array) -> IndexArray | pa.Array:
+        order = self.groups.order
+        if name == SEQUENCE_NUMBER:
+            return order[self.story.newest]
+        winners = self.members.get(name)
+        if winners is None:
+            return self._last_valid(values)
+        if name in self.aggregates:
+            story = self.story
+            steps = GroupSteps(self.groups, story.base, story.processed & (winners.ranks > 0), winners.ranks)
+            return steps.fold(name, values, self.aggregates[name])
+        if name in winners.group.sequence_names:
+            return self._rows(winners.positions)
+        return self._rows(np.where(winners.is_taken_back, -1, winners.positions))
+
+    def _rows(self, positions: IndexArray) -> IndexArray:
+        rows = self.groups.order[positions]
+        rows[positions < 0] = -1
+        return rows
+
+    def _last_valid(self, values: pa.Array) -> IndexArray:
+        """Rows of the last update that is not null."""
+        if values.null_count == 0:
+            return self._rows(self.last_updates)
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        if self.updates_all:
+            return self.groups.last_rows(valid)
+        return self._rows(self.groups.last_position(self.updates & valid[self.groups.order]))
+
+
+def _refuse(fact: str, names: set[str]) -> None:
+    if names:
+        raise InvalidInputError(f"{fact}: merge-engine=partial-update columns={sorted(names)}")
+
+
+def _ranks(rows: pa.Table, groups: KeyGroups, group: SequenceGroup) -> IndexArray:
+    """(n,) numbers from 1 that compare like the sequences of a group; 0 where every sequence column is null.
+
+    Times n they stay below 2**63, so that a position can be added to them.
+    """
+    row_count = len(groups.order)
+    chosen = pa.array(groups.order)
+    columns = [one_chunk(rows.column(name)).take(chosen) for name in group.sequence_names]
+    absent = np.logical_and.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in columns])
+    parts = [part for column in columns for part in number_parts_of(column)]
+    lead = parts[-1].lead()
+    is_one_number = len(columns) == 1 and len(parts) == 1 + bool(columns[0].null_count)
+    if is_one_number and lead.bits + row_count.bit_length() < _INDEX_BITS:
+        ranks = lead.values.view(np.int64) + 1  # values near each other rank by themselves
+    else:
+        order, starts = stable_order(parts, row_count, presorted=False)
+        ranks = np.empty(row_count, np.int64)
+        ranks[order] = np.cumsum(starts)
+    ranks[absent] = 0
+    return ranks
+
+
+def _removals(groups: KeyGroups, ranks: Sequence[IndexArray], removing: Sequence[bool]) -> IndexArray:
+    """(k,) position of the last -D that removed the row, -1 if none did.
+
+    Row by row, for keys with a -D only: a removal sets back the sequences of all groups, so each depends on the one
+    before.
+    """
+    removed_at = np.full(groups.key_count, -1)
+    has_delete = groups.last_position(groups.kinds == RowKind.DELETE) >= 0
+    for key in np.flatnonzero(has_delete).tolist():
+        first, last = int(groups.firsts[key]), int(groups.lasts[key])
+        kinds = groups.kinds[first : last + 1].tolist()
+        rows = np.stack([rank[first : last + 1] for rank in ranks], axis=1).tolist()
+        current = rows[0] if kinds[0] & 1 else [0] * len(ranks)
+        for step, (kind, row) in enumerate(zip(kinds, rows, strict=True)):
+            is_newer = [rank > 0 and rank >= old for rank, old in zip(row, current, strict=True)]
+            if kind == RowKind.DELETE and any(
+                newer and removes for newer, removes in zip(is_newer, removing, strict=True)
+            ):
+                removed_at[key] = first + step
+                current = row
+            else:
+                current = [rank if newer else old for rank, old, newer in zip(row, current, is_newer, strict=True)]
+    return removed_at

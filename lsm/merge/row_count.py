@@ -1,0 +1,54 @@
+"""Counted rows: merging adds up how often a row is there."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lsm.keys.key_groups import one_chunk, row_kinds, take_rows
+from lsm.keys.words import BoolArray, IndexArray
+from lsm.row_kind import VALUE_KIND, VALUE_KIND_FIELD, RowKind
+
+ROW_COUNT: Final = "_row_count"
+"""Column with the count: bigint, not null. What other engines write as a retract is taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCountSum:
+    """The newest row of every key with the sum of all counts; a sum of 0 means nothing and may be left out."""
+
+    def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
+        """One row per key; see MergeFunction."""
+        firsts = np.flatnonzero(starts)
+        if len(firsts) == 0:
+            return rows.slice(0, 0)
+        newest = order[np.append(firsts[1:], len(order)) - 1]
+        sums = np.add.reduceat(_signed_counts(rows)[order], firsts)
+        if drop_deletes:
+            kept = sums != 0
+            newest, sums = newest[kept], sums[kept]
+        return _with_counts(take_rows(rows, newest), sums)
+
+    def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
+        """Rows whose keys occur once."""
+        counts = _signed_counts(rows)
+        if drop_deletes and not counts.all():
+            kept = counts != 0
+            rows, counts = rows.filter(pa.array(kept)), counts[kept]
+        return _with_counts(rows, counts) if row_kinds(rows).any() else rows
+
+
+def _signed_counts(rows: pa.Table) -> NDArray[np.int64]:
+    counts: NDArray[np.int64] = one_chunk(rows.column(ROW_COUNT)).to_numpy()
+    retracts = row_kinds(rows) & 1
+    return np.where(retracts, -counts, counts) if retracts.any() else counts
+
+
+def _with_counts(rows: pa.Table, counts: NDArray[np.int64]) -> pa.Table:
+    """Inserts with these counts."""
+    index = rows.schema.get_field_index(ROW_COUNT)
+    rows = rows.set_column(index, rows.schema.field(index), pa.array(counts))
+    kinds = pa.array(np.full(len(rows), RowKind.INSERT, np.int8))
+    return rows.set_column(rows.schema.get_field_index(VALUE_KIND), VALUE_KIND_FIELD, kinds)

@@ -1,0 +1,162 @@
+"""The difference of two sorted sets of rows as a change stream: what became of each key.
+
+It is a merge of two runs with a merge function of its own: so both sides may be of any size.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lsm.keys.key_groups import one_chunk, take_rows
+from lsm.keys.words import BoolArray, IndexArray
+from lsm.merge.merge import RunSource, merge_runs
+from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind
+
+Rows = Callable[[], Iterator[pa.RecordBatch]]
+
+_BEFORE: Final = 0  # the sequence number of rows says which side they are of
+_AFTER: Final = 1
+
+
+def diff_runs(
+    before: Sequence[Rows], after: Sequence[Rows], *, key_names: Sequence[str], section_rows: int = 131072
+) -> Iterator[pa.Table]:
+    """What must be done to the rows before so that they become the rows after.
+
+    Args:
+        before: sorted runs, each opened once; a key is in one of them at most, and there once.
+        after: likewise.
+        key_names: the key columns, most significant first; all batches have them, and one schema.
+        section_rows: how many rows to compare at a time, about.
+
+    Yields:
+        Tables of that schema and ``_VALUE_KIND``, in key order, none of them empty: -D of keys that are gone, +I of new
+        ones, -U and then +U of changed rows, nothing of equal ones. Null equals null, NaN equals NaN, -0.0 is not 0.0,
+        and maps are equal when their entries are, in their order.
+    """
+    sides = [(_BEFORE, rows) for rows in before] + [(_AFTER, rows) for rows in after]
+    runs = [RunSource(min_key=None, open=partial(_numbered, rows, side)) for side, rows in sides]
+    merged = merge_runs(
+        runs, key_names=key_names, merge=_RowDiff(frozenset(key_names)), drop_deletes=False, section_rows=section_rows
+    )
+    for rows in merged:
+        yield rows.drop_columns([SEQUENCE_NUMBER])
+
+
+@dataclass(frozen=True, slots=True)
+class _RowDiff:
+    """Of each key the row before, the row after, or both, in this order; it leaves up to two rows of a key."""
+
+    key_names: frozenset[str]
+
+    def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
+        """The changes among these keys."""
+        later = np.flatnonzero(~starts)  # where a key's second row is
+        is_changed = rows_differ(rows, order[later - 1], order[later], ignored=self.key_names)
+        kinds = _kinds_alone(rows)[order]
+        kinds[later - 1] = RowKind.UPDATE_BEFORE
+        kinds[later] = RowKind.UPDATE_AFTER
+        kept = np.ones(len(order), np.bool_)
+        kept[later] = is_changed
+        kept[later - 1] = is_changed
+        return _with_kinds(take_rows(rows, order[kept]), kinds[kept])
+
+    def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
+        """Keys that one side alone has."""
+        return _with_kinds(rows, _kinds_alone(rows))
+
+
+def rows_differ(rows: pa.Table, left: IndexArray, right: IndexArray, *, ignored: Collection[str]) -> BoolArray:
+    """(n,) whether pairs of rows differ in a column that is neither ignored nor one of the two system columns."""
+    found = np.zeros(len(left), np.bool_)
+    equal = np.arange(len(left))  # pairs that have not differed in any column yet
+    for field in rows.schema:
+        if field.name in ignored or field.name in (SEQUENCE_NUMBER, VALUE_KIND):
+            continue
+        column = one_chunk(rows.column(field.name))
+        found[equal] = differs(column.take(pa.array(left[equal])), column.take(pa.array(right[equal])))
+        equal = np.flatnonzero(~found)
+    return found
+
+
+def differs(left: pa.Array, right: pa.Array) -> BoolArray:
+    """(n,) whether the values of two columns of one type differ, row by row. Nested columns are compared in depth."""
+    left_null, right_null = _is_null(left), _is_null(right)
+    found: BoolArray = left_null != right_null
+    both = np.flatnonzero(~(left_null | right_null))
+    if len(both) == 0:
+        return found
+    if pa.types.is_nested(left.type):
+        compact = pa.array(both)
+        found[both] = _nested_differs(left.take(compact), right.take(compact))
+    elif pa.types.is_floating(left.type):
+        found[both] = _floats_differ(left, right)[both]
+    else:
+        found |= pc.not_equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _is_null(array: pa.Array) -> BoolArray:
+    if array.null_count == 0:
+        return np.zeros(len(array), np.bool_)
+    is_null: BoolArray = array.is_null().to_numpy(zero_copy_only=False)
+    return is_null
+
+
+def _floats_differ(left: pa.Array, right: pa.Array) -> BoolArray:
+    """By their bits, but all NaNs are one; null counts as 0.0."""
+    one, two = (each.fill_null(0.0).to_numpy(zero_copy_only=False) for each in (left, right))
+    bits = np.dtype(f"u{one.dtype.itemsize}")
+    is_other: BoolArray = (one.view(bits) != two.view(bits)) & ~(np.isnan(one) & np.isnan(two))
+    return is_other
+
+
+def _nested_differs(left: pa.Array, right: pa.Array) -> BoolArray:
+    """Of structs, lists and maps without nulls that were just taken: they begin where their children begin."""
+    if pa.types.is_struct(left.type):
+        found = np.zeros(len(left), np.bool_)
+        for index in range(left.type.num_fields):
+            found |= differs(left.field(index), right.field(index))
+        return found
+    if pa.types.is_map(left.type):
+        left, right = _as_list(left), _as_list(right)
+    lengths, others = (each.value_lengths().to_numpy(zero_copy_only=False) for each in (left, right))
+    found = np.asarray(lengths != others)
+    same = np.flatnonzero(~found)
+    chosen = pa.array(same)
+    is_other = differs(left.take(chosen).flatten(), right.take(chosen).flatten())
+    owners = np.repeat(same, lengths[same])
+    found[owners[is_other]] = True
+    return found
+
+
+def _as_list(maps: pa.Array) -> pa.Array:
+    """Maps as lists of their entries."""
+    entries = pa.StructArray.from_arrays([maps.keys, maps.items], names=["key", "value"])
+    return pa.ListArray.from_arrays(maps.offsets, entries)
+
+
+def _numbered(rows: Rows, side: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a side with the two system columns that a merge wants."""
+    for batch in rows():
+        count = batch.num_rows
+        numbers = pa.array(np.full(count, side, np.int64))
+        kinds = pa.array(np.full(count, RowKind.INSERT, np.int8))
+        schema = batch.schema.append(SEQUENCE_NUMBER_FIELD).append(VALUE_KIND_FIELD)
+        yield pa.RecordBatch.from_arrays([*batch.columns, numbers, kinds], schema=schema)
+
+
+def _kinds_alone(rows: pa.Table) -> NDArray[np.int8]:
+    """(n,) the kinds of rows whose keys the other side does not have."""
+    sides = one_chunk(rows.column(SEQUENCE_NUMBER)).to_numpy()
+    return np.where(sides == _BEFORE, np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
+
+
+def _with_kinds(rows: pa.Table, kinds: NDArray[np.int8]) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(VALUE_KIND), VALUE_KIND_FIELD, pa.array(kinds))

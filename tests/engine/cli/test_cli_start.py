@@ -1,0 +1,150 @@
+"""A command does not wait for what it does not use."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pytest
+
+import engine
+from engine import Catalog
+from engine.cli.app import _COMMANDS, EXIT_FAILED, EXIT_INTERRUPTED, cli, run_command
+from engine.cli.signals import asks_for_an_end
+from engine.deploy.config.job_config import parse_job
+from engine.deploy.job import _new_session
+from lsm.errors import UnavailableError
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("pyspark", "py4j", "pandas", "pydantic")
+# runs commands one after the other, and tells after each what of the heavy modules is there
+SCRIPT = f"""
+import contextlib, io, json, sys
+from engine.cli import start
+found = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["fluvial", *arguments]
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        start.main()
+    found.append([told.getvalue(), [name for name in {HEAVY!r} if name in sys.modules]])
+print(json.dumps(found))
+"""
+
+
+def run_script(script: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_commands_without_spark_import_neither_spark_nor_pandas(tmp_path: Path) -> None:
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t", pa.schema([("id", pa.int64())]), primary_key=["id"], options={"bucket": "1"}
+    )
+    table.write(pa.table({"id": [1]}))
+    place = ["--warehouse", str(tmp_path)]
+    commands = [
+        ["--help"],
+        ["describe", "db.t", *place],
+        ["create-tag", "db.t", "--name", "eod", *place],
+        ["compact", "db.t", "--full", *place],
+        ["read", "db.t", *place],
+        ["read", "db.t$tags", "--json", *place],
+        ["inspect", "db.t", *place],
+        ["expire-snapshots", "db.t", "--dry-run", *place],
+    ]
+    found = json.loads(run_script(SCRIPT, json.dumps(commands)))
+    assert [heavy for _, heavy in found] == [[]] * len(commands)
+    texts = ["create-tag", "BIGINT", "eod", "", "1", "eod", "runs", ""]
+    assert [text for (told, _), text in zip(found, texts, strict=True) if text not in told] == []
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_the_list_says_what_each_command_says_of_itself(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    assert " ".join((command.help or "").split("\n\n")[0].split()) == _COMMANDS[name][1]
+
+
+def test_an_unknown_command_is_refused_and_known_ones_are_listed() -> None:
+    context = click.Context(cli)
+    assert cli.get_command(context, "nothing") is None
+    assert {"sql", "run", "describe", "create-tag", "compact-database"} <= {*cli.list_commands(context)}
+
+
+@pytest.mark.parametrize("failure", [UnavailableError("the brokers are gone"), OSError("the socket is closed")])
+def test_an_interrupt_stays_one_though_what_it_cut_off_cannot_be_ended(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise failure
+
+    monkeypatch.setattr("engine.cli.place.Place.table", interrupted)
+    assert run_command(["describe", "db.t", "--warehouse", "w"]) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "interrupted\n"
+    monkeypatch.setattr("engine.cli.place.Place.table", lambda *_: raises(failure))
+    assert run_command(["describe", "db.t", "--warehouse", "w"]) == EXIT_FAILED
+
+
+def raises(error: Exception) -> None:
+    raise type(error)(str(error))
+
+
+def test_a_jobs_session_leaves_ctrl_c_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark takes SIGINT for itself, and calls the JVM in its handler."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def session(*_: object) -> str:
+        signal.signal(signal.SIGINT, lambda *_: None)
+        return "a session"
+
+    monkeypatch.setattr("engine.deploy.job.session", session)
+    pipeline = "{name: p, source: {format: rate}, target: db.t, checkpoint: /c}"
+    text = f"name: j\nwarehouse: /w\npipelines: [{pipeline}]\n"
+    try:
+        assert _new_session(parse_job(text, name="j.yaml", environment={})) == "a session"
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_first_signal_asks_and_the_second_one_interrupts() -> None:
+    """Also while the main thread waits for the event that the signal sets."""
+    stop, before = threading.Event(), signal.getsignal(signal.SIGUSR1)
+    with asks_for_an_end(stop, (signal.SIGUSR1,)):
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        assert stop.wait(10)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGUSR1)
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_public_names_stay_what_they_are_when_their_modules_are_imported() -> None:
+    """No module of ``engine`` has the name of a public function, so that importing it cannot hide the function."""
+    for name in ("catalog", "spark.session", "write.sink", "dialect.entry", "table"):
+        importlib.import_module(f"engine.{name}")
+    assert not {path.stem for path in Path(engine.__path__[0]).iterdir()} & {"session", "sink", "sql"}
+    assert [getattr(engine, name).__name__ for name in engine.__all__] == engine.__all__
+    names: dict[str, object] = {}
+    exec("from engine import *", names)
+    assert {*engine.__all__} <= {*names}
+
+
+def test_pyarrow_makes_frames_of_pandas_though_it_did_not_look_for_it() -> None:
+    script = (
+        "import sys; from engine.cli.start import look_past_pandas; look_past_pandas(); import pyarrow as pa;"
+        "table = pa.table({'a': [1]}); assert 'pandas' not in sys.modules; print(table.to_pandas()['a'][0])"
+    )
+    assert run_script(script) == "1\n"

@@ -1,0 +1,159 @@
+"""Writers that leave compaction to a job of its own slow down for it, but only while it is at work."""
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog, Table
+from engine.compaction.background import BackgroundCompaction, compaction_debt
+from engine.compaction.dedicated import DedicatedCompaction
+from filestore.compact.compactor import run_task
+from filestore.scan.live_files import LiveFiles
+from filestore.snapshot.snapshot import CommitKind
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+TRIGGER, STOP = 3, 5
+
+
+class Job:
+    """Time that passes only while somebody waits; after some of it a job compacts the table."""
+
+    def __init__(self, table: Table, *, every_s: float | None) -> None:
+        self.table = table
+        self.every_s = every_s  # None: it never does
+        self.now_s = 0.0
+
+    def seconds(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        before, self.now_s = self.now_s, self.now_s + seconds
+        if self.every_s is not None and int(before / self.every_s) < int(self.now_s / self.every_s):
+            self.table.store.compact()
+
+
+def write_only_table(path: Path, **options: str) -> Table:
+    given = {
+        "bucket": "1",
+        "num-sorted-run.compaction-trigger": str(TRIGGER),
+        "num-sorted-run.stop-trigger": str(STOP),
+        "write-only": "true",
+        "write.backpressure.timeout": "20 s",
+        **options,
+    }
+    return Catalog(str(path)).create_table("db.t", SCHEMA, primary_key=["id"], options=given)
+
+
+def flushed(table: Table, count: int) -> LiveFiles:
+    """Write commits below the engine, which would wait itself; the writer's view."""
+    for number in range(count):
+        table.store.write(pa.table({"id": [1, 100 + number], "v": [number, number]}, schema=SCHEMA))
+    return LiveFiles.latest(table.store)
+
+
+def waiting(table: Table, job: Job) -> DedicatedCompaction:
+    return DedicatedCompaction(table.store, sleep=job.sleep, seconds=job.seconds)
+
+
+def runs(table: Table) -> int:
+    live = LiveFiles.latest(table.store)
+    return compaction_debt(table.store, live, live.buckets()).most_runs
+
+
+def test_at_the_stop_trigger_a_write_only_writer_waits_for_the_job(tmp_path: Path) -> None:
+    """FL-162, FL-167: as it would for a compaction beside it; the job's own commits tell that it is at work."""
+    table = write_only_table(tmp_path)
+    flushed(table, 3)
+    table.store.compact(full=True)
+    live = flushed(table, STOP - 1)
+    job = Job(table, every_s=7)
+    assert runs(table) == STOP
+    assert waiting(table, job).before_batch(live) == 7.0
+    assert runs(table) < STOP
+    assert live.snapshot is not None
+    assert live.snapshot.commit_kind is CommitKind.COMPACT, "the writer has seen it"
+    assert waiting(table, job).before_batch(live) == 0.0
+
+
+def test_above_the_soft_limit_it_waits_a_moment(tmp_path: Path) -> None:
+    """FL-162: half-way between the triggers, once for each batch."""
+    table = write_only_table(tmp_path, **{"num-sorted-run.stop-trigger": "9"})
+    flushed(table, 3)
+    table.store.compact(full=True)
+    live = flushed(table, 6)
+    job = Job(table, every_s=None)
+    assert [waiting(table, job).before_batch(live) for _ in range(2)] == [1.0, 1.0]
+
+
+def test_a_job_that_is_gone_is_not_waited_for_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One timeout, one warning that says what to do; once the job is back it is waited for as before."""
+    table = write_only_table(tmp_path)
+    flushed(table, 3)
+    table.store.compact(full=True)
+    live = flushed(table, STOP - 1)
+    job = Job(table, every_s=None)
+    dedicated = waiting(table, job)
+    with caplog.at_level(logging.WARNING):
+        assert dedicated.before_batch(live) == 20.0
+    assert "makes no progress, the batch goes on: table=db.t runs=5 stop_trigger=5 waited_s=20" in caplog.text
+    assert dedicated.before_batch(live) == 0.0
+    table.store.compact(full=True)
+    flushed(table, STOP)
+    job.every_s = 3
+    assert 0 < dedicated.before_batch(live) <= 3.0
+
+
+def test_a_table_that_nobody_compacts_is_not_waited_for(tmp_path: Path) -> None:
+    """A first load into a write-only table is as fast as it was; so is one whose compactions are long ago."""
+    table = write_only_table(tmp_path)
+    job = Job(table, every_s=None)
+    assert waiting(table, job).before_batch(flushed(table, STOP + 2)) == 0.0
+    table.store.compact(full=True)
+    assert waiting(table, job).before_batch(flushed(table, 2 * STOP)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("word", "soft_s", "hard_s"), [("off", 0.0, 0.0), ("soft", 1.0, 1.0), ("hard", 0.0, 20.0), ("soft+hard", 1.0, 20.0)]
+)
+def test_each_word_of_the_option(tmp_path: Path, word: str, soft_s: float, hard_s: float) -> None:
+    """write.backpressure, of a writer that leaves compaction to others."""
+    table = write_only_table(tmp_path, **{"write.backpressure": word, "num-sorted-run.stop-trigger": "7"})
+    flushed(table, 3)
+    table.store.compact(full=True)
+    job = Job(table, every_s=None)
+    assert waiting(table, job).before_batch(flushed(table, 5)) == soft_s
+    assert waiting(table, job).before_batch(flushed(table, 1)) == hard_s
+
+
+def test_a_batch_job_is_held_back_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Table.write and Table.append, of write-only tables only."""
+    held: list[str] = []
+    monkeypatch.setattr(DedicatedCompaction, "before_batch", lambda self, _live: held.append(self._table.name))
+    rows = pa.table({"id": [1], "v": [1]}, schema=SCHEMA)
+    write_only_table(tmp_path / "a").write(rows)
+    write_only_table(tmp_path / "b", **{"write-only": "false"}).write(rows)
+    assert held == ["db.t"]
+
+
+@pytest.mark.parametrize(("word", "waits"), [("off", False), ("soft", False), ("hard", True)])
+def test_a_writer_that_compacts_follows_the_option_too(tmp_path: Path, word: str, waits: bool) -> None:
+    """write.backpressure, of a compaction beside the stream: without hard a batch never merges by itself."""
+    table = write_only_table(tmp_path, **{"write-only": "false", "write.backpressure": word})
+    live = flushed(table, STOP)
+    compaction = BackgroundCompaction(table.store, lambda tasks: [run_task(table.store, task) for task in tasks])
+    compaction.before_batch(live)
+    compaction.close()
+    assert (runs(table) < STOP) == waits
+
+
+def test_a_batch_can_be_compacted_behind_its_commit(tmp_path: Path) -> None:
+    """commit.force-compact: nothing that is worth it is left when the call returns."""
+    table = write_only_table(tmp_path, **{"write-only": "false", "commit.force-compact": "true"})
+    for number in range(TRIGGER):
+        table.write(pa.table({"id": [1], "v": [number]}, schema=SCHEMA))
+    assert runs(table) == 1
+    latest = table.latest_snapshot()
+    assert latest is not None
+    assert latest.commit_kind is CommitKind.COMPACT

@@ -1,0 +1,133 @@
+"""What Spark is asked to read for each kind of source."""
+
+from typing import Any
+
+import pytest
+
+from engine.deploy.checks import check_job
+from engine.deploy.config.job_config import JobConfig
+from engine.deploy.pipeline.sources import SourceSpec, source_spec
+from engine.deploy.pipeline.table_changes import job_fields
+from filestore.schema.row_counts import seen_schema
+from filestore.schema.schema_store import new_schema
+from lsm.errors import InvalidInputError
+
+BROKERS = {"kafka.bootstrap.servers": "b:1"}
+
+
+def spec(
+    source: dict[str, Any],
+    limits: dict[str, str] | None = None,
+    key: tuple[str, ...] = ("id",),
+    table: dict[str, str] | None = None,
+) -> SourceSpec:
+    """Of a pipeline into a table (id BIGINT, v INT) whose log has brokers b:1."""
+    config = JobConfig.model_validate(
+        {
+            "name": "j",
+            "warehouse": "/w",
+            "catalog": {"metastore": "jdbc", "uri": "sqlite:///names.db"},
+            "log": BROKERS,
+            "tables": {"db.t": {"columns": {"id": "BIGINT", "v": "INT"}, "primary_key": key, "options": table or {}}},
+            "pipelines": [
+                {"name": "p", "source": source, "limits": limits or {}, "target": "db.t", "checkpoint": "/c"}
+            ],
+        }
+    )
+    check_job(config)
+    wanted = config.tables["db.t"]
+    schema = new_schema(job_fields(wanted), primary_key=key, options=wanted.options, time_ms=0)
+    return source_spec(config, config.pipelines[0], seen_schema(schema))
+
+
+def columns(found: SourceSpec) -> str | None:
+    return None if found.schema is None else found.schema.simpleString()
+
+
+def test_topics_have_the_brokers_of_the_log_and_the_columns_of_the_target_and_row_kinds() -> None:
+    found = spec({"options": {"subscribe": "t", "value.format": "debezium-json"}}, {"records": "5"})
+    assert found.format == "fluvial-kafka"
+    assert found.options == {"subscribe": "t", "value.format": "debezium-json", "maxOffsetsPerTrigger": "5", **BROKERS}
+    assert columns(found) == "struct<id:bigint,v:int,_row_kind:string>"
+    assert found.schema is not None
+    assert all(field.nullable for field in found.schema.fields)
+
+
+@pytest.mark.parametrize(
+    ("value_format", "given", "expected"),
+    [("debezium-json", {}, "true"), ("debezium-json", {"update-before": "false"}, "false"), ("json", {}, None)],
+)
+def test_a_table_that_counts_rows_is_told_what_an_update_replaces(
+    value_format: str, given: dict[str, str], expected: str | None
+) -> None:
+    """FL-05, FL-184: a row without a key goes by its values only."""
+    options = {"subscribe": "t", "value.format": value_format, **given}
+    found = spec({"options": options}, key=(), table={"row-counts": "true"})
+    assert found.options.get("update-before") == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "expected"),
+    [(("id",), {}, "id"), ((), {}, None), (("id",), {"key.columns": "v"}, "v")],
+)
+def test_plain_json_is_an_upsert_by_primary_key_and_append_into_a_table_without_one(
+    key: tuple[str, ...], given: dict[str, str], expected: str | None
+) -> None:
+    found = spec({"options": {"subscribe": "t", "value.format": "json", **given}}, key=key)
+    assert found.options.get("key.columns") == expected
+
+
+@pytest.mark.parametrize(
+    ("value_format", "given", "expected"),
+    [
+        ("debezium-json", {}, "a=ms,b=s,d=ns"),
+        ("debezium-json", {"epoch-units": "b=D, c=ms"}, "a=ms,b=D,d=ns,c=ms"),
+        ("json", {}, None),
+    ],
+)
+def test_numbers_of_times_count_the_unit_of_the_column_that_spark_does_not_know(
+    value_format: str, given: dict[str, str], expected: str | None
+) -> None:
+    types = {"a": "TIMESTAMP_LTZ(3)", "b": "TIMESTAMP(0)", "c": "TIMESTAMP", "d": "TIMESTAMP(9)", "id": "BIGINT"}
+    options = {"subscribe": "t", "value.format": value_format, **given}
+    assert spec({"options": options, "columns": types}).options.get("epoch-units") == expected
+
+
+def test_records_as_they_are_have_the_columns_of_the_connector() -> None:
+    assert columns(spec({"options": {"subscribe": "t"}})) is None
+
+
+def test_a_table_is_read_with_its_changes_from_the_jobs_warehouse() -> None:
+    found = spec({"format": "fluvial", "options": {"table": "db.s"}}, {"files": "3", "bytes": "2 mb"})
+    assert (found.format, columns(found)) == ("fluvial", None)
+    assert found.options == {
+        "table": "db.s",
+        "warehouse": "/w",
+        "metastore": "jdbc",  # and what else the job's catalog is opened with
+        "uri": "sqlite:///names.db",
+        "read.changelog": "true",
+        "read.stream.maxFilesPerTrigger": "3",
+        "read.stream.maxBytesPerTrigger": str(2 << 20),
+    }
+
+
+def test_files_have_the_columns_of_the_target_or_their_own_and_other_sources_know_theirs() -> None:
+    assert columns(spec({"format": "csv", "options": {"path": "/in"}})) == "struct<id:bigint,v:int>"
+    own = spec({"format": "json", "options": {"path": "/in"}, "columns": {"a": "STRING NOT NULL"}}, {"files": "1"})
+    assert (columns(own), own.options["maxFilesPerTrigger"]) == ("struct<a:string>", "1")
+    assert columns(spec({"format": "rate", "options": {"rowsPerSecond": "5"}})) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "fact"),
+    [
+        ({"format": "fluvial"}, "option=table"),
+        ({"format": "fluvial", "options": {"table": "db.s"}, "columns": {"a": "INT"}}, "remove columns"),
+        ({"format": "parquet"}, "option=path"),
+        ({"options": {"value.format": "json"}}, "option=subscribe"),
+        ({"options": {"subscribe": "t", "vlue.format": "json"}}, "did_you_mean=value.format"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_refused_by_its_options_alone(source: dict[str, Any], fact: str) -> None:
+    with pytest.raises(InvalidInputError, match=fact):
+        spec(source)

@@ -1,0 +1,184 @@
+"""The doctor: each illness is found where it is, named with its cure, and nothing is found in a healthy table."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog, Table
+from engine.cli.app import run_command
+from engine.monitor.doctor import Examined, Finding, Holder, Severity, diagnose, examine
+from engine.monitor.table_probe import BucketHealth, TableHealth
+from tests.engine.monitor.test_table_probe import DAY_MS, commit_facts
+from tests.support.tables import KEY_SCHEMA, key_table, rows
+
+MIB = 2**20
+
+
+def bucket(**values: Any) -> BucketHealth:
+    healthy = BucketHealth(
+        partition=None,
+        bucket=0,
+        sorted_runs=2,
+        level0_files=1,
+        file_count=3,
+        small_file_count=1,
+        row_count=1100,
+        delete_count=10,
+        size_bytes=300 * MIB,
+        bottom_row_count=1000,
+        compaction_debt=0,
+    )
+    return replace(healthy, **values)
+
+
+def seen(*buckets: BucketHealth, log_lag: dict[int, int] | None = None, **values: Any) -> Examined:
+    now_ms = 100 * DAY_MS
+    health = TableHealth(
+        table="db.t",
+        time_ms=now_ms,
+        commits=(commit_facts(7, now_ms - values.pop("age_ms", 1000)),),
+        buckets=buckets or (bucket(),),
+        levels=(),
+        log_lag=log_lag,
+        log_problem=values.pop("log_problem", None),
+    )
+    healthy = Examined(
+        health=health,
+        has_key=True,
+        write_only=False,
+        compaction_trigger=5,
+        stop_trigger=8,
+        snapshot_count=20,
+        oldest_snapshot_age_ms=DAY_MS // 2,
+        most_snapshots=2**31 - 1,
+        fewest_snapshots=10,
+        longest_ms=DAY_MS,
+        holders=(),
+        manifest_count=3,
+        manifest_merge_count=30,
+    )
+    return replace(healthy, **values)
+
+
+def found(examined: Examined) -> dict[str, Finding]:
+    return {each.check: each for each in diagnose(examined) if each.severity > Severity.OK}
+
+
+def test_nothing_is_found_in_a_healthy_table() -> None:
+    assert found(seen(bucket(), bucket(bucket=1), log_lag={0: 0})) == {}
+
+
+SICK = {
+    "runs above the trigger": (seen(bucket(sorted_runs=6)), "read amplification", Severity.WARNING, "fluvial compact"),
+    "runs at the trigger": (seen(bucket(sorted_runs=5)), "read amplification", Severity.NOTE, "fluvial compact"),
+    "writers wait": (seen(bucket(sorted_runs=8)), "read amplification", Severity.CRITICAL, "more buckets"),
+    "nobody compacts": (
+        seen(bucket(sorted_runs=5), write_only=True),
+        "read amplification",
+        Severity.WARNING,
+        "write-only=false",
+    ),
+    "debt": (seen(bucket(compaction_debt=MIB)), "compaction debt", Severity.NOTE, "fluvial compact"),
+    "old versions": (seen(bucket(row_count=4000)), "space amplification", Severity.WARNING, "--full"),
+    "deletes": (seen(bucket(delete_count=400)), "tombstones", Severity.WARNING, "--full"),
+    "small files": (
+        seen(*(bucket(bucket=at, file_count=600, small_file_count=590, size_bytes=9 * MIB) for at in range(4))),
+        "small files",
+        Severity.WARNING,
+        "fewer buckets (bucket)",
+    ),
+    "skew": (
+        seen(bucket(size_bytes=3000 * MIB), bucket(bucket=1), bucket(bucket=2)),
+        "bucket sizes",
+        Severity.WARNING,
+        "bucket-key",
+    ),
+    "huge": (seen(bucket(size_bytes=20_000 * MIB)), "bucket sizes", Severity.WARNING, "more buckets"),
+    "log ahead": (seen(log_lag={0: 0, 1: 9}, age_ms=600_000), "log", Severity.WARNING, "log.on-orphan-batch"),
+    "no brokers": (seen(log_problem="brokers do not answer"), "log", Severity.CRITICAL, "bootstrap.servers"),
+    "consumer": (
+        seen(holders=(Holder(kind="consumer", name="report", snapshot_id=3, age_ms=3 * DAY_MS, has_end=False),)),
+        "held snapshots",
+        Severity.WARNING,
+        "consumer.expiration-time",
+    ),
+    "tag": (
+        seen(holders=(Holder(kind="tag", name="eod", snapshot_id=3, age_ms=9 * DAY_MS, has_end=False),)),
+        "held snapshots",
+        Severity.NOTE,
+        "delete the tag",
+    ),
+    "too many snapshots": (seen(most_snapshots=10), "retention", Severity.WARNING, "snapshot.num-retained.max=10"),
+    "too old snapshots": (
+        seen(oldest_snapshot_age_ms=3 * DAY_MS),
+        "retention",
+        Severity.WARNING,
+        "snapshot.time-retained=1.0 d",
+    ),
+    "manifests": (seen(manifest_count=200), "manifests", Severity.NOTE, "manifest.merge-min-count"),
+}
+
+
+@pytest.mark.parametrize(("examined", "check", "severity", "cure"), SICK.values(), ids=SICK.keys())
+def test_each_illness_is_found_alone(examined: Examined, check: str, severity: Severity, cure: str) -> None:
+    findings = found(examined)
+    assert list(findings) == [check]
+    assert findings[check].severity is severity
+    assert cure in (findings[check].fix or "")
+
+
+def test_the_log_may_run_ahead_for_a_moment() -> None:
+    assert found(seen(log_lag={0: 5}, age_ms=2000)) == {}
+
+
+def test_holders_are_named() -> None:
+    table = key_table(bucket="1")
+    for value in range(3):
+        table.write(rows((1, value)))
+    table.consumers.write("report", 2)
+    table.io.write_new(table.paths.tag("eod"), table.snapshots.read(1).to_json().encode())
+    holders = examine(Table(table)).holders
+    assert [(each.kind, each.name, each.snapshot_id, each.has_end) for each in holders] == [
+        ("consumer", "report", 2, False),
+        ("tag", "eod", 1, False),
+    ]
+
+
+def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1 only with --strict and a warning; the same findings as JSON."""
+    options = {"bucket": "1", "write-only": "true"}
+    table = Catalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+    place = ["doctor", "db.t", "--warehouse", str(tmp_path)]
+    assert run_command([*place, "--strict"]) == 0
+    for value in range(6):
+        table.write(rows((1, value)))
+    capsys.readouterr()
+    assert run_command(place) == 0
+    shown = capsys.readouterr().out
+    assert "! read amplification: a read merges up to 6 sorted runs" in shown
+    assert "→ writers do not compact (write-only=true)" in shown
+    assert run_command([*place, "--strict", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["severity"] == "warning"
+    by_check = {each["check"]: each for each in told["findings"]}
+    assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
+    assert len(by_check) == 11
+
+
+def test_a_table_without_rows_is_well() -> None:
+    assert {each.severity for each in diagnose(examine(Table(key_table(bucket="1"))))} == {Severity.OK}
+    append = key_table(schema=pa.schema([("id", pa.int64()), ("v", pa.int64())]), primary_key=(), bucket="-1")
+    append.write(rows((1, 1)))
+    assert {each.severity for each in diagnose(examine(Table(append)))} == {Severity.OK}
+
+
+def test_options_that_steer_nothing_here_are_named() -> None:
+    """A table that somebody else made may have them: what happens instead is said, and it is no illness."""
+    table = key_table(bucket="1").with_options({"sort-spill-threshold": "9", "num-levels": "4"})
+    [found] = [each for each in diagnose(examine(Table(table))) if each.check == "options"]
+    assert (found.severity, found.values) == (Severity.NOTE, {"options": "sort-spill-threshold"})
+    assert "nothing is spilled" in found.fact

@@ -1,0 +1,134 @@
+"""remove_orphan_files, verify and repair_earliest_snapshot, by Python, SQL and the shell."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog, Table
+from engine.broker.broker import Broker
+from engine.cli.app import EXIT_FAILED, run_command
+from engine.procedures import expire_snapshots, remove_orphan_files, repair_earliest_snapshot, verify
+from engine.write.batch_part import BatchSpec, BucketResult, write_part
+from engine.write.batch_writer import BatchWriter
+from filestore.scan.live_files import LiveFiles
+from lsm.errors import InvalidInputError
+from tests.engine.procedures.conftest import Call
+
+Content = Callable[..., set[tuple[str, int, int]]]
+ALL = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
+
+
+def age(root: str, days: float = 2) -> None:
+    """Every file of a table is older than it is."""
+    then_s = time.time() - days * 86_400
+    for path in Path(root).rglob("*"):
+        os.utime(path, (then_s, then_s))
+
+
+def test_orphans_go_and_the_table_stays(
+    new_table: Callable[..., Table], catalog: Catalog, call: Call, content: Content
+) -> None:
+    table = new_table()
+    root = Path(table.store.paths.root)
+    left = [root / "manifest" / "manifest-dead-0", root / "staging" / "u" / "1" / "x.arrow", root / "log-payload" / "y"]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+    assert call("remove_orphan_files") == []
+    age(table.store.paths.root)
+    would_go = call("remove_orphan_files", dry_run=True)
+    assert sorted(each["path"] for each in would_go) == sorted(map(str, left))
+    assert {each["size_bytes"] for each in would_go} == {5}
+    assert all(path.exists() for path in left)
+    assert call("remove_orphan_files") == would_go
+    assert not any(path.exists() for path in left)
+    assert content(catalog) == ALL
+    assert call("verify") == []
+
+
+def test_young_files_are_not_even_asked_for(new_table: Callable[..., Table]) -> None:
+    table = new_table()
+    with pytest.raises(InvalidInputError, match=r"may belong to running writers: .*fix=give a time more than an hour"):
+        remove_orphan_files(table, older_than=table.store.clock.now_ms() - 60_000)
+
+
+def test_a_broken_table_ends_the_command_with_code_1(
+    new_table: Callable[..., Table], catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = new_table()
+    live = LiveFiles.latest(table.store)
+    key = next(iter(live.buckets()))
+    table.store.io.delete(table.store.file_path(key.partition, key.bucket, live.files(key)[0]))
+    assert {each["check"] for each in verify(table).to_pylist()} == {"data files"}
+    assert run_command(["verify", "shop.orders", "--warehouse", catalog.warehouse]) == EXIT_FAILED
+    assert "data files" in capsys.readouterr().out
+
+
+def test_the_earliest_snapshot_can_be_said_again(new_table: Callable[..., Table], call: Call) -> None:
+    table = new_table()
+    table.compact(full=True)
+    snapshots = table.store.snapshots
+    assert call("repair_earliest_snapshot", snapshot_id=2) == [{"previous_snapshot_id": 1, "current_snapshot_id": 2}]
+    assert snapshots.earliest_id() == 2
+    assert [each["snapshot_id"] for each in call("expire_snapshots")] == [1]
+    with pytest.raises(InvalidInputError, match=r"not the oldest of a whole history: .*snapshot_id=1 there=\[2, 3\]"):
+        repair_earliest_snapshot(table, 1)
+
+
+@pytest.mark.broker
+def test_a_batch_that_is_in_the_log_keeps_its_files(tmp_path: Path, broker: Broker) -> None:
+    """design.md 3.5: log slice and files belong together, however long the query stands still."""
+    catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
+    schema = pa.schema([("id", pa.int64())])
+    name = f"db.orphans{abs(hash(str(tmp_path))) % 10**9}"
+    table = catalog.create_table(name, schema, primary_key=["id"], options={"bucket": "2"})
+    table.write(pa.table({"id": [1, 2, 3]}))
+    assert verify(table).num_rows == 0
+    writer = BatchWriter(table.store, table.log, commit_user="query")
+
+    def die(spec: BatchSpec) -> list[BucketResult]:
+        write_part(spec, pa.table({"id": list(range(4, 40))}).to_batches())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(7, die)
+    dead = Path(table.store.paths.root) / "manifest" / "manifest-dead-0"
+    dead.write_bytes(b"")
+    age(table.store.paths.root)
+    assert remove_orphan_files(table).column("path").to_pylist() == [str(dead)]
+    problems = verify(table).to_pylist()
+    assert [each["check"] for each in problems] == ["log", "log"]
+    assert "query=query batch=7" in problems[0]["problem"]
+    again = BatchWriter(table.store, table.log, commit_user="query")
+    again.write(7, lambda spec: [])
+    assert sorted(table.read().to_arrow().column("id").to_pylist()) == list(range(1, 40))
+    expire_snapshots(table, retain_max=1, retain_min=1)
+    assert verify(table).num_rows == 0
+
+
+@pytest.mark.broker
+def test_a_batch_whose_snapshot_expired_is_known_by_the_log(tmp_path: Path, broker: Broker) -> None:
+    """FL-72: a query that was away for longer than snapshots are kept does not write its last batch again."""
+    catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
+    schema = pa.schema([("id", pa.int64())])
+    name = f"db.away{abs(hash(str(tmp_path))) % 10**9}"
+    table = catalog.create_table(name, schema, primary_key=["id"], options={"bucket": "2"})
+    rows = pa.table({"id": list(range(20))})
+    BatchWriter(table.store, table.log, commit_user="query").write(7, lambda spec: write_part(spec, rows.to_batches()))
+    for _ in range(2):
+        table.compact(full=True)
+        drop = table.store.with_options({"log.system": "none"})
+        drop.write(pa.table({"id": [100]}))
+    expire_snapshots(table, retain_max=1, retain_min=1)
+    offsets = table.log_end_offsets()
+    again = BatchWriter(table.store, table.log, commit_user="query")
+    done = again.write(7, lambda spec: write_part(spec, rows.to_batches()))
+    assert done.already_committed
+    assert table.log_end_offsets() == offsets
+    assert sorted(table.read().to_arrow().column("id").to_pylist()) == [*range(20), 100]
+    assert not again.write(8, lambda spec: write_part(spec, pa.table({"id": [20]}).to_batches())).already_committed
+    assert verify(table).num_rows == 0

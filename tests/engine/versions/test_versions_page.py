@@ -1,0 +1,60 @@
+"""The page about versions does what it says: the blocks of each section run, one after the other."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "engine/versions/README.md"
+# relative paths in Spark are where its process began, so each section that has a session begins one
+SESSION = """
+from engine import session
+quiet = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
+spark = session("page", "local[2]", quiet)
+"""
+
+
+def sections() -> dict[str, str]:
+    """The Python of each section that has some, by heading."""
+    _, *parts = re.split(r"^## (.*)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    code = {
+        heading: "\n".join(re.findall(r"```python\n(.*?)```", body, re.DOTALL))
+        for heading, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+    return {heading: text for heading, text in code.items() if text}
+
+
+def is_spark(code: str) -> bool:
+    return re.search(r"\bspark\b", code) is not None
+
+
+@pytest.mark.parametrize("heading", [heading for heading, code in sections().items() if not is_spark(code)])
+def test_a_section_runs(heading: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """BR-04, BR-11, BR-13, BR-15, BR-16, BR-21, BR-24, BR-36, BR-37, BR-42; idea 11."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(sections()[heading], f"{PAGE.name}: {heading}", "exec"), {})
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("heading", [heading for heading, code in sections().items() if is_spark(code)])
+def test_a_section_with_a_session_runs(heading: str, tmp_path: Path) -> None:
+    """BR-01 to BR-04, BR-14, BR-16, BR-32."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION + sections()[heading]],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+
+
+def test_the_page_says_what_cannot_name_a_tag() -> None:
+    """TAG-15: the rule that a creation checks is documented."""
+    assert "A tag cannot be named by a number" in PAGE.read_text(encoding="utf-8")

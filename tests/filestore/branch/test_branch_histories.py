@@ -1,0 +1,188 @@
+"""Branches over random histories, against brute force: what can be asked for reads as it did, and nothing is left over.
+
+The machine is the one of ``test_file_references``, with everything that is done to branches as a whole besides.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+
+from filestore.branch.branches import create_branch, delete_branch, list_branches, rename_branch
+from filestore.branch.fast_forward import fast_forward
+from filestore.branch.main_replacement import replace_main
+from filestore.branch.merge import merge_branch
+from filestore.refs.roots import on_branch
+from filestore.refs.savepoint_files import is_savepoint_tag
+from filestore.table import Table
+from lsm.errors import ConflictError, InvalidInputError
+from tests.filestore.refs.test_file_references import OPTIONS, Content, VersionedTable, content
+from tests.support.roots import branches_of, files_there, used_files
+
+SEEN = ("created", "deleted", "renamed", "merged", "refused", "forwarded", "forced", "replaced", "moved back")
+
+
+class BranchedTable(VersionedTable):
+    """With branches that are made, merged, renamed and deleted, and become main."""
+
+    def __init__(self, rng: random.Random, options: Mapping[str, str]) -> None:
+        super().__init__(rng, options)
+        self.seen |= dict.fromkeys(SEEN, 0)
+        self.base: dict[str, Content] = {}  # what a branch and main had in common at last
+
+    def actions(self) -> Mapping[Callable[[Table], None], int]:
+        return {
+            **super().actions(), self.save: 1, self.delete_savepoint: 1, self.make_branch: 1, self.create: 3,
+            self.delete: 1, self.rename: 2, self.merge: 4, self.forward: 3, self.replace: 2,
+        }  # fmt: skip
+
+    def create(self, _: Table) -> None:
+        name, main = self.rng.choice(["dev", "fix", "new", "odd"]), self.table.paths.branch
+        tags, ids = self.table.snapshots.tag_names(), self.table.snapshots.ids()
+        if not ids or any(each.paths.branch == name for each in branches_of(self.table)) or f"branch-{name}" in tags:
+            return
+        if tags and self.rng.random() < 0.5:
+            tag = self.rng.choice(tags)
+            made = create_branch(self.table, name, tag=tag)
+        else:
+            snapshot_id = self.rng.choice(ids)
+            made = create_branch(self.table, name, snapshot_id=snapshot_id)
+            self.tags[main, f"branch-{name}"] = self.states[main, snapshot_id]
+        assert made.tag is not None
+        assert made.snapshot_id is not None
+        known = self.tags[main, made.tag]
+        self.states[name, made.snapshot_id] = self.tags[name, made.tag] = self.base[name] = known
+        self.seen["created"] += 1
+
+    def delete(self, _: Table) -> None:
+        name = self.some_branch()
+        if name is not None:
+            deleted = delete_branch(self.table, name)
+            self.forget(name)
+            if self.table.snapshots.find_tag(f"branch-{name}") is None:  # else another branch began at it, too
+                self.tags.pop((self.table.paths.branch, f"branch-{name}"), None)
+            assert deleted.branch.name == name
+            self.seen["deleted"] += 1
+            self.check()
+
+    def rename(self, _: Table) -> None:
+        name, target = self.some_branch(), self.rng.choice(["dev", "fix", "new", "odd"])
+        if name is None or name == target or any(each.paths.branch == target for each in branches_of(self.table)):
+            return
+        if self.has_tag(f"branch-{target}"):
+            return
+        rename_branch(self.table, name, target)
+        for known in (self.states, self.tags, self.savepoints):
+            for where, what in [key for key in known if key[0] == name]:
+                known[target, what] = known.pop((where, what))  # type: ignore[index]
+        for where in (self.table.paths.branch, target):
+            there = on_branch(self.table, where).snapshots
+            if (where, f"branch-{name}") in self.tags and there.find_tag(f"branch-{name}") is None:
+                self.tags[where, f"branch-{target}"] = self.tags.pop((where, f"branch-{name}"))
+        self.base[target] = self.base.pop(name, frozenset())
+        self.seen["renamed"] += 1
+        self.check()
+
+    def merge(self, _: Table) -> None:
+        name = self.some_branch()
+        if name is None:
+            return
+        before, theirs, base = content(self.table), content(self.table.on_branch(name)), self.base.get(name)
+        try:
+            done = merge_branch(self.table, name, force=self.rng.random() < 0.2)
+        except (ConflictError, InvalidInputError):
+            self.seen["refused"] += 1
+            assert content(self.table) == before
+        else:
+            after = content(self.table)
+            for p in "ab":
+                was, branch, now = (frozenset(row for row in each if row[0] == p) for each in (before, theirs, after))
+                assert now in (was, branch)
+                if base is not None and was == frozenset(row for row in base if row[0] == p):
+                    assert now == branch
+            self.seen["merged"] += done.snapshot is not None
+            self.states.setdefault((self.table.paths.branch, self.table.snapshots.latest_id() or 0), after)
+        self.check()
+
+    def forward(self, _: Table) -> None:
+        name, main = self.some_branch(), self.table.paths.branch
+        if name is None:
+            return
+        ids = {each: self.table.snapshots.tag(each).id for each in self.table.snapshots.tag_names()}
+        there, force = self.table.on_branch(name), self.rng.random() < 0.7
+        try:
+            done = fast_forward(self.table, name, force=force)
+        except (ConflictError, InvalidInputError):
+            self.seen["refused"] += 1
+            self.check()
+            return
+        if done.published:
+            floor = done.published[0] - 1
+            self.states = {key: each for key, each in self.states.items() if key[0] != main or key[1] <= floor}
+            self.tags = {key: each for key, each in self.tags.items() if key[0] != main or ids[key[1]] <= floor}
+            self.states |= {(main, each): self.states[name, each] for each in done.published}
+            self.base[name] = content(there)
+            self.seen["forwarded"] += 1
+            self.seen["forced"] += bool(done.removed)
+        for tag in there.snapshots.tag_names():
+            if not is_savepoint_tag(there, tag):
+                self.tags.setdefault((main, tag), self.tags[name, tag])
+        self.check()
+
+    def replace(self, _: Table) -> None:
+        old, name = self.table.paths.branch, self.some_branch()
+        if old != "main" and self.rng.random() < 0.7:
+            name = "main"
+        if name is None:
+            return
+        try:
+            replace_main(self.table, name)
+        except (ConflictError, InvalidInputError):
+            self.seen["refused"] += 1
+            self.check()
+            return
+        self.table = Table.open(
+            "db.t", self.table.paths.root, io=self.io, clock=self.table.clock, names=self.table.names
+        )
+        assert self.table.paths.branch == name
+        for snapshot_id in self.table.snapshots.ids():  # of before the branch began, or all of a main that moved
+            self.states.setdefault((name, snapshot_id), self.states.get((old, snapshot_id), frozenset()))
+        for tag in self.table.snapshots.tag_names():
+            self.tags.setdefault((name, tag), self.tags.get((old, tag), frozenset()))
+        if name == "main":
+            self.savepoints |= {("main", what): each for (where, what), each in self.savepoints.items() if where == old}
+        self.forget(old)
+        self.base.clear()
+        self.seen["moved back" if name == "main" else "replaced"] += 1
+        self.check()
+
+    def some_branch(self) -> str | None:
+        names = [each.name for each in list_branches(self.table)]
+        return self.rng.choice(names) if names else None
+
+    def has_tag(self, name: str) -> bool:
+        return any(
+            on_branch(self.table, each.paths.branch).snapshots.find_tag(name) for each in branches_of(self.table)
+        )
+
+    def forget(self, branch: str) -> None:
+        for known in (self.states, self.tags, self.savepoints):
+            for key in [key for key in known if key[0] == branch]:
+                del known[key]  # type: ignore[arg-type]
+        self.base.pop(branch, None)
+
+
+def history(kind: str, seed: int, *, steps: int = 80) -> Mapping[str, int]:
+    """One random history; what happened in it, and how often."""
+    versioned = BranchedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])
+    for _ in range(steps):
+        versioned.step()
+    for branch in list_branches(versioned.table):
+        delete_branch(versioned.table, branch.name)
+    assert used_files(versioned.table) == files_there(versioned.table)
+    return versioned.seen
+
+
+def test_branches_read_as_they_did_whatever_happens_to_others() -> None:
+    """BR-05 to BR-09, BR-15, BR-16, BR-24 to BR-32, BR-49; Traps 2, 5, 14."""
+    histories = [history(kind, seed) for kind in OPTIONS for seed in range(2)]
+    seen = {name: sum(each[name] for each in histories) for name in SEEN}
+    assert all(seen.values()), seen

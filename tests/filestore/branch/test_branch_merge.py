@@ -1,0 +1,367 @@
+"""Merging branches into main: bucket by bucket, in one commit, with every fault and race on the way."""
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+
+import pyarrow as pa
+import pytest
+
+from filestore.branch.branches import create_branch, delete_branch, rename_branch
+from filestore.branch.merge import MERGED_BRANCH_KEY, MergeResult, merge_branch
+from filestore.changelog.snapshot_changes import plan_changes, read_changes
+from filestore.evolution.schema_change import AddColumn
+from filestore.maintenance.rewriting import rescale
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.snapshot.change_tracking import CHANGES_KEY, UNLOGGED_KEY
+from filestore.snapshot.snapshot import CommitKind
+from filestore.table import Table
+from filestore.tag.tags import create_tag
+from filestore.types.data_types import data_type_of
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.row_kind import RowKind
+from tests.support.faults import FaultyFileIO, MemoryFileIO, When, fail_points, paused_before
+from tests.support.roots import files_there, used_files
+from tests.support.tables import key_table, memory_catalog, reopened, rows
+
+SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
+NUMBER = data_type_of(pa.int64(), nullable=True)
+
+
+def partitioned(*, has_key: bool = True, **options: str) -> Table:
+    """Partitions a, b, c with one row each, all of version 0; tag ``t`` holds that."""
+    key = ["p", "id"] if has_key else []
+    table = memory_catalog().create_table("db.t", SCHEMA, primary_key=key, partition_by=["p"], options=options)
+    write(table, ("a", 1, 0), ("b", 1, 0), ("c", 1, 0))
+    create_tag(table, "t")
+    return table
+
+
+def write(table: Table, *rows: tuple[str, int, int]) -> None:
+    table.write(pa.Table.from_pylist([{"p": p, "id": each, "v": v} for p, each, v in rows], schema=SCHEMA))
+
+
+def content(table: Table) -> list[tuple[str, int, int]]:
+    return sorted((row["p"], row["id"], row["v"]) for row in table.read().to_arrow().to_pylist())
+
+
+def copied(table: Table) -> Table:
+    return reopened(table, MemoryFileIO(table.io.files))  # type: ignore[attr-defined]
+
+
+def only_newest(table: Table) -> None:
+    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
+
+
+def with_branch(table: Table, name: str = "dev") -> Table:
+    create_branch(table, name, tag="t")
+    return table.on_branch(name)
+
+
+def test_a_bucket_that_one_side_changed_is_as_that_side_left_it() -> None:
+    """BR-15, BR-36: in one commit, and the branch stays as it was."""
+    table = partitioned()
+    branch = with_branch(table)
+    write(branch, ("a", 1, 7), ("a", 2, 7))
+    branch.overwrite(pa.Table.from_pylist([], schema=SCHEMA), {"p": "c"})
+    write(table, ("b", 1, 8))
+    before, theirs = table.snapshots.latest_id() or 0, content(branch)
+    done = merge_branch(table, "dev")
+    assert content(table) == [("a", 1, 7), ("a", 2, 7), ("b", 1, 8)]
+    assert table.snapshots.latest_id() == before + 1
+    assert done.snapshot == table.snapshots.latest()
+    assert (done.bucket_count, done.file_count) == (2, 1)
+    assert done.snapshot is not None
+    assert done.snapshot.commit_kind is CommitKind.OVERWRITE
+    assert done.snapshot.properties[CHANGES_KEY] == "files"
+    assert done.snapshot.properties[MERGED_BRANCH_KEY] == "dev"
+    assert content(branch) == theirs
+    write(branch, ("b", 9, 9))
+    write(table, ("c", 5, 5))
+    assert ("b", 9, 9) not in content(table)
+
+
+def test_streams_get_the_difference_of_a_merge() -> None:
+    """BR-15; FL-29, FL-33: from the files, whatever the branch compacted."""
+    table = partitioned()
+    branch = with_branch(table)
+    write(branch, ("a", 1, 7), ("b", 2, 7))
+    branch.compact(full=True)
+    table.compact(full=True)
+    previous = table.snapshots.latest()
+    done = merge_branch(table, "dev")
+    assert done.snapshot is not None
+    changes = [
+        (RowKind(kind.as_py()).name, row["p"], row["id"], row["v"])
+        for split in plan_changes(table, previous, done.snapshot)
+        for rows, kinds in read_changes(table, split)
+        for row, kind in zip(rows.to_pylist(), kinds, strict=True)
+    ]
+    assert sorted(changes) == [
+        ("INSERT", "b", 2, 7), ("UPDATE_AFTER", "a", 1, 7), ("UPDATE_BEFORE", "a", 1, 0)
+    ]  # fmt: skip
+
+
+def test_the_log_of_main_goes_on_behind_a_merge() -> None:
+    """BR-15; Decisions 16, 17: its offsets are carried on and streams are sent to the files, wherever it is run."""
+    table = key_table(bucket="1")
+    options = {**table.schema.options, "log.kafka.bootstrap.servers": "nowhere:1"}
+    table.io.replace(table.paths.schema(0), replace(table.schema, options=options).to_json().encode())
+    table = reopened(table, table.io)
+    table.write(rows((1, 10)))
+    logged = replace(table.snapshots.read(1), log_offsets={0: 7})
+    table.io.replace(table.paths.snapshot(1), logged.to_json().encode())
+    create_branch(table, "dev", snapshot_id=1)
+    branch = table.on_branch("dev")
+    branch.write(rows((2, 20)))
+    done = merge_branch(branch, "dev").snapshot
+    assert done is not None
+    assert done.log_offsets == {0: 7}
+    assert (done.properties[CHANGES_KEY], done.properties[UNLOGGED_KEY]) == ("files", "2")
+
+
+def test_both_sides_changed_a_bucket_of_a_table_with_a_key() -> None:
+    """Trap 6: refused by name; with force the branch wins, and only there."""
+    table = partitioned()
+    branch = with_branch(table)
+    write(branch, ("a", 1, 7), ("b", 1, 7))
+    write(table, ("a", 2, 8), ("c", 2, 8))
+    before = dict(table.io.files)  # type: ignore[attr-defined]
+    with pytest.raises(ConflictError, match=r"buckets=\[\"\('a',\)/bucket-0\"\] count=1"):
+        merge_branch(table, "dev")
+    assert table.io.files == before  # type: ignore[attr-defined]
+    merge_branch(table, "dev", force=True)
+    assert content(table) == [("a", 1, 7), ("b", 1, 7), ("c", 1, 0), ("c", 2, 8)]
+
+
+def test_new_rows_of_both_sides_are_united_in_a_table_without_a_key() -> None:
+    """BR-04, BR-15: whatever either side has compacted; each row once, however often it is merged."""
+    table = partitioned(has_key=False, **{"compaction.min.file-num": "2"})
+    branch = with_branch(table)
+    write(branch, ("a", 2, 7))
+    write(branch, ("a", 3, 7))
+    branch.compact(full=True)
+    write(table, ("a", 4, 8))
+    table.compact(full=True)
+    united = [("a", 1, 0), ("a", 2, 7), ("a", 3, 7), ("a", 4, 8), ("b", 1, 0), ("c", 1, 0)]
+    done = merge_branch(table, "dev")
+    assert content(table) == united
+    assert done.snapshot is not None
+    assert done.snapshot.commit_kind is CommitKind.APPEND
+    assert merge_branch(table, "dev") == MergeResult(branch="dev", snapshot=None)
+    write(branch, ("a", 5, 7))
+    write(table, ("b", 5, 8))
+    merge_branch(table, "dev")
+    assert content(table) == sorted([*united, ("a", 5, 7), ("b", 5, 8)])
+
+
+def test_a_removal_cannot_be_united_with_additions() -> None:
+    """BR-15."""
+    table = partitioned(has_key=False)
+    branch = with_branch(table)
+    branch.overwrite(pa.Table.from_pylist([], schema=SCHEMA), {"p": "a"})
+    write(table, ("a", 4, 8))
+    with pytest.raises(ConflictError, match="count=1"):
+        merge_branch(table, "dev")
+    merge_branch(table, "dev", force=True)
+    assert content(table) == [("b", 1, 0), ("c", 1, 0)]
+
+
+def test_a_branch_is_merged_again_and_again() -> None:
+    """BR-28, BR-36: what main got from this branch is no change of main's."""
+    table = partitioned()
+    branch = with_branch(table)
+    for version in range(1, 5):
+        write(branch, ("a", 1, version))
+        if version == 2:
+            branch.compact(full=True)
+        if version == 3:
+            only_newest(branch)  # what was merged is not known any more; the state is
+            table.compact(full=True)
+        merge_branch(table, "dev")
+        assert content(table) == [("a", 1, version), ("b", 1, 0), ("c", 1, 0)]
+    write(table, ("a", 1, 9))
+    write(branch, ("a", 2, 5))
+    with pytest.raises(ConflictError):
+        merge_branch(table, "dev")
+
+
+def test_a_merge_shares_no_new_file_so_either_side_can_expire() -> None:
+    """BR-28, BR-49: nothing is missing after both expired and compacted, or the branch is gone."""
+    table = partitioned()
+    branch = with_branch(table)
+    write(branch, ("a", 1, 7), ("b", 2, 7))
+    table.compact(full=True)
+    only_newest(table)
+    merge_branch(table, "dev")
+    wanted = content(table)
+    for side in (branch, table, branch):
+        write(side, ("c", 1, 0))
+        side.compact(full=True)
+        only_newest(side)
+        assert used_files(table) == files_there(table)
+        assert content(table) == content(branch) == wanted
+    delete_branch(table, "dev")
+    assert content(table) == wanted
+    assert used_files(table) == files_there(table)
+
+
+def test_a_branch_that_was_made_empty_is_merged() -> None:
+    """BR-15: it has no common snapshot: both sides have changed all that they have."""
+    table = partitioned()
+    create_branch(table, "new")
+    write(table.on_branch("new"), ("d", 1, 7))
+    merge_branch(table, "new")
+    assert content(table) == [("a", 1, 0), ("b", 1, 0), ("c", 1, 0), ("d", 1, 7)]
+
+
+def test_a_schema_that_the_branch_changed_comes_along() -> None:
+    """BR-10, BR-15: under the same ids, which its files name; what kept the branch apart from main stays there."""
+    catalog = memory_catalog()
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["id", "p"], partition_by=["p"])
+    write(table, ("a", 1, 0))
+    create_tag(table, "t")
+    create_branch(table, "dev", tag="t", options={"num-sorted-run.compaction-trigger": "9"})
+    assert [each.id for each in (table.schema, table.on_branch("dev").schema)] == [0, 1]
+    catalog.alter_table("db.t", [AddColumn(path=("w",), type=NUMBER)], branch="dev")
+    row = {"p": ["a"], "id": [2], "v": [7], "w": [70]}
+    table.on_branch("dev").write(pa.table(row, schema=SCHEMA.append(pa.field("w", pa.int64()))))
+    merge_branch(table, "dev")
+    merged = catalog.table("db.t")
+    assert merged.schemas.ids() == [0, 1, 2]
+    assert merged.schema.options == table.schema.options
+    assert merged.read().to_arrow().select(["id", "w"]).to_pylist() == [{"id": 1, "w": None}, {"id": 2, "w": 70}]
+    table.on_branch("dev").write(pa.table({**row, "w": [71]}, schema=SCHEMA.append(pa.field("w", pa.int64()))))
+    merge_branch(table, "dev")
+    assert merged.read().to_arrow().select(["id", "w"]).to_pylist() == [{"id": 1, "w": None}, {"id": 2, "w": 71}]
+
+
+def test_a_schema_that_main_changed_stays_and_one_that_both_changed_is_refused() -> None:
+    """BR-10, BR-15."""
+    catalog = memory_catalog()
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["id", "p"], partition_by=["p"])
+    write(table, ("a", 1, 0))
+    create_tag(table, "t")
+    create_branch(table, "dev", tag="t", options={"num-sorted-run.compaction-trigger": "9"})
+    catalog.alter_table("db.t", [AddColumn(path=("mine",), type=NUMBER)])
+    write(table.on_branch("dev"), ("a", 2, 7))
+    merge_branch(table, "dev")
+    found = catalog.table("db.t").read().to_arrow().select(["id", "v", "mine"]).to_pylist()
+    assert found == [{"id": 1, "v": 0, "mine": None}, {"id": 2, "v": 7, "mine": None}]
+    catalog.alter_table("db.t", [AddColumn(path=("theirs",), type=NUMBER)], branch="dev")
+    write(table.on_branch("dev"), ("a", 3, 7))
+    with pytest.raises(ConflictError, match="both changed the schema"):
+        merge_branch(table, "dev")
+    with pytest.raises(ConflictError, match="both changed the schema"):
+        merge_branch(table, "dev", force=True)
+
+
+def test_a_partition_that_was_rescaled_is_refused() -> None:
+    """BR-15: buckets of different numbers of buckets do not hold the same keys."""
+    table = partitioned(bucket="1")
+    branch = with_branch(table)
+    rescale(branch, branch.with_options({"bucket": "2"}), keep=lambda _: True)
+    write(branch.with_options({"bucket": "2"}), ("a", 2, 7))
+    with pytest.raises(InvalidInputError, match="rescaled"):
+        merge_branch(table, "dev", force=True)
+
+
+def test_there_is_nothing_to_merge() -> None:
+    """BR-15: no snapshot is made."""
+    table = partitioned()
+    branch = with_branch(table)
+    branch.compact(full=True)
+    write(table, ("a", 1, 9))
+    merge_branch(table, "dev")
+    assert content(table) == [("a", 1, 9), ("b", 1, 0), ("c", 1, 0)]
+    with pytest.raises(InvalidInputError, match="no such branch"):
+        merge_branch(table, "nope")
+
+
+@cache
+def start(*, has_key: bool) -> Table:
+    """Both sides wrote; the branch's compaction moved nothing that can be taken as it is."""
+    table = partitioned(has_key=has_key)
+    branch = with_branch(table)
+    write(branch, ("a", 1, 7), ("a", 2, 7))
+    write(table, ("b", 4, 8), *([] if has_key else [("a", 4, 8)]))
+    branch.compact(full=True)
+    table.compact(full=True)
+    return table
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+def test_a_merge_that_dies_is_all_or_nothing(when: When, has_key: bool) -> None:
+    """BR-15: at every moment main is as it was or merged, and the next merge completes it; no file is left over."""
+    clean = copied(start(has_key=has_key))
+    before, io = content(clean), FaultyFileIO(clean.io)
+    merge_branch(reopened(clean, io), "dev")
+    after = content(clean)
+    assert after != before
+    for fail_at in fail_points(io, when):
+        disk = copied(start(has_key=has_key))
+        failure: FluvialError | None = None
+        try:
+            merge_branch(reopened(disk, FaultyFileIO(disk.io, fail_at=fail_at, when=when)), "dev")
+        except FluvialError as error:
+            failure = error
+        assert content(disk) in ([before, after] if failure else [after])
+        merge_branch(disk, "dev")
+        assert content(disk) == after
+        assert used_files(disk) <= files_there(disk)
+        if not isinstance(failure, OutcomeUnknownError):  # one that was answered for certain cleans up, if it can
+            assert len(files_there(disk) - used_files(disk)) <= 4
+        delete_branch(disk, "dev")  # no operation is left at work
+
+
+@pytest.mark.parametrize("rival", ["write elsewhere", "write here", "compact", "expire branch", "delete branch"])
+@pytest.mark.parametrize("operation", ["open_output", "write_new", "create_exclusive"])
+def test_live_writers_of_main_and_merges_lose_nothing(operation: str, rival: str) -> None:
+    """BR-15; Trap 6: whoever publishes second decides anew, or says that both changed a bucket."""
+    table = copied(start(has_key=True))
+
+    def act() -> None:
+        if rival == "write elsewhere":
+            write(table, ("c", 9, 9))
+        elif rival == "write here":
+            write(table, ("a", 9, 9))
+        elif rival == "compact":
+            write(table, ("c", 9, 9))
+            table.compact(full=True)
+        elif rival == "expire branch":
+            write(table.on_branch("dev"), ("a", 1, 7))
+            table.on_branch("dev").compact(full=True)
+            only_newest(table.on_branch("dev"))
+        else:
+            with suppress(ConflictError):
+                delete_branch(table, "dev")
+
+    with paused_before(table.io, operation, act) as io:
+        try:
+            merge_branch(reopened(table, io), "dev")
+        except ConflictError:
+            assert rival in ("write here", "expire branch")  # what is unknown is not overwritten
+            assert (("a", 9, 9) in content(table)) == (rival == "write here")
+            assert ("a", 1, 7) not in content(table)
+        except InvalidInputError:
+            assert rival == "delete branch"
+        else:
+            assert rival != "write here"
+            assert ("a", 1, 7) in content(table)
+            assert (("c", 9, 9) in content(table)) == (rival in ("write elsewhere", "compact"))
+    only_newest(table)
+    content(table)
+
+
+def test_a_renamed_branch_is_known_again() -> None:
+    """BR-28: its merges are still its own."""
+    table = partitioned()
+    branch = with_branch(table)
+    write(branch, ("a", 1, 7))
+    merge_branch(table, "dev")
+    rename_branch(table, "dev", "fix")
+    assert merge_branch(table, "fix").snapshot is None
+    write(table.on_branch("fix"), ("a", 1, 8))
+    merge_branch(table, "fix")
+    assert ("a", 1, 8) in content(table)

@@ -1,0 +1,498 @@
+"""Main takes over a branch (fast-forward), or another branch becomes main; with every fault and race on the way."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+
+import pyarrow as pa
+import pytest
+
+from filestore.branch.branches import create_branch, delete_branch, list_branches, rename_branch
+from filestore.branch.fast_forward import FastForward, fast_forward
+from filestore.branch.main_replacement import replace_main
+from filestore.catalog.catalog import Catalog
+from filestore.evolution.schema_change import AddColumn, SetOption
+from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.verification import verify_files
+from filestore.table import Table
+from filestore.tag.tags import create_tag
+from filestore.types.data_types import data_type_of
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When, fail_points
+from tests.support.roots import files_there, used_files
+from tests.support.tables import KEY_SCHEMA, WAREHOUSE, key_table, rows
+
+BASE = [(1, 10), (2, 20)]
+NUMBER = data_type_of(pa.int64(), nullable=True)
+
+
+def content(table: Table, **travel: object) -> list[tuple[int, int]]:
+    found = table.read(**travel).to_arrow(["id", "v"]).to_pylist()  # type: ignore[arg-type]
+    return sorted((row["id"], row["v"]) for row in found)
+
+
+def on(table: Table, io: object) -> Table:
+    return Table.open("db.t", table.paths.root, io=io, clock=table.clock, names=table.names)  # type: ignore[arg-type]
+
+
+def copied(table: Table) -> Table:
+    return on(table, MemoryFileIO(table.io.files))  # type: ignore[attr-defined]
+
+
+def catalog_of(table: Table) -> Catalog:
+    return Catalog(WAREHOUSE, io=table.io, clock=table.clock, names=table.names)
+
+
+def expire(table: Table, *, keep: int) -> None:
+    list(expire_snapshots(table, Retention(min_count=keep, max_count=keep, age_ms=0, limit=99)))
+
+
+def only_newest(table: Table) -> None:
+    expire(table, keep=1)
+
+
+def under(table: Table) -> set[str]:
+    start = f"{table.paths.root}/"
+    return {path.removeprefix(start).split("/")[0] for path in table.io.files}  # type: ignore[attr-defined]
+
+
+@cache
+def _start() -> Table:
+    table = key_table(MemoryFileIO())
+    table.write(rows((1, 9)))
+    create_tag(table, "old")
+    table.write(rows(*BASE))
+    create_tag(table, "t")
+    create_branch(table, "dev", tag="t")
+    branch = table.on_branch("dev")
+    branch.write(rows((1, 11)))
+    branch.write(rows((3, 30)))
+    create_tag(branch, "mine")
+    branch.compact(full=True)
+    return table
+
+
+def start() -> Table:
+    """Snapshots 1 and 2 in main, tags ``old`` and ``t``; from ``t`` branch ``dev`` with 3, 4, 5 and tag ``mine``."""
+    return copied(_start())
+
+
+DEV = [(1, 11), (2, 20), (3, 30)]
+
+
+@cache
+def _small() -> Table:
+    table = key_table(MemoryFileIO())
+    table.write(rows(*BASE))
+    create_tag(table, "t")
+    create_branch(table, "dev", tag="t")
+    table.on_branch("dev").write(rows((1, 11), (3, 30)))
+    create_tag(table.on_branch("dev"), "mine")
+    return table
+
+
+def small() -> Table:
+    """Snapshot 1 and tag ``t`` in main; from ``t`` branch ``dev`` with 2 and tag ``mine``."""
+    return copied(_small())
+
+
+# ---- fast-forward
+
+
+def test_main_takes_over_snapshots_tags_and_schemas_of_a_branch() -> None:
+    """BR-15, BR-27, BR-28: under the same numbers, without copying a file; both live on by themselves."""
+    table = start()
+    catalog_of(table).alter_table("db.t", [AddColumn(path=("w",), type=NUMBER)], branch="dev")
+    before = files_there(table)
+    assert fast_forward(table, "dev") == FastForward(branch="dev", published=(3, 4, 5))
+    assert files_there(table) == before
+    table = on(table, table.io)
+    assert content(table) == DEV
+    assert content(table, tag="mine") == content(table, snapshot_id=4) == DEV
+    assert table.snapshots.ids() == [1, 2, 3, 4, 5]
+    assert table.snapshots.tag_names() == ["mine", "old", "t"]
+    branch = table.on_branch("dev")
+    assert table.snapshots.read(5) == branch.snapshots.read(5)
+    branch.write(rows((4, 40)).append_column("w", pa.array([1], pa.int64())))
+    table.write(rows((5, 50)).append_column("w", pa.array([1], pa.int64())))
+    assert content(branch) == [*DEV, (4, 40)]
+    assert content(table) == [*DEV, (5, 50)]
+    for side in (table, branch):
+        side.compact(full=True)
+        only_newest(side)
+    assert used_files(table) == files_there(table)
+    delete_branch(table, "dev")
+    assert content(table) == [*DEV, (5, 50)]
+    assert used_files(table) == files_there(table)
+
+
+def test_a_main_that_went_on_is_not_overwritten() -> None:
+    """Trap 6: by its commits, nor by its compactions, whose numbers streams have passed; force says so."""
+    table = start()
+    table.write(rows((7, 70)))
+    create_tag(table, "later")
+    before = dict(table.io.files)  # type: ignore[attr-defined]
+    with pytest.raises(ConflictError, match=r"newer=\[3\] count=1"):
+        fast_forward(table, "dev")
+    assert table.io.files == before  # type: ignore[attr-defined]
+    assert fast_forward(table, "dev", force=True) == FastForward(branch="dev", published=(3, 4, 5), removed=(3,))
+    assert content(table) == DEV
+    assert table.snapshots.tag_names() == ["mine", "old", "t"]
+    assert used_files(table) == files_there(table)
+    assert MAIN_BRANCH_FILE not in under(table)
+    table.write(rows((8, 80)))
+    assert content(table) == [*DEV, (8, 80)]
+    assert fast_forward(start(), "dev").removed == ()
+
+
+def test_what_main_had_expired_is_not_expired_of_the_branch() -> None:
+    """BR-26, BR-49: the claim of main's expiry was about snapshots that are taken back."""
+    table = start()
+    for number in range(7, 12):
+        table.write(rows((number, 70)))
+    only_newest(table)
+    fast_forward(table, "dev", force=True)
+    assert table.snapshots.ids() == [3, 4, 5]
+    assert content(table, snapshot_id=3) == [(1, 11), (2, 20)]
+    create_tag(table, "three", snapshot_id=3)
+    expire(table, keep=2)
+    assert table.snapshots.ids() == [4, 5]
+    assert used_files(table) == files_there(table)
+
+
+def test_main_schemas_that_are_newer_go_with_force() -> None:
+    """BR-26."""
+    table = start()
+    catalog_of(table).alter_table("db.t", [AddColumn(path=("mine",), type=NUMBER)])
+    on(table, table.io).write(rows((7, 70)).append_column("mine", pa.array([1], pa.int64())))
+    catalog_of(table).alter_table("db.t", [AddColumn(path=("theirs",), type=NUMBER)], branch="dev")
+    fast_forward(table, "dev", force=True)
+    assert on(table, table.io).schema.column_names == ("id", "v", "theirs")
+    assert content(on(table, table.io)) == DEV
+
+
+def test_what_cannot_be_taken_over_is_refused() -> None:
+    """BR-15: nothing has changed then, and main takes commits as before."""
+    table = start()
+    branch = table.on_branch("dev")
+    table.write(rows((7, 70)))
+    create_tag(table, "later")
+    create_branch(table, "more", tag="later")
+    with pytest.raises(InvalidInputError, match="delete the branch first"):
+        fast_forward(table, "dev", force=True)
+    delete_branch(table, "more")
+    only_newest(branch)
+    for force in (True, False):
+        with pytest.raises(InvalidInputError, match="have expired that main would need"):
+            fast_forward(table, "dev", force=force)
+    with pytest.raises(InvalidInputError, match="no such branch"):
+        fast_forward(table, "nope")
+    clash = start()
+    create_tag(clash, "mine", snapshot_id=1)
+    with pytest.raises(InvalidInputError, match="main has another tag of this name"):
+        fast_forward(clash, "dev", force=True)
+    assert clash.snapshots.ids() == [1, 2]
+    table.write(rows((8, 80)))
+    assert content(table) == [*BASE, (7, 70), (8, 80)]
+
+
+def test_nothing_is_left_to_take_over() -> None:
+    """BR-28: twice is once; and what the branch did since comes next."""
+    table = start()
+    fast_forward(table, "dev")
+    assert fast_forward(table, "dev") == FastForward(branch="dev", published=())
+    table.on_branch("dev").write(rows((9, 90)))
+    assert fast_forward(table, "dev").published == (6,)
+    assert content(table) == [*DEV, (9, 90)]
+
+
+def test_a_writer_of_main_that_comes_between_stops_it() -> None:
+    """Trap 6: what is published is a state of the branch, and the writer's commit follows it."""
+    table = start()
+    seen: list[str] = []
+
+    def act() -> None:
+        table.write(rows((7, 70)))
+        seen.append("written")
+
+    for operation_count in range(1, 8):
+        table = start()
+        io = Nth(table.io, operation_count, act, of=("create_exclusive",))
+        try:
+            fast_forward(on(table, io), "dev")
+        except ConflictError:
+            assert (7, 70) in content(table)
+            ids = table.snapshots.ids()
+            assert ids == list(range(1, len(ids) + 1))
+        else:
+            assert set(DEV) <= set(content(table))
+        assert used_files(table) <= files_there(table)
+    assert len(seen) >= 4
+
+
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_fast_forward_that_dies_is_completed_by_the_next_call(force: bool, when: When) -> None:
+    """BR-15, BR-26, BR-27: whatever fails; main is at every moment one of the states on the way."""
+
+    def prepared() -> Table:
+        table = small()
+        if force:
+            table.write(rows((7, 70)))
+            create_tag(table, "later")
+        return table
+
+    states = [BASE, [*BASE, (7, 70)], DEV]
+    first = prepared()
+    clean = copied(first)
+    io = FaultyFileIO(clean.io)
+    fast_forward(on(clean, io), "dev", force=force)
+    for fail_at in fail_points(io, when):
+        disk = copied(first)
+        with suppress(FluvialError):
+            fast_forward(on(disk, FaultyFileIO(disk.io, fail_at=fail_at, when=when)), "dev", force=force)
+        assert content(on(disk, disk.io)) in states, fail_at
+        assert content(disk.on_branch("dev")) == DEV
+        fast_forward(on(disk, disk.io), "dev", force=force)
+        assert content(on(disk, disk.io)) == DEV
+        assert disk.snapshots.tag_names() == ["mine", "t"]
+        disk.write(rows((8, 80)))  # main is not sealed any more
+        assert used_files(disk) <= files_there(disk), fail_at
+        assert len(files_there(disk) - used_files(disk)) <= 8  # orphans of what died, and no more
+
+
+# ---- another branch becomes main
+
+
+def test_a_branch_becomes_main_and_the_old_main_goes() -> None:
+    """BR-16, BR-29 to BR-33, BR-37: with main's history before it began; nothing of the branch moves."""
+    table = start()
+    table.write(rows((7, 70)))
+    create_tag(table, "later")
+    create_branch(table, "other", tag="later")
+    branch = table.on_branch("dev")
+    inside = {path: body for path, body in table.io.files.items() if "/branch-dev/" in path}  # type: ignore[attr-defined]
+    done = replace_main(table, "dev")
+    assert (done.main, done.dropped, done.snapshot_count) == ("dev", "main", 3)
+    after = table.io.files  # type: ignore[attr-defined]
+    assert {path: after[path] for path in inside} == inside
+    assert main_branch(table.io, table.paths.root) == "dev"
+    assert {"schema", "snapshot", "tag"} & under(table) == set()
+    replaced = catalog_of(table).table("db.t")
+    assert content(replaced) == content(branch) == DEV
+    assert replaced.snapshots.ids() == [1, 2, 3, 4, 5]
+    assert replaced.snapshots.tag_names() == ["mine", "old", "t"]
+    assert content(replaced, tag="old") == [(1, 9)]
+    assert content(replaced.on_branch("main")) == DEV
+    assert [each.name for each in list_branches(replaced)] == ["other"]
+    assert content(replaced.on_branch("other")) == [*BASE, (7, 70)]
+    branch.write(rows((4, 40)))
+    assert content(replaced) == [*DEV, (4, 40)]
+    assert used_files(replaced) == files_there(replaced)
+
+
+def test_a_table_whose_main_was_replaced_is_a_table_like_others() -> None:
+    """BR-18, BR-21: it is listed, opened, altered, branched, merged, renamed, replaced again and dropped."""
+    table = start()
+    replace_main(table, "dev")
+    catalog = catalog_of(table)
+    assert catalog.list_tables("db") == ["t"]
+    assert catalog.table_exists("db.t")
+    with pytest.raises(InvalidInputError, match="exists already"):
+        catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    assert catalog.create_table("db.t", KEY_SCHEMA, ignore_if_exists=True).snapshots.latest_id() == 5
+    catalog.alter_table("db.t", [SetOption("num-sorted-run.compaction-trigger", "7")])
+    opened = catalog.table("db.t")
+    assert opened.schema.options["num-sorted-run.compaction-trigger"] == "7"
+    create_branch(opened, "next", snapshot_id=5)
+    opened.on_branch("next").write(rows((6, 60)))
+    replace_main(opened, "next")
+    assert content(catalog.table("db.t")) == [*DEV, (6, 60)]
+    assert list_branches(catalog.table("db.t")) == []
+    assert used_files(catalog.table("db.t")) == files_there(table)
+    with pytest.raises(InvalidInputError, match="main branch already"):
+        replace_main(catalog.table("db.t"), "next")
+    with pytest.raises(InvalidInputError, match="cannot be deleted"):
+        delete_branch(catalog.table("db.t"), "next")
+    catalog.drop_table("db.t")
+    assert not catalog.table_exists("db.t")
+    assert table.io.files == {}  # type: ignore[attr-defined]
+
+
+def test_a_table_that_was_opened_before_knows_which_branch_is_main() -> None:
+    """BR-05: what was opened on the old main does not delete the new one."""
+    stale = start()
+    replace_main(on(stale, stale.io), "dev")
+    for change in (lambda: delete_branch(stale, "dev"), lambda: rename_branch(stale, "dev", "x")):
+        with pytest.raises(InvalidInputError, match="main branch cannot be"):
+            change()
+    with pytest.raises(InvalidInputError, match="made from main"):
+        create_branch(stale, "x", tag="t")
+    assert content(on(stale, stale.io)) == DEV
+
+
+def test_what_died_at_a_branch_is_told() -> None:
+    """BR-49: verify names it, until it is run again."""
+    table = start()
+    table.write(rows((7, 70)))
+    clean = copied(table)
+    io = FaultyFileIO(clean.io)
+    fast_forward(on(clean, io), "dev", force=True)
+    sealed = next(call for call, line in enumerate(io.log, 1) if line.startswith("delete") and "snapshot-3" in line)
+    with pytest.raises(FluvialError):
+        fast_forward(on(table, FaultyFileIO(table.io, fail_at=sealed)), "dev", force=True)
+    found = list(verify_files(table, progress=lambda done, of: None))
+    assert [each.subject for each in found if each.check == "branch"] == ["main", "dev"]
+    with pytest.raises(OutcomeUnknownError, match="is being taken back"):
+        table.write(rows((8, 80)))
+    fast_forward(on(table, table.io), "dev", force=True)
+    assert list(verify_files(table, progress=lambda done, of: None)) == []
+
+
+def test_main_moves_back_into_the_directory_of_the_table() -> None:
+    """BR-20, BR-50: then it is a table as every other, and no file says otherwise."""
+    table = start()
+    replace_main(table, "dev")
+    replaced = on(table, table.io)
+    create_branch(replaced, "other", tag="mine")
+    replace_main(replaced, "main")
+    back = on(table, table.io)
+    assert back.paths.branch == "main"
+    assert MAIN_BRANCH_FILE not in under(back)
+    assert content(back) == DEV
+    assert back.snapshots.ids() == [1, 2, 3, 4, 5]
+    assert back.snapshots.tag_names() == ["mine", "old", "t"]
+    assert [each.name for each in list_branches(back)] == ["other"]
+    back.write(rows((4, 40)))
+    assert content(back) == [*DEV, (4, 40)]
+    delete_branch(back, "other")
+    assert used_files(back) == files_there(back)
+    with pytest.raises(InvalidInputError, match="main branch already"):
+        replace_main(back, "main")
+
+
+def test_a_log_is_not_lost_by_the_way() -> None:
+    """BR-16: streams of a table with a log would have to read files from now on; that has to be said."""
+    table = start()
+    for path in (table.paths.schema(0), table.paths.with_branch("dev").schema(0)):
+        schema = table.schemas.read(0)
+        options = {**schema.options, "bucket": "1", "log.kafka.bootstrap.servers": "nowhere:1"}
+        table.io.replace(path, replace(schema, options=options).to_json().encode())
+    table = on(table, table.io)
+    with pytest.raises(InvalidInputError, match="main has a log and the branch has none"):
+        replace_main(table, "dev")
+    create_branch(table, "own", tag="t", log={"log.kafka.topic": "db.t.own"})
+    replace_main(table, "own")
+    replaced = on(table, table.io)
+    assert replaced.options.value("log.kafka.topic") == "db.t.own"
+    assert replaced.snapshots.read(1).log_offsets == {0: 0}
+    replace_main(replaced, "main")
+    assert on(table, table.io).options.value("log.kafka.topic") == "db.t.own"
+    replace_main(on(table, table.io), "dev", force=True)
+    assert not on(table, table.io).has_log
+
+
+@pytest.mark.parametrize(
+    ("target", "when"),
+    [("dev", When.BEFORE), ("dev", When.AFTER), ("main", When.BEFORE), ("main", When.AFTER), ("next", When.AFTER)],
+)
+def test_a_replacement_that_dies_is_completed_by_the_next_call(target: str, when: When) -> None:
+    """BR-16, BR-29 to BR-32: whoever opens the table at any moment finds the old main or the new one, whole."""
+    first = small()
+    if target == "dev":
+        first.write(rows((7, 70)))
+    else:
+        replace_main(first, "dev")
+        first = on(first, first.io)
+    if target == "next":
+        create_branch(first, "next", tag="mine")
+        first.on_branch("next").write(rows((6, 60)))
+        first.write(rows((7, 70)))
+    before = content(first)
+    clean = copied(first)
+    io = FaultyFileIO(clean.io)
+    replace_main(on(clean, io), target)
+    after = content(on(clean, clean.io))
+    leftovers = files_there(clean) - used_files(on(clean, clean.io))
+    assert not leftovers
+    for fail_at in fail_points(io, when):
+        disk = copied(first)
+        with suppress(FluvialError):
+            replace_main(on(disk, FaultyFileIO(disk.io, fail_at=fail_at, when=when)), target)
+        assert content(on(disk, disk.io)) in (before, after), fail_at
+        try:
+            replace_main(on(disk, disk.io), target)
+        except InvalidInputError as error:
+            assert "already" in str(error)  # noqa: PT017
+        done = on(disk, disk.io)
+        assert content(done) == after
+        assert done.snapshots.ids() == on(clean, clean.io).snapshots.ids()
+        assert used_files(done) == files_there(done), fail_at
+        done.write(rows((8, 80)))
+
+
+@pytest.mark.parametrize("target", ["dev", "main"])
+@pytest.mark.parametrize("nth", range(2, 26, 2))
+def test_a_writer_of_the_old_main_is_told(target: str, nth: int) -> None:
+    """BR-32; Trap 6: no commit is acknowledged and lost, and no snapshot stays behind as a trap."""
+    table = start()
+    if target == "main":
+        replace_main(table, "dev")
+        table = on(table, table.io)
+    acted: list[bool] = []
+
+    def act() -> None:
+        replace_main(on(table, table.io), target)
+        acted.append(True)
+
+    writer = replace(table, io=Nth(table.io, nth, act))
+    old = table.paths
+    failure: FluvialError | None = None
+    try:
+        writer.write(rows((7, 70)))
+    except FluvialError as error:
+        failure = error
+    now = on(table, table.io)
+    if not acted:
+        assert failure is None
+        return
+    assert [path for path in table.io.files if path.startswith(f"{old.snapshot_dir}/snapshot-")] == []  # type: ignore[attr-defined]
+    if failure is None:  # it was in time: main was replaced after it, and what main did since the branch began goes
+        assert target == "dev" or (7, 70) in content(now)
+    else:
+        assert isinstance(failure, OutcomeUnknownError) or "gone" in str(failure) or "missing" in str(failure)
+    assert used_files(now) <= files_there(now)
+    now.write(rows((8, 80)))
+    assert (8, 80) in content(now)
+
+
+@pytest.mark.parametrize("side", ["main", "dev"])
+@pytest.mark.parametrize("change", ["replace", "fast-forward", "rename"])
+def test_an_expiry_at_the_same_moment_breaks_nothing(change: str, side: str) -> None:
+    """BR-49: at whichever step it comes, everything that is left reads."""
+    changes: dict[str, Callable[[Table], object]] = {
+        "replace": lambda each: replace_main(each, "dev"),
+        "fast-forward": lambda each: fast_forward(each, "dev"),
+        "rename": lambda each: rename_branch(each, "dev", "fix"),
+    }
+    counted = FaultyFileIO(start().io)
+    changes[change](on(_start(), counted))
+    for nth in range(1, counted.calls, 3):
+        table = start()
+
+        opened = table.on_branch(side)  # before the branch is renamed, say
+
+        def act(opened: Table = opened) -> None:
+            expire(opened, keep=1)
+
+        with suppress(ConflictError, InvalidInputError):
+            changes[change](on(table, Nth(table.io, nth, act)))
+        now = on(table, table.io)
+        for each in (now, *(now.on_branch(branch.name) for branch in list_branches(now))):
+            for snapshot_id in each.snapshots.ids():
+                content(each, snapshot_id=snapshot_id)
+            for tag in each.snapshots.tag_names():
+                content(each, tag=tag)
+        assert used_files(now) <= files_there(now), nth

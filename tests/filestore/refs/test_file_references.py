@@ -1,0 +1,275 @@
+"""Which files may go, against brute force: over random histories of snapshots, tags, branches and consumers.
+
+After every step, everything that somebody can still ask for reads as it did, and nothing else is on the disk.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from filestore.maintenance.partitions import drop_partitions
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.manifest.entries import live_entries
+from filestore.refs.file_references import FileReferences
+from filestore.refs.roots import Root, RootKind, RootsToAsk, all_roots
+from filestore.refs.savepoint_files import list_savepoints
+from filestore.scan.live_files import LiveFiles
+from filestore.scan.snapshot_files import live_files
+from filestore.table import Table
+from filestore.tag.savepoints import create_savepoint, delete_savepoint
+from filestore.tag.tags import create_tag, delete_tag, rename_tag, replace_tag
+from tests.support.faults import MemoryFileIO
+from tests.support.roots import branches_of, files_there, used_files
+from tests.support.tables import memory_catalog
+
+SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
+SEEN = (
+    "expired", "expired beside tags", "expired beside branches", "freed by a tag",
+    "expired beside savepoints", "freed by a savepoint",
+)  # fmt: skip
+Content = frozenset[tuple[str, int, int]]
+
+
+# ---- the decision
+
+
+def root(kind: RootKind, snapshot_id: int, branch: str = "main") -> Root:
+    return Root(kind=kind, branch=branch, name=f"{snapshot_id}", snapshot_id=snapshot_id)
+
+
+def asked(tags: list[int], *, snapshot_id: int, is_last: bool, chain: tuple[int, ...] = ()) -> list[int]:
+    roots = [root(RootKind.TAG, each) for each in tags] + [root(RootKind.SNAPSHOT, each) for each in chain]
+    found = RootsToAsk(roots, branch="main").about(snapshot_id, is_last=is_last)
+    return sorted(each.snapshot_id for each in found)
+
+
+def test_a_file_that_came_and_went_between_two_tags_is_nobodys() -> None:
+    """TAG-55..TAG-57, with tags [100, 200, 300], and files as the commits say that removed them.
+
+    A was added at 105 and removed at 120: tag 100, the newest before, is asked, and does not have it, so it goes when
+    119 expires. A file removed at 201 is in tag 200, and stays when 200 expires.
+    """
+    assert asked([100, 200, 300], snapshot_id=119, is_last=True) == [100]
+    assert asked([100, 200, 300], snapshot_id=200, is_last=True) == [200]
+    assert asked([100, 200, 300], snapshot_id=99, is_last=True) == []
+
+
+def test_a_deleted_tag_asks_its_neighbours() -> None:
+    """TAG-49..TAG-52: the tags beside it, or the snapshots that are left when they are nearer."""
+    assert asked([100, 300], snapshot_id=200, is_last=False) == [100, 300]
+    assert asked([100, 300], snapshot_id=200, is_last=False, chain=(250, 251)) == [100, 250]
+    assert asked([100, 300], snapshot_id=200, is_last=False, chain=(198, 199, 200, 201)) == [200, 201]
+    assert asked([], snapshot_id=200, is_last=False) == []
+
+
+def test_other_branches_and_changelogs_are_always_asked() -> None:
+    """Traps 5 and 14: a file that main has removed may be alive on a branch."""
+    others = [
+        root(RootKind.SNAPSHOT, 3, "dev"), root(RootKind.TAG, 900, "dev"), root(RootKind.CHANGELOG, 2),
+    ]  # fmt: skip
+    found = RootsToAsk([*others, root(RootKind.SNAPSHOT, 7)], branch="main").about(5, is_last=True)
+    assert found == others
+
+
+# ---- against brute force
+
+
+class VersionedTable:
+    """A table with branches, beside what each of its states held when it was made."""
+
+    def __init__(self, rng: random.Random, options: Mapping[str, str]) -> None:
+        self.rng = rng
+        self.io = MemoryFileIO()
+        sizes = {"bucket": "1", "num-sorted-run.compaction-trigger": "3", "manifest.merge-min-count": "3"}
+        self.table = memory_catalog(self.io).create_table(
+            "db.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options={**sizes, **options}
+        )
+        self.states: dict[tuple[str, int], Content] = {}
+        self.tags: dict[tuple[str, str], Content] = {}
+        self.savepoints: dict[tuple[str, int], Content] = {}
+        self.turn = 0
+        self.seen = dict.fromkeys(SEEN, 0)
+
+    def step(self) -> None:
+        table = self.rng.choice([self.table, *branches_of(self.table)])
+        actions = self.actions()
+        self.rng.choices(list(actions), weights=list(actions.values()))[0](table)
+        for snapshot_id in reversed(table.snapshots.ids()):  # some writes are followed by a compaction
+            if (table.paths.branch, snapshot_id) in self.states:
+                break
+            self.states[table.paths.branch, snapshot_id] = content(table, snapshot_id=snapshot_id)
+
+    def actions(self) -> Mapping[Callable[[Table], None], int]:
+        """What may happen, and how often."""
+        return {
+            self.write: 10, self.compact: 5, self.drop_partition: 1, self.tag: 3, self.delete_tag: 2,
+            self.rename_tag: 1, self.make_branch: 1, self.consume: 1, self.expire: 6,
+            self.save: 2, self.delete_savepoint: 4,
+        }  # fmt: skip
+
+    def write(self, table: Table) -> None:
+        self.turn += 1
+        keys = {(self.rng.choice("ab"), self.rng.randint(0, 5)) for _ in range(self.rng.randint(1, 4))}
+        data = [{"p": p, "id": each, "v": self.turn} for p, each in sorted(keys)]
+        table.write(pa.Table.from_pylist(data, schema=SCHEMA))
+
+    def compact(self, table: Table) -> None:
+        table.compact(full=self.rng.random() < 0.5)
+
+    def drop_partition(self, table: Table) -> None:
+        partitions = sorted({key.partition for key in LiveFiles.latest(table).buckets()})
+        drop_partitions(table, partitions[:1])
+
+    def tag(self, table: Table) -> None:
+        ids, branch, name = table.snapshots.ids(), table.paths.branch, self.rng.choice("xyz")
+        if not ids or self.has_branch(table, name):
+            return
+        snapshot_id = self.rng.choice(ids)
+        if name in table.snapshots.tag_names():
+            replace_tag(table, name, snapshot_id=snapshot_id)
+        else:
+            create_tag(table, name, snapshot_id=snapshot_id)
+        self.tags[branch, name] = self.states[branch, snapshot_id]
+
+    def delete_tag(self, table: Table) -> None:
+        name = self.some_tag(table)
+        if name is not None:
+            self.seen["freed by a tag"] += len(delete_tag(table, name).data)
+            del self.tags[table.paths.branch, name]
+            self.check()
+
+    def save(self, table: Table) -> None:
+        if table.snapshots.latest_id() is None:
+            return
+        before, branch = content(table), table.paths.branch
+        kept = {each.id: each for each in list_savepoints(table)}
+        savepoint = create_savepoint(table, compact=self.rng.random() < 0.8)
+        assert savepoint.id > max((number for where, number in self.savepoints if where == branch), default=0)
+        assert kept.items() <= {each.id: each for each in list_savepoints(table)}.items()
+        for snapshot_id in table.snapshots.ids():
+            self.states.setdefault((branch, snapshot_id), before)  # rows are as before
+        self.savepoints[branch, savepoint.id] = self.tags[branch, savepoint.tag_name] = before
+
+    def delete_savepoint(self, table: Table) -> None:
+        names = [each for each in list_savepoints(table) if not self.has_branch(table, each.tag_name)]
+        is_old = bool(names) and names[0].saved_snapshot_id < (table.snapshots.earliest_id() or 0)
+        if names and (is_old or self.rng.random() < 0.1):
+            chosen, branch = names[0], table.paths.branch
+            self.seen["freed by a savepoint"] += len(delete_savepoint(table, chosen.id).metadata)
+            del self.savepoints[branch, chosen.id], self.tags[branch, chosen.tag_name]
+            self.check()
+
+    def rename_tag(self, table: Table) -> None:
+        name, branch = self.some_tag(table), table.paths.branch
+        if name is not None and f"{name}2" not in table.snapshots.tag_names():
+            rename_tag(table, name, f"{name}2")
+            self.tags[branch, f"{name}2"] = self.tags.pop((branch, name))
+
+    def make_branch(self, table: Table) -> None:
+        """From a tag, as Paimon makes one: schemas, the tag and its snapshot are copied."""
+        ours = sorted(name for where, name in self.tags if where == self.table.paths.branch)
+        branch = self.rng.choice(["dev", "fix"])
+        if not ours or any(each.paths.branch == branch for each in branches_of(self.table)):
+            return
+        name = self.rng.choice(ours)
+        paths, there = self.table.paths, self.table.paths.with_branch(branch)
+        body, snapshot = self.io.files[paths.tag(name)], self.table.snapshots.tag(name)
+        self.io.files[there.schema(0)] = self.io.files[paths.schema(0)]
+        self.io.files[there.tag(name)] = self.io.files[there.snapshot(snapshot.id)] = body
+        self.states[branch, snapshot.id] = self.tags[branch, name] = self.tags[self.table.paths.branch, name]
+
+    def consume(self, table: Table) -> None:
+        latest = table.snapshots.latest_id()
+        if self.rng.random() < 0.5:
+            table.consumers.delete("c")
+        elif latest is not None:
+            table.consumers.write("c", max(1, latest - self.rng.randint(0, 3)), may_go_back=True)
+
+    def expire(self, table: Table) -> None:
+        least, ids = self.rng.randint(1, 3), table.snapshots.ids()
+        retention = Retention(
+            min_count=least,
+            max_count=least + self.rng.randint(0, 3),
+            age_ms=self.rng.choice([0, 10**12]),
+            limit=self.rng.randint(1, 9),
+        )
+        gone = [step.snapshot.id for step in expire_snapshots(table, retention)]
+        assert table.snapshots.ids() == ids[len(gone) :]
+        assert len(ids) - len(gone) >= min(least, len(ids))
+        if gone:
+            self.seen["expired"] += 1
+            self.seen["expired beside tags"] += len(table.snapshots.tag_names()) > 0
+            self.seen["expired beside savepoints"] += len(list_savepoints(table)) > 0
+            self.seen["expired beside branches"] += len(branches_of(self.table)) > 1
+        self.check()
+
+    def some_tag(self, table: Table) -> str | None:
+        """One from which no branch was made, and that is not a savepoint's."""
+        names = [
+            name
+            for name in table.snapshots.tag_names()
+            if not self.has_branch(table, name) and not name.startswith("savepoint-")
+        ]
+        return self.rng.choice(names) if names else None
+
+    def has_branch(self, table: Table, name: str) -> bool:
+        return table.paths.branch == self.table.paths.branch and any(
+            name in each.snapshots.tag_names() for each in branches_of(self.table)[1:]
+        )
+
+    def check(self) -> None:
+        """Everything that is left reads as it did, and nothing else is on the disk."""
+        for table in branches_of(self.table):
+            branch = table.paths.branch
+            for snapshot_id in table.snapshots.ids():
+                assert content(table, snapshot_id=snapshot_id) == self.states[branch, snapshot_id]
+            found = {name: content(table, tag=name) for name in table.snapshots.tag_names()}
+            assert found == {name: kept for (where, name), kept in self.tags.items() if where == branch}
+            saved = {each.id: content(table, tag=each.tag_name) for each in list_savepoints(table)}
+            assert saved == {number: kept for (where, number), kept in self.savepoints.items() if where == branch}
+            for each in list_savepoints(table):
+                full = [
+                    entry for m in each.data_manifests(table.manifests) for entry in table.manifests.read_manifest(m)
+                ]
+                names = {(entry.partition, entry.bucket, entry.file.file_name) for entry in live_entries(full)}
+                assert names == {
+                    (entry.partition, entry.bucket, entry.file.file_name) for entry in live_files(table, each.snapshot)
+                }
+        used = used_files(self.table)
+        assert used == files_there(self.table)
+        references, roots = FileReferences(self.table), all_roots(self.table)
+        assert references.data(roots) | references.metadata(roots) == used
+
+
+def content(table: Table, **travel: Any) -> Content:
+    found = table.read(**travel).to_arrow().to_pylist()
+    assert len({(row["p"], row["id"]) for row in found}) == len(found)
+    return frozenset((row["p"], row["id"], row["v"]) for row in found)
+
+
+OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "plain": {},
+    "changelog": {"changelog-producer": "input"},
+    "moving files": {"compaction.small-file-ratio": "0"},  # each is worth a place of its own, so they change levels
+    "lookup": {"changelog-producer": "lookup"},
+    "vectors": {"deletion-vectors.enabled": "true"},
+    "indexed": {"file-index.bloom-filter.columns": "id", "file-index.in-manifest-threshold": "1 b"},
+    "dynamic": {"bucket": "-1"},
+}
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_what_can_be_asked_for_stays_and_nothing_else(kind: str) -> None:
+    """Issue 6 point 2; TAG-31, TAG-47..TAG-56, TAG-64; BR-50; SP-20."""
+    seen = dict.fromkeys(SEEN, 0)
+    for seed in range(6):
+        versioned = VersionedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])
+        for _ in range(90):
+            versioned.step()
+        seen = {name: count + versioned.seen[name] for name, count in seen.items()}
+        if seed > 0 and all(seen.values()):
+            break
+    assert all(seen.values()), seen

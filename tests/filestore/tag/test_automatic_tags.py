@@ -1,0 +1,254 @@
+"""Tags that make themselves: when, of which snapshot, under which names, and which go again."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.options.table_options import TableOptions
+from filestore.options.tag_schedule import DAY_MS, TagSchedule, due_ends, too_many
+from filestore.table import Table
+from filestore.tag.automatic_tags import make_batch_tag, make_due_tags, makes_tags
+from filestore.tag.tags import delete_tag, expired_tags
+from lsm.errors import InvalidInputError
+from tests.filestore.refs.test_versions import commit_with_watermark
+from tests.support.tables import content, key_table, rows
+
+
+def ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def schedule(**options: str) -> TagSchedule:
+    texts = {f"tag.{key.replace('_', '-')}": text for key, text in options.items()}
+    found = TagSchedule.of(TableOptions.parse(texts))
+    assert found is not None
+    return found
+
+
+PROCESS = {"automatic_creation": "process-time"}
+
+
+@pytest.mark.parametrize(
+    ("options", "now", "name"),
+    [
+        (PROCESS, "2026-02-01 00:00", "2026-01-31"),  # a day's tag has the name of the day that is over
+        (PROCESS, "2026-01-31 23:59:59.999", "2026-01-30"),
+        ({**PROCESS, "creation_delay": "10 min"}, "2026-02-01 00:09:59", "2026-01-30"),
+        ({**PROCESS, "creation_delay": "10 min"}, "2026-02-01 00:10", "2026-01-31"),
+        ({**PROCESS, "creation_period": "hourly"}, "2026-02-01 08:30", "2026-02-01 07"),
+        ({**PROCESS, "creation_period": "two-hours"}, "2026-02-01 09:30", "2026-02-01 06"),
+        (
+            {**PROCESS, "creation_period": "hourly", "period_formatter": "without_dashes"},
+            "2026-02-01 08:30",
+            "20260201 07",
+        ),
+        ({**PROCESS, "creation_period_duration": "15 min"}, "2026-02-01 08:31", "2026-02-01 0815"),
+        ({"create_time": "03:30"}, "2026-02-01 03:30", "2026-02-01"),  # the seed's: named by the day it is made on
+        ({"create_time": "03:30"}, "2026-02-01 03:29", "2026-01-31"),
+        ({"create_interval": "1 d"}, "2026-02-01 00:00", "2026-02-01"),
+        ({"create_time": "03:30", "create_interval": "7 d"}, "2026-02-01 12:00", "2026-01-29"),
+    ],
+)
+def test_the_last_period_that_is_over_and_its_name(options: dict[str, str], now: str, name: str) -> None:
+    """TAG-58, TAG-59: time of day, whole days between; and Paimon's periods, delay and forms."""
+    rule = schedule(**options)
+    end = rule.latest_end(ms(now))
+    assert rule.name_of(end) == name
+    assert rule.end_of(name) == end
+    assert due_ends(rule, clock_ms=ms(now), tags=[], noted_ms=None) == [end]
+    assert rule.latest_end(ms(now) + rule.wait_ms(ms(now))) == end + rule.period_ms
+    assert rule.latest_end(ms(now) + rule.wait_ms(ms(now)) - 1) == end
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"create_interval": "36 h"}, r"every so many days: tag.create-interval=36 h fix=set it to 1 d or more"),
+        ({"create_interval": "12 h"}, "every so many days"),
+        ({"create_time": "3:30"}, r"not a time of day: tag.create-time=3:30 example=03:30"),
+        ({"create_time": "24:00"}, "not a time of day"),
+        ({"create_time": "03:30", **PROCESS}, "tags are made by one rule"),
+        ({**PROCESS, "creation_period_duration": "90 s"}, "fix=set it to whole minutes"),
+        ({**PROCESS, "period_formatter": "without_dashes"}, r"cannot be named by a number.*with_dashes"),
+        (
+            {**PROCESS, "period_formatter": "without_dashes_and_spaces", "creation_period": "hourly"},
+            "cannot be named by a number",
+        ),
+    ],
+)
+def test_rules_that_cannot_be_are_refused(options: dict[str, str], says: str) -> None:
+    """TAG-13, TAG-58, TAG-59."""
+    with pytest.raises(InvalidInputError, match=says):
+        schedule(**options)
+
+
+def slow_due(rule: TagSchedule, now: int, tags: Sequence[str], noted: int | None) -> list[int]:
+    """Every minute of some weeks is looked at."""
+    ends = [m for m in range(now - 40 * DAY_MS, now + 1, 60_000) if (m - rule.first_ms) % rule.period_ms == 0]
+    over = [end for end in ends if end + rule.delay_ms <= now]
+    done = [end for end in ends if rule.name_of(end) in tags or (noted is not None and end <= noted)]
+    missing = [end for end in over if not done or end > max(done)]
+    if not rule.fills_gaps or not done:
+        return missing[-1:]
+    return missing[-(rule.most or 10**9) :][:100]
+
+
+@given(
+    options=st.sampled_from(
+        [
+            {**PROCESS, "creation_delay": "90 min"},
+            {**PROCESS, "creation_period": "two-hours", "creation_delay": "5 min"},
+            {"create_time": "07:45", "create_interval": "3 d"},
+        ]
+    ),
+    minutes=st.integers(0, 40 * 24 * 60),
+    fills=st.booleans(),
+    most=st.none() | st.integers(1, 5),
+    tagged=st.sets(st.integers(1, 300), max_size=4),
+    noted=st.none() | st.integers(1, 300),
+)
+def test_what_is_due_is_what_looking_at_every_minute_finds(
+    options: dict[str, str], minutes: int, fills: bool, most: int | None, tagged: set[int], noted: int | None
+) -> None:
+    """TAG-60: over random clocks, tags that are there, and notes of tags that were."""
+    more = {"automatic_completion": str(fills).lower(), **({} if most is None else {"num_retained_max": str(most)})}
+    rule = schedule(**options, **more)
+    now = ms("2026-03-01 00:00") + minutes * 60_000
+    ends = [rule.latest_end(now) - (number - 1) * rule.period_ms for number in range(301)]
+    names = [rule.name_of(ends[each]) for each in tagged if ends[each] > now - 40 * DAY_MS]
+    noted_ms = None if noted is None or ends[noted] <= now - 40 * DAY_MS else ends[noted]
+    assert due_ends(rule, clock_ms=now, tags=[*names, "mine"], noted_ms=noted_ms) == slow_due(
+        rule, now, names, noted_ms
+    )
+    gone = too_many(rule, [*names, "mine"])
+    assert len(names) - len(gone) == min(len(names), most or 10**9)
+    assert all(rule.end_of(one) < rule.end_of(two) for one in gone for two in {*names} - {*gone})  # type: ignore[operator]
+
+
+# ---- on a table
+
+
+def daily(**more: str) -> Table:
+    options = {"tag.automatic-creation": "process-time", **more}
+    table = key_table(bucket="1", **options)
+    set_clock(table, "2026-01-30 12:00")
+    return table
+
+
+def set_clock(table: Table, text: str) -> None:
+    table.clock.ms = ms(text)  # type: ignore[attr-defined]
+
+
+def made(table: Table, *, force: bool = False) -> dict[str, int]:
+    return {tag.name: tag.snapshot.id for tag in make_due_tags(table, force=force).made}
+
+
+def test_a_day_is_tagged_with_its_last_snapshot_whenever_somebody_looks() -> None:
+    """TAG-60: also when nothing has been written since."""
+    table = daily()
+    assert makes_tags(table)
+    assert not makes_tags(key_table())
+    assert made(table) == {}  # nothing was there yesterday
+    table.write(rows((1, 1)))
+    table.write(rows((1, 2)))
+    assert made(table) == {}
+    set_clock(table, "2026-01-31 00:00:05")
+    assert made(table) == {"2026-01-30": 2}
+    assert made(table) == {}
+    set_clock(table, "2026-02-01 10:00")
+    table.write(rows((1, 3)))
+    assert made(table) == {"2026-01-31": 2}
+    assert content(table, tag="2026-01-31") == {1: 2}
+
+
+def test_gaps_are_filled_where_that_is_asked_for() -> None:
+    """paimon#1942: after an outage each day has its tag, with the state at its end."""
+    table = daily(**{"tag.automatic-completion": "true"})
+    table.write(rows((1, 1)))
+    set_clock(table, "2026-01-31 00:01")
+    assert made(table) == {"2026-01-30": 1}
+    set_clock(table, "2026-02-02 12:00")
+    table.write(rows((1, 2)))
+    set_clock(table, "2026-02-04 08:00")
+    assert made(table) == {"2026-01-31": 1, "2026-02-01": 1, "2026-02-02": 2, "2026-02-03": 2}
+
+
+def test_a_snapshot_that_has_expired_is_replaced_by_the_oldest_that_is_left() -> None:
+    table = daily()
+    for turn in range(3):
+        table.write(rows((1, turn)))
+    set_clock(table, "2026-01-31 10:00")
+    table.write(rows((1, 9)))
+    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=10**15, limit=9)))
+    assert made(table) == {"2026-01-30": 4}
+
+
+def test_a_tag_that_is_over_is_not_made_again_unless_it_is_forced() -> None:
+    """TAG-60: a retention shorter than the period, or a tag that somebody deleted."""
+    table = daily(**{"tag.default-time-retained": "1 h"})
+    table.write(rows((1, 1)))
+    set_clock(table, "2026-01-31 00:00")
+    assert made(table) == {"2026-01-30": 1}
+    set_clock(table, "2026-01-31 02:00")
+    (over,) = expired_tags(table)
+    delete_tag(table, over.name)
+    assert made(table) == {}
+    assert made(table, force=True) == {"2026-01-30": 1}
+
+
+def test_the_oldest_go_when_there_are_too_many_and_others_tags_stay() -> None:
+    """tag.num-retained-max counts automatic tags only."""
+    table = daily(**{"tag.num-retained-max": "2", "tag.automatic-completion": "true"})
+    table.write(rows((1, 1)))
+    for day in range(1, 5):
+        set_clock(table, f"2026-02-0{day} 00:00")
+        table.write(rows((1, day)))
+        done = make_due_tags(table)
+    assert done.deleted == ("2026-02-01",)
+    assert table.snapshots.tag_names() == ["2026-02-02", "2026-02-03"]
+
+
+def test_a_watermark_ends_periods_too() -> None:
+    """tag.automatic-creation=watermark: the first snapshot that is complete up to the end of the day."""
+    table = daily(**{"tag.automatic-creation": "watermark"})
+    set_clock(table, "2027-01-01 00:00")
+    for value, watermark in enumerate(["2026-01-30 20:00", "2026-01-31 00:00", "2026-01-31 09:00"], start=1):
+        commit_with_watermark(table, value, ms(watermark))
+    assert made(table) == {"2026-01-30": 2}
+    assert made(key_table(bucket="1", **{"tag.automatic-creation": "watermark"})) == {}
+
+
+def test_a_batch_write_has_a_tag_of_its_day() -> None:
+    """tag.automatic-creation=batch: a second write of a day takes the name over."""
+    table = key_table(bucket="1", **{"tag.automatic-creation": "batch", "tag.num-retained-max": "2"})
+    shown = {}
+    for day, hour in ((1, 10), (1, 20), (2, 10), (3, 10)):
+        set_clock(table, f"2026-02-0{day} {hour}:00")
+        snapshot = table.write(rows((1, hour * day))).snapshot
+        assert snapshot is not None
+        make_batch_tag(table, snapshot)
+        shown[f"batch-write-2026-02-0{day}"] = snapshot.id
+    names = table.snapshots.tag_names()
+    assert {name: table.snapshots.tag(name).id for name in names} == {
+        name: shown[name] for name in ("batch-write-2026-02-02", "batch-write-2026-02-03")
+    }
+    named = table.with_options({"tag.batch.customized-name": "load"})
+    make_batch_tag(named, snapshot)
+    assert table.snapshots.tag("load").id == snapshot.id
+
+
+def test_a_success_file_comes_and_goes_with_its_tag() -> None:
+    """tag.create-success-file: where Paimon leaves it; it is no tag."""
+    table = daily(**{"tag.create-success-file": "true"})
+    table.write(rows((1, 1)))
+    set_clock(table, "2026-01-31 00:00")
+    assert made(table) == {"2026-01-30": 1}
+    path = "/warehouse/db.db/t/tag/tag-success-file/2026-01-30_SUCCESS"
+    assert b"creationTime" in table.io.read_bytes(path)
+    assert table.snapshots.tag_names() == ["2026-01-30"]
+    delete_tag(table, "2026-01-30")
+    assert not table.io.exists(path)

@@ -1,0 +1,174 @@
+"""Laws of reading ranges of the log, against a real broker."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from engine.broker.broker import Broker
+from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.log.log_reader import LOG_SCHEMA, read_range
+from logstore.offsets import LogRange
+from lsm.errors import CorruptDataError, UnavailableError
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str]) -> str:
+    return new_topic()
+
+
+@pytest.fixture
+def producer(kafka: KafkaProperties, topic: str) -> Iterator["Transactions"]:
+    running = Transactions(kafka, topic)
+    yield running
+    running.client.close()
+
+
+class Transactions:
+    """Writes whole transactions of rows ``first .. first + count - 1``."""
+
+    def __init__(self, kafka: KafkaProperties, topic: str) -> None:
+        self.topic = topic
+        self.client = kafka.producer(ErrorNotes(), transactional_id=f"t-{topic}")
+        self.client.init_transactions(20)
+
+    def begin(self, first: int, count: int) -> None:
+        self.client.begin_transaction()
+        for number in range(first, first + count):
+            self.client.produce(self.topic, str(number).encode(), key=b"k", partition=0)
+        assert self.client.flush(20) == 0
+
+    def commit(self, first: int, count: int) -> None:
+        self.begin(first, count)
+        self.client.commit_transaction(20)
+
+    def abort(self, first: int, count: int) -> None:
+        self.begin(first, count)
+        self.client.abort_transaction(20)
+
+
+def read(kafka: KafkaProperties, topic: str, start: int, end: int, **options: int) -> pa.Table:
+    log_range = LogRange(bucket=0, start_offset=start, end_offset=end)
+    return pa.Table.from_batches(
+        read_range(kafka, topic=topic, log_range=log_range, timeout_s=10, **options), LOG_SCHEMA
+    )
+
+
+def numbers(table: pa.Table) -> list[int]:
+    return [int(value) for value in table["value"].to_pylist()]
+
+
+def test_a_range_is_read_with_offsets_times_keys_and_nulls(kafka: KafkaProperties, topic: str) -> None:
+    plain = kafka.producer(ErrorNotes(), transactional_id=None)
+    before = time.time_ns() // 1_000_000
+    for key, value in ((b"1", b"a"), (None, b"b"), (b"3", None), (b"", b"")):
+        plain.produce(topic, value, key=key, partition=0)
+    plain.flush(20)
+    plain.close()
+    rows = read(kafka, topic, 1, 4)
+    assert rows.schema == LOG_SCHEMA
+    assert rows["offset"].to_pylist() == [1, 2, 3]
+    assert rows["key"].to_pylist() == [None, b"3", b""]
+    assert rows["value"].to_pylist() == [b"b", None, b""]
+    times = rows["timestamp"].cast(pa.int64()).to_pylist()
+    assert all(before <= moment <= time.time_ns() // 1_000_000 for moment in times)
+
+
+def test_every_range_over_commits_and_aborts_holds_exactly_its_committed_rows(
+    kafka: KafkaProperties, topic: str, producer: Transactions
+) -> None:
+    """Offsets: rows 0-2, marker, 3 aborted rows, marker, rows 8-9, marker, an aborted row, marker."""
+    producer.commit(0, 3)
+    producer.abort(100, 3)
+    producer.commit(8, 2)
+    producer.abort(200, 1)
+    committed = [0, 1, 2, 8, 9]
+    for start in range(14):
+        for end in (start, *range(start + 1, 14, 4), 13):
+            if start <= end:
+                wanted = [offset for offset in committed if start <= offset < end]
+                assert numbers(read(kafka, topic, start, end)) == wanted, (start, end)
+
+
+def test_batches_are_bounded_by_rows_and_by_bytes(kafka: KafkaProperties, topic: str, producer: Transactions) -> None:
+    producer.commit(1000, 2500)
+    log_range = LogRange(bucket=0, start_offset=0, end_offset=2500)
+    by_rows = list(read_range(kafka, topic=topic, log_range=log_range, batch_rows=900))
+    assert [rows.num_rows for rows in by_rows] == [900, 900, 700]
+    by_bytes = list(read_range(kafka, topic=topic, log_range=log_range, batch_bytes=50))
+    assert [rows.num_rows for rows in by_bytes] == [13] * 192 + [4]  # values of 4 bytes
+    assert (
+        numbers(pa.Table.from_batches(by_rows)) == numbers(pa.Table.from_batches(by_bytes)) == list(range(1000, 3500))
+    )
+
+
+def test_an_empty_range_asks_nobody() -> None:
+    nobody = KafkaProperties.parse({"bootstrap.servers": "127.0.0.1:1"})
+    assert read(nobody, "t", 5, 5).num_rows == 0
+
+
+def test_an_end_beyond_what_is_visible_is_waited_for(
+    kafka: KafkaProperties, topic: str, producer: Transactions
+) -> None:
+    """Right after a commit the stable end may still be behind the slice that the commit reported."""
+    producer.begin(0, 5)
+    commit = threading.Timer(0.7, producer.client.commit_transaction, [20])
+    commit.start()
+    assert numbers(read(kafka, topic, 0, 5)) == [0, 1, 2, 3, 4]
+    commit.join()
+
+
+def test_an_end_that_never_comes_is_unavailable_and_says_how_far_it_got(
+    kafka: KafkaProperties, topic: str, producer: Transactions
+) -> None:
+    producer.commit(0, 3)
+    with pytest.raises(UnavailableError, match=rf"topic={topic} bucket=0 range=0\.\.9 reached_offset=4"):
+        list(read_range(kafka, topic=topic, log_range=LogRange(bucket=0, start_offset=0, end_offset=9), timeout_s=1))
+
+
+def test_a_reader_may_stop_early(kafka: KafkaProperties, topic: str, producer: Transactions) -> None:
+    producer.commit(0, 3000)
+    batches = read_range(
+        kafka, topic=topic, log_range=LogRange(bucket=0, start_offset=0, end_offset=3000), batch_rows=10
+    )
+    assert next(batches)["offset"].to_pylist() == list(range(10))
+    batches.close()  # type: ignore[attr-defined]
+
+
+def test_lost_records_are_an_error_with_both_offsets_and_the_fix(
+    kafka: KafkaProperties, broker: Broker, topic: str, producer: Transactions
+) -> None:
+    producer.commit(0, 10)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0, 6)].result(20)
+    with pytest.raises(
+        CorruptDataError, match=r"bucket=0 .*wanted_offset=2 earliest_offset=6 .*retention.*log\.retention"
+    ):
+        read(kafka, topic, 2, 10)
+    assert numbers(read(kafka, topic, 6, 10)) == [6, 7, 8, 9]
+
+
+def test_a_log_that_is_shorter_than_it_was_is_an_error(
+    kafka: KafkaProperties, topic: str, producer: Transactions
+) -> None:
+    producer.commit(0, 3)
+    with pytest.raises(CorruptDataError, match=r"wanted_offset=50 .*end_offset=4 .*made again"):
+        read(kafka, topic, 50, 60)
+
+
+def test_a_missing_topic_is_corrupt_data(broker: Broker) -> None:
+    impatient = {"bootstrap.servers": broker.bootstrap_servers, "topic.metadata.propagation.max.ms": "100"}
+    with pytest.raises(CorruptDataError, match=r"topic=nowhere bucket=0 .*gone"):
+        read(KafkaProperties.parse(impatient), "nowhere", 0, 1)
+
+
+def test_a_broker_that_is_away_is_unavailable() -> None:
+    nobody = KafkaProperties.parse({"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(UnavailableError, match="Connection refused"):
+        list(read_range(nobody, topic="t", log_range=LogRange(bucket=0, start_offset=0, end_offset=1), timeout_s=1))

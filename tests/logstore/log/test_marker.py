@@ -1,0 +1,231 @@
+"""Laws of the marker and of reading it back."""
+
+import json
+from collections.abc import Callable
+from unittest.mock import create_autospec
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.broker.broker import Broker
+from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
+from logstore.log.marker import CommitMarker, LogTail, NextStep, decode_marker, encode_marker, next_step, read_tail
+from lsm.errors import CorruptDataError, UnavailableError
+
+law = settings(max_examples=100, deadline=None, derandomize=True)
+
+
+@law
+@given(
+    st.text(),
+    st.integers(0, 2**40),
+    st.integers(1, 10**6),
+    st.booleans(),
+    st.binary(max_size=300),
+    st.booleans(),
+    st.integers(0, 9),
+    st.none() | st.integers(0, 2**31),
+)
+def test_what_is_encoded_is_decoded(
+    query: str, batch: int, rows: int, is_final: bool, payload: bytes, is_pointer: bool, gap: int, schema_id: int | None
+) -> None:
+    offset = rows + 1_000
+    start = None if gap == 0 else offset + 1 - rows - gap
+    encoded = encode_marker(
+        query=query,
+        batch=batch,
+        row_count=rows,
+        start_offset=start,
+        is_final=is_final,
+        payload=payload,
+        is_pointer=is_pointer,
+        schema_id=schema_id,
+    )
+    assert decode_marker(encoded, record_offset=offset) == CommitMarker(
+        query=query,
+        batch=batch,
+        row_count=rows,
+        start_offset=offset + 1 - rows - gap,
+        end_offset=offset + 1,
+        payload=payload,
+        is_pointer=is_pointer,
+        is_final=is_final,
+        schema_id=schema_id,
+    )
+
+
+def test_the_bytes_of_version_1_stay_what_they_are() -> None:
+    written = encode_marker(
+        query="q-1", batch=7, row_count=500, start_offset=None, is_final=True, payload=b"\x00files", is_pointer=False
+    )
+    assert written == (
+        b'{"version": 1, "query": "q-1", "batch": 7, "rows": 500, "start": null, "final": true, "pointer": false}\n'
+        b"\x00files"
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"{}", b"not json\n", b'{"version": 1}\n', b'{"version": 2, "query": "q"}\n', b"[1]\n", b"\xff\xfe\n"],
+)
+def test_what_is_no_marker_of_ours_is_corrupt(value: bytes) -> None:
+    with pytest.raises(CorruptDataError, match="offset=41"):
+        decode_marker(value, record_offset=41)
+
+
+def marker(query: str = "q", batch: int = 5, is_final: bool = True, end: int = 20) -> CommitMarker:
+    return CommitMarker(
+        query=query,
+        batch=batch,
+        row_count=3,
+        start_offset=end - 3,
+        end_offset=end,
+        payload=b"",
+        is_pointer=False,
+        is_final=is_final,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "step"),
+    [
+        (None, NextStep.WRITE),
+        (marker(batch=4), NextStep.WRITE),
+        (marker(batch=5), NextStep.ADOPT),
+        (marker(batch=5, is_final=False), NextStep.WRITE),
+        (marker(batch=6), NextStep.STOP),
+        (marker(batch=6, is_final=False), NextStep.STOP),
+        (marker(query="other", batch=6), NextStep.WRITE),
+    ],
+)
+def test_the_marker_decides_what_an_attempt_does(found: CommitMarker | None, step: NextStep) -> None:
+    assert next_step(found, query="q", batch=5) is step
+
+
+@pytest.mark.parametrize(
+    ("found", "end", "earliest", "snapshot_end", "follows"),
+    [
+        (None, 0, 0, None, True),  # never written
+        (None, 9, 9, 8, True),  # all expired
+        (None, 9, 9, None, True),  # all of somebody's before us expired
+        (marker(end=20), 20, 0, 20, True),
+        (None, 0, 0, 8, False),  # recreated
+        (None, 4, 4, 8, False),  # recreated
+        (marker(end=20), 20, 0, 15, False),  # a batch that the snapshot does not know
+        (marker(end=20), 20, 0, None, False),
+        (marker(end=20), 20, 0, 25, False),  # shorter
+    ],
+)
+def test_a_log_must_end_where_the_snapshot_says(
+    found: CommitMarker | None, end: int, earliest: int, snapshot_end: int | None, follows: bool
+) -> None:
+    tail = LogTail(bucket=3, marker=found, end_offset=end, earliest_offset=earliest)
+    if follows:
+        tail.check_follows(snapshot_end)
+    else:
+        with pytest.raises(CorruptDataError, match=f"bucket=3 log_end={end} snapshot_end={snapshot_end}"):
+            tail.check_follows(snapshot_end)
+
+
+@pytest.mark.broker
+def test_the_tail_is_found_behind_any_number_of_aborted_rows(
+    kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(bucket_count=2)
+    targets = [LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=bucket) for bucket in (0, 1)]
+    with BucketLogWriter(targets[0]) as writer:
+        writer.fence()
+        writer.begin(query="q", batch=0)
+        writer.append(None, pa.array([b"a", b"b"]))
+        kept = writer.commit(b"kept")
+    for _ in range(3):
+        for target in targets:
+            with BucketLogWriter(target) as writer:
+                writer.fence()
+                writer.begin(query="q", batch=1)
+                writer.append(None, pa.array([b"x"] * 300))
+                writer._producer.flush(10)
+    with BucketLogWriter(targets[0]) as writer:
+        found = writer.fence()
+    assert found is not None
+    assert (found.batch, found.end_offset, found.payload) == (0, kept.end_offset, b"kept")
+    with BucketLogWriter(targets[1]) as writer:
+        assert writer.fence() is None
+        assert writer.tail.end_offset > 800
+        writer.tail.check_follows(None)
+
+
+@pytest.mark.broker
+def test_a_log_whose_records_all_expired_still_follows_its_snapshot(
+    broker: Broker, kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
+    """FL-55: retention takes the marker too; the offsets go on."""
+    topic = new_topic()
+    target = LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=0)
+    slices = []
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for batch in range(2):
+        with BucketLogWriter(target) as writer:
+            assert writer.fence() is None
+            writer.tail.check_follows(slices[-1].end_offset if slices else None)
+            writer.begin(query="q", batch=batch)
+            writer.append(None, pa.array([b"a", b"b"]))
+            slices.append(writer.commit(b""))
+        fence_all([target])  # the commit's own marker is written, so that it can expire as well
+        everything = TopicPartition(topic, 0, -1)
+        admin.delete_records([everything])[everything].result(20)
+    assert slices[1].start_offset > slices[0].end_offset
+
+
+@pytest.mark.broker
+def test_a_foreign_record_at_the_end_is_not_taken_for_a_batch(
+    kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic()
+    foreign = kafka.producer(ErrorNotes(), transactional_id=None)
+    foreign.produce(topic, b"{}", partition=0, headers=[("other", json.dumps({}).encode())])
+    foreign.flush(10)
+    foreign.close()
+    with pytest.raises(CorruptDataError, match=f"no marker: topic={topic} bucket=0 offset=0 cause=someone else"):
+        read_tail(kafka, topic=topic, bucket=0)
+
+
+@pytest.mark.broker
+def test_a_leader_that_has_just_moved_is_asked_again(
+    kafka: KafkaProperties, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that learns of a new topic late answers so: seen once in 3,400 tests."""
+    topic = new_topic()
+    answers = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE]
+    made = KafkaProperties.consumer
+
+    def consumer(properties: KafkaProperties, notes: ErrorNotes, **overrides: object) -> object:
+        if not answers:
+            return made(properties, notes, **overrides)
+        refusing = create_autospec(Consumer, instance=True)
+        refusing.get_watermark_offsets.side_effect = KafkaException(KafkaError(answers.pop()))
+        return refusing
+
+    monkeypatch.setattr(KafkaProperties, "consumer", consumer)
+    assert read_tail(kafka, topic=topic, bucket=0).end_offset == 0
+    assert answers == []
+
+
+def test_a_leader_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = create_autospec(Consumer, instance=True)
+    refusing.get_watermark_offsets.side_effect = KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+    monkeypatch.setattr(KafkaProperties, "consumer", lambda *_, **__: refusing)
+    kafka = KafkaProperties.parse({"bootstrap.servers": "nowhere:1"})
+    with pytest.raises(UnavailableError, match="topic=t bucket=3 kafka_error=NOT_LEADER_FOR_PARTITION"):
+        read_tail(kafka, topic="t", bucket=3, timeout_s=0.2)
+
+
+@pytest.mark.broker
+def test_the_tail_of_a_missing_partition_is_corrupt_data(kafka: KafkaProperties, new_topic: Callable[..., str]) -> None:
+    with pytest.raises((CorruptDataError, UnavailableError), match="bucket=7"):
+        read_tail(kafka, topic=new_topic(), bucket=7, timeout_s=5)
