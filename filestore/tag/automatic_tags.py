@@ -2,8 +2,8 @@
 
 What is due is decided in ``filestore.options.tag_schedule``; here the snapshots are found and the tags made. A
 period's tag is the state at its end: the last snapshot before it, so that it does not matter when somebody looks, nor
-whether anything is written. By watermark, it is the first snapshot that is complete up to the end. How far it came is noted in
-``automatic-tags/``, so that a tag whose time is over is not made again. Source: TAG-58 to TAG-60; Paimon's
+whether anything is written. By watermark, it is the first snapshot that is complete up to the end. How far it came is
+noted in ``automatic-tags/``, so that a tag whose time is over is not made again. Source: TAG-58 to TAG-60; Paimon's
 TagAutoCreation, TagBatchCreation and TagSuccessFileCallback.
 """
 
