@@ -9,7 +9,7 @@ import pyarrow as pa
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, PartitionTest, TableCommit
 from filestore.compact.compactor import compact_table, make_visible, waits_for_compaction
-from filestore.compact.upgrade import raised, upgraded
+from filestore.compact.upgrade import compact_to_top, upgrade_levels
 from filestore.index.index_manifest import bucket_index
 from filestore.io.commit_lock import CatalogLockFactory
 from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
@@ -250,12 +250,12 @@ class Table(TableStore):
                 f"rows lie outside the partition to overwrite: partition={dict(partition or {})} found={values}"
             )
         replaces = self._replaced(present, spec, is_static=partition is not None)
-        messages = upgraded(self, committable.messages)
+        messages = upgrade_levels(self, committable.messages)
         if not waits_for_compaction(self):
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
         low = [each for each in messages if any(file.level == 0 for file in each.new_files)]
         # else there would be no rows of these until they are compacted
-        messages = [*(each for each in messages if each not in low), *raised(self, low)]
+        messages = [*(each for each in messages if each not in low), *compact_to_top(self, low)]
         try:
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
         except OutcomeUnknownError:

@@ -15,7 +15,7 @@ from pyarrow import csv
 from rich.console import Console
 from rich.table import Table as Grid
 
-from engine.monitor.inspection import BucketState, TableState
+from engine.monitor.inspection import BucketTree, TableState
 from engine.runtime.units import size_text, time_text
 from logstore.json.text import json_texts, object_texts
 
@@ -140,7 +140,7 @@ def print_state(state: TableState) -> None:
     out.print(grid("buckets", headings, rows, numbers=("bucket", "files", "rows in files", "size")))
 
 
-def _runs_text(bucket: BucketState) -> str:
+def _runs_text(bucket: BucketTree) -> str:
     return " ".join(f"{run.level}:{run.file_count}" for run in bucket.runs)
 
 

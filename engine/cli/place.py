@@ -9,14 +9,14 @@ import click
 
 from engine.catalog import Catalog
 from engine.table import Table
-from filestore.options.effective import Layer, Origin
+from filestore.options.effective import Layer, OptionOrigin
 from lsm.errors import InvalidInputError
 
 Command = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WarehousePlace:
     """Where the tables are."""
 
     warehouse: str
@@ -56,7 +56,7 @@ def with_place(command: Command) -> Command:
     return run
 
 
-def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> Place:
+def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> WarehousePlace:
     from_file: Mapping[str, str] = {}
     if config is not None:
         from engine.deploy.config.job_config import load_job  # which takes longer to import than most commands take
@@ -72,11 +72,11 @@ def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[
         from_command_line[key] = value
     if not warehouse:
         raise InvalidInputError("no warehouse: fix=give --warehouse DIR or --config FILE, or set FLUVIAL_WAREHOUSE")
-    return Place(
+    return WarehousePlace(
         warehouse=warehouse,
         options={**from_file, **from_command_line},
         layers=(
-            Layer(origin=Origin.CONFIG_FILE, options=from_file),
-            Layer(origin=Origin.COMMAND_LINE, options=from_command_line),
+            Layer(origin=OptionOrigin.CONFIG_FILE, options=from_file),
+            Layer(origin=OptionOrigin.COMMAND_LINE, options=from_command_line),
         ),
     )

@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from engine.cli.output import console, first_rows, grid, json_option, print_json, print_rows
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.system_tables.names import is_system_table
 from filestore.options.secrets import without_secrets
 from filestore.schema.table_schema import TableSchema
@@ -18,7 +18,7 @@ _SHOWN_ROWS: Final = 20
 @click.argument("table")
 @json_option
 @with_place
-def describe(place: Place, table: str, as_json: bool) -> None:
+def describe(place: WarehousePlace, table: str, as_json: bool) -> None:
     """Show columns, keys and options of a table (named database.table)."""
     found = place.table(table)
     schema = found.schema
@@ -59,7 +59,7 @@ def describe(place: Place, table: str, as_json: bool) -> None:
 @json_option
 @with_place
 def read(
-    place: Place,
+    place: WarehousePlace,
     table: str,
     columns: str | None,
     filter_text: str | None,

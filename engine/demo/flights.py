@@ -57,7 +57,7 @@ _KNOWN_AT_DEPARTURE: Final = ("tailnum", "dep_time", "dep_delay")
 _KNOWN_AT_ARRIVAL: Final = ("arr_time", "arr_delay", "air_time")
 
 
-class Step(IntEnum):
+class FlightStep(IntEnum):
     """What happens to a flight, in the order in which it can."""
 
     SCHEDULED = 0
@@ -69,12 +69,12 @@ class Step(IntEnum):
 
 
 _OPERATION: Final = {
-    Step.SCHEDULED: "c",
-    Step.DEPARTED: "u",
-    Step.ARRIVED: "u",
-    Step.CORRECTED: "u",
-    Step.CANCELLED: "d",
-    Step.TOMBSTONE: "d",
+    FlightStep.SCHEDULED: "c",
+    FlightStep.DEPARTED: "u",
+    FlightStep.ARRIVED: "u",
+    FlightStep.CORRECTED: "u",
+    FlightStep.CANCELLED: "d",
+    FlightStep.TOMBSTONE: "d",
 }
 
 
@@ -92,10 +92,10 @@ class ChangeStream:
         return len(self.step)
 
     @property
-    def counts(self) -> dict[Step, int]:
+    def counts(self) -> dict[FlightStep, int]:
         """How many changes there are of each step."""
-        counted = np.bincount(self.step.to_numpy(), minlength=len(Step))
-        return {step: int(counted[step]) for step in Step}
+        counted = np.bincount(self.step.to_numpy(), minlength=len(FlightStep))
+        return {step: int(counted[step]) for step in FlightStep}
 
     def part(self, start: int, end: int) -> "ChangeStream":
         """The changes from one index to before another."""
@@ -152,12 +152,12 @@ def change_stream(flights: pa.Table) -> ChangeStream:
     arrived_ms = departed_ms + _minutes_ms(flights["air_time"]) + 20 * _MINUTE_MS
     cancelled_ms = scheduled_ms + 30 * _MINUTE_MS
     parts = [
-        (Step.SCHEDULED, np.full(count, True), announced_ms),
-        (Step.DEPARTED, departed, departed_ms),
-        (Step.ARRIVED, arrived, arrived_ms),
-        (Step.CORRECTED, wrong, arrived_ms + 90 * _MINUTE_MS),
-        (Step.CANCELLED, ~departed, cancelled_ms),
-        (Step.TOMBSTONE, ~departed, cancelled_ms),
+        (FlightStep.SCHEDULED, np.full(count, True), announced_ms),
+        (FlightStep.DEPARTED, departed, departed_ms),
+        (FlightStep.ARRIVED, arrived, arrived_ms),
+        (FlightStep.CORRECTED, wrong, arrived_ms + 90 * _MINUTE_MS),
+        (FlightStep.CANCELLED, ~departed, cancelled_ms),
+        (FlightStep.TOMBSTONE, ~departed, cancelled_ms),
     ]
     index = np.concatenate([np.flatnonzero(mask) for _, mask, _ in parts])
     step = np.concatenate([np.full(int(mask.sum()), step, np.int8) for step, mask, _ in parts])
@@ -190,9 +190,9 @@ def _records(stream: ChangeStream, part: slice) -> pa.RecordBatch:
     state = object_texts(rows.schema.names, rows.columns)
 
     nothing = pa.scalar("null")
-    is_delete = pc.equal(step, Step.CANCELLED)
+    is_delete = pc.equal(step, FlightStep.CANCELLED)
     time_text = stream.time_ms[part].cast(pa.string())
-    operation = pa.array([_OPERATION[each] for each in Step]).take(step)
+    operation = pa.array([_OPERATION[each] for each in FlightStep]).take(step)
     values = pc.binary_join_element_wise(
         '{"before":',
         pc.if_else(is_delete, state, nothing),
@@ -207,16 +207,16 @@ def _records(stream: ChangeStream, part: slice) -> pa.RecordBatch:
         "}",
         "",
     )
-    is_tombstone = pc.equal(step, Step.TOMBSTONE)
+    is_tombstone = pc.equal(step, FlightStep.TOMBSTONE)
     return pa.record_batch({"key": keys, "value": pc.if_else(is_tombstone, pa.scalar(None, pa.string()), values)})
 
 
 def _rows_at(stream: ChangeStream, index: pa.Array, step: pa.Array) -> pa.Table:
     """What was known of each flight just after its step."""
     rows = stream.flights.take(index)
-    has_departed = pc.and_(pc.greater_equal(step, Step.DEPARTED), pc.less_equal(step, Step.CORRECTED))
-    has_arrived = pc.and_(pc.greater_equal(step, Step.ARRIVED), pc.less_equal(step, Step.CORRECTED))
-    wrong_by = pc.if_else(pc.equal(step, Step.ARRIVED), stream.wrong_by.take(index), 0)
+    has_departed = pc.and_(pc.greater_equal(step, FlightStep.DEPARTED), pc.less_equal(step, FlightStep.CORRECTED))
+    has_arrived = pc.and_(pc.greater_equal(step, FlightStep.ARRIVED), pc.less_equal(step, FlightStep.CORRECTED))
+    wrong_by = pc.if_else(pc.equal(step, FlightStep.ARRIVED), stream.wrong_by.take(index), 0)
     columns = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if field.name == "arr_delay":

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from rich.console import Console
 
-from engine.demo.flights import ChangeStream, Step, change_stream, read_flights
+from engine.demo.flights import ChangeStream, FlightStep, change_stream, read_flights
 from engine.demo.publish import publish
 from engine.runtime.spark_messages import spark_output
 from engine.spark.session import checkpoint_settings, session
@@ -68,7 +68,7 @@ def run_live(
         UnavailableError: the job ended, or its changes do not arrive.
     """
     stream = new_years_day()
-    wanted = int(pc.sum(pc.not_equal(stream.step, int(Step.TOMBSTONE))).as_py())
+    wanted = int(pc.sum(pc.not_equal(stream.step, int(FlightStep.TOMBSTONE))).as_py())
     printer = _Printer(out)
     conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     log = str(home / "live.log")

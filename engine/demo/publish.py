@@ -7,7 +7,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Producer
 
 from engine.demo.flights import ChangeStream
-from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from lsm.errors import UnavailableError
 
 _IN_FLIGHT: Final = 200_000
@@ -45,7 +45,7 @@ def publish(
         on_sent(records.num_rows)
     left = producer.flush(OPERATION_TIMEOUT_S)
     if refused:
-        raise fluvial_error(refused[0], f"changes were refused: topic={topic} count={len(refused)}", notes)
+        raise error_of_kafka(refused[0], f"changes were refused: topic={topic} count={len(refused)}", notes)
     if left:
         raise UnavailableError(f"changes were not taken in time: topic={topic} left={left}{notes.text}")
     return size_bytes

@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from engine.broker.broker import Broker
 from engine.catalog import Catalog
 from engine.cli.output import grid
-from engine.demo.flights import ChangeStream, Step, change_stream, read_flights
+from engine.demo.flights import ChangeStream, FlightStep, change_stream, read_flights
 from engine.demo.live import job_command, run_live
 from engine.demo.publish import publish
 from engine.demo.readers import check_equal, expected_flights, fold_log, read_table, read_with_peer
@@ -251,11 +251,11 @@ def _what_next(story: _Story, home: _Home) -> None:
 
 def _counts_text(stream: ChangeStream) -> str:
     words = {
-        Step.SCHEDULED: "scheduled",
-        Step.DEPARTED: "departed",
-        Step.ARRIVED: "arrived",
-        Step.CORRECTED: "corrected",
-        Step.CANCELLED: "cancelled",
+        FlightStep.SCHEDULED: "scheduled",
+        FlightStep.DEPARTED: "departed",
+        FlightStep.ARRIVED: "arrived",
+        FlightStep.CORRECTED: "corrected",
+        FlightStep.CANCELLED: "cancelled",
     }
     return ", ".join(f"{stream.counts[step]:,} {word}" for step, word in words.items())
 

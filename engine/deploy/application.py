@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from engine.catalog import Catalog
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.pipeline.table_changes import ensure_table
-from engine.deploy.plan import Action, Plan, PlanStep
+from engine.deploy.plan import DeployPlan, PlannedAction, PlanStep
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
 from lsm.errors import InvalidInputError
@@ -28,14 +28,14 @@ class AppliedStep:
     statement: str | None  # None: the table was made, and its topic if it has a log
 
 
-def steps_to_apply(plan: Plan) -> list[PlanStep]:
+def steps_to_apply(plan: DeployPlan) -> list[PlanStep]:
     """What there is to do to tables, in the order of the plan.
 
     Raises:
         InvalidInputError: a table or topic differs in a way that no statement changes: nothing may be done.
     """
     about_tables = [each for each in plan.steps if each.kind != "pipeline"]
-    stuck = [each for each in about_tables if each.action is Action.REFUSE and each.statement is None]
+    stuck = [each for each in about_tables if each.action is PlannedAction.REFUSE and each.statement is None]
     if stuck:
         facts = "; ".join(f"{each.kind} {each.name}: {each.fact}" for each in stuck)
         raise InvalidInputError(
@@ -45,7 +45,7 @@ def steps_to_apply(plan: Plan) -> list[PlanStep]:
     return [
         each
         for each in about_tables
-        if each.statement is not None or (each.kind == _TABLE and each.action is Action.CREATE)
+        if each.statement is not None or (each.kind == _TABLE and each.action is PlannedAction.CREATE)
     ]
 
 

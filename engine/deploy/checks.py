@@ -17,7 +17,7 @@ from filestore.options.table_options import canonical_options
 from filestore.schema.schema_store import new_schema
 from lsm.errors import InvalidInputError
 
-Check = tuple[KeyPath, Callable[[], object]]
+JobCheck = tuple[KeyPath, Callable[[], object]]
 
 
 def check_job(job: JobConfig, *, with_sql: bool = False) -> None:
@@ -49,7 +49,7 @@ def table_options(job: JobConfig, name: str) -> dict[str, str]:
     return {**defaults, **canonical_options(job.tables[name].options)}
 
 
-def _table_checks(job: JobConfig) -> Iterator[Check]:
+def _table_checks(job: JobConfig) -> Iterator[JobCheck]:
     for name in job.tables:
         yield ("tables", name), lambda name=name: _schema_of(job, name)  # type: ignore[misc]
 
@@ -69,14 +69,14 @@ def _schema_of(job: JobConfig, name: str) -> object:
     )
 
 
-def _pipeline_checks(job: JobConfig) -> Iterator[Check]:
+def _pipeline_checks(job: JobConfig) -> Iterator[JobCheck]:
     for index, pipeline in enumerate(job.pipelines):
         path: KeyPath = ("pipelines", index)
         yield (*path, "source"), lambda each=pipeline: check_source(job, each)  # type: ignore[misc]
         yield path, lambda each=pipeline: _check_sink_options(each)  # type: ignore[misc]
 
 
-def _sql_checks(job: JobConfig) -> Iterator[Check]:
+def _sql_checks(job: JobConfig) -> Iterator[JobCheck]:
     for index, pipeline in enumerate(job.pipelines):
         path: KeyPath = ("pipelines", index)
         steps = [((*path, "transform"), step) for step in pipeline.transform]

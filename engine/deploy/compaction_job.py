@@ -19,7 +19,7 @@ from engine.write.housekeeping import Housekeeping
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.compact.compactor import pick_tasks, run_task
-from filestore.compact.postponed import distribute
+from filestore.compact.postpone import distribute
 from filestore.compact.strategy import watches_the_clock
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage

@@ -25,7 +25,7 @@ from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
 
 
-class Action(Enum):
+class PlannedAction(Enum):
     """What a run would do about something."""
 
     CREATE = "create"
@@ -40,7 +40,7 @@ class Action(Enum):
 class PlanStep:
     """One thing, and what would become of it."""
 
-    action: Action
+    action: PlannedAction
     kind: str  # table, topic or pipeline
     name: str
     fact: str = ""
@@ -49,11 +49,11 @@ class PlanStep:
     @property
     def is_change(self) -> bool:
         """Whether something is not yet as the job file says."""
-        return self.action in (Action.CREATE, Action.CHANGE, Action.START)
+        return self.action in (PlannedAction.CREATE, PlannedAction.CHANGE, PlannedAction.START)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DeployPlan:
     """What a run would do, in its order."""
 
     job: str
@@ -62,7 +62,7 @@ class Plan:
     @property
     def is_possible(self) -> bool:
         """Whether the run would start."""
-        return all(each.action is not Action.REFUSE for each in self.steps)
+        return all(each.action is not PlannedAction.REFUSE for each in self.steps)
 
     @property
     def has_changes(self) -> bool:
@@ -75,7 +75,7 @@ class Plan:
         return {"job": self.job, "possible": self.is_possible, "changes": self.has_changes, "steps": steps}
 
 
-def make_plan(config: JobConfig) -> Plan:
+def make_plan(config: JobConfig) -> DeployPlan:
     """What a run would change now.
 
     Raises:
@@ -89,22 +89,24 @@ def make_plan(config: JobConfig) -> Plan:
         steps += _table_steps(config, catalog, name)
     for pipeline in config.pipelines:
         steps += _pipeline_steps(config, catalog, pipeline)
-    return Plan(job=config.name, steps=tuple(steps))
+    return DeployPlan(job=config.name, steps=tuple(steps))
 
 
 def _table_steps(config: JobConfig, catalog: Catalog, name: str) -> Iterator[PlanStep]:
     wanted = config.tables[name]
     if not _exists(catalog, name):
         keys = f" primary_key={list(wanted.primary_key)}" if wanted.primary_key else ""
-        yield PlanStep(action=Action.CREATE, kind="table", name=name, fact=f"columns={len(wanted.columns)}{keys}")
+        yield PlanStep(
+            action=PlannedAction.CREATE, kind="table", name=name, fact=f"columns={len(wanted.columns)}{keys}"
+        )
         yield from _topic_steps(config, name)
         return
     differences = table_differences(name, catalog.table(name).schema, wanted)
     for each in differences:
-        action = Action.REFUSE if each.is_refused else Action.CHANGE
+        action = PlannedAction.REFUSE if each.is_refused else PlannedAction.CHANGE
         yield PlanStep(action=action, kind="table", name=name, fact=each.fact, statement=each.statement)
     if not differences:
-        yield PlanStep(action=Action.KEEP, kind="table", name=name)
+        yield PlanStep(action=PlannedAction.KEEP, kind="table", name=name)
 
 
 def _topic_steps(config: JobConfig, name: str) -> Iterator[PlanStep]:
@@ -120,10 +122,12 @@ def _topic_steps(config: JobConfig, name: str) -> Iterator[PlanStep]:
     topics.check_reachable()
     found = topics.find_topic(topic)
     if found is None:
-        yield PlanStep(action=Action.CREATE, kind="topic", name=topic, fact=f"partitions={bucket_count} table={name}")
+        yield PlanStep(
+            action=PlannedAction.CREATE, kind="topic", name=topic, fact=f"partitions={bucket_count} table={name}"
+        )
     elif found.bucket_count != bucket_count or any(topics.end_offsets(topic, range(bucket_count)).values()):
         fact = f"the topic of the new table exists and is not empty, or has not one partition per bucket: table={name}"
-        yield PlanStep(action=Action.REFUSE, kind="topic", name=topic, fact=fact)
+        yield PlanStep(action=PlannedAction.REFUSE, kind="topic", name=topic, fact=fact)
 
 
 def _pipeline_steps(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> Iterator[PlanStep]:
@@ -131,7 +135,7 @@ def _pipeline_steps(config: JobConfig, catalog: Catalog, pipeline: PipelineConfi
         _check_surroundings(config, catalog, pipeline)
         yield _place_of(config, pipeline)
     except InvalidInputError as error:
-        yield PlanStep(action=Action.REFUSE, kind="pipeline", name=pipeline.name, fact=str(error))
+        yield PlanStep(action=PlannedAction.REFUSE, kind="pipeline", name=pipeline.name, fact=str(error))
 
 
 def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> None:
@@ -161,18 +165,18 @@ def _place_of(config: JobConfig, pipeline: PipelineConfig) -> PlanStep:
     location = absolute(pipeline.checkpoint)
     if not is_readable(location):
         fact = f"checkpoint={location} is not on this machine: it decides whether the pipeline starts or goes on"
-        return PlanStep(action=Action.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
+        return PlanStep(action=PlannedAction.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
     state = read_checkpoint(location)
     if state is None:
         fact = f"from the start of its source, checkpoint={pipeline.checkpoint}"
-        return PlanStep(action=Action.START, kind="pipeline", name=pipeline.name, fact=fact)
+        return PlanStep(action=PlannedAction.START, kind="pipeline", name=pipeline.name, fact=fact)
     source = kafka_options(config, pipeline)
     difference = source_difference(state, pipeline.source.format, () if source is None else source.topics)
     if difference is not None:
         raise InvalidInputError(f"{difference} checkpoint={pipeline.checkpoint} fix=give the pipeline a new checkpoint")
     batch = "before its first batch" if state.batch_id is None else f"after batch {state.batch_id}"
     fact = f"{batch}, query={state.query_id} checkpoint={pipeline.checkpoint}"
-    return PlanStep(action=Action.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
+    return PlanStep(action=PlannedAction.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
 
 
 def _exists(catalog: Catalog, name: str) -> bool:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from engine.dialect.grammar.parser import Argument, Call
-from engine.dialect.grammar.places import Source
+from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.scope.context import SqlContext
 from engine.procedures import PROCEDURES
@@ -65,7 +65,7 @@ def _table_name(procedure: Procedure[Any], positional: list[object], named: dict
     return [part.strip().strip("`") for part in name.split(".")]
 
 
-def _literal(source: Source, argument: Argument) -> object:
+def _literal(source: SourceText, argument: Argument) -> object:
     """The Python value of a literal."""
     value = argument.value
     match value:

@@ -3,7 +3,7 @@
 from math import sqrt
 from typing import Final
 
-from engine.drawing.model import Commit, TablePicture
+from engine.drawing.model import DrawnCommit, TablePicture
 from engine.drawing.svg import Canvas
 from engine.runtime.units import count_text, time_text
 
@@ -61,7 +61,7 @@ def _points(values: list[int | None], centres: list[float], zero: float) -> list
     return points
 
 
-def _draw_times(canvas: Canvas, commits: tuple[Commit, ...], centres: list[float], y: float) -> None:
+def _draw_times(canvas: Canvas, commits: tuple[DrawnCommit, ...], centres: list[float], y: float) -> None:
     first, last = commits[0].snapshot, commits[-1].snapshot
     canvas.label(centres[0], y, f"{first.id} · {time_text(first.time_ms)}", size=10, kind="soft", anchor="start")
     if len(commits) > 1:
@@ -69,11 +69,11 @@ def _draw_times(canvas: Canvas, commits: tuple[Commit, ...], centres: list[float
         canvas.label(centres[-1], y, words, size=10, kind="soft", anchor="end")
 
 
-def _rows(commit: Commit) -> int:
+def _rows(commit: DrawnCommit) -> int:
     return commit.snapshot.delta_record_count or 0
 
 
-def _tip(commit: Commit) -> str:
+def _tip(commit: DrawnCommit) -> str:
     snapshot = commit.snapshot
     lines = [
         f"snapshot {snapshot.id}: {snapshot.commit_kind.value}, {time_text(snapshot.time_ms)}",

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from engine.drawing.svg import Canvas
-from engine.lineage.graph.graph import LineageGraph, Node, layout
+from engine.lineage.graph.graph import GraphNode, LineageGraph, layout
 
 _MARGIN: Final = 32.0
 _WIDTH: Final = 210.0  # of a box
@@ -32,9 +32,9 @@ class GraphPicture:
     title: str
     headline: str
     graph: LineageGraph
-    roots: frozenset[Node] = frozenset()  # what was asked for
-    facts: Mapping[Node, str] | None = None  # a line under a node's name
-    links: Mapping[Node, str] | None = None  # where a click on a node leads to
+    roots: frozenset[GraphNode] = frozenset()  # what was asked for
+    facts: Mapping[GraphNode, str] | None = None  # a line under a node's name
+    links: Mapping[GraphNode, str] | None = None  # where a click on a node leads to
 
 
 def graph_svg(picture: GraphPicture) -> str:
@@ -47,7 +47,7 @@ def graph_svg(picture: GraphPicture) -> str:
     canvas.label(_MARGIN, 46, picture.title, size=24, kind="strong", room=inner)
     canvas.label(_MARGIN, 68, picture.headline, size=12.5, kind="soft", room=inner)
     top, height = 96.0, max((sum(map(_room, column)) for column in columns), default=0.0)
-    places: dict[Node, tuple[float, float]] = {}  # left end of the middle line
+    places: dict[GraphNode, tuple[float, float]] = {}  # left end of the middle line
     for at, column in enumerate(columns):
         y = top + (height - sum(map(_room, column))) / 2
         for node in column:
@@ -84,7 +84,7 @@ def graph_page(picture: GraphPicture, details: Sequence[tuple[str, GraphPicture]
     )
 
 
-def _draw_node(canvas: Canvas, picture: GraphPicture, node: Node, place: tuple[float, float]) -> None:
+def _draw_node(canvas: Canvas, picture: GraphPicture, node: GraphNode, place: tuple[float, float]) -> None:
     x, y = place[0], place[1] - _HEIGHT / 2
     fact = (picture.facts or {}).get(node, "")
     kind = f"{node.kind} root" if node in picture.roots else node.kind
@@ -97,7 +97,7 @@ def _draw_node(canvas: Canvas, picture: GraphPicture, node: Node, place: tuple[f
         canvas.label(middle, y + 35, fact, size=10.5, kind="soft", anchor="middle", room=room)
 
 
-def _room(node: Node) -> float:
+def _room(node: GraphNode) -> float:
     """Height that a node takes in its column."""
     return _SPACE + (_HEIGHT if node.kind != "way" else 0.0)
 

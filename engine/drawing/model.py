@@ -75,7 +75,7 @@ class BucketBoxes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class DrawnCommit:
     """One snapshot of the history."""
 
     snapshot: Snapshot
@@ -91,7 +91,7 @@ class TablePicture:
     has_key: bool
     buckets: tuple[BucketBoxes, ...]  # by partition, then bucket
     bucket_count: int  # of the table; more than shown when there was a limit
-    commits: tuple[Commit, ...]  # oldest first
+    commits: tuple[DrawnCommit, ...]  # oldest first
     snapshot_count: int
     compaction_trigger: int  # sorted runs at which a bucket is compacted
     stop_trigger: int  # sorted runs at which writers wait
@@ -135,7 +135,7 @@ def picture_of(store: TableStore, *, snapshot_limit: int = 200, bucket_limit: in
     )
 
 
-def _commits(store: TableStore, found: Sequence[Snapshot], wanted: Sequence[int]) -> tuple[Commit, ...]:
+def _commits(store: TableStore, found: Sequence[Snapshot], wanted: Sequence[int]) -> tuple[DrawnCommit, ...]:
     tags: defaultdict[int, list[str]] = defaultdict(list)
     for name in store.snapshots.tag_names():
         tags[store.snapshots.tag(name).id].append(name)
@@ -144,7 +144,9 @@ def _commits(store: TableStore, found: Sequence[Snapshot], wanted: Sequence[int]
     commits = []
     for each in found:
         if each.id >= oldest:
-            commits.append(Commit(snapshot=each, log_rows=log_record_count(before, each), tags=tuple(tags[each.id])))
+            commits.append(
+                DrawnCommit(snapshot=each, log_rows=log_record_count(before, each), tags=tuple(tags[each.id]))
+            )
         before = each
     return tuple(commits)
 

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from engine.kafka.offsets import OffsetRange
 from logstore.json.reading import BadRecord
-from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from lsm.errors import UnavailableError
 
 TOPIC_HEADER: Final = "fluvial.topic"
@@ -56,7 +56,7 @@ class DeadLetters:
             return
         left = self._producer.flush(OPERATION_TIMEOUT_S)
         if self._refusal is not None:
-            raise fluvial_error(self._refusal, f"dead letter was refused: topic={self._topic}", self._notes)
+            raise error_of_kafka(self._refusal, f"dead letter was refused: topic={self._topic}", self._notes)
         if left:
             raise UnavailableError(
                 f"dead letters were not taken in time: topic={self._topic} left={left}{self._notes.text}"
@@ -70,7 +70,7 @@ class DeadLetters:
             except BufferError:  # the queue is full: give it time to drain
                 self._producer.poll(0.1)
             except KafkaException as error:
-                raise fluvial_error(error, f"dead letter was refused: topic={self._topic}", self._notes) from error
+                raise error_of_kafka(error, f"dead letter was refused: topic={self._topic}", self._notes) from error
             else:
                 self._producer.poll(0)
                 return

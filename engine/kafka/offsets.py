@@ -16,8 +16,8 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 """Offsets that mean an end of the partition, where a user gives positions."""
 
-Position = tuple[str, int]
-Offsets = Mapping[Position, int]
+TopicPosition = tuple[str, int]
+Offsets = Mapping[TopicPosition, int]
 """Next offset of each (topic, partition)."""
 TopicIds = Mapping[str, str]
 """Id of each topic: a new one each time a topic of a name is made."""
@@ -49,7 +49,7 @@ def to_json(offsets: Offsets, topic_ids: TopicIds) -> dict[str, dict[str, Any]]:
     return nested
 
 
-def from_json(nested: Mapping[str, Mapping[str, Any]]) -> dict[Position, int]:
+def from_json(nested: Mapping[str, Mapping[str, Any]]) -> dict[TopicPosition, int]:
     """The offsets of ``to_json``."""
     return {
         (topic, int(partition)): offset
@@ -84,7 +84,7 @@ def made_again(then: TopicIds, now: TopicIds) -> frozenset[str]:
     return frozenset(topic for topic in then.keys() & now.keys() if then[topic] != now[topic])
 
 
-def parse_positions(text: str, *, option: str) -> dict[Position, int]:
+def parse_positions(text: str, *, option: str) -> dict[TopicPosition, int]:
     """Offsets that a user wrote as JSON; -1 is the latest and -2 the earliest.
 
     Raises:
@@ -104,7 +104,7 @@ def parse_positions(text: str, *, option: str) -> dict[Position, int]:
     return result
 
 
-def positioned(wanted: Offsets, earliest: Offsets, latest: Offsets, *, option: str) -> dict[Position, int]:
+def positioned(wanted: Offsets, earliest: Offsets, latest: Offsets, *, option: str) -> dict[TopicPosition, int]:
     """Offsets that a user gave, with -1 and -2 replaced by what they mean now.
 
     Raises:
@@ -135,7 +135,7 @@ def checked_start(
     *,
     fail_on_data_loss: bool,
     made_again: Collection[str] = (),
-) -> tuple[dict[Position, int], list[str]]:
+) -> tuple[dict[TopicPosition, int], list[str]]:
     """From where to read on, for every partition that exists now, and what was lost where that is not ``start``.
 
     A partition that is new since ``start`` begins at its earliest record, and so does every one of a topic that was
@@ -173,11 +173,11 @@ LOSS_ADVICE: Final = (
 )
 
 
-def _loss(fact: str, position: Position, wanted: int) -> str:
+def _loss(fact: str, position: TopicPosition, wanted: int) -> str:
     return f"{fact}: topic={position[0]} partition={position[1]} wanted={wanted}"
 
 
-def limited(start: Offsets, latest: Offsets, max_count: int) -> dict[Position, int]:
+def limited(start: Offsets, latest: Offsets, max_count: int) -> dict[TopicPosition, int]:
     """Ends that take at most ``max_count`` offsets, each partition in proportion to what waits in it.
 
     Args:
@@ -196,7 +196,7 @@ def limited(start: Offsets, latest: Offsets, max_count: int) -> dict[Position, i
     return {position: start[position] + share + (position in rounded_up) for position, (share, _) in shares.items()}
 
 
-def without_topics(offsets: Offsets, topics: Collection[str]) -> dict[Position, int]:
+def without_topics(offsets: Offsets, topics: Collection[str]) -> dict[TopicPosition, int]:
     """Positions in other topics than these."""
     return {position: offset for position, offset in offsets.items() if position[0] not in topics}
 
@@ -224,6 +224,6 @@ def waiting_count(start: Offsets, end: Offsets) -> int:
     return sum(max(0, offset - start.get(position, 0)) for position, offset in end.items())
 
 
-def topics_of(positions: Iterable[Position]) -> tuple[str, ...]:
+def topics_of(positions: Iterable[TopicPosition]) -> tuple[str, ...]:
     """The topics of positions, each once, in order."""
     return tuple(sorted({topic for topic, _ in positions}))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Self, TypeVar
 
-from engine.kafka.offsets import LATEST, Position, parse_positions
+from engine.kafka.offsets import LATEST, TopicPosition, parse_positions
 from engine.request.option_check import unknown_option
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.kafka.clients import OPTION_PREFIX, KafkaProperties
@@ -73,7 +73,7 @@ class OnBadRecord(Enum):
     DEAD_LETTER = "dead-letter"
 
 
-Positions = str | Mapping[Position, int]
+StartPositions = str | Mapping[TopicPosition, int]
 """``earliest``, ``latest``, or offsets (-1 = latest, -2 = earliest)."""
 
 
@@ -83,8 +83,8 @@ class KafkaSourceOptions:
 
     topics: tuple[str, ...]
     properties: KafkaProperties
-    starting_offsets: Positions = EARLIEST_WORD
-    ending_offsets: Positions = LATEST_WORD  # of a batch query
+    starting_offsets: StartPositions = EARLIEST_WORD
+    ending_offsets: StartPositions = LATEST_WORD  # of a batch query
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     value_format: ValueFormat = ValueFormat.RAW
@@ -182,7 +182,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
-def _positions(given: Mapping[str, str], name: str, default: str) -> Positions:
+def _positions(given: Mapping[str, str], name: str, default: str) -> StartPositions:
     text = given.get(name.lower(), default).strip()
     if text.lower() in (EARLIEST_WORD, LATEST_WORD):
         return text.lower()

@@ -32,8 +32,8 @@ from engine.kafka.offsets import (
     LOSS_ADVICE,
     UNSTARTED,
     OffsetRange,
-    Position,
     TopicIds,
+    TopicPosition,
     begin_of,
     checked_start,
     from_json,
@@ -47,7 +47,14 @@ from engine.kafka.offsets import (
     without_begin,
     without_topics,
 )
-from engine.kafka.options import EARLIEST_WORD, KafkaSourceOptions, OnBadRecord, Positions, ValueFormat, in_source_words
+from engine.kafka.options import (
+    EARLIEST_WORD,
+    KafkaSourceOptions,
+    OnBadRecord,
+    StartPositions,
+    ValueFormat,
+    in_source_words,
+)
 from engine.kafka.rows import decoder, raw_rows, spark_rows
 from engine.types.rows import ROW_KIND_COLUMN
 from logstore.kafka.topics import LogTopics
@@ -113,7 +120,7 @@ class _Topics:
         if options.dead_letter_topic is not None and self._topics.find_topic(options.dead_letter_topic) is None:
             raise InvalidInputError(f"topic does not exist: option=dead-letter.topic value={options.dead_letter_topic}")
 
-    def earliest(self) -> dict[Position, int]:
+    def earliest(self) -> dict[TopicPosition, int]:
         """First record of every partition that is still there."""
         return {
             (name, partition): offset
@@ -121,7 +128,7 @@ class _Topics:
             for partition, offset in self._topics.earliest_offsets(name, range(count)).items()
         }
 
-    def latest(self) -> dict[Position, int]:
+    def latest(self) -> dict[TopicPosition, int]:
         """End of what is committed, of every partition."""
         return {
             (name, partition): offset
@@ -134,7 +141,7 @@ class _Topics:
         self._counts()
         return dict(self._ids)
 
-    def positions(self, wanted: Positions, *, option: str) -> dict[Position, int]:
+    def positions(self, wanted: StartPositions, *, option: str) -> dict[TopicPosition, int]:
         """Offsets for what the user gave."""
         if isinstance(wanted, str):
             return self.earliest() if wanted == EARLIEST_WORD else self.latest()
@@ -281,8 +288,8 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def __init__(self, options: KafkaSourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._target: dict[Position, int] | None = None  # of a query that takes what is available now
-        self._latest: dict[Position, int] | None = None  # as last seen
+        self._target: dict[TopicPosition, int] | None = None  # of a query that takes what is available now
+        self._latest: dict[TopicPosition, int] | None = None  # as last seen
 
     def initialOffset(self) -> dict[str, Any]:
         """The same for every new query: where it begins stands in the end of its first batch."""

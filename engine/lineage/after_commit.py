@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
-from engine.lineage.origins import Origin
+from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
 from filestore.commit.expired_commits import DATA_KINDS
 from filestore.snapshot.snapshot import CommitKind, Snapshot
@@ -45,11 +45,13 @@ class AfterCommit:
         self._recorder = Recorder.of(store)
         self._listeners = listeners_of(store)
 
-    def properties(self, origin: Origin | None) -> dict[str, str]:
+    def properties(self, origin: CommitOrigin | None) -> dict[str, str]:
         """What a snapshot says about its rows."""
         return {} if origin is None or self._recorder is None else origin.to_properties()
 
-    def tell(self, snapshot: Snapshot | None, origin: Origin | None, *, commit_user: str, identifier: int) -> None:
+    def tell(
+        self, snapshot: Snapshot | None, origin: CommitOrigin | None, *, commit_user: str, identifier: int
+    ) -> None:
         """Tell about a commit, unless it made no snapshot, or its snapshot has expired.
 
         Raises:
@@ -70,7 +72,7 @@ class AfterCommit:
                     self._store.name, snapshot.id, type(listener).__name__, exc_info=True,
                 )  # fmt: skip
         if origin is not None and self._recorder is not None:
-            self._recorder.committed(snapshot, Origin.of(snapshot) or origin)
+            self._recorder.committed(snapshot, CommitOrigin.of(snapshot) or origin)
 
 
 def listeners_of(store: TableStore) -> Sequence[CommitListener]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.lineage.origins import JOB_KEY, Origin, SourceRead, batch_barrier
+from engine.lineage.origins import JOB_KEY, CommitOrigin, SourceRead, batch_barrier
 from engine.lineage.recording import lineage_of_table
 from engine.lineage.store.entities import LONGEST_NAME
 from filestore.table_store import TableStore
@@ -22,7 +22,7 @@ _UNNAMED: Final = "python"
 
 def batch_origin(
     store: TableStore, options: Mapping[str, str] | None, commit_user: str, frame: "DataFrame | None" = None
-) -> Origin:
+) -> CommitOrigin:
     """Of rows that one write brings.
 
     Args:
@@ -35,7 +35,7 @@ def batch_origin(
     if frame is not None and lineage_of_table(store) is not None:  # Spark plans the frame to answer
         reads = reads_beside(store, frame)
     job = (options or {}).get(JOB_KEY) or _session_job(frame) or _program()
-    return Origin(job=fitting_job(job), barrier_id=batch_barrier(store.clock.now_ms(), commit_user), reads=reads)
+    return CommitOrigin(job=fitting_job(job), barrier_id=batch_barrier(store.clock.now_ms(), commit_user), reads=reads)
 
 
 def reads_beside(store: TableStore, frame: "DataFrame") -> tuple[SourceRead, ...]:

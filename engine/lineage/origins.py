@@ -48,7 +48,7 @@ class SourceRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class CommitOrigin:
     """Which barrier of which job wrote some rows."""
 
     job: str
@@ -61,7 +61,7 @@ class Origin:
         return {PROPERTY: json.dumps(body, separators=(",", ":"))}
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Origin | None":
+    def of(cls, snapshot: Snapshot) -> "CommitOrigin | None":
         """What a snapshot says; None when it does not. Raises: CorruptDataError."""
         text = snapshot.properties.get(PROPERTY)
         if text is None:

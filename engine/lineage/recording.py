@@ -9,7 +9,7 @@ from typing import Final
 
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import Dataset, LineageEvents, events_of
-from engine.lineage.origins import Origin, SourceRead
+from engine.lineage.origins import CommitOrigin, SourceRead
 from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.store.store import of_columns
 from filestore.commit.committable import BATCH_IDENTIFIER
@@ -88,7 +88,7 @@ class Recorder:
         if self._events is not None:
             self._events.begun(job, reads=_datasets(reads), written=[self._written()])
 
-    def committed(self, snapshot: Snapshot, origin: Origin) -> None:
+    def committed(self, snapshot: Snapshot, origin: CommitOrigin) -> None:
         """A barrier's rows are in this table. Raises: UnavailableError."""
         self._lineage.store(self.records(snapshot, origin))
         if self._events is not None:
@@ -100,7 +100,7 @@ class Recorder:
                 written=[self._written(snapshot)],
             )
 
-    def has_read(self, origin: Origin) -> None:
+    def has_read(self, origin: CommitOrigin) -> None:
         """A barrier of a job has read tables of this catalog. Raises: UnavailableError."""
         tables = self._new_tables(origin.job, origin.reads, is_sink=False)
         self._lineage.store(LineageRecords(source_tables=tables.source_tables, source_snapshots=self._sources(origin)))
@@ -122,7 +122,7 @@ class Recorder:
         """A job begins at a snapshot of this table. Raises: UnavailableError."""
         self._lineage.store(LineageRecords(startups=(JobStartup(job, *self._name, snapshot_id),)))
 
-    def records(self, snapshot: Snapshot, origin: Origin) -> LineageRecords:
+    def records(self, snapshot: Snapshot, origin: CommitOrigin) -> LineageRecords:
         """What there is to be kept about a commit; tables only when they were not told before."""
         tables = self._new_tables(origin.job, origin.reads, is_sink=True)
         time = time_of(self._lineage.now_ms())
@@ -142,7 +142,7 @@ class Recorder:
             schema=self._schema,
         )
 
-    def _sources(self, origin: Origin) -> tuple[DataLineage, ...]:
+    def _sources(self, origin: CommitOrigin) -> tuple[DataLineage, ...]:
         time = time_of(self._lineage.now_ms())
         return tuple(
             DataLineage(origin.job, origin.barrier_id, *split_name(each.table), each.snapshot_id, time)

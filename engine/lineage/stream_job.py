@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
 from engine.lineage.batch_origin import fitting_job, session_job
-from engine.lineage.origins import JOB_KEY, Origin, SourceRead, newest_reads, reads_of_offsets
+from engine.lineage.origins import JOB_KEY, CommitOrigin, SourceRead, newest_reads, reads_of_offsets
 from engine.lineage.recording import Recorder
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
@@ -31,7 +31,7 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
 _DESCRIPTION: Final = "spark.job.description"
-_TOLD_BY_SINK: Final = "fluvial.lineage.told-by-sink"
+_REPORTED_BY_SINK: Final = "fluvial.lineage.told-by-sink"
 # Source: Spark's StreamExecution.getBatchDescriptionString
 _NAME: Final = re.compile(r"(?P<name>.*)\nid = [0-9a-f-]{36}\nrunId = ", re.DOTALL)
 
@@ -51,14 +51,14 @@ class StreamJob:
     name: str
     checkpoint: str | None  # location; None: not known here
 
-    def origin(self, batch_id: int, beside: Iterable[SourceRead] = ()) -> Origin:
+    def origin(self, batch_id: int, beside: Iterable[SourceRead] = ()) -> CommitOrigin:
         """Of the rows of a batch. What its streams gave stays open when its checkpoint cannot be read here.
 
         Args:
             batch_id: the barrier.
             beside: what it read beside its streams.
         """
-        return Origin(job=self.name, barrier_id=batch_id, reads=newest_reads((*self._reads(batch_id), *beside)))
+        return CommitOrigin(job=self.name, barrier_id=batch_id, reads=newest_reads((*self._reads(batch_id), *beside)))
 
     def _reads(self, batch_id: int) -> tuple[SourceRead, ...]:
         if self.checkpoint is None:
@@ -95,11 +95,11 @@ def job_of_frame(frame: DataFrame, options: Mapping[str, str], commit_user: str)
     return StreamJob(name=fitting_job(name), checkpoint=None if query is None else query.checkpoint)
 
 
-def tell_tasks(frame: DataFrame, reads: Iterable[SourceRead], sink: TableStore) -> None:
+def report_tasks(frame: DataFrame, reads: Iterable[SourceRead], sink: TableStore) -> None:
     """Let the tasks of a batch know which of its sources the sink tells about: those of its own catalog, and itself."""
     warehouse = None if sink.catalog is None else sink.catalog.warehouse
     told = sorted({each.table for each in reads if each.warehouse == warehouse} | {sink.name})
-    frame.sparkSession.sparkContext.setLocalProperty(_TOLD_BY_SINK, json.dumps([warehouse, told]))
+    frame.sparkSession.sparkContext.setLocalProperty(_REPORTED_BY_SINK, json.dumps([warehouse, told]))
 
 
 def task_job(given: str | None) -> tuple[str, int] | None:
@@ -116,7 +116,7 @@ def task_job(given: str | None) -> tuple[str, int] | None:
     return fitting_job(given or (described["name"] if described else "") or query_id), int(batch_id)
 
 
-def tell_read(store: TableStore, read: SourceRead, given: str | None) -> None:
+def report_read(store: TableStore, read: SourceRead, given: str | None) -> None:
     """Tell the catalog of a source what the batch of this task has read, unless the batch's sink does that.
 
     Args:
@@ -128,16 +128,16 @@ def tell_read(store: TableStore, read: SourceRead, given: str | None) -> None:
         UnavailableError: the store does not answer, and ``lineage.on-unavailable`` says to fail.
     """
     place = task_job(given)
-    if place is None or read.snapshot_id == 0 or _is_told_by_sink(read):
+    if place is None or read.snapshot_id == 0 or _is_reported_by_sink(read):
         return
     recorder = Recorder.of(store)
     if recorder is not None:
-        recorder.has_read(Origin(job=place[0], barrier_id=place[1], reads=(read,)))
+        recorder.has_read(CommitOrigin(job=place[0], barrier_id=place[1], reads=(read,)))
 
 
-def _is_told_by_sink(read: SourceRead) -> bool:
+def _is_reported_by_sink(read: SourceRead) -> bool:
     """Whether the sink of the task's batch tells about a source."""
-    text = _properties()(_TOLD_BY_SINK)
+    text = _properties()(_REPORTED_BY_SINK)
     if text is None:
         return False
     warehouse, tables = json.loads(text)

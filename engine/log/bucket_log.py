@@ -80,18 +80,20 @@ class BucketLog:
             )
             self._writer.append(changes.keys, changes.values)
 
-    def commit(self, messages: Sequence[CommitMessage], *, told_since: int | None = None) -> LogSlice | None:
+    def commit(
+        self, messages: Sequence[CommitMessage], *, changelog_base_snapshot: int | None = None
+    ) -> LogSlice | None:
         """End the batch: from here on log and files belong together. None when no row went to the log.
 
         Args:
             messages: the files.
-            told_since: the snapshot that the rows of the log were looked up in, if they were.
+            changelog_base_snapshot: the snapshot that the rows of the log were looked up in, if they were.
 
         Raises:
             OutcomeUnknownError: the slice may be visible: keep the files, open again.
         """
         texts = [message.to_json() for message in messages]
-        body = texts if told_since is None else {"messages": texts, "told_since": told_since}
+        body = texts if changelog_base_snapshot is None else {"messages": texts, "told_since": changelog_base_snapshot}
         payload = zstandard.compress(json.dumps(body).encode())
         is_pointer = len(payload) >= INLINE_PAYLOAD_BYTES
         if is_pointer:
@@ -157,7 +159,7 @@ class LoggedFiles:
     """What a marker tells of the files that belong to its slice."""
 
     messages: tuple[CommitMessage, ...]
-    told_since: int | None  # see ``BucketLog.commit``
+    changelog_base_snapshot: int | None  # see ``BucketLog.commit``
 
 
 def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:
@@ -171,8 +173,12 @@ def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:
         if marker.is_pointer:
             payload = store.io.read_bytes(f"{store.paths.root}/{payload.decode()}")
         body = json.loads(zstandard.decompress(payload))
-        texts, told_since = (body["messages"], body["told_since"]) if isinstance(body, dict) else (body, None)
-        return LoggedFiles(messages=tuple(map(CommitMessage.from_json, texts)), told_since=told_since)
+        texts, changelog_base_snapshot = (
+            (body["messages"], body["told_since"]) if isinstance(body, dict) else (body, None)
+        )
+        return LoggedFiles(
+            messages=tuple(map(CommitMessage.from_json, texts)), changelog_base_snapshot=changelog_base_snapshot
+        )
     except (OSError, ValueError, KeyError, zstandard.ZstdError) as error:
         raise CorruptDataError(
             f"files of a batch in the log cannot be read: table={store.name} query={marker.query} batch={marker.batch} "

@@ -34,7 +34,7 @@ class Severity(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Symptom:
     """The result of one check."""
 
     check: str
@@ -126,20 +126,20 @@ def _holders(table: Table, now_ms: int) -> Iterator[Holder]:
         )
 
 
-def diagnose(seen: Examined) -> list[Finding]:
+def diagnose(seen: Examined) -> list[Symptom]:
     """The result of every check, worst first."""
     found = [check(seen) for check in _CHECKS]
     return sorted(found, key=lambda each: -each.severity)
 
 
-def _read_amplification(seen: Examined) -> Finding:
+def _read_amplification(seen: Examined) -> Symptom:
     runs = seen.health.max_runs
     mean = seen.health.sum("sorted_runs") / max(len(seen.health.buckets), 1)
     trigger = seen.compaction_trigger
     values = {"max_sorted_runs": runs, "mean_sorted_runs": round(mean, 1), "compaction_trigger": trigger}
     fact = f"a read merges up to {runs} sorted runs of a bucket, {mean:.1f} on average"
     if not seen.has_key or runs < trigger:
-        return Finding(check="read amplification", severity=Severity.OK, fact=fact, values=values)
+        return Symptom(check="read amplification", severity=Severity.OK, fact=fact, values=values)
     severity = Severity.CRITICAL if runs >= seen.stop_trigger else Severity.WARNING
     if runs <= trigger and not seen.write_only:
         severity = Severity.NOTE
@@ -154,19 +154,19 @@ def _read_amplification(seen: Examined) -> Finding:
         )
     if runs >= seen.stop_trigger:
         fact += f"; writers wait at {seen.stop_trigger} (num-sorted-run.stop-trigger)"
-    return Finding(check="read amplification", severity=severity, fact=fact, fix=fix, values=values)
+    return Symptom(check="read amplification", severity=severity, fact=fact, fix=fix, values=values)
 
 
-def _compaction_debt(seen: Examined) -> Finding:
+def _compaction_debt(seen: Examined) -> Symptom:
     debt, size = seen.health.compaction_debt, seen.health.sum("size_bytes")
     behind = sum(each.compaction_debt > 0 for each in seen.health.buckets)
     values = {"compaction_debt": debt, "buckets": behind}
     if not debt:
-        return Finding(
+        return Symptom(
             check="compaction debt", severity=Severity.OK, fact="no bucket waits for a compaction", values=values
         )
     fact = f"{_many(behind, 'bucket')} waiting for a compaction, which reads {size_text(debt)} of {size_text(size)}"
-    return Finding(
+    return Symptom(
         check="compaction debt",
         severity=Severity.NOTE,
         fact=fact,
@@ -175,50 +175,50 @@ def _compaction_debt(seen: Examined) -> Finding:
     )
 
 
-def _space(seen: Examined) -> Finding:
+def _space(seen: Examined) -> Symptom:
     rows = seen.health.sum("row_count")
     bottom = sum(each.bottom_row_count for each in seen.health.buckets)
     percent = round(100 * (rows - bottom) / bottom) if bottom else 0
     values = {"row_count": rows, "bottom_row_count": bottom, "percent": percent}
     fact = f"rows above the last level are {percent} % of those in it: older versions take at most that much space"
     if not seen.has_key or percent <= 200:
-        return Finding(check="space amplification", severity=Severity.OK, fact=fact, values=values)
+        return Symptom(check="space amplification", severity=Severity.OK, fact=fact, values=values)
     fix = "fluvial compact --full; compaction.max-size-amplification-percent says when it happens by itself"
-    return Finding(check="space amplification", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    return Symptom(check="space amplification", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
 
-def _tombstones(seen: Examined) -> Finding:
+def _tombstones(seen: Examined) -> Symptom:
     rows, deletes = seen.health.sum("row_count"), seen.health.sum("delete_count")
     percent = round(100 * deletes / rows) if rows else 0
     values = {"delete_count": deletes, "row_count": rows, "percent": percent}
     fact = f"{count_text(deletes)} of {count_text(rows)} rows in files are deletes ({percent} %)"
     if percent < 30:
-        return Finding(check="tombstones", severity=Severity.OK, fact=fact, values=values)
+        return Symptom(check="tombstones", severity=Severity.OK, fact=fact, values=values)
     fix = "fluvial compact --full drops them all; expected: files and reads smaller by about that share"
-    return Finding(check="tombstones", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    return Symptom(check="tombstones", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
 
-def _small_files(seen: Examined) -> Finding:
+def _small_files(seen: Examined) -> Symptom:
     files, small = seen.health.sum("file_count"), seen.health.sum("small_file_count")
     buckets = len(seen.health.buckets)
     mean = seen.health.sum("size_bytes") // max(buckets, 1)
     values = {"file_count": files, "small_file_count": small, "mean_bucket_bytes": mean}
     fact = f"{count_text(small)} of {count_text(files)} files are below an eighth of target-file-size"
     if files < _MANY_FILES or small * 2 < files:
-        return Finding(check="small files", severity=Severity.OK, fact=fact, values=values)
+        return Symptom(check="small files", severity=Severity.OK, fact=fact, values=values)
     fix = "fluvial compact --full joins the files of each bucket"
     if mean < _FULL_TARGET_BYTES and buckets > 1:
         fix = (
             f"{_many(buckets, 'bucket')} hold {size_text(mean)} each: fewer buckets (bucket) or coarser partitions; "
             f"expected: some {size_text(_FULL_TARGET_BYTES)} or more in a bucket"
         )
-    return Finding(check="small files", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    return Symptom(check="small files", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
 
-def _bucket_sizes(seen: Examined) -> Finding:
+def _bucket_sizes(seen: Examined) -> Symptom:
     sizes = [each.size_bytes for each in seen.health.buckets]
     if not sizes:
-        return Finding(check="bucket sizes", severity=Severity.OK, fact="no data")
+        return Symptom(check="bucket sizes", severity=Severity.OK, fact="no data")
     largest = max(seen.health.buckets, key=lambda each: each.size_bytes)
     middle = int(median(sizes))
     values = {"largest": _name(largest), "largest_bytes": largest.size_bytes, "median_bytes": middle}
@@ -227,36 +227,36 @@ def _bucket_sizes(seen: Examined) -> Finding:
     )
     if largest.size_bytes > _HUGE_BYTES:
         fix = "more buckets (bucket), so that more tasks share the work; rescale the partition"
-        return Finding(check="bucket sizes", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+        return Symptom(check="bucket sizes", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
     if largest.size_bytes > _SKEW * max(middle, _FULL_TARGET_BYTES // _SKEW):
         fix = "one task does most of the work: choose a bucket-key with more even values, or finer partitions"
-        return Finding(check="bucket sizes", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
-    return Finding(check="bucket sizes", severity=Severity.OK, fact=fact, values=values)
+        return Symptom(check="bucket sizes", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    return Symptom(check="bucket sizes", severity=Severity.OK, fact=fact, values=values)
 
 
-def _log_lag(seen: Examined) -> Finding:
+def _log_lag(seen: Examined) -> Symptom:
     health = seen.health
     if health.log_problem is not None:
         fix = "look at the brokers, and at log.kafka.bootstrap.servers"
-        return Finding(check="log", severity=Severity.CRITICAL, fact=health.log_problem, fix=fix)
+        return Symptom(check="log", severity=Severity.CRITICAL, fact=health.log_problem, fix=fix)
     if health.log_lag is None:
-        return Finding(check="log", severity=Severity.OK, fact="the table has no log")
+        return Symptom(check="log", severity=Severity.OK, fact="the table has no log")
     records = sum(health.log_lag.values())
     values = {"log_lag": records, "buckets": sum(lag > 0 for lag in health.log_lag.values())}
     fact = f"the log is {count_text(records)} offsets ahead of the newest snapshot"
     if not records or (health.age_ms or 0) < _STALE_LOG_MS:
-        return Finding(check="log", severity=Severity.OK, fact=fact, values=values)
+        return Symptom(check="log", severity=Severity.OK, fact=fact, values=values)
     fact += f", which is {_time(health.age_ms or 0)} old"
     fix = "a writer ended between log and commit: start its query again (or see log.on-orphan-batch)"
-    return Finding(check="log", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    return Symptom(check="log", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
 
-def _held_snapshots(seen: Examined) -> Finding:
+def _held_snapshots(seen: Examined) -> Symptom:
     old = [each for each in seen.holders if (each.age_ms or 0) > max(seen.longest_ms, _DAY_MS)]
     values = {"holders": [asdict(each) for each in seen.holders]}
     if not old:
         fact = f"{_many(len(seen.holders), 'tag or consumer', 'tags and consumers')} hold snapshots, none too old"
-        return Finding(check="held snapshots", severity=Severity.OK, fact=fact, values=values)
+        return Symptom(check="held snapshots", severity=Severity.OK, fact=fact, values=values)
     worst = max(old, key=lambda each: each.age_ms or 0)
     fact = (
         f"{worst.kind} {worst.name} holds snapshot {worst.snapshot_id} of {_time(worst.age_ms or 0)} ago "
@@ -265,48 +265,48 @@ def _held_snapshots(seen: Examined) -> Finding:
     consumers = [each for each in old if each.kind == "consumer" and not each.has_end]
     if consumers:
         fix = "a reader that does not come back: delete the consumer, or set consumer.expiration-time"
-        return Finding(check="held snapshots", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+        return Symptom(check="held snapshots", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
     fix = "delete the tag when it is not needed; tags made with a time to live go by themselves"
-    return Finding(check="held snapshots", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
+    return Symptom(check="held snapshots", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
 
 
-def _retention(seen: Examined) -> Finding:
+def _retention(seen: Examined) -> Symptom:
     values = {"snapshot_count": seen.snapshot_count, "oldest_age_ms": seen.oldest_snapshot_age_ms}
     fact = f"{_many(seen.snapshot_count, 'snapshot')}, the oldest {_time(seen.oldest_snapshot_age_ms)} old"
     too_many = seen.snapshot_count > seen.most_snapshots
     too_old = seen.oldest_snapshot_age_ms > 2 * seen.longest_ms and seen.snapshot_count > seen.fewest_snapshots
     if not too_many and not too_old:
-        return Finding(check="retention", severity=Severity.OK, fact=fact, values=values)
+        return Symptom(check="retention", severity=Severity.OK, fact=fact, values=values)
     limit = (
         f"snapshot.num-retained.max={seen.most_snapshots}"
         if too_many
         else f"snapshot.time-retained={_time(seen.longest_ms)}"
     )
     fix = f"expire snapshots: {limit} is not kept to; expected: files that only old snapshots need are deleted"
-    return Finding(check="retention", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    return Symptom(check="retention", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
 
-def _manifests(seen: Examined) -> Finding:
+def _manifests(seen: Examined) -> Symptom:
     values = {"manifest_count": seen.manifest_count, "merge_min_count": seen.manifest_merge_count}
     fact = f"planning a read opens {_many(seen.manifest_count, 'manifest')}"
     if seen.manifest_count <= 4 * seen.manifest_merge_count:
-        return Finding(check="manifests", severity=Severity.OK, fact=fact, values=values)
+        return Symptom(check="manifests", severity=Severity.OK, fact=fact, values=values)
     fix = "a lower manifest.merge-min-count or manifest.full-compaction-threshold-size joins them sooner"
-    return Finding(check="manifests", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
+    return Symptom(check="manifests", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
 
 
-def _options(seen: Examined) -> Finding:
+def _options(seen: Examined) -> Symptom:
     keys = seen.options_without_effect
     values = {"options": ", ".join(keys)}
     if not keys:
-        return Finding(
+        return Symptom(
             check="options", severity=Severity.OK, fact="every option that is set has an effect", values=values
         )
     fact = f"without effect here: {', '.join(f'{key} ({UNBUILT[key]})' for key in keys)}"
-    return Finding(check="options", severity=Severity.NOTE, fact=fact, fix="reset them, or know it", values=values)
+    return Symptom(check="options", severity=Severity.NOTE, fact=fact, fix="reset them, or know it", values=values)
 
 
-_CHECKS: Final[tuple[Callable[[Examined], Finding], ...]] = (
+_CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _read_amplification,
     _compaction_debt,
     _space,

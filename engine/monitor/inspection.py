@@ -22,7 +22,7 @@ class RunState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BucketState:
+class BucketTree:
     """One bucket of one partition."""
 
     partition: str  # as in the path of its directory: "dt=2020-08-08/hour=7"; empty without partitions
@@ -52,7 +52,7 @@ class TableState:
     table: str
     snapshots: tuple[Snapshot, ...]  # those that were asked for, newest first
     snapshot_count: int
-    buckets: tuple[BucketState, ...]  # by partition, then bucket
+    buckets: tuple[BucketTree, ...]  # by partition, then bucket
 
     @property
     def size_bytes(self) -> int:
@@ -119,9 +119,9 @@ def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _bucket_state(store: TableStore, live: LiveFiles, key: BucketKey) -> BucketState:
+def _bucket_state(store: TableStore, live: LiveFiles, key: BucketKey) -> BucketTree:
     values = store.partition_values(key.partition)
-    return BucketState(
+    return BucketTree(
         partition=partition_path(values, store.schema.partition_fields, store.options),
         bucket=key.bucket,
         runs=_runs(store, live, key),

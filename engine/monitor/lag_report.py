@@ -10,7 +10,7 @@ from engine.stream.lag import Lag, lag_of
 from engine.stream.log import StreamLog
 from engine.stream.options import log_to_read
 from engine.stream.position.place import BASE_SUFFIX
-from engine.stream.position.plan import Target
+from engine.stream.position.plan import ReadTarget
 from engine.stream.position.position import Position
 from engine.table import Table
 from logstore.offsets import LogOffsets
@@ -41,7 +41,7 @@ def stream_lags(table: Table, checkpoints: Sequence[str] = ()) -> list[dict[str,
     log = log_to_read(table.store, table.log, table.options)
     history = TableHistory(table.store, reads_log=log is not None)
     newest = table.latest_snapshot()
-    target = Target(snapshot_id=0 if newest is None else newest.id)
+    target = ReadTarget(snapshot_id=0 if newest is None else newest.id)
     at_newest = history.facts(newest.id).offsets if newest is not None else LogOffsets()
     places: dict[str, Position | None] = {each: committed_position(each) for each in checkpoints}
     places |= _consumer_places(table, history, target)
@@ -55,7 +55,7 @@ def stream_lags(table: Table, checkpoints: Sequence[str] = ()) -> list[dict[str,
     return streams
 
 
-def _consumer_places(table: Table, history: TableHistory, target: Target) -> Mapping[str, Position]:
+def _consumer_places(table: Table, history: TableHistory, target: ReadTarget) -> Mapping[str, Position]:
     places = {}
     for consumer, next_id in table.store.consumers.next_snapshots().items():
         if consumer.endswith(BASE_SUFFIX):

@@ -14,7 +14,7 @@ from engine.options.read_options import PLACE_KEYS, is_place_key, named_table
 from engine.request.branch_choice import BRANCH_KEY
 from engine.request.option_check import unknown_option
 from engine.types.spark_types import check_frame, fields_of_frame
-from engine.write.schema_evolution import cast_rows, evolved, merge_rules
+from engine.write.schema_evolution import cast_rows, evolve_schema, merge_rules
 from engine.write.sink import SINK_KEYS
 from filestore.evolution.schema_merge import MERGE_KEYS, MergeRules
 from filestore.options.table_options import canonical_options
@@ -82,7 +82,7 @@ class WriteOptions:
         """
         if self.rules is None:
             return self
-        return replace(self, store=evolved(self.store, fields_of_frame(schema, self.store.schema), self.rules))
+        return replace(self, store=evolve_schema(self.store, fields_of_frame(schema, self.store.schema), self.rules))
 
     def check_frame(self, schema: StructType) -> None:
         """Refuse a frame whose rows the table cannot hold. Raises: InvalidInputError."""

@@ -9,7 +9,7 @@ from engine.catalog import Catalog
 from engine.lineage.graph.impact import Affected, JobPlace, affected_by, places_behind
 from engine.lineage.graph.links import StoredLinks
 from engine.lineage.lineage import Lineage, merged
-from engine.lineage.origins import Origin
+from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder, lineage_of_table
 from engine.lineage.store.entities import LineageRecords, split_name
 from engine.lineage.store.store import of_columns
@@ -88,7 +88,7 @@ def repair_lineage(table: Table) -> pa.Table:
     waiting: list[LineageRecords] = []
     for snapshot_id in range(earliest_id, latest_id + 1):
         snapshot = None if snapshot_id in recorded else store.snapshots.find(snapshot_id)
-        origin = None if snapshot is None else Origin.of(snapshot)
+        origin = None if snapshot is None else CommitOrigin.of(snapshot)
         if snapshot is not None and origin is not None:
             waiting.append(recorder.records(snapshot, origin))
             count += 1

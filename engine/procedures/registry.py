@@ -99,7 +99,7 @@ class Procedure(Generic[P]):
     def run(self, target: Table | Catalog, arguments: Mapping[str, object], progress: Progress = silent) -> pa.Table:
         """Run it with bound arguments, see ``bind``."""
         run: Callable[..., pa.Table] = self.function
-        return run(target, **arguments, **({"progress": progress} if self.tells_progress else {}))
+        return run(target, **arguments, **({"progress": progress} if self.reports_progress else {}))
 
     @cached_property
     def summary(self) -> str:
@@ -117,7 +117,7 @@ class Procedure(Generic[P]):
         return next(iter(inspect.signature(self.function).parameters)) == TABLE
 
     @cached_property
-    def tells_progress(self) -> bool:
+    def reports_progress(self) -> bool:
         """Whether it takes long enough to say how far it is."""
         return "progress" in inspect.signature(self.function).parameters
 

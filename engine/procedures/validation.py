@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.lineage.graph.impact import TableName
+from engine.lineage.graph.impact import ImpactedTable
 from engine.lineage.lineage import Lineage
-from engine.lineage.origins import Origin
+from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import lineage_of_table
 from engine.lineage.store.entities import split_name
 from engine.lineage.store.store import of_columns
@@ -36,7 +36,7 @@ class SnapshotOrigin:
 
     job: str
     barrier_id: int
-    sources: Mapping[TableName, int]  # newest snapshot that is in it
+    sources: Mapping[ImpactedTable, int]  # newest snapshot that is in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def origin_of_snapshot(table: Table, snapshot_id: int) -> SnapshotOrigin:
     found = None if lineage is None else _stored_origin(lineage, split_name(table.name), snapshot_id)
     if found is None:
         snapshot = table.store.snapshots.find(snapshot_id)
-        said = None if snapshot is None else Origin.of(snapshot)
+        said = None if snapshot is None else CommitOrigin.of(snapshot)
         if said is not None:
             sources = {split_name(each.table): each.snapshot_id for each in said.reads}
             found = SnapshotOrigin(job=said.job, barrier_id=said.barrier_id, sources=sources)
@@ -118,7 +118,7 @@ def validate(
         return Validation(origin=origin, summary=difference.summary(), rows=rows)
 
 
-def _stored_origin(lineage: Lineage, name: TableName, snapshot_id: int) -> SnapshotOrigin | None:
+def _stored_origin(lineage: Lineage, name: ImpactedTable, snapshot_id: int) -> SnapshotOrigin | None:
     lineage.replay()
     chosen = of_columns(database=name[0], table=name[1], snapshot_id=snapshot_id)
     sink = next(iter(lineage.meta.sink_data_lineages(chosen)), None)

@@ -9,7 +9,7 @@ from lsm.errors import InvalidInputError
 
 Duration = int | str
 """Milliseconds, or text such as "7 d"."""
-Moment = int | str
+MomentText = int | str
 """Epoch milliseconds, or text such as "2024-01-31 12:30:00", in UTC unless it names a zone."""
 
 
@@ -21,7 +21,7 @@ def duration_ms(argument: str, value: Duration) -> int:
         raise InvalidInputError(f"not a duration: argument={argument} value={value!r} {error}") from error
 
 
-def moment_ms(argument: str, value: Moment) -> int:
+def moment_ms(argument: str, value: MomentText) -> int:
     """Epoch milliseconds. Raises: InvalidInputError naming the argument."""
     text = str(value).strip()
     if text.isascii() and text.isdigit() and len(text) > 8:  # 20240131 is a day that somebody forgot to dash

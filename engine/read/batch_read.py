@@ -10,7 +10,7 @@ import pyarrow as pa
 from engine.log.log_tail import TailSplit, read_tail_split
 from engine.read.diff_read import DiffSplit, read_diff_split
 from engine.read.fallback import Fallback, FallbackSplit, find_fallback
-from engine.read.read_state import ReadState, Served, Source, find_state
+from engine.read.read_state import ReadState, Served, StateSource, find_state
 from engine.request.branch_choice import on_named_branch
 from engine.request.option_check import unknown_option
 from engine.request.read_request import ReadRequest
@@ -97,7 +97,7 @@ class BatchRead:
             changes = tuple(DiffSplit(diff=state.diff, split=split) for split in state.diff.plan())
             return BatchPlan(snapshot=state.snapshot, splits=changes, filter=predicate, has_changes=True)
         # with the log a read is as new as the newest write, also where files alone wait for a compaction
-        scan = TableScan(table, all_levels=state.served.source is Source.SNAPSHOT_AND_LOG)
+        scan = TableScan(table, all_levels=state.served.source is StateSource.SNAPSHOT_AND_LOG)
         splits: tuple[DataSplit, ...] = ()
         if state.snapshot is not None:
             splits = scan.plan(snapshot=state.snapshot, filter=predicate).splits
@@ -175,7 +175,7 @@ def open_read(table: FileTable, given: Mapping[str, str], *, falls_back: bool = 
     as_of_ms = request.time_ms
     if as_of_ms is None and request.version_in(read) is not None and state.snapshot is not None:
         as_of_ms = state.snapshot.time_ms
-    fallback = find_fallback(state.table, as_of_ms=as_of_ms, reads_log=state.served.source is not Source.SNAPSHOT)
+    fallback = find_fallback(state.table, as_of_ms=as_of_ms, reads_log=state.served.source is not StateSource.SNAPSHOT)
     return BatchRead(state, _constants(read, state.snapshot), fallback)
 
 

@@ -32,7 +32,7 @@ _LOST_KEY: Final = "log.on-offset-lost"
 _PATIENCE_S: Final = 10.0  # for a commit's markers to be written: the end of the log may be a moment behind
 
 
-class Source(StrEnum):
+class StateSource(StrEnum):
     """What the rows of a read are made of."""
 
     SNAPSHOT = "snapshot"
@@ -45,7 +45,7 @@ class Served:
     """What a read really gives; ``str`` is one line for people."""
 
     table: str
-    source: Source
+    source: StateSource
     snapshot_id: int | None  # None: the table has no snapshot
     log_offsets: Mapping[int, int] = field(default_factory=dict)  # what is in it of the log: next offsets by bucket
     as_of_ms: int | None  # the time whose state this is, epoch milliseconds; None: of an empty table
@@ -107,7 +107,7 @@ def _difference(diff: TableDiff) -> ReadState:
     before = "the empty table" if then is None else f"snapshot {then.id} of {diff.before_table.paths.branch}"
     served = Served(
         table=diff.table.name,
-        source=Source.DIFFERENCE,
+        source=StateSource.DIFFERENCE,
         snapshot_id=diff.after.id,
         as_of_ms=diff.after.time_ms,
         reason=" ".join([f"what differs from {before}", *map(str, diff.columns)]),
@@ -146,7 +146,7 @@ class _Finder:
         """A snapshot alone."""
         served = Served(
             table=table.name,
-            source=Source.SNAPSHOT,
+            source=StateSource.SNAPSHOT,
             snapshot_id=None if snapshot is None else snapshot.id,
             log_offsets={} if snapshot is None else dict(snapshot.log_offsets),
             as_of_ms=None if snapshot is None else snapshot.time_ms,
@@ -190,7 +190,7 @@ class _Finder:
         if reason is not None:
             return self.files(self._table, snapshot, f"staler than asked for: {reason}", staleness_ms=age_ms)
         state = self.newest_with_log("the files are staler than asked for")
-        if state.served.source is Source.SNAPSHOT:  # the tail is lost
+        if state.served.source is StateSource.SNAPSHOT:  # the tail is lost
             return self.files(state.table, state.snapshot, state.served.reason, staleness_ms=age_ms)
         if not state.ranges and not waits:
             return self.files(self._table, state.snapshot, "the log has nothing more", staleness_ms=0)
@@ -254,7 +254,7 @@ class _Finder:
         start = log_position(self._table, snapshot) or LogOffsets()
         served = Served(
             table=table.name,
-            source=Source.SNAPSHOT_AND_LOG,
+            source=StateSource.SNAPSHOT_AND_LOG,
             snapshot_id=None if snapshot is None else snapshot.id,
             log_offsets={**start, **{each.bucket: each.end_offset for each in ranges}},
             as_of_ms=as_of_ms,

@@ -2,7 +2,7 @@
 
 driver   BATCH_STARTED → LOG_RECOVERED → (tasks) → TASKS_DONE → TABLE_COMMITTED
 task     PART_STARTED → per bucket BUCKET_FENCED → ROWS_WRITTEN … → FILES_FLUSHED → per bucket LOG_COMMITTED → PART_DONE
-         (where the log gets looked up changes: FILES_FLUSHED → per bucket CHANGES_TOLD → LOG_COMMITTED)
+         (where the log gets looked up changes: FILES_FLUSHED → per bucket CHANGES_EMITTED → LOG_COMMITTED)
 
 With ``format("fluvial")`` tasks reach ROWS_STAGED only; all else happens in the committing process.
 """
@@ -24,7 +24,7 @@ class Step(Enum):
     BUCKET_FENCED = "bucket-fenced"  # task: older writers of the bucket cannot write any more
     ROWS_WRITTEN = "rows-written"  # task: some rows are in the memtable and in the open Kafka transaction
     FILES_FLUSHED = "files-flushed"  # task: all data files are on disk, no transaction has ended
-    CHANGES_TOLD = "changes-told"  # task: the bucket's changes were looked up and are in the open Kafka transaction
+    CHANGES_EMITTED = "changes-told"  # task: the bucket's changes were looked up and are in the open Kafka transaction
     LOG_COMMITTED = "log-committed"  # task: the bucket's transaction has ended: its point of no return
     PART_DONE = "part-done"  # task: about to hand its result to the driver
     TASKS_DONE = "tasks-done"  # driver: has every result

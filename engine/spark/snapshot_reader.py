@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from engine.lineage.origins import SourceRead
-from engine.lineage.stream_job import tell_read
+from engine.lineage.stream_job import report_read
 from engine.options.read_options import ReadOptions
 from engine.read.batch_read import Piece, log_served, open_read, read_piece
 from engine.types.spark_arrow import to_spark_batch
@@ -61,7 +61,7 @@ class SnapshotReader(DataSourceReader):
             ):
                 yield self._as_asked(to_spark_batch(rows))
         if partition.tells is not None:
-            tell_read(self._store, partition.tells, self._job)
+            report_read(self._store, partition.tells, self._job)
 
     def _as_asked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Spark refuses columns that may be null and are declared not to be, and the other way round."""

@@ -18,7 +18,7 @@ from engine.checkpoint.saved_checkpoints import CheckpointPlace
 from engine.compaction.background import BackgroundCompaction
 from engine.compaction.dedicated import DedicatedCompaction, compact_if_forced, is_write_only, waits_for_others
 from engine.lineage.batch_origin import batch_origin
-from engine.lineage.origins import JOB_KEY, Origin
+from engine.lineage.origins import JOB_KEY, CommitOrigin
 from engine.lineage.stream_job import StreamJob
 from engine.log.table_log import TableLog, tracks_changes
 from engine.runtime.steps import Observer, ignore
@@ -106,7 +106,7 @@ class StagedCommits:
             self._housekeeping.after_commit()
         return result
 
-    def _origin(self, batch_id: int) -> Origin:
+    def _origin(self, batch_id: int) -> CommitOrigin:
         if self._job is not None:
             return self._job.origin(batch_id)
         return batch_origin(self._store, {JOB_KEY: _BATCH_JOB} | dict(self._options), self._commit_user)

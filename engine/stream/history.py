@@ -8,11 +8,11 @@ from typing import Final
 from engine.stream.position.plan import SnapshotExpiredError, SnapshotFacts, SplitSize
 from filestore.changelog.snapshot_changes import (
     ChangeSplit,
+    changelog_level,
+    compaction_emits_changes,
+    plan_changelog,
     plan_changes,
     plan_diff,
-    plan_told,
-    tells_by_compaction,
-    told_level,
 )
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
@@ -46,7 +46,9 @@ class TableHistory:
         self._store = store
         self._reads_log = reads_log
         self._is_exact = is_exact
-        self._told_level = 0 if reads_log else told_level(store)  # from 1: rows come with compactions' changelogs
+        self._changelog_level = (
+            0 if reads_log else changelog_level(store)
+        )  # from 1: rows come with compactions' changelogs
         self._filter = filter
         overwrite_key = "streaming-read-overwrite" if store.has_key else "streaming-read-append-overwrite"
         self._skips_overwrites = not options.value(overwrite_key)
@@ -81,7 +83,7 @@ class TableHistory:
     @property
     def reads_by_difference(self) -> bool:
         """True when a scan of a snapshot has not the rows that a stream starts with, more or fewer of level 0."""
-        return self._told_level > 0 or TableScan(self._store).skips_level0
+        return self._changelog_level > 0 or TableScan(self._store).skips_level0
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether a snapshot can still be read, or a tag keeps it."""
@@ -169,10 +171,10 @@ class TableHistory:
         try:
             if self._is_exact or after_id != before_id + 1:
                 return plan_diff(
-                    self._store, self._read(before_id) if before_id else None, after, least_level=self._told_level
+                    self._store, self._read(before_id) if before_id else None, after, least_level=self._changelog_level
                 )
-            if self._told_level:
-                return plan_told(self._store, before, after)
+            if self._changelog_level:
+                return plan_changelog(self._store, before, after)
             return plan_changes(self._store, before, after)
         except FileNotFoundError as error:
             raise self._expired(after_id if before is None else before_id) from error
@@ -188,8 +190,8 @@ class TableHistory:
         return None
 
     def _is_from_files(self, snapshot: Snapshot) -> bool:
-        if self._told_level and snapshot.commit_kind is not CommitKind.OVERWRITE:
-            return tells_by_compaction(snapshot)
+        if self._changelog_level and snapshot.commit_kind is not CommitKind.OVERWRITE:
+            return compaction_emits_changes(snapshot)
         changes = changes_of(snapshot, has_log=self._store.has_log)
         if changes is Changes.NONE or (changes is Changes.LOG and self._reads_log):
             return False

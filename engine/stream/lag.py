@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.stream.history import TableHistory
-from engine.stream.position.plan import SnapshotExpiredError, Target, end_of_log
+from engine.stream.position.plan import ReadTarget, SnapshotExpiredError, end_of_log
 from engine.stream.position.position import Phase, Position
 
 _LOOKED_AT: Final = 1000  # snapshots that are added up
@@ -29,7 +29,7 @@ class Lag:
         }
 
 
-def lag_of(here: Position, target: Target, history: TableHistory, *, record_bytes: int, now_ms: int) -> Lag:
+def lag_of(here: Position, target: ReadTarget, history: TableHistory, *, record_bytes: int, now_ms: int) -> Lag:
     """The lag of a position.
 
     Args:
@@ -58,7 +58,7 @@ def lag_of(here: Position, target: Target, history: TableHistory, *, record_byte
     )
 
 
-def _pending_in_files(here: Position, target: Target, history: TableHistory) -> int:
+def _pending_in_files(here: Position, target: ReadTarget, history: TableHistory) -> int:
     rows = 0
     after_id = here.snapshot_id
     try:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from engine.stream.history import TableHistory
 from engine.stream.log import OffsetLostError, StreamLog
 from engine.stream.options import OnLoss, StreamOptions
-from engine.stream.position.plan import SnapshotExpiredError, Target
+from engine.stream.position.plan import ReadTarget, SnapshotExpiredError
 from engine.stream.position.position import Phase, Position
 from lsm.errors import CorruptDataError
 
@@ -24,7 +24,7 @@ def after_loss(
     options: StreamOptions,
     history: TableHistory,
     log: StreamLog | None,
-    target: Target,
+    target: ReadTarget,
 ) -> Position:
     """Where the stream goes on; nothing is delivered on the way there.
 
@@ -50,7 +50,7 @@ def after_loss(
     return replace(found, is_jump=True)
 
 
-def _check_whole(told: str, history: TableHistory, log: StreamLog | None, target: Target) -> None:
+def _check_whole(told: str, history: TableHistory, log: StreamLog | None, target: ReadTarget) -> None:
     """Eventual mode: what left the log before its commit is in no snapshot either, so none can stand for it."""
     if log is None or not history.is_eventual:
         return
@@ -62,7 +62,7 @@ def _check_whole(told: str, history: TableHistory, log: StreamLog | None, target
         )
 
 
-def _resnapshot(here: Position, history: TableHistory, target: Target) -> Position:
+def _resnapshot(here: Position, history: TableHistory, target: ReadTarget) -> Position:
     newest_id = target.snapshot_id
     offsets = history.facts(newest_id).offsets
     if _is_exactly_at_snapshot(here, history) and here.snapshot_id < newest_id:
@@ -92,7 +92,7 @@ def _is_exactly_at_snapshot(here: Position, history: TableHistory) -> bool:
 
 
 def _earliest(
-    here: Position, history: TableHistory, log: StreamLog | None, options: StreamOptions, target: Target
+    here: Position, history: TableHistory, log: StreamLog | None, options: StreamOptions, target: ReadTarget
 ) -> Position:
     earliest_id = options.store.snapshots.earliest_id() or target.snapshot_id
     snapshot_id = max(here.snapshot_id, earliest_id - 1)

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from engine.stream.history import TableHistory
-from engine.stream.position.plan import ChangeStep, LogStep, SnapshotStep, Step
-from engine.stream.rows import ChangePiece, LogPiece, Piece, SnapshotPiece
+from engine.stream.position.plan import ChangeStep, LogStep, PlanStep, SnapshotStep
+from engine.stream.rows import ChangePiece, LogPiece, SnapshotPiece, StreamPiece
 
 _TASK_ROWS: Final = 8192
 """Buckets share a task up to so many rows: starting one costs more than reading these."""
 
 
 def partitions_of(
-    walked: Iterable[Step], history: TableHistory, base_of: Callable[[int, int], tuple[int, int]] | None
-) -> list[Sequence[Piece]]:
+    walked: Iterable[PlanStep], history: TableHistory, base_of: Callable[[int, int], tuple[int, int]] | None
+) -> list[Sequence[StreamPiece]]:
     """The pieces of each task.
 
     Splits of a whole snapshot go to a task each. Of the rest, everything of one bucket goes to one task in its order.
@@ -24,8 +24,8 @@ def partitions_of(
         history: where splits come from.
         base_of: to normalize: the snapshot and the offset before a bucket's range, by snapshot id and bucket.
     """
-    parts: list[Sequence[Piece]] = []
-    by_bucket: defaultdict[int, list[Piece]] = defaultdict(list)
+    parts: list[Sequence[StreamPiece]] = []
+    by_bucket: defaultdict[int, list[StreamPiece]] = defaultdict(list)
     rows_of: defaultdict[int, int] = defaultdict(int)
     for step in walked:
         match step:
@@ -44,9 +44,9 @@ def partitions_of(
     return parts + _shared(by_bucket, rows_of)
 
 
-def _shared(by_bucket: dict[int, list[Piece]], rows_of: dict[int, int]) -> list[Sequence[Piece]]:
-    tasks: list[Sequence[Piece]] = []
-    waiting: list[Piece] = []
+def _shared(by_bucket: dict[int, list[StreamPiece]], rows_of: dict[int, int]) -> list[Sequence[StreamPiece]]:
+    tasks: list[Sequence[StreamPiece]] = []
+    waiting: list[StreamPiece] = []
     waiting_rows = 0
     for bucket in sorted(by_bucket):
         if waiting and waiting_rows + rows_of[bucket] > _TASK_ROWS:

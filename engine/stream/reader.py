@@ -13,18 +13,18 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from engine.lineage.origins import SourceRead
-from engine.lineage.stream_job import tell_read
+from engine.lineage.stream_job import report_read
 from engine.stream.options import StreamOptions
 from engine.stream.partitions import partitions_of
 from engine.stream.position.plan import steps
 from engine.stream.position.position import UNSTARTED, Position
-from engine.stream.rows import Piece, StreamRows
+from engine.stream.rows import StreamPiece, StreamRows
 from engine.stream.watch import TableWatch
 from lsm.errors import CorruptDataError, InvalidInputError
 
 
 class _Part(InputPartition):
-    def __init__(self, pieces: Sequence[Piece], tells: SourceRead | None) -> None:
+    def __init__(self, pieces: Sequence[StreamPiece], tells: SourceRead | None) -> None:
         super().__init__(None)
         self.pieces = pieces
         self.tells = tells  # one part of a batch tells what the batch read
@@ -95,7 +95,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, _Part):
             yield from self._rows.read(partition.pieces)
             if partition.tells is not None:
-                tell_read(self._options.store, partition.tells, self._options.job)
+                report_read(self._options.store, partition.tells, self._options.job)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before this offset is processed: let go of the snapshots before it."""

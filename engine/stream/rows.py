@@ -47,7 +47,7 @@ class LogPiece:
     base_offset: int = 0  # of the log at that snapshot
 
 
-Piece = SnapshotPiece | ChangePiece | LogPiece
+StreamPiece = SnapshotPiece | ChangePiece | LogPiece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class StreamRows:
     columns: Sequence[str]  # of the table, that are needed
     filter: Predicate | None
 
-    def read(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+    def read(self, pieces: Sequence[StreamPiece]) -> Iterator[pa.RecordBatch]:
         """The rows of pieces, in their order, as Spark takes them; no batch is empty."""
         for piece in pieces:
             for found in self._changes(piece):
@@ -72,7 +72,7 @@ class StreamRows:
     def _shows_origin(self) -> bool:
         return not {MetadataColumn.LOG_OFFSET, MetadataColumn.LOG_TIMESTAMP}.isdisjoint(self.schema.names)
 
-    def _changes(self, piece: Piece) -> Iterator[RowChanges]:
+    def _changes(self, piece: StreamPiece) -> Iterator[RowChanges]:
         columns = self.columns
         match piece:
             case SnapshotPiece():

@@ -12,7 +12,7 @@ from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import Alignment, StreamOptions
 from engine.stream.position.alignment import next_cut, snapshot_read
 from engine.stream.position.place import ConsumerPlace
-from engine.stream.position.plan import SnapshotExpiredError, Target, advance, end_of_log
+from engine.stream.position.plan import ReadTarget, SnapshotExpiredError, advance, end_of_log
 from engine.stream.position.position import Phase, Position
 from engine.stream.position.start import Start, StartKind, offsets_of_time
 from engine.stream.schemas import SchemaWatch
@@ -34,7 +34,7 @@ class TableWatch:
         )
         self.log = None if options.log is None else StreamLog(options.log)
         self.lag: Lag | None = None
-        self._stop: Target | None = None
+        self._stop: ReadTarget | None = None
         self._schemas = SchemaWatch(options)
         self._newest_id = 0  # at the last look
         self._recorder = Recorder.of(options.store)
@@ -144,27 +144,27 @@ class TableWatch:
         if handle is not None:
             wait_until_visible(self._store, handle, timeout_s=self._options.at_least_timeout_s)
 
-    def _now(self) -> Target:
+    def _now(self) -> ReadTarget:
         newest = self.history.latest()
         reads_to_end = self.log is not None and self.history.is_eventual and self._options.aligned is None
         log_end = self.log.ends() if self.log is not None and reads_to_end else LogOffsets()
         self._newest_id = 0 if newest is None else newest.id
-        return Target(snapshot_id=self._newest_id, log_end=log_end)
+        return ReadTarget(snapshot_id=self._newest_id, log_end=log_end)
 
-    def _cut(self, here: Position, target: Target, aligned: Alignment) -> Target:
+    def _cut(self, here: Position, target: ReadTarget, aligned: Alignment) -> ReadTarget:
         """The end of an aligned batch; where the stream is, when that is not there yet."""
         if here.phase is not Phase.LOG:
-            return Target(snapshot_id=here.newest_id)
+            return ReadTarget(snapshot_id=here.newest_id)
         clock = self._store.clock
         until_ms = clock.now_ms() + (0 if self.is_bounded else aligned.timeout_ms)
         while True:
             earliest_id = self._store.snapshots.earliest_id() or 1
             cut = next_cut(here.snapshot_id, target.snapshot_id, earliest_id=earliest_id, every=aligned.every)
             if cut is not None:
-                return Target(snapshot_id=cut)
+                return ReadTarget(snapshot_id=cut)
             left_ms = until_ms - clock.now_ms()
             if left_ms <= 0:
-                return Target(snapshot_id=here.snapshot_id)
+                return ReadTarget(snapshot_id=here.snapshot_id)
             clock.sleep(min(left_ms, _LOOK_EVERY_MS) / 1000)
             target = self._now()
 
@@ -190,7 +190,7 @@ class TableWatch:
         base = self.history.kept_facts(here.snapshot_id).offsets
         return LogOffsets({bucket: min(offset, base.get(bucket, 0)) for bucket, offset in here.offsets.items()})
 
-    def _full(self, start: Start, target: Target) -> Position:
+    def _full(self, start: Start, target: ReadTarget) -> Position:
         if start.tag is not None:
             snapshot_id = self._store.snapshots.tag(start.tag).id
         elif start.snapshot_id is not None:
@@ -255,7 +255,7 @@ class TableWatch:
         topic_id = None if self.log is None else self.log.topic_id
         return Position.in_log(snapshot_id, offsets, schema_id=self._store.schema.id, topic_id=topic_id)
 
-    def _check_table(self, here: Position, target: Target) -> None:
+    def _check_table(self, here: Position, target: ReadTarget) -> None:
         """Refuse a table that is not the one that the position belongs to, or that the reader was opened with."""
         if self.log is not None:
             self.log.check_topic()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from filestore.hashing.buckets import bucket_ids
 from filestore.table_store import TableStore
 from filestore.types.data_types import arrow_type
-from filestore.write.row_checks import conform, row_kinds_of_column
+from filestore.write.row_checks import conform_batch, row_kinds_of_column
 
 ROW_KIND_COLUMN: Final = "_row_kind"
 _UNIT_NAMES: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
@@ -37,7 +37,7 @@ def change_rows(batch: pa.RecordBatch, store: TableStore) -> tuple[pa.RecordBatc
     if index >= 0 and ROW_KIND_COLUMN not in store.schema.column_names:
         kinds = row_kinds_of_column(batch.column(index).cast(pa.string()), ROW_KIND_COLUMN)
         batch = batch.select([name for name in batch.schema.names if name != ROW_KIND_COLUMN])
-    rows = conform(_in_precision(batch, store), store.schema)
+    rows = conform_batch(_in_precision(batch, store), store.schema)
     field = store.options.rowkind_field
     if kinds is None and field is not None:
         kinds = row_kinds_of_column(rows.column(field), field)

@@ -15,7 +15,7 @@ from filestore.branch.main_replacement import MainReplaced
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import canonical_options
-from filestore.refs.roots import branch_names, on_branch
+from filestore.refs.live_references import branch_names, on_branch
 from filestore.table import Table as FileTable
 from lsm.errors import ConflictError, InvalidInputError
 

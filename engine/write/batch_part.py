@@ -61,7 +61,7 @@ class BucketResult:
     bucket: int
     messages: tuple[CommitMessage, ...]  # one per table partition
     log_slice: LogSlice | None = None
-    told_since: int | None = None  # the snapshot that the slice's changes were looked up in, if they were
+    changelog_base_snapshot: int | None = None  # the snapshot that the slice's changes were looked up in, if they were
     facts: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -72,7 +72,7 @@ class BucketResult:
                 "bucket": self.bucket,
                 "messages": [message.to_json() for message in self.messages],
                 "slice": None if piece is None else [piece.start_offset, piece.end_offset, piece.row_count],
-                "told_since": self.told_since,
+                "told_since": self.changelog_base_snapshot,
                 "facts": dict(self.facts),
             }
         )
@@ -88,7 +88,7 @@ class BucketResult:
             log_slice=None
             if piece is None
             else LogSlice(start_offset=piece[0], end_offset=piece[1], row_count=piece[2]),
-            told_since=body["told_since"],
+            changelog_base_snapshot=body["told_since"],
             facts=body["facts"],
         )
 
@@ -99,7 +99,7 @@ class BucketResult:
         return cls(
             bucket=bucket,
             messages=files.messages,
-            told_since=files.told_since,
+            changelog_base_snapshot=files.changelog_base_snapshot,
             log_slice=LogSlice(
                 start_offset=marker.start_offset, end_offset=marker.end_offset, row_count=marker.row_count
             ),
@@ -173,13 +173,17 @@ class _Part:
         for bucket, ours in self._messages.items():
             log = self._logs.get(bucket)
             if log is not None and exact is not None:
-                self._tell_changes(log, bucket, exact)
-            told_since = None if exact is None else exact.snapshot_id
-            piece = None if log is None else log.commit(ours, told_since=told_since)
+                self._emit_changes(log, bucket, exact)
+            changelog_base_snapshot = None if exact is None else exact.snapshot_id
+            piece = None if log is None else log.commit(ours, changelog_base_snapshot=changelog_base_snapshot)
             if log is not None:
                 self._tell(Step.LOG_COMMITTED, bucket, {})
             self._results[bucket] = BucketResult(
-                bucket=bucket, messages=tuple(ours), log_slice=piece, told_since=told_since, facts=self._take_counts()
+                bucket=bucket,
+                messages=tuple(ours),
+                log_slice=piece,
+                changelog_base_snapshot=changelog_base_snapshot,
+                facts=self._take_counts(),
             )
         for log in self._logs.values():
             log.close()
@@ -205,7 +209,7 @@ class _Part:
             return None
         return ExactChanges(self._spec.store, [message for ours in self._messages.values() for message in ours])
 
-    def _tell_changes(self, log: BucketLog, bucket: int, exact: ExactChanges) -> None:
+    def _emit_changes(self, log: BucketLog, bucket: int, exact: ExactChanges) -> None:
         """Send the changes of a bucket; its messages may get other files."""
         count = 0
         ours = self._messages[bucket]
@@ -215,7 +219,7 @@ class _Part:
             for rows, kinds in exact.of(ours[index]):
                 log.append(*self._tracked(rows, kinds))
                 count += rows.num_rows
-        self._tell(Step.CHANGES_TOLD, bucket, {"changes": count})
+        self._tell(Step.CHANGES_EMITTED, bucket, {"changes": count})
 
     def _log_of(self, bucket: int) -> BucketLog | None:
         """The bucket's open transaction; None when the bucket is done by an earlier attempt."""

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from engine.compaction.dedicated import DedicatedCompaction, waits_for_others
 from engine.lineage.batch_origin import batch_origin
-from engine.lineage.origins import Origin
+from engine.lineage.origins import CommitOrigin
 from engine.log.table_log import TableLog, tracks_changes
 from engine.request.branch_choice import on_named_branch
 from engine.write.batch_writer import BatchWriter
-from engine.write.schema_evolution import cast_rows, evolved, fields_of_rows, merge_rules
+from engine.write.schema_evolution import cast_rows, evolve_schema, fields_of_rows, merge_rules
 from filestore.evolution.schema_merge import MergeRules, are_numbers
 from filestore.table import Table as FileTable
 
@@ -28,7 +28,7 @@ class BatchTarget:
     options: Mapping[str, str]  # of the writer, by today's keys
     rules: MergeRules | None
     commit_user: str  # of this batch alone
-    origin: Origin  # where the rows come from
+    origin: CommitOrigin  # where the rows come from
 
     @classmethod
     def of(cls, store: FileTable, options: Mapping[str, str], rows: Any) -> "BatchTarget":
@@ -56,7 +56,7 @@ class BatchTarget:
             from engine.types.spark_types import fields_of_frame
 
             fields = fields_of_frame(rows.schema, there.schema)
-        grown = evolved(there, fields, rules)
+        grown = evolve_schema(there, fields, rules)
         return cls(store=grown, options=options, rules=rules, commit_user=user, origin=origin)
 
     def writer(self) -> BatchWriter:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from engine.lineage.after_commit import AfterCommit
-from engine.lineage.origins import Origin
+from engine.lineage.origins import CommitOrigin
 from engine.log.bucket_log import check_not_shorter
 from engine.log.table_log import OrphanPolicy, TableLog
 from engine.runtime.metrics import record_batch
@@ -24,7 +24,7 @@ from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.write.batch_part import REPLACED, UPDATES, BatchSpec, BucketResult
 from engine.write.event_time import watermark_of
 from engine.write.housekeeping import tag_batch
-from engine.write.renumber import renumbered
+from engine.write.renumber import rewrite_with_higher_numbers
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
@@ -87,7 +87,7 @@ class BatchWriter:
         run_parts: RunParts,
         *,
         read_snapshot_id: int | None = None,
-        origin: Origin | None = None,
+        origin: CommitOrigin | None = None,
     ) -> CommitResult:
         """Write a batch unless it is there already; then tell the catalog's lineage, and who listens.
 
@@ -109,7 +109,7 @@ class BatchWriter:
         return committed
 
     def _write(
-        self, batch_id: int, run_parts: RunParts, read_snapshot_id: int | None, origin: Origin | None
+        self, batch_id: int, run_parts: RunParts, read_snapshot_id: int | None, origin: CommitOrigin | None
     ) -> CommitResult:
         done = self._commit.find_committed(batch_id)
         if done is not None:
@@ -243,7 +243,7 @@ class BatchWriter:
         base_snapshot_id: int | None,
         *,
         is_exclusive: bool = False,
-        origin: Origin | None = None,
+        origin: CommitOrigin | None = None,
     ) -> CommitResult:
         """Commit; rows of a bucket that somebody wrote meanwhile get numbers above theirs first, or are refused.
 
@@ -252,11 +252,11 @@ class BatchWriter:
         messages = [message for result in results for message in result.messages]
         offsets = {result.bucket: result.log_slice.end_offset for result in results if result.log_slice is not None}
         starts = {result.bucket: result.log_slice.start_offset for result in results if result.log_slice is not None}
-        told_since = {
-            (message.partition, message.bucket): result.told_since
+        changelog_base_snapshot = {
+            (message.partition, message.bucket): result.changelog_base_snapshot
             for result in results
             for message in result.messages
-            if result.told_since is not None
+            if result.changelog_base_snapshot is not None
         }
         known = self._log_offsets()
         properties = self._after.properties(origin) if messages or identifier != BATCH_IDENTIFIER else {}
@@ -270,7 +270,7 @@ class BatchWriter:
                 base_snapshot_id=base_snapshot_id,
                 changes=changes,
                 properties=properties,
-                told_since=told_since,
+                changelog_base_snapshot=changelog_base_snapshot,
                 watermark=watermark_of(self._store, messages),
             )
             try:
@@ -281,14 +281,16 @@ class BatchWriter:
                     raise
                 self.live.advance()
                 moved = [
-                    renumbered(self._store, message, above=self._highest(message.partition, message.bucket))
+                    rewrite_with_higher_numbers(
+                        self._store, message, above=self._highest(message.partition, message.bucket)
+                    )
                     for message in messages
                 ]
-                if attempt == _RENUMBER_ATTEMPTS or (moved == messages and not told_since):
+                if attempt == _RENUMBER_ATTEMPTS or (moved == messages and not changelog_base_snapshot):
                     raise
                 messages, base_snapshot_id = moved, self.live.snapshot_id
-                if told_since:
-                    told_since, changes, properties = {}, Changes.FILES, {**properties, **skipping(starts)}
+                if changelog_base_snapshot:
+                    changelog_base_snapshot, changes, properties = {}, Changes.FILES, {**properties, **skipping(starts)}
                     logger.warning(
                         "streams get a batch from files, its changes in the log were overtaken: table=%s batch=%d",
                         self._store.name, identifier,

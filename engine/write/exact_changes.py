@@ -5,7 +5,7 @@ becomes of each: -U and +U, +I, -D with the row as it was, whatever the merge en
 snapshot alone: while a bucket is fenced nobody else can write its log, and who finds a batch in the log that no
 snapshot holds is refused (``BucketLog.open``). Writers that do without the log may still commit: what they did before
 the look is looked up as well, and the batch's rows are numbered above theirs. What they do after it makes the changes
-untrue, which the commit notices (``Committable.told_since``): then streams skip these records and get the difference of
+untrue, which the commit notices (``Committable.changelog_base_snapshot``): then streams skip these records and get the difference of
 the two snapshots instead. FL-132, FL-135.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from engine.write.renumber import renumbered
+from engine.write.renumber import rewrite_with_higher_numbers
 from filestore.changelog.batch_changes import batch_changes
 from filestore.commit.committable import discard
 from filestore.index.deletion_vectors import read_deletion_vectors
@@ -53,7 +53,7 @@ class ExactChanges:
         """The message with its rows numbered above those of the bucket; files that it does not name any more go."""
         live = self._live[BucketKey(message.partition, message.bucket)]
         highest = max((file.max_sequence_number for file in live), default=NO_SEQUENCE_NUMBER)
-        moved = renumbered(self._store, message, above=highest)
+        moved = rewrite_with_higher_numbers(self._store, message, above=highest)
         if moved is not message:
             discard(self._store, [message])
         return moved

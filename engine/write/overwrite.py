@@ -7,7 +7,7 @@ history. FL-29, FL-30, FL-33, FL-34, FL-88 to FL-91.
 from collections.abc import Mapping
 
 from engine.lineage.after_commit import AfterCommit
-from engine.lineage.origins import Origin
+from engine.lineage.origins import CommitOrigin
 from engine.write.batch_part import BatchSpec
 from engine.write.batch_writer import RunParts
 from engine.write.housekeeping import tag_batch
@@ -25,7 +25,7 @@ def overwrite(
     partition: Mapping[str, object] | None,
     tracks_changes: bool,
     commit_user: str,
-    origin: Origin | None = None,
+    origin: CommitOrigin | None = None,
 ) -> CommitResult:
     """Replace rows by those that ``run_parts`` writes.
 

@@ -18,7 +18,7 @@ from filestore.table_store import TableStore
 from lsm.row_kind import SEQUENCE_NUMBER
 
 
-def renumbered(store: TableStore, message: CommitMessage, *, above: int) -> CommitMessage:
+def rewrite_with_higher_numbers(store: TableStore, message: CommitMessage, *, above: int) -> CommitMessage:
     """The message with every sequence number greater than ``above``; the message itself when that is so already."""
     if not message.new_files:
         return message

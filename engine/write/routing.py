@@ -27,7 +27,7 @@ _INLINE_BYTES: Final = 7
 _SLOT_BYTES: Final = 8
 
 
-def brought_together(
+def shuffle_by_bucket(
     frame: DataFrame, keys: Sequence[DataField], bucket_count: int, task_count: int, *, function: str = "default"
 ) -> DataFrame:
     """The frame with every row of one bucket in one task: bucket ``b`` is in task ``b % task_count``.
@@ -44,7 +44,7 @@ def brought_together(
     return frame.repartitionById(task_count, bucket_column(keys, bucket_count, function=function) % F.lit(task_count))
 
 
-def counted_together(frame: DataFrame, store: TableStore, task_count: int) -> DataFrame:
+def shuffle_counted_rows(frame: DataFrame, store: TableStore, task_count: int) -> DataFrame:
     """The same for a table that counts its rows: the bucket is of all values, so it is worked out by an Arrow function.
 
     Args:

@@ -66,7 +66,7 @@ def marks_of(frame: DataFrame) -> Marks:
     return gathered((each.file, _positions(each.rows)) for each in places.collect())
 
 
-def commit_marks(
+def commit_deletes(
     table: Table, plan: BatchPlan, marks: Marks, *, new_rows: DataFrame | None = None, options: Mapping[str, str]
 ) -> CommitResult:
     """Mark rows as deleted, and add others, in one commit.

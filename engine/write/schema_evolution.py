@@ -31,7 +31,7 @@ def merge_rules(store: TableStore, given: Mapping[str, str] | None) -> MergeRule
     return MergeRules.of(store.options, given or {})
 
 
-def evolved(store: Store, given: Sequence[DataField], rules: MergeRules | None) -> Store:
+def evolve_schema(store: Store, given: Sequence[DataField], rules: MergeRules | None) -> Store:
     """The table at a version of its schema that holds rows of these columns, which is published if there is none.
 
     Args:

@@ -20,7 +20,7 @@ from engine.compaction.spark_units import SparkUnits
 from engine.lineage.batch_origin import reads_beside
 from engine.lineage.origins import JOB_KEY
 from engine.lineage.recording import Recorder
-from engine.lineage.stream_job import QUERY_ID, StreamJob, job_of_frame, running_query, tell_tasks
+from engine.lineage.stream_job import QUERY_ID, StreamJob, job_of_frame, report_tasks, running_query
 from engine.log.table_log import ORPHANS_KEY, TableLog, tracks_changes
 from engine.request.branch_choice import BRANCH_KEY, on_named_branch
 from engine.request.commit_handle import CommitHandle
@@ -31,8 +31,8 @@ from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter
 from engine.write.housekeeping import Housekeeping
 from engine.write.local_merge import LocalMerge
-from engine.write.routing import brought_together, counted_together
-from engine.write.schema_evolution import evolved, merge_rules
+from engine.write.routing import shuffle_by_bucket, shuffle_counted_rows
+from engine.write.schema_evolution import evolve_schema, merge_rules
 from filestore.evolution.schema_merge import MERGE_KEYS, MergeRules
 from filestore.options.table_options import canonical_options
 from filestore.schema.validation import check_writable
@@ -110,7 +110,7 @@ class StreamSink:
             self._dedicated.before_batch(self._writer.live)
         origin = None if self._job is None else self._job.origin(batch_id, reads_beside(self._store, frame))
         if origin is not None:
-            tell_tasks(frame, origin.reads, self._store)
+            report_tasks(frame, origin.reads, self._store)
         committed = self._writer.write(batch_id, lambda spec: run_parts(frame, spec), origin=origin)
         self._last_commit = CommitHandle.of(committed)
         if self._compaction is not None:
@@ -138,7 +138,7 @@ class StreamSink:
     def _merge(self, frame: DataFrame, rules: MergeRules) -> DataFrame:
         """The frame as the table holds it, whose schema grows before anything of the batch is written."""
         if frame.schema != self._merged:
-            store = evolved(self._store, fields_of_frame(frame.schema, self._store.schema), rules)
+            store = evolve_schema(self._store, fields_of_frame(frame.schema, self._store.schema), rules)
             self._merged = frame.schema
             if store is not self._store:  # the old writer does not know the new columns; compaction learns from files
                 self._store, self._writer = store, None if self._writer is None else self._new_writer(frame, store)
@@ -184,11 +184,11 @@ def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:
         rows = local.applied(rows)
     if store.row_counts is not None:
         parallelism = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
-        rows = counted_together(rows, store, min(store.options.bucket, parallelism))
+        rows = shuffle_counted_rows(rows, store, min(store.options.bucket, parallelism))
     elif store.options.bucket > 0:
         keys = [store.schema.field(name) for name in store.schema.bucket_keys]
         parallelism = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
-        rows = brought_together(
+        rows = shuffle_by_bucket(
             rows,
             keys,
             store.options.bucket,

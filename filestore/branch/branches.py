@@ -16,8 +16,8 @@ from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
 from filestore.layout.branch_state import (
     OPERATION_FILE,
+    BranchOrigin,
     Operation,
-    Origin,
     Work,
     begin_work,
     end_work,
@@ -29,7 +29,7 @@ from filestore.layout.branch_state import (
     write_origin,
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
-from filestore.refs.roots import Root, RootKind, all_roots, branch_names, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, branch_names, on_branch
 from filestore.schema.schema_store import SchemaStore
 from filestore.table import Table
 from filestore.table_store import TableStore
@@ -203,7 +203,7 @@ def rename_branch(table: TableStore, name: str, target: str) -> Branch:
     return read_branch(table, target)
 
 
-def origin_of(table: TableStore, name: str) -> Origin:
+def origin_of(table: TableStore, name: str) -> BranchOrigin:
     """Where a branch began. One of another engine begins with a copy of its tag."""
     there = on_branch(table, name)
     known = read_origin(table.io, there.paths)
@@ -215,7 +215,7 @@ def origin_of(table: TableStore, name: str) -> Origin:
     shared = [each for each in there.schemas.ids() if _is_same_file(table, main.schema(each), there.paths.schema(each))]
     newest = max(shared, default=0)
     made_ms = table.io.modified_ms(there.paths.schema(newest)) if shared else 0
-    return Origin(tag=tag, snapshot_id=first, schema_id=newest, first_schema_id=newest, created_ms=made_ms)
+    return BranchOrigin(tag=tag, snapshot_id=first, schema_id=newest, first_schema_id=newest, created_ms=made_ms)
 
 
 def check_branch_name(name: str) -> None:
@@ -279,15 +279,15 @@ def _claim_to_delete(table: TableStore, there: TablePaths) -> None:
         begin_work(table.io, there, work)
 
 
-def _roots_of(table: TableStore, name: str) -> set[Root]:
+def _roots_of(table: TableStore, name: str) -> set[LiveReference]:
     """What goes with a branch: its own roots, and the tag of main that was made for it."""
     origin = read_origin(table.io, table.paths.with_branch(name))
     own_tag = origin.tag if origin is not None and _own_tag_goes(table, origin, name) else None
     return {
         root
-        for root in all_roots(table)
+        for root in all_references(table)
         if root.branch == name
-        or (root.branch == table.main_branch and root.kind is RootKind.TAG and root.name == own_tag)
+        or (root.branch == table.main_branch and root.kind is ReferenceKind.TAG and root.name == own_tag)
     }
 
 
@@ -311,13 +311,13 @@ def _ending_if_refused(io: FileIO, there: TablePaths) -> Iterator[None]:
         raise
 
 
-def _own_tag_goes(table: TableStore, origin: Origin, *names: str) -> bool:
+def _own_tag_goes(table: TableStore, origin: BranchOrigin, *names: str) -> bool:
     """Whether the tag of main was made for a branch (of these names), and no other one was made from it since."""
     others = {*branch_names(table)} - {table.main_branch, MAIN_BRANCH, *names}
     return origin.owns_tag and not any(on_branch(table, each).snapshots.find_tag(origin.tag or "") for each in others)
 
 
-def _rename_own_tag(table: TableStore, there: TablePaths, origin: Origin, name: str, *, old: str) -> None:
+def _rename_own_tag(table: TableStore, there: TablePaths, origin: BranchOrigin, name: str, *, old: str) -> None:
     """The tag of main that was made for a branch has the branch's name in its own."""
     renamed = origin
     if origin.tag is not None and _own_tag_goes(table, origin, name, there.branch, old):
@@ -329,7 +329,7 @@ def _rename_own_tag(table: TableStore, there: TablePaths, origin: Origin, name: 
     write_origin(table.io, there, renamed)
 
 
-def _identity(origin: Origin | None) -> Origin | None:
+def _identity(origin: BranchOrigin | None) -> BranchOrigin | None:
     """What stays of an origin when its branch is renamed."""
     return None if origin is None else replace(origin, tag=None)
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from filestore.layout.branch_log import is_log_option, write_branch_log
-from filestore.layout.branch_state import Origin, write_origin
+from filestore.layout.branch_state import BranchOrigin, write_origin
 from filestore.layout.paths import TablePaths
 from filestore.options.table_options import canonical_options, check_option
 from filestore.schema.table_schema import TableSchema
@@ -24,7 +24,7 @@ from lsm.errors import ConflictError, InvalidInputError
 
 def new_origin(
     table: TableStore, name: str, tag: str | None, snapshot_id: int | None, options: Mapping[str, str]
-) -> Origin:
+) -> BranchOrigin:
     """Where a branch begins. A plain snapshot gets a tag first."""
     owns_tag = snapshot_id is not None
     if snapshot_id is not None:
@@ -33,7 +33,7 @@ def new_origin(
     snapshot = None if tag is None else read_tag(table, tag).snapshot
     schema = table.schema_of(table.schemas.ids()[-1] if snapshot is None else snapshot.schema_id)
     changed = _changed_options(schema, options)
-    return Origin(
+    return BranchOrigin(
         tag=tag,
         snapshot_id=None if snapshot is None else snapshot.id,
         owns_tag=owns_tag,
@@ -58,7 +58,7 @@ def _changed_options(schema: TableSchema, options: Mapping[str, str]) -> Mapping
     return {key: text for key, text in given.items() if schema.options.get(key) != text}
 
 
-def fill_branch(table: TableStore, there: TablePaths, origin: Origin, log: Mapping[str, str] | None) -> None:
+def fill_branch(table: TableStore, there: TablePaths, origin: BranchOrigin, log: Mapping[str, str] | None) -> None:
     """Everything that a branch consists of: files that protect others first, what makes it readable last."""
     io, ours = table.io, table.paths
     write_origin(io, there, origin)
@@ -107,7 +107,7 @@ def _without(body: bytes, *keys: str) -> bytes:
     return orjson.dumps({key: each for key, each in known.items() if key not in keys}, option=orjson.OPT_INDENT_2)
 
 
-def _check_tag_still_there(table: TableStore, origin: Origin) -> None:
+def _check_tag_still_there(table: TableStore, origin: BranchOrigin) -> None:
     """Whether the branch had its copy of the tag before the tag, and what only it used, was deleted."""
     kept = table.snapshots.find_tag(origin.tag or "")
     if kept is None or kept.id != origin.snapshot_id:

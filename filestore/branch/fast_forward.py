@@ -17,8 +17,8 @@ from filestore.branch.merged_schemas import merged_schemas
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.branch_state import (
+    BranchOrigin,
     Operation,
-    Origin,
     Work,
     begin_work,
     end_work,
@@ -30,7 +30,7 @@ from filestore.layout.branch_state import (
     working,
 )
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.refs.roots import Root, RootKind, all_roots, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
@@ -137,7 +137,7 @@ def _publish(main: TableStore, branch: TableStore, wanted: Sequence[int], *, is_
 
 
 def _make_way(
-    main: TableStore, branch: TableStore, common: Snapshot | None, origin: Origin, *, force: bool
+    main: TableStore, branch: TableStore, common: Snapshot | None, origin: BranchOrigin, *, force: bool
 ) -> tuple[int, ...]:
     """Take back what main did since the common snapshot."""
     floor = 0 if common is None else common.id
@@ -154,8 +154,9 @@ def _make_way(
     lowest = floor if main.snapshots.claimed_up_to() <= floor else 0
     roots = {
         root
-        for root in all_roots(main)
-        if root.branch == main.paths.branch and root.snapshot_id > (lowest if root.kind is RootKind.SNAPSHOT else floor)
+        for root in all_references(main)
+        if root.branch == main.paths.branch
+        and root.snapshot_id > (lowest if root.kind is ReferenceKind.SNAPSHOT else floor)
     }
     _check_may_go(main, common, roots)
     _seal(main)
@@ -163,7 +164,7 @@ def _make_way(
     def remove() -> None:
         main.snapshots.write_latest_hint(floor)
         for root in roots:
-            if root.kind is RootKind.TAG:
+            if root.kind is ReferenceKind.TAG:
                 main.io.delete(main.paths.tag(root.name))
         while left := [each for each in reversed(main.snapshots.ids()) if each > lowest]:
             for each in left:
@@ -176,19 +177,19 @@ def _make_way(
     return tuple(newer)
 
 
-def _check_may_go(main: TableStore, common: Snapshot | None, roots: set[Root]) -> None:
+def _check_may_go(main: TableStore, common: Snapshot | None, roots: set[LiveReference]) -> None:
     if main.has_log and data_commits_since(main, common) != []:
         raise InvalidInputError(
             f"main's log holds what it did since the branch began, and cannot be taken back: table={main.name} "
             "fix=merge the branch with force"
         )
     for root in roots:
-        if root.kind is RootKind.SAVEPOINT:
+        if root.kind is ReferenceKind.SAVEPOINT:
             raise InvalidInputError(
                 f"main has a savepoint since the branch began: table={main.name} savepoint={root.name} "
                 "fix=delete it first"
             )
-        if root.kind is RootKind.TAG and root.snapshot is not None:
+        if root.kind is ReferenceKind.TAG and root.snapshot is not None:
             check_no_branch(main, root.name, root.snapshot)
 
 

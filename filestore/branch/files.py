@@ -8,20 +8,22 @@ from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import OPERATION_FILE, ORIGIN_FILE
 from filestore.layout.paths import TablePaths
 from filestore.refs.file_references import FileReferences, MetadataFiles, metadata_files
-from filestore.refs.roots import Root, RootKind, all_roots, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, on_branch
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnusedFiles:
+class UnusedBranchFiles:
     """Files that go with some roots, because no other root uses them."""
 
     data: frozenset[str]  # paths of data and changelog files
     metadata: MetadataFiles
 
 
-def files_only_of(table: TableStore, going: set[Root], *, remove: Callable[[], None] = lambda: None) -> UnusedFiles:
+def files_only_of(
+    table: TableStore, going: set[LiveReference], *, remove: Callable[[], None] = lambda: None
+) -> UnusedBranchFiles:
     """What only these roots use.
 
     Args:
@@ -43,29 +45,29 @@ def files_only_of(table: TableStore, going: set[Root], *, remove: Callable[[], N
         there = on_branch(table, root.branch)
         snapshot = root.snapshot or there.snapshots.find(root.snapshot_id)
         if snapshot is not None:
-            with_changelog = root.kind in (RootKind.SNAPSHOT, RootKind.CHANGELOG)
+            with_changelog = root.kind in (ReferenceKind.SNAPSHOT, ReferenceKind.CHANGELOG)
             found = metadata_files(table, snapshot, is_partial=True, with_changelog=with_changelog)
             leaves |= found.leaves
             lists |= found.lists | root.files
-    known = {*all_roots(table)} - going
+    known = {*all_references(table)} - going
     used = references.data(known) | references.metadata(known)
     remove()
-    newer = {*all_roots(table)} - going - known
+    newer = {*all_references(table)} - going - known
     used |= references.data(newer) | references.metadata(newer)
-    return UnusedFiles(
+    return UnusedBranchFiles(
         data=frozenset(data - used),
         metadata=MetadataFiles(leaves=frozenset(leaves - used), lists=frozenset(lists - used)),
     )
 
 
-def delete_unused(io: FileIO, unused: UnusedFiles) -> None:
+def delete_unused(io: FileIO, unused: UnusedBranchFiles) -> None:
     """Delete files so that an interrupted deletion can be completed: each is found by one that goes later."""
     for paths in (unused.data, unused.metadata.leaves, unused.metadata.lists):
         for path in sorted(paths):
             io.delete(path)
 
 
-def size_of(io: FileIO, unused: UnusedFiles) -> int:
+def size_of(io: FileIO, unused: UnusedBranchFiles) -> int:
     """Bytes of the data files, as far as they are there."""
     total = 0
     for path in unused.data:

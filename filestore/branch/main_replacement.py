@@ -32,7 +32,7 @@ from filestore.layout.branch_state import (
     working,
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
-from filestore.refs.roots import all_roots, branch_names, on_branch
+from filestore.refs.live_references import all_references, branch_names, on_branch
 from filestore.refs.savepoint_files import savepoint_ids
 from filestore.schema.schema_store import SchemaStore
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
@@ -173,7 +173,7 @@ def _dropped(table: TableStore, was: str) -> MainReplaced:
     old = on_branch(table, was)
     if was != MAIN_BRANCH:
         replace_work(table.io, old.paths, _AFTER_MOVE)  # hides it, and tells its writers
-    unused = files_only_of(table, {root for root in all_roots(table) if root.branch == was})
+    unused = files_only_of(table, {root for root in all_references(table) if root.branch == was})
     done = MainReplaced(
         main=table.main_branch,
         dropped=was,

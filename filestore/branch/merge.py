@@ -12,9 +12,9 @@ from typing import Final
 
 from filestore.branch.branches import opened_on_main, origin_of, read_branch
 from filestore.branch.merge_plan import (
-    Commit,
-    Outcome,
-    Place,
+    BucketPlace,
+    MergeCommit,
+    MergeOutcome,
     PlaceChange,
     SideChanges,
     bucket_counts,
@@ -26,11 +26,11 @@ from filestore.branch.merge_plan import (
 from filestore.branch.merged_schemas import MergedSchemas, merged_schemas
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
-from filestore.layout.branch_state import Operation, Origin, Work, working
+from filestore.layout.branch_state import BranchOrigin, Operation, Work, working
 from filestore.maintenance.rewriting import copied_file
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
-from filestore.refs.roots import on_branch
+from filestore.refs.live_references import on_branch
 from filestore.scan.live_files import BucketKey
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
 from filestore.snapshot.change_tracking import Changes
@@ -45,7 +45,7 @@ MERGED_SNAPSHOT_KEY: Final = "fluvial.merged-snapshot"
 MERGED_ORIGIN_KEY: Final = "fluvial.merged-origin"
 """Property of a snapshot that merged a branch: when the branch was made, epoch milliseconds."""
 _ATTEMPTS: Final = 10
-_PLACES_TOLD: Final = 5
+_CONFLICTS_LISTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def merge_branch(table: TableStore, name: str, *, force: bool = False, only_at: 
     main = opened_on_main(table)
     read_branch(main, name)
     branch = on_branch(main, name)
-    copies: dict[tuple[Place, str], DataFileMeta] = {}
+    copies: dict[tuple[BucketPlace, str], DataFileMeta] = {}
     with working(table.io, branch.paths, Work(operation=Operation.MERGE)):
         read_branch(main, name)  # it may have been deleted before this was begun
         try:
@@ -93,7 +93,7 @@ def merge_branch(table: TableStore, name: str, *, force: bool = False, only_at: 
     return result
 
 
-def common_snapshot(main: TableStore, branch: TableStore, origin: Origin) -> Snapshot | None:
+def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) -> Snapshot | None:
     """The newest snapshot that main and a branch share; None: the branch was made empty.
 
     Raises: InvalidInputError when there is none though the branch was made from one.
@@ -130,13 +130,13 @@ class _Decided:
 
     latest: Snapshot | None  # main's, that it was decided on
     merged: Snapshot  # the branch's
-    changes: Mapping[Place, PlaceChange]
+    changes: Mapping[BucketPlace, PlaceChange]
 
 
 def _merged(
     main: TableStore,
     branch: TableStore,
-    copies: dict[tuple[Place, str], DataFileMeta],
+    copies: dict[tuple[BucketPlace, str], DataFileMeta],
     *,
     force: bool,
     only_at: int | None,
@@ -179,7 +179,7 @@ def _merged(
 
 
 def _decide(
-    main: TableStore, branch: TableStore, origin: Origin, *, force: bool, only_at: int | None
+    main: TableStore, branch: TableStore, origin: BranchOrigin, *, force: bool, only_at: int | None
 ) -> _Decided | None:
     """What a merge would change now; None: the branch did nothing since the last one."""
     latest, newest = main.snapshots.latest(), branch.snapshots.latest()
@@ -218,10 +218,10 @@ def _decide(
 
 def _message(
     main: TableStore,
-    place: Place,
+    place: BucketPlace,
     change: PlaceChange,
     schemas: MergedSchemas,
-    copies: dict[tuple[Place, str], DataFileMeta],
+    copies: dict[tuple[BucketPlace, str], DataFileMeta],
 ) -> CommitMessage:
     """The files of one bucket. What comes is copied once, however often the merge is decided anew."""
     partition, bucket = place
@@ -243,7 +243,7 @@ def _message(
     )
 
 
-def _marks(branch: TableStore, origin: Origin, merged: Snapshot) -> Mapping[str, str]:
+def _marks(branch: TableStore, origin: BranchOrigin, merged: Snapshot) -> Mapping[str, str]:
     return {
         MERGED_BRANCH_KEY: branch.paths.branch,
         MERGED_SNAPSHOT_KEY: str(merged.id),
@@ -251,7 +251,7 @@ def _marks(branch: TableStore, origin: Origin, merged: Snapshot) -> Mapping[str,
     }
 
 
-def _delete_copies(main: TableStore, copies: Mapping[tuple[Place, str], DataFileMeta]) -> None:
+def _delete_copies(main: TableStore, copies: Mapping[tuple[BucketPlace, str], DataFileMeta]) -> None:
     for ((partition, bucket), _), file in copies.items():
         with suppress(FluvialError, OSError):  # an orphan costs space only
             main.io.delete(f"{main.bucket_dir(partition, bucket)}/{file.file_name}")
@@ -259,7 +259,7 @@ def _delete_copies(main: TableStore, copies: Mapping[tuple[Place, str], DataFile
 
 # ---- what both sides did
 
-_History = list[tuple[Snapshot, Commit]]
+_History = list[tuple[Snapshot, MergeCommit]]
 
 
 def _history(table: TableStore, after: Snapshot | None, until: Snapshot | None) -> _History | None:
@@ -268,19 +268,19 @@ def _history(table: TableStore, after: Snapshot | None, until: Snapshot | None) 
     for snapshot_id in range(1 if after is None else after.id + 1, 1 if until is None else until.id + 1):
         try:
             snapshot = table.snapshots.read(snapshot_id)
-            found.append((snapshot, Commit(kind=snapshot.commit_kind, entries=delta_entries(table, snapshot))))
+            found.append((snapshot, MergeCommit(kind=snapshot.commit_kind, entries=delta_entries(table, snapshot))))
         except FileNotFoundError:
             return None
     return found
 
 
-def _last_merge(branch: TableStore, origin: Origin, history: _History | None) -> int | None:
+def _last_merge(branch: TableStore, origin: BranchOrigin, history: _History | None) -> int | None:
     """The branch's snapshot that main merged last."""
     merges = [each for each, _ in history or () if _is_merge_of(each, branch, origin)]
     return int(merges[-1].properties[MERGED_SNAPSHOT_KEY]) if merges else None
 
 
-def _is_merge_of(snapshot: Snapshot, branch: TableStore, origin: Origin) -> bool:
+def _is_merge_of(snapshot: Snapshot, branch: TableStore, origin: BranchOrigin) -> bool:
     return MERGED_BRANCH_KEY in snapshot.properties and snapshot.properties.get(MERGED_ORIGIN_KEY) == str(
         origin.created_ms
     )
@@ -305,10 +305,10 @@ def _changes(
     return side_changes(commit for snapshot, commit in history if not ignored(snapshot))
 
 
-def _check_no_conflict(main: TableStore, branch: TableStore, decided: Mapping[Place, Outcome]) -> None:
-    both = sorted(place for place, outcome in decided.items() if outcome is Outcome.CONFLICT)
+def _check_no_conflict(main: TableStore, branch: TableStore, decided: Mapping[BucketPlace, MergeOutcome]) -> None:
+    both = sorted(place for place, outcome in decided.items() if outcome is MergeOutcome.CONFLICT)
     if both:
-        told = [f"{main.partition_values(partition)}/bucket-{bucket}" for partition, bucket in both[:_PLACES_TOLD]]
+        told = [f"{main.partition_values(partition)}/bucket-{bucket}" for partition, bucket in both[:_CONFLICTS_LISTED]]
         raise ConflictError(
             f"main and the branch both changed rows of the same buckets since the branch began: table={main.name} "
             f"branch={branch.paths.branch} buckets={told} count={len(both)} "

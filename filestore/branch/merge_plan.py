@@ -12,14 +12,14 @@ from enum import Enum
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.snapshot.snapshot import CommitKind
 
-Place = tuple[bytes, int]
+BucketPlace = tuple[bytes, int]
 """Partition, and bucket."""
 
 _DATA_KINDS = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class MergeCommit:
     """What one snapshot did."""
 
     kind: CommitKind
@@ -30,13 +30,13 @@ class Commit:
 class SideChanges:
     """What one side did since the common snapshot, or since the last merge."""
 
-    changed: frozenset[Place]  # whose rows may differ
-    only_added: frozenset[Place]  # of these: all that happened is that files were added
+    changed: frozenset[BucketPlace]  # whose rows may differ
+    only_added: frozenset[BucketPlace]  # of these: all that happened is that files were added
     added: tuple[ManifestEntry, ...]  # files of data commits, as they were added
     bucket_counts: frozenset[tuple[bytes, int]]  # partitions, and the numbers of buckets that their files were made for
 
 
-class Outcome(Enum):
+class MergeOutcome(Enum):
     """What becomes of a bucket of main."""
 
     KEEP = "keep"  # as main has it
@@ -45,10 +45,10 @@ class Outcome(Enum):
     CONFLICT = "conflict"
 
 
-def side_changes(commits: Iterable[Commit]) -> SideChanges:
+def side_changes(commits: Iterable[MergeCommit]) -> SideChanges:
     """What a gapless history of commits changed."""
-    changed: set[Place] = set()
-    removed: set[Place] = set()
+    changed: set[BucketPlace] = set()
+    removed: set[BucketPlace] = set()
     added: list[ManifestEntry] = []
     counts: set[tuple[bytes, int]] = set()
     for commit in commits:
@@ -80,7 +80,9 @@ def bucket_counts(entries: Iterable[ManifestEntry]) -> frozenset[tuple[bytes, in
     return frozenset((each.partition, each.total_buckets) for each in entries)
 
 
-def outcomes(main: SideChanges, branch: SideChanges, *, can_unite: bool, force: bool) -> Mapping[Place, Outcome]:
+def outcomes(
+    main: SideChanges, branch: SideChanges, *, can_unite: bool, force: bool
+) -> Mapping[BucketPlace, MergeOutcome]:
     """What becomes of each bucket that the branch changed; all others are kept.
 
     Args:
@@ -92,11 +94,11 @@ def outcomes(main: SideChanges, branch: SideChanges, *, can_unite: bool, force: 
     found = {}
     for place in branch.changed:
         if place not in main.changed:
-            found[place] = Outcome.TAKE
+            found[place] = MergeOutcome.TAKE
         elif can_unite and place in main.only_added and place in branch.only_added:
-            found[place] = Outcome.UNITE
+            found[place] = MergeOutcome.UNITE
         else:
-            found[place] = Outcome.TAKE if force else Outcome.CONFLICT
+            found[place] = MergeOutcome.TAKE if force else MergeOutcome.CONFLICT
     return found
 
 
@@ -109,12 +111,12 @@ class PlaceChange:
 
 
 def place_changes(
-    decided: Mapping[Place, Outcome],
+    decided: Mapping[BucketPlace, MergeOutcome],
     *,
     main: Collection[ManifestEntry],
     branch: Collection[ManifestEntry],
     added: Iterable[ManifestEntry],
-) -> Mapping[Place, PlaceChange]:
+) -> Mapping[BucketPlace, PlaceChange]:
     """The files that go and come; buckets for which there is nothing to do are left out.
 
     Args:
@@ -127,11 +129,11 @@ def place_changes(
     found = {}
     for place, outcome in decided.items():
         here, there = ours.get(place, []), theirs.get(place, [])
-        if outcome is Outcome.TAKE:
+        if outcome is MergeOutcome.TAKE:
             kept = _identities(here) & _identities(there)
             gone = tuple(each for each in here if each.identity not in kept)
             come = tuple(each for each in there if each.identity not in kept)
-        elif outcome is Outcome.UNITE:
+        elif outcome is MergeOutcome.UNITE:
             gone, come = (), tuple(new.get(place, []))
         else:
             continue
@@ -140,8 +142,8 @@ def place_changes(
     return found
 
 
-def _by_place(entries: Iterable[ManifestEntry]) -> dict[Place, list[ManifestEntry]]:
-    found: defaultdict[Place, list[ManifestEntry]] = defaultdict(list)
+def _by_place(entries: Iterable[ManifestEntry]) -> dict[BucketPlace, list[ManifestEntry]]:
+    found: defaultdict[BucketPlace, list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
         found[entry.partition, entry.bucket].append(entry)
     return found

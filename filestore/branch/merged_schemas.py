@@ -8,7 +8,7 @@ taken over. When only main changed it, the branch's files keep the version that 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from filestore.layout.branch_state import Origin
+from filestore.layout.branch_state import BranchOrigin
 from filestore.schema.log_names import check_log_names
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
@@ -20,7 +20,7 @@ class MergedSchemas:
     """Versions that main needs before files of a branch can come into it."""
 
     main: TableStore
-    origin: Origin
+    origin: BranchOrigin
     is_changed: bool  # whether the branch has versions of its own
     missing: Sequence[TableSchema]  # to be published, in this order
 
@@ -38,7 +38,9 @@ class MergedSchemas:
                     raise _both_changed(self.main, self.origin) from None
 
 
-def merged_schemas(main: TableStore, branch: TableStore, origin: Origin, *, keeps_ids: bool = False) -> MergedSchemas:
+def merged_schemas(
+    main: TableStore, branch: TableStore, origin: BranchOrigin, *, keeps_ids: bool = False
+) -> MergedSchemas:
     """What main needs of a branch's versions.
 
     Args:
@@ -67,7 +69,7 @@ def merged_schemas(main: TableStore, branch: TableStore, origin: Origin, *, keep
     return MergedSchemas(main=main, origin=origin, is_changed=True, missing=missing)
 
 
-def _options_in_main(options: Mapping[str, str], began: Mapping[str, str], origin: Origin) -> Mapping[str, str]:
+def _options_in_main(options: Mapping[str, str], began: Mapping[str, str], origin: BranchOrigin) -> Mapping[str, str]:
     """A branch's options without those that it was made with."""
     merged = dict(options)
     for key, text in origin.options.items():
@@ -91,7 +93,7 @@ def _is_same(one: TableSchema, other: TableSchema) -> bool:
     return replace(one, time_ms=0) == replace(other, time_ms=0)
 
 
-def _both_changed(main: TableStore, origin: Origin) -> ConflictError:
+def _both_changed(main: TableStore, origin: BranchOrigin) -> ConflictError:
     return ConflictError(
         f"main and the branch both changed the schema: table={main.name} common_schema={origin.schema_id} "
         f"main_schemas={main.schemas.ids()} fix=write the branch's rows to main"

@@ -32,7 +32,7 @@ from filestore.types.data_types import DataField
 from lsm.errors import ConflictError, InvalidInputError
 
 DEFAULT_DATABASE: Final = "default"
-_TABLES_TOLD: Final = 10
+_TABLES_LISTED: Final = 10
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
 
@@ -189,7 +189,7 @@ class Catalog:
         self._has_database(database, ignore_if_missing=False)
         if not self._tables.has_table(database, table):
             raise InvalidInputError(
-                f"no such table: table={name} path={root} tables={self._tables.tables(database)[:_TABLES_TOLD]}"
+                f"no such table: table={name} path={root} tables={self._tables.tables(database)[:_TABLES_LISTED]}"
             )
         return Table.open(
             name,

@@ -25,7 +25,7 @@ from filestore.scan.data_split import DataSplit
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files_of_partitions
 from filestore.schema.merge_engine import columns_to_merge
 from filestore.schema.row_counts import signed, with_count
-from filestore.snapshot.change_tracking import is_foreign
+from filestore.snapshot.change_tracking import is_external
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -92,7 +92,7 @@ def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapsho
     if snapshot.commit_kind not in _DATA_KINDS:
         return ()
     delta = [entry for entry in delta_entries(table, snapshot) if entry.bucket >= 0]  # else not to be seen yet
-    if _stands_as_it_is(table, previous, snapshot, delta):
+    if _is_insert_only(table, previous, snapshot, delta):
         if snapshot.changelog_manifest_list is not None:
             return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)
         return _added_splits(snapshot, delta, is_changelog=False)
@@ -103,32 +103,32 @@ def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapsho
     return _diff_splits(table, previous, snapshot, partitions)
 
 
-def told_level(table: TableStore) -> int:
+def changelog_level(table: TableStore) -> int:
     """The level from which on the changelogs of compactions have told the rows; 0: it is not compactions that tell."""
     levels = {"lookup": 1, "full-compaction": table.level_count - 1}
     return levels.get(table.options.changelog_producer, 0)
 
 
-def tells_by_compaction(snapshot: Snapshot) -> bool:
+def compaction_emits_changes(snapshot: Snapshot) -> bool:
     """Whether readers of compactions' changelogs have something to read in a snapshot."""
     if snapshot.commit_kind is CommitKind.COMPACT:
         return snapshot.changelog_manifest_list is not None
     return snapshot.commit_kind is CommitKind.OVERWRITE
 
 
-def plan_told(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+def plan_changelog(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
     """What a snapshot tells readers of compactions' changelogs; see ``plan_changes``.
 
     They know no row above the told level: rows come when they are compacted, whatever a data commit added.
     """
-    if not tells_by_compaction(snapshot):
+    if not compaction_emits_changes(snapshot):
         return ()
     if snapshot.commit_kind is CommitKind.COMPACT:
         return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)
     if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
         raise _previous_is_gone(table, snapshot)
     partitions = {entry.partition for entry in delta_entries(table, snapshot)}
-    return _diff_splits(table, previous, snapshot, partitions, least_level=told_level(table))
+    return _diff_splits(table, previous, snapshot, partitions, least_level=changelog_level(table))
 
 
 def plan_diff(
@@ -211,7 +211,7 @@ def _previous_is_gone(table: TableStore, snapshot: Snapshot) -> InvalidInputErro
     )
 
 
-def _stands_as_it_is(
+def _is_insert_only(
     table: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
 ) -> bool:
     """Whether the rows that a commit added are rows of the table from then on, and it did nothing else."""
@@ -225,7 +225,7 @@ def _stands_as_it_is(
     if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
         return False
     # Writers that do not know of each other may number rows below what is there: such rows change nothing.
-    return not (table.has_log and is_foreign(snapshot)) or _numbers_follow(table, previous, snapshot, delta)
+    return not (table.has_log and is_external(snapshot)) or _numbers_follow(table, previous, snapshot, delta)
 
 
 def _numbers_follow(

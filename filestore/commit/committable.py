@@ -25,7 +25,7 @@ class Committable:
     properties: Mapping[str, str] = field(default_factory=dict)
     base_snapshot_id: int | None = None
     """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""
-    told_since: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
+    changelog_base_snapshot: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
     """By (partition, bucket) the snapshot in which the changes in the log were looked up, 0: the empty table. Whoever
     changes rows of the bucket after it makes them untrue: a conflict."""
     changes: Changes | None = None

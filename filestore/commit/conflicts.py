@@ -140,28 +140,30 @@ def _run_of(entry: ManifestEntry) -> tuple[bytes, int, int]:
     return entry.partition, entry.bucket, entry.file.level
 
 
-def overtaken(table: TableStore, told_since: Mapping[tuple[bytes, int], int], latest: Snapshot) -> str | None:
+def superseded_by(
+    table: TableStore, changelog_base_snapshot: Mapping[tuple[bytes, int], int], latest: Snapshot
+) -> str | None:
     """Why the changes that were told are not those that a commit on top of ``latest`` makes; None when they are.
 
     Args:
         table: to be committed to.
-        told_since: for each bucket of the commit the snapshot that its changes were looked up in; 0: before the first.
+        changelog_base_snapshot: for each bucket of the commit the snapshot that its changes were looked up in; 0: before the first.
         latest: what the commit would follow.
     """
-    base_id = min(told_since.values(), default=latest.id)
+    base_id = min(changelog_base_snapshot.values(), default=latest.id)
     changes = changes_since(table, base_id, latest)
     if changes is None:
-        return f"snapshots since the changes were told are gone: told_since={base_id}"
+        return f"snapshots since the changes were told are gone: changelog_base_snapshot={base_id}"
     for snapshot_id, entries in changes.items():
         touched = [
             key
             for key in {(entry.partition, entry.bucket) for entry in entries}
-            if told_since.get(key, snapshot_id) < snapshot_id
+            if changelog_base_snapshot.get(key, snapshot_id) < snapshot_id
         ]
         if touched and _changes_rows(table, snapshot_id, latest):
             return (
                 f"another writer changed rows after the changes were told: partition={touched[0][0].hex()} "
-                f"bucket={touched[0][1]} told_since={told_since[touched[0]]} changed_by={snapshot_id}"
+                f"bucket={touched[0][1]} changelog_base_snapshot={changelog_base_snapshot[touched[0]]} changed_by={snapshot_id}"
             )
     return None
 

@@ -16,13 +16,13 @@ from filestore.commit.conflicts import (
     find_conflict,
     is_in_place,
     is_numbered,
-    overtaken,
     sequence_conflict,
+    superseded_by,
 )
 from filestore.commit.guards import check_safe, check_time
 from filestore.commit.history import CommitHistory
 from filestore.commit.snapshot_writer import changes_nothing, entries_of, write_snapshot
-from filestore.index.index_manifest import index_conflict, lost_mark
+from filestore.index.index_manifest import index_conflict, missing_delete_target
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
@@ -31,8 +31,6 @@ from filestore.schema.validation import check_writable
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-
-__all__ = ["CommitResult", "PartitionTest", "TableCommit", "discard"]
 
 PartitionTest = Callable[[bytes], bool]
 
@@ -308,7 +306,7 @@ class TableCommit:
         if request.kind is CommitKind.OVERWRITE and request.replaces is None:
             changes = None if base_id is None else changes_since(self._table, base_id, latest)
             others = live_files(self._table, latest) if changes is None else [*chain.from_iterable(changes.values())]
-            reason = lost_mark(others, request.committable.messages, is_all=changes is None)
+            reason = missing_delete_target(others, request.committable.messages, is_all=changes is None)
             reason = reason or bucket_count_conflict(live_entries(others), delta)
             reason = reason or sequence_conflict(others, delta, has_key=self._table.has_key)
         elif request.kind is CommitKind.OVERWRITE:
@@ -318,12 +316,12 @@ class TableCommit:
             if done is not None:
                 return done
             reason = self._find_conflict(base, delta, request.kind)
-            reason = reason or lost_mark(base, request.committable.messages, is_all=is_all)
+            reason = reason or missing_delete_target(base, request.committable.messages, is_all=is_all)
         else:
             others = self._others(latest, base_id, delta)
             reason = sequence_conflict(others, delta, has_key=self._table.has_key)
             reason = bucket_count_conflict(live_entries(others), delta) or reason
-            reason = reason or overtaken(self._table, request.committable.told_since, latest)
+            reason = reason or superseded_by(self._table, request.committable.changelog_base_snapshot, latest)
             if reason is None and any(entry.kind is EntryKind.DELETE for entry in delta):
                 base, done, _ = self._compaction_base(latest, base_id, delta)
                 if done is not None:

@@ -12,7 +12,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from filestore.compact.task import CompactionTask, is_small, rolling_writer
-from filestore.index.deletion_vector_changes import marked_counts
+from filestore.index.deletion_vector_changes import deleted_row_counts
 from filestore.index.deletion_vectors import Positions
 from filestore.manifest.entries import DataFileMeta
 from filestore.options.table_options import TableOptions
@@ -43,7 +43,7 @@ def pick_appended(
     options = table.options
     indexes = live.indexes(key)
     threshold = 0.0 if full else options.value("compaction.delete-ratio-threshold")
-    counts = marked_counts(indexes)
+    counts = deleted_row_counts(indexes)
     marked = {f.file_name for f in live.files(key) if counts.get(f.file_name, 0) > threshold * f.row_count}
     is_ordered = keeps_order(options)
     files = sorted(live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))

@@ -83,7 +83,7 @@ class CompactionChangelog:
             recorder=change_recorder(table, emit=self._writer.write, below=below), known_level=known_level
         )
 
-    def tells_of(self, file: DataFileMeta) -> bool:
+    def covers(self, file: DataFileMeta) -> bool:
         """Whether rows of a file are not known yet, so that it cannot just change its level."""
         return file.level < self._known_level
 

@@ -16,15 +16,15 @@ from filestore.compact.append import concatenate, pick_appended
 from filestore.compact.changelog import CompactionChangelog, files_to_look_up, known_level
 from filestore.compact.merge_tree import merge_files
 from filestore.compact.old_rows import OldRows, find_old_rows
-from filestore.compact.postponed import distribute
+from filestore.compact.postpone import distribute
 from filestore.compact.strategy import compaction_strategy
 from filestore.compact.task import CompactionTask
-from filestore.index.deletion_vector_changes import change_index, marked_counts
+from filestore.index.deletion_vector_changes import change_index, deleted_row_counts
 from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry, vectors_of
-from filestore.options.table_options import POSTPONED_BUCKET, TableOptions
+from filestore.options.table_options import POSTPONE_BUCKET, TableOptions
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.row_expiry import RowExpiry, may_expire
 from filestore.schema.merge_engine import resets_on_delete
@@ -71,8 +71,8 @@ def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
     try:
         deleted = read_deletion_vectors(table, vectors_of((*task.files, *task.lookup_files), task.indexes))
         old = OldRows()
-        if task.marks_old_rows:
-            old = find_old_rows(table, task, deleted, tells_changes=changelog is not None)
+        if task.deletes_old_rows:
+            old = find_old_rows(table, task, deleted, emits_changes=changelog is not None)
         if table.has_key:
             before, after = merge_files(table, task, written, changelog, deleted=deleted, old=old)
         else:
@@ -124,7 +124,7 @@ def waits_for_compaction(table: TableStore) -> bool:
         table.has_key
         and options.deletion_vectors_enabled
         and not options.write_only
-        and options.bucket != POSTPONED_BUCKET  # whose rows wait for a job of their own
+        and options.bucket != POSTPONE_BUCKET  # whose rows wait for a job of their own
         and not options.value("deletion-vectors.merge-on-read")
     )
 
@@ -163,7 +163,7 @@ def compact_buckets(
         UnavailableError: nothing of it is visible either.
         OutcomeUnknownError: it may be visible; its files stay.
     """
-    distribution = distribute(table, keep=keep) if table.options.bucket == POSTPONED_BUCKET else None
+    distribution = distribute(table, keep=keep) if table.options.bucket == POSTPONE_BUCKET else None
     outcome = _compact(table, full=full, keep=keep, limits=limits, progress=progress)
     if distribution is None:
         return outcome
@@ -252,7 +252,7 @@ def _pick(
         rewrites_all=rewrites_all,
         read_cost=merge_cost(levels),
         indexes=indexes,
-        marks_old_rows=marks,
+        deletes_old_rows=marks,
         expiry_moment_ms=moment_ms if drops_deletes else None,
     )
     return [task]
@@ -277,7 +277,7 @@ def _marked_unit(
 ) -> CompactionUnit | None:
     """Files of one level of which too many rows are marked as deleted; with ``full`` any."""
     threshold = 0.0 if full else options.value("compaction.delete-ratio-threshold")
-    counts = marked_counts(indexes)
+    counts = deleted_row_counts(indexes)
     for run in levels.runs if counts else ():
         files = tuple(file for file in run.files if counts.get(file.file_name, 0) > threshold * file.row_count)
         if files and run.level > 0:
@@ -305,5 +305,5 @@ def _changelog(table: TableStore, task: CompactionTask) -> CompactionChangelog |
         bucket=task.bucket,
         level=task.output_level,
         known_level=task.known_level,
-        lookup_files=() if task.marks_old_rows else task.lookup_files,  # else old rows take part in the merge
+        lookup_files=() if task.deletes_old_rows else task.lookup_files,  # else old rows take part in the merge
     )

@@ -79,7 +79,7 @@ def merge_files(
 
     def upgrade(runs: list[SortedRun]) -> None:
         file = by_name[runs[0].files[0].file_name]
-        if changelog and changelog.tells_of(file):
+        if changelog and changelog.covers(file):
             changelog.read_through(merged(runs))
         if file.level != task.output_level:
             before.append(file)

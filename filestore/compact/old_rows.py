@@ -37,7 +37,7 @@ class OldRows:
 
 
 def find_old_rows(
-    table: TableStore, task: CompactionTask, deleted: Mapping[str, Positions], *, tells_changes: bool
+    table: TableStore, task: CompactionTask, deleted: Mapping[str, Positions], *, emits_changes: bool
 ) -> OldRows:
     """Look the keys of level 0 up.
 
@@ -45,7 +45,7 @@ def find_old_rows(
         table: at the schema of the newest file.
         task: its level-0 files hold the new rows; ``lookup_files`` may hold older ones.
         deleted: rows that are marked already, by file name.
-        tells_changes: the values of old rows are needed, whatever the merge engine.
+        emits_changes: the values of old rows are needed, whatever the merge engine.
     """
     new = [file for file in task.files if file.level == 0]
     if not new or not task.lookup_files:
@@ -70,7 +70,7 @@ def find_old_rows(
     merged = [
         _narrowed(table, file, ends[file.file_name], len(marks[file.file_name]))
         for file in task.lookup_files
-        if file.file_name in marks and (tells_changes or not _is_just_older(table, file, oldest_new))
+        if file.file_name in marks and (emits_changes or not _is_just_older(table, file, oldest_new))
     ]
     return OldRows(marks=marks, merged=tuple(merged))
 

@@ -31,7 +31,7 @@ class CompactionTask:
     rewrites_all: bool = False  # no file only moves
     read_cost: int = 0  # what readers pay for the bucket as it is; to compare tasks of one table
     indexes: tuple[IndexManifestEntry, ...] = ()  # deletion vectors of the whole bucket
-    marks_old_rows: bool = False  # rows in the looked-up files that new ones replace are marked as deleted
+    deletes_old_rows: bool = False  # rows in the looked-up files that new ones replace are marked as deleted
     expiry_moment_ms: int | None = None  # rows that are too old then are dropped; None: none are
 
     @property
@@ -60,7 +60,7 @@ class CompactionTask:
             "rewritesAll": self.rewrites_all,
             "readCost": self.read_cost,
             "indexes": [entry.to_json() for entry in self.indexes],
-            "marksOldRows": self.marks_old_rows,
+            "marksOldRows": self.deletes_old_rows,
             "expiryMomentMs": self.expiry_moment_ms,
         }
         return json.dumps(body, separators=(",", ":"))
@@ -83,7 +83,7 @@ class CompactionTask:
             rewrites_all=body["rewritesAll"],
             read_cost=body["readCost"],
             indexes=tuple(IndexManifestEntry.from_json(entry) for entry in body["indexes"]),
-            marks_old_rows=body["marksOldRows"],
+            deletes_old_rows=body["marksOldRows"],
             expiry_moment_ms=body["expiryMomentMs"],
         )
 

@@ -12,7 +12,7 @@ from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason
 
 
-def upgraded(table: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+def upgrade_levels(table: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
     """The messages of an overwrite with their new files on the top level, bucket by bucket where that can be.
 
     Nothing older stays in a bucket that is overwritten, so its files may lie there as soon as their keys do not overlap
@@ -40,7 +40,7 @@ def _upgraded(table: TableStore, messages: Sequence[CommitMessage]) -> Sequence[
     ]
 
 
-def raised(table: TableStore, written: Sequence[CommitMessage]) -> list[CommitMessage]:
+def compact_to_top(table: TableStore, written: Sequence[CommitMessage]) -> list[CommitMessage]:
     """The files merged to the top level, where no compaction takes their rows for new ones; nothing older is there.
 
     When it fails, all of them are deleted.

@@ -57,9 +57,9 @@ def _check_option_may_change(
     if key in ("primary-key", "partition"):
         raise InvalidInputError(f"keys and partitions cannot change: {values} fix='create a new table and copy'")
     has_log = schema.table_options.log_system != "none"
-    tells_otherwise = key == "changelog-producer" and "lookup" in (before, after)
+    emits_otherwise = key == "changelog-producer" and "lookup" in (before, after)
     is_fixed = key in _FIXED_BY_LOG or key == "bucket"
-    if has_log and (is_fixed or (tells_otherwise and schema.table_options.log_changelog_mode == "all")):
+    if has_log and (is_fixed or (emits_otherwise and schema.table_options.log_changelog_mode == "all")):
         raise InvalidInputError(
             f"option cannot change while the table has a log, its records depend on it: {values} "
             "fix='create a new table and copy, or drop and create it'"

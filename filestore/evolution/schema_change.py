@@ -14,7 +14,7 @@ from filestore.evolution.option_changes import renamed_in_options, uses_of, with
 from filestore.options.table_options import SCHEMA_VERSION
 from filestore.schema.column_paths import (
     ColumnPath,
-    Position,
+    ColumnPosition,
     check_free,
     edited,
     field_at,
@@ -25,7 +25,7 @@ from filestore.schema.column_paths import (
 )
 from filestore.schema.log_names import check_log_names
 from filestore.schema.row_counts import check_change
-from filestore.schema.schema_store import renumbered
+from filestore.schema.schema_store import with_new_field_ids
 from filestore.schema.table_schema import TableSchema
 from filestore.schema.validation import check_altered, check_options_set
 from filestore.types.casts import can_cast, cast_array, keeps_order, widens
@@ -72,7 +72,7 @@ class AddColumn:
     type: DataType
     comment: str | None = None
     default: str | None = None
-    position: Position | None = None
+    position: ColumnPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class MoveColumn:
     """Another place among its neighbours."""
 
     path: ColumnPath
-    position: Position
+    position: ColumnPosition
 
 
 SchemaChange = (
@@ -242,7 +242,7 @@ def _added(schema: TableSchema, change: AddColumn) -> TableSchema:
     field = DataField(
         id=next(ids),
         name=change.path[-1],
-        type=renumbered(change.type, ids),
+        type=with_new_field_ids(change.type, ids),
         description=change.comment,
         default_value=change.default,
     )

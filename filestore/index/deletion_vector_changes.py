@@ -82,7 +82,7 @@ def copied_index(
     return (write_deletion_vectors(table, partition, bucket, copies),) if copies else ()
 
 
-def marked_counts(entries: Collection[IndexManifestEntry]) -> Mapping[str, int]:
+def deleted_row_counts(entries: Collection[IndexManifestEntry]) -> Mapping[str, int]:
     """Deleted rows by name of the data file; 1 where their number is not known."""
     return {
         each.data_file_name: 1 if each.cardinality is None else each.cardinality

@@ -10,7 +10,7 @@ from typing import Final
 
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import EntryKind, ManifestEntry
-from filestore.manifest.lists import IndexManifestEntry, marked_names, vectors_of_names
+from filestore.manifest.lists import IndexManifestEntry, names_with_vectors, vectors_of_names
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
@@ -62,7 +62,7 @@ def next_index(
         if names.isdisjoint(each.data_file_name for each in entry.index_vectors):
             after.append(entry)
         else:
-            after += vectors_of_names(frozenset(marked_names([entry]) - names).__contains__, [entry])
+            after += vectors_of_names(frozenset(names_with_vectors([entry]) - names).__contains__, [entry])
     return after
 
 
@@ -105,12 +105,12 @@ def find_index_conflict(
         for entry in message.index_before:
             if there.get(entry.file_name) != entry:
                 return f"an index file was replaced: file={entry.file_name} bucket={entry.bucket}"
-        brought = marked_names(message.index_after)
+        brought = names_with_vectors(message.index_after)
         touched = brought | (gone.get((message.partition, message.bucket), frozenset()))
         for entry in vectors.get((message.partition, message.bucket), ()):
             if entry.file_name in ours:
                 continue
-            if (brought and message.total_buckets > 0) or not touched.isdisjoint(marked_names([entry])):
+            if (brought and message.total_buckets > 0) or not touched.isdisjoint(names_with_vectors([entry])):
                 return f"rows of this bucket were deleted meanwhile: file={entry.file_name} bucket={entry.bucket}"
     hashed = _hashed(messages)
     if hashed and base is None:
@@ -121,7 +121,9 @@ def find_index_conflict(
     return None
 
 
-def lost_mark(changes: Iterable[ManifestEntry], messages: Sequence[CommitMessage], *, is_all: bool) -> str | None:
+def missing_delete_target(
+    changes: Iterable[ManifestEntry], messages: Sequence[CommitMessage], *, is_all: bool
+) -> str | None:
     """Why rows that a commit marks as deleted are not there to be marked, or None.
 
     Args:
@@ -134,7 +136,7 @@ def lost_mark(changes: Iterable[ManifestEntry], messages: Sequence[CommitMessage
         change = 1 if entry.kind is EntryKind.ADD else -1
         counts[entry.partition, entry.bucket, entry.file.file_name] += change
     for message in messages:
-        for name in marked_names(message.index_after):
+        for name in names_with_vectors(message.index_after):
             if counts[message.partition, message.bucket, name] < (1 if is_all else 0):
                 return f"a file with rows to delete was replaced: file={name} bucket={message.bucket}"
     return None

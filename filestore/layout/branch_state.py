@@ -40,7 +40,7 @@ _READING: Final = frozenset({Operation.RENAME, Operation.FAST_FORWARD, Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class BranchOrigin:
     """Where a branch began."""
 
     tag: str | None = None  # of main; None: made empty
@@ -52,14 +52,14 @@ class Origin:
     created_ms: int  # epoch
 
 
-def read_origin(io: FileIO, paths: TablePaths) -> Origin | None:
+def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
     """Where the branch of these paths began; None: another engine made it. Raises: CorruptDataError."""
     path = f"{paths.branch_root}/{ORIGIN_FILE}"
     body = _read(io, path)
     if body is None:
         return None
     try:
-        return Origin(
+        return BranchOrigin(
             tag=body["tag"],
             snapshot_id=body["snapshotId"],
             owns_tag=bool(body["ownsTag"]),
@@ -72,7 +72,7 @@ def read_origin(io: FileIO, paths: TablePaths) -> Origin | None:
         raise CorruptDataError(f"origin of a branch cannot be decoded: file={path} error={error!r}") from error
 
 
-def write_origin(io: FileIO, paths: TablePaths, origin: Origin) -> None:
+def write_origin(io: FileIO, paths: TablePaths, origin: BranchOrigin) -> None:
     """Note where a branch began."""
     body = {
         "tag": origin.tag,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from filestore.options.table_options import POSTPONED_BUCKET, TableOptions
+from filestore.options.table_options import POSTPONE_BUCKET, TableOptions
 from filestore.types.data_types import DataField
 from filestore.types.partition_text import partition_text
 from lsm.errors import InvalidInputError
@@ -167,7 +167,7 @@ class TablePaths:
 
     def bucket_dir(self, partition_values: Sequence[object], bucket: int) -> str:
         """Directory of the data files of a bucket; a negative number of an append table is its only directory."""
-        name = "postpone" if bucket == POSTPONED_BUCKET else str(max(bucket, 0))
+        name = "postpone" if bucket == POSTPONE_BUCKET else str(max(bucket, 0))
         return f"{self.partition_dir(partition_values)}/bucket-{name}"
 
     def data_file(self, partition_values: Sequence[object], bucket: int, name: str) -> str:

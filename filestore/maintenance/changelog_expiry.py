@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from filestore.maintenance.snapshot_expiry import Retention, expiry_end
 from filestore.refs.file_references import FileReferences
-from filestore.refs.roots import Root, all_roots, changelog_roots
+from filestore.refs.live_references import LiveReference, all_references, changelog_references
 from filestore.table_store import TableStore
 
 
@@ -49,7 +49,7 @@ def expire_changelogs(
         _write_hints(table, going)
     references = FileReferences(table)
     gone = set(going)
-    left = [root for root in all_roots(table) if root not in gone]
+    left = [root for root in all_references(table) if root not in gone]
     kept_data, kept_metadata = references.data(left), references.metadata(left)
     data = {root: sorted(references.data([root]) - kept_data) for root in going}
     metadata = {root: sorted(references.metadata([root]) - kept_metadata) for root in going}
@@ -66,18 +66,18 @@ def expire_changelogs(
         )
 
 
-def _write_hints(table: TableStore, going: Sequence[Root]) -> None:
+def _write_hints(table: TableStore, going: Sequence[LiveReference]) -> None:
     """Before anything goes; a LATEST that names what is gone would be believed by Java, an EARLIEST would not."""
     earliest, latest = (f"{table.paths.changelog_dir}/{name}" for name in ("EARLIEST", "LATEST"))
-    if len(going) == len(changelog_roots(table)):
+    if len(going) == len(changelog_references(table)):
         table.io.delete(latest)
         table.io.delete(earliest)
     else:
         table.io.replace(earliest, str(going[-1].snapshot_id + 1).encode())
 
 
-def _going(table: TableStore, retention: Retention, before_ms: int | None) -> list[Root]:
-    roots = sorted(changelog_roots(table), key=lambda root: root.snapshot_id)
+def _going(table: TableStore, retention: Retention, before_ms: int | None) -> list[LiveReference]:
+    roots = sorted(changelog_references(table), key=lambda root: root.snapshot_id)
     latest = table.snapshots.latest_id()
     if not roots or latest is None:
         return []

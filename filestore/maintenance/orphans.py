@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from filestore.layout.paths import MAIN_BRANCH, escape_path
 from filestore.refs.file_references import FileReferences
-from filestore.refs.roots import all_roots, branch_names, on_branch
+from filestore.refs.live_references import all_references, branch_names, on_branch
 from filestore.refs.savepoint_files import CHECKPOINT_PREFIX
 from filestore.table_store import TableStore
 
@@ -54,10 +54,10 @@ def find_orphans(
     if not candidates:
         return []
     kept = set(spared())
-    roots = set(all_roots(table))
+    roots = set(all_references(table))
     references = FileReferences(table)
     kept |= references.data(roots) | references.metadata(roots)
-    later = set(all_roots(table)) - roots  # committed while the others were read
+    later = set(all_references(table)) - roots  # committed while the others were read
     kept |= references.data(later) | references.metadata(later)
     return sorted((file for file in candidates if file.path not in kept), key=lambda file: file.path)
 

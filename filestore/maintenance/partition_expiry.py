@@ -15,7 +15,7 @@ from filestore.table_store import TableStore
 from filestore.types.partition_text import partition_text
 from lsm.errors import InvalidInputError
 
-Strategy = Literal["values-time", "update-time"]
+ExpiryStrategy = Literal["values-time", "update-time"]
 _DEFAULT_FORMATS: Final = ("yyyy-MM-dd HH:mm:ss", "yyyy-MM-dd", "yyyyMMdd")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS: Final = {
@@ -105,7 +105,7 @@ def expired_partitions(
     states: Iterable[PartitionState],
     *,
     age_ms: int,
-    strategy: Strategy,
+    strategy: ExpiryStrategy,
     clock: PartitionClock,
     limit: int,
 ) -> list[PartitionState]:
@@ -125,7 +125,7 @@ def expired_partitions(
     return [state for _, state in sorted(old, key=lambda each: (each[0], each[1].path))][:limit]
 
 
-def _time_ms(table: TableStore, state: PartitionState, strategy: Strategy, clock: PartitionClock) -> int | None:
+def _time_ms(table: TableStore, state: PartitionState, strategy: ExpiryStrategy, clock: PartitionClock) -> int | None:
     if strategy == "update-time":
         return state.last_update_ms
     return clock.time_ms(_texts(table, state.partition))

@@ -9,10 +9,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from filestore.changelog.snapshot_changes import told_level
+from filestore.changelog.snapshot_changes import changelog_level
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
-from filestore.compact.upgrade import raised
+from filestore.compact.upgrade import compact_to_top
 from filestore.index.deletion_vector_changes import change_index, copied_index
 from filestore.index.index_manifest import bucket_index
 from filestore.io.file_io import copy_file
@@ -83,7 +83,7 @@ def rescale(
     partitions = {key.partition for key in keys}
     if live.snapshot is None or not partitions:
         return CommitResult(snapshot=live.snapshot), 0
-    told = max(told_level(table), int(uses_vectors and table.has_key))
+    told = max(changelog_level(table), int(uses_vectors and table.has_key))
     if any(file.level < told for key in keys for file in live.files(key)):
         raise InvalidInputError(
             f"rows wait for a compaction that tells streams about them: table={table.name} "
@@ -97,7 +97,7 @@ def rescale(
     except BaseException:
         writer.abort()
         raise
-    outputs = raised(rescaled, written) if told else written
+    outputs = compact_to_top(rescaled, written) if told else written
     outputs = [replace(each, new_files=(), compact_after=each.new_files) for each in outputs]
     inputs = [
         CommitMessage(

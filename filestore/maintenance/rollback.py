@@ -23,7 +23,13 @@ from filestore.refs.file_references import (
     data_files,
     metadata_files,
 )
-from filestore.refs.roots import Root, RootKind, RootsToAsk, all_roots, tag_roots
+from filestore.refs.live_references import (
+    DecidingReferences,
+    LiveReference,
+    ReferenceKind,
+    all_references,
+    tag_references,
+)
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.tags import branch_made_from
@@ -38,7 +44,7 @@ _OF_TAGS: Final = ("tagCreateTime", "tagTimeRetained")
 class Removal:
     """A snapshot or tag that goes, and the files that nothing else uses."""
 
-    root: Root
+    root: LiveReference
     snapshot: Snapshot
     data: tuple[FileSize, ...] = ()
     metadata: MetadataFiles = field(default_factory=MetadataFiles)
@@ -77,11 +83,11 @@ def plan_rollback(table: TableStore, target: Snapshot, *, with_files: bool = Tru
             f"what was written to a log cannot be taken back: table={table.name} snapshot={target.id} "
             "fix=use rollback_to_as_latest, which makes the older rows the newest ones by a new commit"
         )
-    roots = all_roots(table)
+    roots = all_references(table)
     later = [root for root in roots if root.branch == table.paths.branch and root.snapshot_id > target.id]
     for root in later:
         branch = _branch_of(table, root)
-        if branch is not None or root.kind not in (RootKind.SNAPSHOT, RootKind.TAG, RootKind.CHANGELOG):
+        if branch is not None or root.kind not in (ReferenceKind.SNAPSHOT, ReferenceKind.TAG, ReferenceKind.CHANGELOG):
             fix = f"delete the branch {branch}" if branch is not None else f"delete the {root.kind.value}"
             raise InvalidInputError(
                 f"something that is needed is later than where to go back to: table={table.name} "
@@ -129,24 +135,24 @@ def roll_back(table: TableStore, plan: RollbackPlan) -> None:
         if next_id > target.id + 1:
             table.consumers.write(consumer, target.id + 1, may_go_back=True)
     for removal in plan.removals:
-        if removal.root.kind is RootKind.SNAPSHOT and snapshots.exists(removal.root.snapshot_id + 1):
-            raise _overtaken(table, removal.root.snapshot_id + 1)
+        if removal.root.kind is ReferenceKind.SNAPSHOT and snapshots.exists(removal.root.snapshot_id + 1):
+            raise _is_superseded(table, removal.root.snapshot_id + 1)
         io.delete(_path(table, removal.root))
     left = [each for each in snapshots.ids() if each > target.id]
     if left and left[0] != target.id + 1:
-        raise _overtaken(table, left[0])
+        raise _is_superseded(table, left[0])
     if snapshots.claimed_up_to() > target.id:
         ExpiredCommits(io, paths).forget_after(target.id)
         io.replace(paths.earliest_hint, str(target.id).encode())
     # from here on nothing new can refer to what went
-    for done in _with_files(table, target, plan.removals, all_roots(table)):
+    for done in _with_files(table, target, plan.removals, all_references(table)):
         files = (file.path for file in done.data)
         for path in (*files, *sorted(done.metadata.leaves), *sorted(done.metadata.lists)):
             io.delete(path)
         io.delete(_note(table, done.root))
 
 
-def _overtaken(table: TableStore, snapshot_id: int) -> ConflictError:
+def _is_superseded(table: TableStore, snapshot_id: int) -> ConflictError:
     return ConflictError(
         f"somebody committed while the table was rolled back: table={table.name} snapshot={snapshot_id} "
         "fix='stop its writers and run it again'"
@@ -169,24 +175,24 @@ def _objections(table: TableStore, target: Snapshot, removed: Sequence[Snapshot]
         yield "streams whose commits have expired wrote after it, and would not know that these are gone"
 
 
-def _newest_first(table: TableStore, roots: Sequence[Root]) -> list[tuple[Root, Snapshot]]:
+def _newest_first(table: TableStore, roots: Sequence[LiveReference]) -> list[tuple[LiveReference, Snapshot]]:
     found = []
-    for root in sorted(roots, key=lambda each: (each.snapshot_id, each.kind is RootKind.TAG), reverse=True):
+    for root in sorted(roots, key=lambda each: (each.snapshot_id, each.kind is ReferenceKind.TAG), reverse=True):
         snapshot = root.snapshot or table.snapshots.find(root.snapshot_id)
         if snapshot is not None:
             found.append((replace(root, snapshot=snapshot), snapshot))
     return found
 
 
-def _left_over(table: TableStore, later: Sequence[Root]) -> Iterator[Root]:
+def _left_over(table: TableStore, later: Sequence[LiveReference]) -> Iterator[LiveReference]:
     """What an interrupted rollback has removed without its files. Notes of what is there again are no use."""
     directory = _directory(table)
     known = {str(root) for root in later}
     for name in table.io.list_names(directory):
         snapshot = Snapshot.from_json(table.io.read_bytes(f"{directory}/{name}"), source=f"{directory}/{name}")
         kind, _, rest = name.removeprefix(_GONE).partition("-")
-        root = Root(
-            kind=RootKind(kind),
+        root = LiveReference(
+            kind=ReferenceKind(kind),
             branch=table.paths.branch,
             name=rest,
             snapshot_id=snapshot.id,
@@ -197,13 +203,16 @@ def _left_over(table: TableStore, later: Sequence[Root]) -> Iterator[Root]:
 
 
 def _with_files(
-    table: TableStore, target: Snapshot, removals: Sequence[Removal], roots: Sequence[Root]
+    table: TableStore, target: Snapshot, removals: Sequence[Removal], roots: Sequence[LiveReference]
 ) -> tuple[Removal, ...]:
     """The removals with the files that no root uses; each file is in the oldest one that has it, which made it."""
-    known = {target.id, *(each.snapshot.id for each in removals if each.root.kind is RootKind.SNAPSHOT)}
+    known = {target.id, *(each.snapshot.id for each in removals if each.root.kind is ReferenceKind.SNAPSHOT)}
     candidates = [_candidates(table, each, known) for each in removals]
     partitions = {file.partition for data, _ in candidates for file in data}
-    references, asked = FileReferences(table, partitions=partitions), RootsToAsk(roots, branch=table.paths.branch)
+    references, asked = (
+        FileReferences(table, partitions=partitions),
+        DecidingReferences(roots, branch=table.paths.branch),
+    )
     told: set[str] = set()
     found: list[Removal] = []
     for removal, (data, metadata) in zip(reversed(removals), reversed(candidates), strict=True):
@@ -218,7 +227,7 @@ def _with_files(
 
 def _candidates(table: TableStore, removal: Removal, known: Collection[int]) -> tuple[list[FileSize], MetadataFiles]:
     """What a snapshot or tag refers to, as far as it is there; ``known`` snapshots are looked at themselves."""
-    snapshot, is_tag = removal.snapshot, removal.root.kind is RootKind.TAG
+    snapshot, is_tag = removal.snapshot, removal.root.kind is ReferenceKind.TAG
     if is_tag and snapshot.id in known:
         return [], MetadataFiles()
     metadata = metadata_files(table, snapshot, is_partial=True, with_changelog=not is_tag)
@@ -229,27 +238,29 @@ def _candidates(table: TableStore, removal: Removal, known: Collection[int]) -> 
     return [*data, *([] if is_tag else changelog_files(table, snapshot))], metadata
 
 
-def _root_of(table: TableStore, target: Snapshot) -> Root:
+def _root_of(table: TableStore, target: Snapshot) -> LiveReference:
     name = str(target.id)
-    return Root(kind=RootKind.SNAPSHOT, branch=table.paths.branch, name=name, snapshot_id=target.id, snapshot=target)
+    return LiveReference(
+        kind=ReferenceKind.SNAPSHOT, branch=table.paths.branch, name=name, snapshot_id=target.id, snapshot=target
+    )
 
 
-def _branch_of(table: TableStore, root: Root) -> str | None:
+def _branch_of(table: TableStore, root: LiveReference) -> str | None:
     """The branch that was made from a tag."""
-    if root.kind is not RootKind.TAG or root.snapshot is None:
+    if root.kind is not ReferenceKind.TAG or root.snapshot is None:
         return None
     return branch_made_from(table, root.name, root.snapshot)
 
 
 def _tag_of(table: TableStore, target: Snapshot) -> str | None:
-    return next((root.name for root in tag_roots(table) if root.snapshot_id == target.id), None)
+    return next((root.name for root in tag_references(table) if root.snapshot_id == target.id), None)
 
 
-def _path(table: TableStore, root: Root) -> str:
+def _path(table: TableStore, root: LiveReference) -> str:
     match root.kind:
-        case RootKind.TAG:
+        case ReferenceKind.TAG:
             return table.paths.tag(root.name)
-        case RootKind.CHANGELOG:
+        case ReferenceKind.CHANGELOG:
             return table.paths.changelog(root.snapshot_id)
         case _:
             return table.paths.snapshot(root.snapshot_id)
@@ -259,5 +270,5 @@ def _directory(table: TableStore) -> str:
     return f"{table.paths.branch_root}/rollback"
 
 
-def _note(table: TableStore, root: Root) -> str:
+def _note(table: TableStore, root: LiveReference) -> str:
     return f"{_directory(table)}/{_GONE}{root.kind.value}-{root.name}"

@@ -23,7 +23,7 @@ from filestore.refs.file_references import (
     metadata_files,
     removed_files,
 )
-from filestore.refs.roots import RootsToAsk, roots_beside
+from filestore.refs.live_references import DecidingReferences, other_references
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -128,7 +128,7 @@ def expire_snapshots(
         table.snapshots.claim_up_to(span.stop)
         if keeps_snapshots(table.io, table.paths):
             return  # whoever copies them looks for the claim after saying so, so one of both gives way
-    roots = RootsToAsk(roots_beside(table), branch=table.paths.branch)
+    roots = DecidingReferences(other_references(table), branch=table.paths.branch)
     steps = list(_candidates(table, span))
     if not dry_run:
         following = table.snapshots.find(span.stop)
@@ -222,7 +222,7 @@ def _following(table: TableStore, snapshot_id: int) -> _Known | None:
         ) from error
 
 
-def _spared(step: ExpiryStep, roots: RootsToAsk, references: FileReferences) -> ExpiryStep:
+def _spared(step: ExpiryStep, roots: DecidingReferences, references: FileReferences) -> ExpiryStep:
     asked = roots.about(step.snapshot.id, is_last=True)
     data = references.data(asked) if step.data or step.changelog else set()
     metadata = references.metadata(asked)

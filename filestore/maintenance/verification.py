@@ -12,7 +12,7 @@ from filestore.layout.branch_state import is_sealed_main, read_work
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.manifest.entries import EntryKind
 from filestore.refs.file_references import metadata_files
-from filestore.refs.roots import all_roots, branch_names, on_branch
+from filestore.refs.live_references import all_references, branch_names, on_branch
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import delta_entries
@@ -45,7 +45,7 @@ def verify_files(table: TableStore, *, progress: Callable[[int, int], None]) -> 
             yield from _hints(there, branch)
             yield from _gaps(there, branch)
             yield from _consumers(there)
-    roots = all_roots(table)
+    roots = all_references(table)
     sizes: dict[str, int | None] = {}
     for done, root in enumerate(roots):
         progress(done, len(roots))

@@ -224,6 +224,6 @@ def vectors_of_names(
     return tuple(found)
 
 
-def marked_names(entries: Iterable[IndexManifestEntry]) -> frozenset[str]:
+def names_with_vectors(entries: Iterable[IndexManifestEntry]) -> frozenset[str]:
     """The data files that have a deletion vector."""
     return frozenset(each.data_file_name for entry in entries for each in entry.index_vectors)

@@ -6,29 +6,14 @@ Every size that is known is checked before a byte is believed: a short manifest 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from filestore.format.simple_stats import EMPTY_STATS, SimpleStats
 from filestore.io.file_io import FileIO, NameSource
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_files import avro_bytes, avro_records
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
-from filestore.manifest.entries import DataFileMeta, EntryKind, FileIdentity, ManifestEntry, live_entries
-from filestore.manifest.lists import DeletionVectorRange, IndexManifestEntry, ManifestFileMeta, describe_manifest
+from filestore.manifest.entries import EntryKind, ManifestEntry
+from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, InvalidInputError
-
-__all__ = [
-    "EMPTY_STATS",
-    "DataFileMeta",
-    "DeletionVectorRange",
-    "EntryKind",
-    "FileIdentity",
-    "IndexManifestEntry",
-    "ManifestEntry",
-    "ManifestFileMeta",
-    "ManifestStore",
-    "SimpleStats",
-    "live_entries",
-]
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from filestore.options.table_options import TableOptions, canonical_options
 from lsm.errors import InvalidInputError
 
 
-class Origin(StrEnum):
+class OptionOrigin(StrEnum):
     """Where a value comes from."""
 
     DEFAULT = "default"
@@ -38,7 +38,7 @@ class Origin(StrEnum):
 class Layer:
     """Options that one place gives."""
 
-    origin: Origin
+    origin: OptionOrigin
     options: Mapping[str, str] = field(repr=False)  # may hold secrets
 
 
@@ -48,7 +48,7 @@ class EffectiveOption:
 
     key: str
     value: str | None  # text, secrets starred; None: not set
-    origin: Origin
+    origin: OptionOrigin
     doc: str  # one line; empty for keys behind a free prefix
     immutable: bool  # cannot change once the table has rows, or the catalog is made
 
@@ -60,8 +60,8 @@ def effective_options(layers: Sequence[Layer], declared: Mapping[str, Option[Any
         layers: weakest first; a later one wins; by today's keys.
         declared: the options there are, with their defaults.
     """
-    found: dict[str, tuple[str | None, Origin]] = {
-        key: (default_text(option), Origin.DEFAULT) for key, option in declared.items()
+    found: dict[str, tuple[str | None, OptionOrigin]] = {
+        key: (default_text(option), OptionOrigin.DEFAULT) for key, option in declared.items()
     }
     for layer in layers:
         found.update({key: (text, layer.origin) for key, text in layer.options.items()})
@@ -93,13 +93,13 @@ def table_layers(
         request: of one read or write.
     """
     given = [
-        Layer(origin=Origin.SESSION, options=canonical_options(session or {})),
-        Layer(origin=Origin.TABLE, options=canonical_options(stored)),
-        Layer(origin=Origin.REQUEST, options=canonical_options(request or {})),
+        Layer(origin=OptionOrigin.SESSION, options=canonical_options(session or {})),
+        Layer(origin=OptionOrigin.TABLE, options=canonical_options(stored)),
+        Layer(origin=OptionOrigin.REQUEST, options=canonical_options(request or {})),
     ]
     texts = {key: text for layer in given for key, text in layer.options.items()}
     options = TableOptions.parse(texts, strict=False, primary_key=primary_key)
-    return [Layer(origin=Origin.DERIVED, options=_derived(options)), *given]
+    return [Layer(origin=OptionOrigin.DERIVED, options=_derived(options)), *given]
 
 
 def effective_catalog_options(given: Sequence[Layer], environment: Mapping[str, str]) -> list[EffectiveOption]:
@@ -111,7 +111,7 @@ def effective_catalog_options(given: Sequence[Layer], environment: Mapping[str, 
     """
     layers = [replace(each, options=CatalogOptions.parse(each.options).given) for each in given]
     known = {key: text for layer in layers for key, text in layer.options.items()}
-    surroundings = Layer(origin=Origin.ENVIRONMENT, options=from_environment(known, environment))
+    surroundings = Layer(origin=OptionOrigin.ENVIRONMENT, options=from_environment(known, environment))
     return effective_options([surroundings, *layers], CATALOG_OPTIONS)
 
 

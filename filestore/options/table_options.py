@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from filestore.options.option import Option
-from filestore.options.rules import ALIASES, ELSEWHERE, FIELD_SUFFIXES, FREE_PREFIXES, IMMUTABLE_KEYS
+from filestore.options.rules import ALIASES, ELSEWHERE, FIELD_SUFFIXES, FREE_PREFIXES
 from filestore.options.table_keys import MIB, OPTIONS
 from lsm.errors import InvalidInputError
-
-__all__ = ["IMMUTABLE_KEYS", "OPTIONS", "Option", "TableOptions", "canonical_options", "check_option"]
 
 SESSION_PREFIX: Final = "table-storage."
 SCHEMA_VERSION: Final = 3
@@ -23,7 +21,7 @@ SCHEMA_VERSION: Final = 3
 ROW_GROUP_ROWS: Final = 32_768
 _COMPACTED_GROUPS: Final = 8  # of level 0 in one of a compacted file: merges of many runs want small ones, scans large
 DYNAMIC_BUCKET: Final = -1
-POSTPONED_BUCKET: Final = -2
+POSTPONE_BUCKET: Final = -2
 
 T = TypeVar("T")
 
@@ -201,11 +199,11 @@ class TableOptions:
             "bucket must be at least 1, or -1 or -2 to leave the buckets to us: bucket=0 fix='set bucket to 1 or more'",
         )
         yield (
-            self.bucket == POSTPONED_BUCKET and not has_key,
+            self.bucket == POSTPONE_BUCKET and not has_key,
             "only rows with a key wait for buckets: bucket=-2 fix='declare a primary key, or set bucket=-1'",
         )
         yield (
-            self.bucket == POSTPONED_BUCKET and producer == "input",
+            self.bucket == POSTPONE_BUCKET and producer == "input",
             "rows that wait for buckets are not told as they come: bucket=-2 changelog-producer=input "
             "fix='set changelog-producer to none, lookup or full-compaction'",
         )

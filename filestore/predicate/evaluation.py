@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from filestore.format.statistics import UNKNOWN, ColumnRange
-from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import (
     And,
     Compare,
@@ -25,40 +24,10 @@ from filestore.predicate.predicate import (
     Or,
     Predicate,
     StartsWith,
-    and_all,
     columns_of,
-    conjuncts,
-    equal_values,
-    leaves,
-    on_columns_only,
 )
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import arrow_type
-
-__all__ = [
-    "And",
-    "Compare",
-    "CompareOp",
-    "Constant",
-    "In",
-    "IsNull",
-    "Like",
-    "Not",
-    "Or",
-    "Predicate",
-    "StartsWith",
-    "and_all",
-    "columns_of",
-    "conjuncts",
-    "equal_values",
-    "filter_mask",
-    "leaves",
-    "like_prefix",
-    "may_match",
-    "on_columns_only",
-    "parse_filter",
-    "to_arrow",
-]
 
 Operand = tuple[Any, pa.DataType]  # an array or an expression, and its type
 
@@ -277,8 +246,8 @@ def _prefix_outcomes(prefix: str, part: ColumnRange) -> tuple[bool, bool]:
     low, high = part.min, part.max
     below = low is None or low[: len(prefix)] <= prefix
     above = high is None or high >= prefix
-    surely_all = low is not None and high is not None and low.startswith(prefix) and high.startswith(prefix)
-    return below and above, not surely_all
+    always_all = low is not None and high is not None and low.startswith(prefix) and high.startswith(prefix)
+    return below and above, not always_all
 
 
 def like_prefix(pattern: str) -> str:

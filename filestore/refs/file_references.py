@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from filestore.manifest.entries import EntryKind, ManifestEntry
-from filestore.refs.roots import Root, RootKind, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind, on_branch
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -118,39 +118,39 @@ class FileReferences:
         """
         self._table = table
         self._partitions = partitions
-        self._known: dict[tuple[Root, _FilesOf], frozenset[str]] = {}
+        self._known: dict[tuple[LiveReference, _FilesOf], frozenset[str]] = {}
 
-    def data(self, roots: Iterable[Root]) -> set[str]:
+    def data(self, roots: Iterable[LiveReference]) -> set[str]:
         """Data and changelog files that any of some roots uses.
 
         Raises: CorruptDataError for a root whose files cannot be read.
         """
         found: set[str] = set()
-        previous: Root | None = None
+        previous: LiveReference | None = None
         for root in sorted(roots, key=lambda each: (each.kind.value, each.branch, each.snapshot_id)):
             # the files of neighbouring snapshots are those of the first, and what the others added
             follows = (
                 previous is not None
-                and root.kind is previous.kind is RootKind.SNAPSHOT
+                and root.kind is previous.kind is ReferenceKind.SNAPSHOT
                 and (root.branch, root.snapshot_id) == (previous.branch, previous.snapshot_id + 1)
             )
             found |= self._read(root, _added_data if follows else self._data)
             previous = root
         return found
 
-    def metadata(self, roots: Iterable[Root]) -> set[str]:
+    def metadata(self, roots: Iterable[LiveReference]) -> set[str]:
         """Manifests and their lists, index files and statistics that any of some roots uses.
 
         Raises: CorruptDataError for a root whose files cannot be read.
         """
         return {path for root in roots for path in self._read(root, _metadata)}
 
-    def _read(self, root: Root, files_of: "_FilesOf") -> frozenset[str]:
+    def _read(self, root: LiveReference, files_of: "_FilesOf") -> frozenset[str]:
         if (root, files_of) not in self._known:
-            self._known[root, files_of] = frozenset(self._read_anew(root, files_of))
+            self._known[root, files_of] = frozenset(self._read_again(root, files_of))
         return self._known[root, files_of]
 
-    def _read_anew(self, root: Root, files_of: "_FilesOf") -> set[str]:
+    def _read_again(self, root: LiveReference, files_of: "_FilesOf") -> set[str]:
         table = on_branch(self._table, root.branch)
         snapshot = root.snapshot or table.snapshots.find(root.snapshot_id)
         if snapshot is None:
@@ -165,8 +165,8 @@ class FileReferences:
                 f"table={table.name} root={root} missing={error.filename or error} fix=delete that {root.kind.value}"
             ) from error
 
-    def _data(self, table: TableStore, root: Root, snapshot: Snapshot) -> set[str]:
-        if root.kind is RootKind.CHANGELOG:
+    def _data(self, table: TableStore, root: LiveReference, snapshot: Snapshot) -> set[str]:
+        if root.kind is ReferenceKind.CHANGELOG:
             entries = _changelog(table, snapshot)
             if snapshot.changelog_manifest_list is None:
                 entries = _added(table, snapshot)
@@ -174,22 +174,22 @@ class FileReferences:
             entries = live_files(table, snapshot)
         else:
             entries = live_files_of_partitions(table, snapshot, self._partitions)
-        if root.kind is RootKind.SNAPSHOT:
+        if root.kind is ReferenceKind.SNAPSHOT:
             entries = [*entries, *_changelog(table, snapshot)]
         return {path for entry in entries for path in _paths(table, entry)}
 
 
-_FilesOf = Callable[[TableStore, Root, Snapshot], set[str]]
+_FilesOf = Callable[[TableStore, LiveReference, Snapshot], set[str]]
 
 
-def _added_data(table: TableStore, _root: Root, snapshot: Snapshot) -> set[str]:
+def _added_data(table: TableStore, _root: LiveReference, snapshot: Snapshot) -> set[str]:
     entries = [*_added(table, snapshot), *_changelog(table, snapshot)]
     return {path for entry in entries for path in _paths(table, entry)}
 
 
-def _metadata(table: TableStore, root: Root, snapshot: Snapshot) -> set[str]:
-    is_partial = root.kind is RootKind.CHANGELOG
-    with_changelog = root.kind in (RootKind.SNAPSHOT, RootKind.CHANGELOG)
+def _metadata(table: TableStore, root: LiveReference, snapshot: Snapshot) -> set[str]:
+    is_partial = root.kind is ReferenceKind.CHANGELOG
+    with_changelog = root.kind in (ReferenceKind.SNAPSHOT, ReferenceKind.CHANGELOG)
     return {*metadata_files(table, snapshot, is_partial=is_partial, with_changelog=with_changelog).all, *root.files}
 
 
@@ -222,15 +222,15 @@ def _sizes(table: TableStore, entry: ManifestEntry) -> list[FileSize]:
     return [own, *(FileSize(partition=entry.partition, path=path, size_bytes=0) for path in others)]
 
 
-def _is_there(table: TableStore, root: Root) -> bool:
+def _is_there(table: TableStore, root: LiveReference) -> bool:
     """Whether a root is neither gone nor about to go."""
     match root.kind:
-        case RootKind.SNAPSHOT:
+        case ReferenceKind.SNAPSHOT:
             is_claimed = root.snapshot_id < table.snapshots.claimed_up_to()
             return not is_claimed and table.snapshots.exists(root.snapshot_id)
-        case RootKind.TAG:
+        case ReferenceKind.TAG:
             return table.io.exists(table.paths.tag(root.name))
-        case RootKind.SAVEPOINT:
+        case ReferenceKind.SAVEPOINT:
             return table.io.exists(table.paths.savepoint(int(root.name)))
-        case RootKind.CHANGELOG:
+        case ReferenceKind.CHANGELOG:
             return table.io.exists(table.paths.changelog(root.snapshot_id))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.refs.file_references import FileReferences, FileSize, data_files, metadata_files
-from filestore.refs.roots import Root, RootsToAsk, all_roots
+from filestore.refs.live_references import DecidingReferences, LiveReference, all_references
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
@@ -24,9 +24,9 @@ def unused_files(
     table: TableStore,
     snapshot: Snapshot,
     *,
-    goes: Callable[[Root], bool],
+    goes: Callable[[LiveReference], bool],
     source: str,
-    roots: Sequence[Root] | None = None,
+    roots: Sequence[LiveReference] | None = None,
 ) -> UnusedFiles:
     """The files that nothing needs once the roots go that keep a snapshot of the table's branch.
 
@@ -40,9 +40,9 @@ def unused_files(
     Raises:
         CorruptDataError: another root refers to files that are missing, so what it uses is not known.
     """
-    known = all_roots(table) if roots is None else roots
+    known = all_references(table) if roots is None else roots
     left = [root for root in known if not goes(root)]
-    asked = RootsToAsk(left, branch=table.paths.branch).about(snapshot.id, is_last=False)
+    asked = DecidingReferences(left, branch=table.paths.branch).about(snapshot.id, is_last=False)
     if any(root.branch == table.paths.branch and root.snapshot_id == snapshot.id for root in asked):
         return UnusedFiles()  # the snapshot itself, or another root of it
     try:
@@ -59,11 +59,11 @@ def unused_files(
     )
 
 
-def take_away(
+def delete_unreferenced(
     table: TableStore,
     snapshot: Snapshot,
     *,
-    goes: Callable[[Root], bool],
+    goes: Callable[[LiveReference], bool],
     source: str,
     remove: Callable[[], None],
     dry_run: bool,
@@ -83,11 +83,11 @@ def take_away(
     Raises:
         CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
     """
-    roots = all_roots(table)
+    roots = all_references(table)
     unused = unused_files(table, snapshot, goes=goes, source=source, roots=roots)
     if not dry_run:
         remove()
-        unused = _without_newer(table, unused, {*all_roots(table)} - {*roots})
+        unused = _without_newer(table, unused, {*all_references(table)} - {*roots})
         delete_files(table, unused)
     return unused
 
@@ -98,7 +98,7 @@ def delete_files(table: TableStore, unused: UnusedFiles) -> None:
         table.io.delete(path)
 
 
-def _without_newer(table: TableStore, unused: UnusedFiles, newer: Collection[Root]) -> UnusedFiles:
+def _without_newer(table: TableStore, unused: UnusedFiles, newer: Collection[LiveReference]) -> UnusedFiles:
     """What roots that came meanwhile do not use: a branch may just have been made from the tag."""
     references = FileReferences(table)
     data = references.data(newer) if unused.data else set()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.refs.roots import branch_names, on_branch
+from filestore.refs.live_references import branch_names, on_branch
 from filestore.refs.savepoint_files import list_savepoints, read_savepoint
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore

@@ -21,8 +21,6 @@ from filestore.scan.split_packing import Pack, PackLimits, pack_plain, pack_sort
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
-__all__ = ["DataSplit", "Filter", "Plan", "TableScan"]
-
 Filter = Predicate | str | None
 
 

@@ -13,7 +13,7 @@ ColumnPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ColumnPosition:
     """Where a column goes: behind another one of the same level, or with None to the front."""
 
     after: str | None = None
@@ -88,7 +88,7 @@ def index_of(level: Sequence[DataField], name: str, path: ColumnPath) -> int:
     return names.index(name)
 
 
-def moved(level: tuple[DataField, ...], name: str, position: Position) -> tuple[DataField, ...]:
+def moved(level: tuple[DataField, ...], name: str, position: ColumnPosition) -> tuple[DataField, ...]:
     """A level with one of its fields at another place. Raises: InvalidInputError when there is no such place."""
     field = level[index_of(level, name, (name,))]
     others = tuple(each for each in level if each is not field)

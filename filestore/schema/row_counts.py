@@ -27,7 +27,7 @@ INDEX_KEY: Final = "row-counts.index-key"
 HASH_NAMES: Final = ("_row_hash_1", "_row_hash_2")
 HIDDEN_NAMES: Final = (*HASH_NAMES, ROW_COUNT)
 
-Changes = Iterator[tuple[pa.RecordBatch, pa.Array]]
+CountedChanges = Iterator[tuple[pa.RecordBatch, pa.Array]]
 
 # What other engines need to merge such a table right.
 _STORED_OPTIONS: Final[Mapping[str, str]] = {
@@ -244,7 +244,7 @@ def repeated(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def signed(found: Changes, *, is_difference: bool = False) -> Changes:
+def signed(found: CountedChanges, *, is_difference: bool = False) -> CountedChanges:
     """Changes of counts as changes of rows: +k is k times +I, -k is k times -D.
 
     Args:
@@ -274,7 +274,7 @@ def _counts_of(rows: pa.RecordBatch) -> Ints:
     return counts
 
 
-def _pieces(rows: pa.RecordBatch, times: Ints, is_gone: npt.NDArray[np.bool_] | None) -> Changes:
+def _pieces(rows: pa.RecordBatch, times: Ints, is_gone: npt.NDArray[np.bool_] | None) -> CountedChanges:
     plain = rows.drop_columns([ROW_COUNT])
     gone = np.zeros(len(times), np.bool_) if is_gone is None else is_gone
     ends = np.cumsum(times)

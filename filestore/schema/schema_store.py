@@ -13,11 +13,9 @@ from filestore.layout.paths import SCHEMA_PREFIX, TablePaths
 from filestore.options.table_options import SCHEMA_VERSION, TableOptions, canonical_options
 from filestore.schema.row_counts import is_counted, stored_form
 from filestore.schema.table_schema import TableSchema
-from filestore.schema.validation import check_creatable, check_options_set, check_readable, check_writable, hashable
+from filestore.schema.validation import check_creatable, check_options_set, hashable
 from filestore.types.data_types import DataField, DataType, data_type_of, walk
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
-
-__all__ = ["SchemaStore", "TableSchema", "check_readable", "check_writable", "new_schema", "renumbered"]
 
 FIRST_SCHEMA_ID: Final = 0
 
@@ -148,28 +146,28 @@ def _numbered(fields: Sequence[DataField], *, not_null: Sequence[str]) -> tuple[
     numbered = []
     for field in fields:
         field_id = next(ids)
-        data_type = renumbered(field.type, ids)
+        data_type = with_new_field_ids(field.type, ids)
         if field.name in not_null:
             data_type = replace(data_type, nullable=False)
         numbered.append(replace(field, id=field_id, type=data_type))
     return tuple(numbered), next(ids) - 1
 
 
-def renumbered(data_type: DataType, ids: Iterator[int]) -> DataType:
+def with_new_field_ids(data_type: DataType, ids: Iterator[int]) -> DataType:
     """The type with fresh ids for the fields inside it, depth first."""
     if data_type.root == "ROW":
         inner = []
         for field in data_type.fields:
             field_id = next(ids)
-            inner.append(replace(field, id=field_id, type=renumbered(field.type, ids)))
+            inner.append(replace(field, id=field_id, type=with_new_field_ids(field.type, ids)))
         return replace(data_type, fields=tuple(inner))
     if not any(part.root == "ROW" for part in walk(data_type)):
         return data_type
     return replace(
         data_type,
-        element=data_type.element and renumbered(data_type.element, ids),
-        key=data_type.key and renumbered(data_type.key, ids),
-        value=data_type.value and renumbered(data_type.value, ids),
+        element=data_type.element and with_new_field_ids(data_type.element, ids),
+        key=data_type.key and with_new_field_ids(data_type.key, ids),
+        value=data_type.value and with_new_field_ids(data_type.value, ids),
     )
 
 

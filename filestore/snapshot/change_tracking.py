@@ -53,7 +53,7 @@ def changes_of(snapshot: Snapshot, *, has_log: bool) -> Changes:
     return Changes.FILES if changes is Changes.LOG and not has_log else changes
 
 
-def is_foreign(snapshot: Snapshot) -> bool:
+def is_external(snapshot: Snapshot) -> bool:
     """Whether another engine committed this snapshot (or a version of ours that did not say where changes are)."""
     return CHANGES_KEY not in snapshot.properties
 

@@ -14,7 +14,7 @@ from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import compact_buckets
 from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.refs.file_references import FileSize
-from filestore.refs.roots import Root, RootKind
+from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.refs.savepoint_files import (
     FIRST_SAVEPOINT_ID,
     SavedCheckpoint,
@@ -23,11 +23,11 @@ from filestore.refs.savepoint_files import (
     read_savepoint,
     savepoint_ids,
 )
-from filestore.refs.unused_files import take_away
+from filestore.refs.unused_files import delete_unreferenced
 from filestore.scan.snapshot_files import live_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from filestore.tag.tags import check_no_branch, is_tag_root
+from filestore.tag.tags import check_no_branch, is_tag_reference
 from lsm.errors import ConflictError, InvalidInputError
 
 PURPOSE: Final = "savepoint"
@@ -87,9 +87,9 @@ def delete_savepoint(table: TableStore, savepoint_id: int, *, dry_run: bool = Fa
     check_no_branch(table, savepoint.tag_name, savepoint.snapshot)
     branch = table.paths.branch
 
-    def goes(root: Root) -> bool:
-        is_own = root.kind is RootKind.SAVEPOINT and (root.branch, root.name) == (branch, str(savepoint.id))
-        return is_own or is_tag_root(root, branch, savepoint.tag_name, savepoint.snapshot)
+    def goes(root: LiveReference) -> bool:
+        is_own = root.kind is ReferenceKind.SAVEPOINT and (root.branch, root.name) == (branch, str(savepoint.id))
+        return is_own or is_tag_reference(root, branch, savepoint.tag_name, savepoint.snapshot)
 
     source = table.paths.savepoint(savepoint_id)
 
@@ -101,7 +101,7 @@ def delete_savepoint(table: TableStore, savepoint_id: int, *, dry_run: bool = Fa
             table.io.delete(table.paths.tag(savepoint.tag_name))
         table.io.delete(source)
 
-    unused = take_away(table, savepoint.snapshot, goes=goes, source=source, remove=remove, dry_run=dry_run)
+    unused = delete_unreferenced(table, savepoint.snapshot, goes=goes, source=source, remove=remove, dry_run=dry_run)
     if not dry_run:
         for each in savepoint.checkpoints:
             table.io.delete_tree(f"{table.paths.savepoint_dir}/{each.directory}")

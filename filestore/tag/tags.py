@@ -16,9 +16,9 @@ import orjson
 
 from filestore.layout.paths import SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
 from filestore.refs.file_references import FileSize
-from filestore.refs.roots import Root, RootKind, branch_names, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag
-from filestore.refs.unused_files import delete_files, take_away, unused_files
+from filestore.refs.unused_files import delete_files, delete_unreferenced, unused_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
@@ -169,7 +169,7 @@ def delete_tag(table: TableStore, name: str, *, dry_run: bool = False) -> Delete
     check_not_of_savepoint(table, name)
     check_no_branch(table, tag.name, tag.snapshot)
     path = table.paths.tag(name)
-    unused = take_away(
+    unused = delete_unreferenced(
         table,
         tag.snapshot,
         goes=_root_of(table, tag),
@@ -238,9 +238,9 @@ def check_no_branch(table: TableStore, name: str, snapshot: Snapshot) -> None:
         )
 
 
-def is_tag_root(root: Root, branch: str, name: str, snapshot: Snapshot) -> bool:
+def is_tag_reference(root: LiveReference, branch: str, name: str, snapshot: Snapshot) -> bool:
     """Whether a root is this tag; one that was replaced has the name, but not the snapshot."""
-    return root.kind is RootKind.TAG and (root.branch, root.name) == (branch, name) and root.snapshot == snapshot
+    return root.kind is ReferenceKind.TAG and (root.branch, root.name) == (branch, name) and root.snapshot == snapshot
 
 
 def _leave_success_file(table: TableStore, name: str) -> None:
@@ -321,8 +321,8 @@ def _check_not_reserved(name: str) -> None:
         )
 
 
-def _root_of(table: TableStore, tag: Tag) -> Callable[[Root], bool]:
-    return lambda root: is_tag_root(root, table.paths.branch, tag.name, tag.snapshot)
+def _root_of(table: TableStore, tag: Tag) -> Callable[[LiveReference], bool]:
+    return lambda root: is_tag_reference(root, table.paths.branch, tag.name, tag.snapshot)
 
 
 def _parts(created_ms: int) -> list[int]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from filestore.datafile.rolling_writer import APPEND_SOURCE, RollingWriter, delete_files
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
-from filestore.options.table_options import POSTPONED_BUCKET, TableOptions
+from filestore.options.table_options import POSTPONE_BUCKET, TableOptions
 from filestore.schema.merge_engine import merge_function, resets_on_delete
 from filestore.table_store import TableStore
 from lsm.keys.keys import key_order
@@ -65,14 +65,14 @@ def bucket_writer(
     return _AppendWriter(table, partition, bucket, max_sequence_number + 1)
 
 
-POSTPONED_WRITER: Final = "-u-fluvial-s-0-w-"
+POSTPONE_WRITER: Final = "-u-fluvial-s-0-w-"
 """Part of the names of postponed files by which Java tells writers apart; it takes those of one as they were made."""
 
 
 def _options(options: TableOptions, bucket: int) -> TableOptions:
-    if bucket != POSTPONED_BUCKET:
+    if bucket != POSTPONE_BUCKET:
         return options
-    return replace(options, data_file_prefix=f"{options.data_file_prefix}{POSTPONED_WRITER}")
+    return replace(options, data_file_prefix=f"{options.data_file_prefix}{POSTPONE_WRITER}")
 
 
 class _Files:

@@ -20,7 +20,7 @@ _SHOWN_LENGTH: Final = 60  # of a value in a message
 _MOST_DIGITS: Final = 38
 
 
-def conform(rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     """The rows as the table's columns, in the table's order and types.
 
     Args:

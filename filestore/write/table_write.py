@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from filestore.hashing.buckets import bucket_ids, key_hashes
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
-from filestore.options.table_options import POSTPONED_BUCKET
+from filestore.options.table_options import POSTPONE_BUCKET
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.schema.merge_engine import check_retracts, without_old_values
 from filestore.schema.validation import check_writable
@@ -22,7 +22,7 @@ from filestore.table_store import TableStore
 from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.write.bucket_writer import BucketWriter, bucket_writer
 from filestore.write.dynamic_buckets import BucketAssigner
-from filestore.write.row_checks import check_kinds, conform, row_kinds_of_column
+from filestore.write.row_checks import check_kinds, conform_batch, row_kinds_of_column
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
 from lsm.row_kind import VALUE_KIND_FIELD, RowKind
@@ -131,7 +131,7 @@ class TableWrite:
         """The rows as they go to a bucket writer, checked."""
         table = self._table
         try:
-            batch = conform(rows, self._given.schema)
+            batch = conform_batch(rows, self._given.schema)
             kinds = self._kinds(batch) if given_kinds is None else given_kinds
             batch, kinds = self._without_ignored(batch, kinds)
             if self._counts is not None:
@@ -178,11 +178,11 @@ class TableWrite:
     def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[BucketKey, pa.RecordBatch]]:
         """The rows of each bucket, in the order they came."""
         partitions, codes = partition_codes(batch, self._table)
-        postponed = self._table.options.bucket == POSTPONED_BUCKET
+        postponed = self._table.options.bucket == POSTPONE_BUCKET
         buckets = self._buckets(batch, partitions, codes)
         bucket_count = int(buckets.max()) + 1 if self._assigner else max(self._table.options.bucket, 1)
         if len(partitions) * bucket_count == 1:
-            yield BucketKey(partitions[0], POSTPONED_BUCKET if postponed else 0), batch
+            yield BucketKey(partitions[0], POSTPONE_BUCKET if postponed else 0), batch
             return
         places = codes * bucket_count + buckets
         if len(partitions) * bucket_count <= np.iinfo(np.uint16).max:
@@ -193,7 +193,7 @@ class TableWrite:
         for start, stop in zip(starts, [*starts[1:], len(ordered)], strict=True):
             partition, bucket = divmod(int(ordered[start]), bucket_count)
             # Taken one by one, so that flushing a bucket really frees its rows.
-            key = BucketKey(partitions[partition], POSTPONED_BUCKET if postponed else bucket)
+            key = BucketKey(partitions[partition], POSTPONE_BUCKET if postponed else bucket)
             yield key, batch.take(pa.array(order[start:stop]))
 
     def _buckets(

@@ -248,7 +248,7 @@ def leader_moved(error: KafkaException) -> bool:
     return error.args[0].code() in _LEADER_MOVED
 
 
-def fluvial_error(error: KafkaException | KafkaError | SystemError, doing: str, notes: ErrorNotes) -> FluvialError:
+def error_of_kafka(error: KafkaException | KafkaError | SystemError, doing: str, notes: ErrorNotes) -> FluvialError:
     """The error to raise for one of Kafka's.
 
     Args:

@@ -26,7 +26,7 @@ from logstore.kafka.clients import (
     OPERATION_TIMEOUT_S,
     ErrorNotes,
     KafkaProperties,
-    fluvial_error,
+    error_of_kafka,
     leader_moved,
 )
 from logstore.offsets import LogOffsets
@@ -81,7 +81,7 @@ class LogTopics:
                 self._admin.poll(0)  # lets it say what it saw
                 wait_s = deadline - time.monotonic()
                 if self._notes.all_brokers_down or wait_s <= 0 or error.args[0].code() not in _MAY_BE_SLOW:
-                    raise fluvial_error(error, doing, self._notes) from error
+                    raise error_of_kafka(error, doing, self._notes) from error
             else:
                 return
 
@@ -114,9 +114,9 @@ class LogTopics:
             self._wait(self._admin.create_topics([new], request_timeout=self._timeout_s)[name], doing)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise fluvial_error(error, doing, self._notes) from error
+                raise error_of_kafka(error, doing, self._notes) from error
             existing = self._until_complete(name)
-            self._refuse_foreign(existing, bucket_count)
+            self._refuse_external(existing, bucket_count)
             if settings:
                 self._alter(name, {key: (AlterConfigOpType.SET, value) for key, value in settings.items()})
             return existing
@@ -131,7 +131,7 @@ class LogTopics:
         except KafkaException as error:
             if error.args[0].code() in _ABSENT:
                 return None
-            raise fluvial_error(error, doing, self._notes) from error
+            raise error_of_kafka(error, doing, self._notes) from error
         return LogTopic(
             name=name,
             topic_id=str(found.topic_id),
@@ -172,7 +172,7 @@ class LogTopics:
             self._wait(self._admin.delete_topics([name], request_timeout=self._timeout_s)[name], doing)
         except KafkaException as error:
             if error.args[0].code() not in _ABSENT:
-                raise fluvial_error(error, doing, self._notes) from error
+                raise error_of_kafka(error, doing, self._notes) from error
         deadline = time.monotonic() + self._timeout_s
         while self.find_topic(name) is not None:
             self._pause(deadline, f"topic is still there after its deletion: topic={name}")
@@ -259,10 +259,10 @@ class LogTopics:
                 if no_leader:  # for now, or because there is no topic
                     self.describe_topic(name)
                 if not (no_leader or leader_moved(error)) or time.monotonic() > deadline:
-                    raise fluvial_error(error, doing, self._notes) from error
+                    raise error_of_kafka(error, doing, self._notes) from error
             time.sleep(_POLL_S)
 
-    def _refuse_foreign(self, topic: LogTopic, bucket_count: int) -> None:
+    def _refuse_external(self, topic: LogTopic, bucket_count: int) -> None:
         if topic.bucket_count != bucket_count:
             raise InvalidInputError(
                 f"topic exists with other partitions: topic={topic.name} partitions={topic.bucket_count}"
@@ -291,7 +291,7 @@ class LogTopics:
         try:
             return self._wait(future, doing)
         except KafkaException as error:
-            raise fluvial_error(error, doing, self._notes) from error
+            raise error_of_kafka(error, doing, self._notes) from error
 
     def _wait(self, future: "Future[Any]", doing: str) -> Any:
         try:

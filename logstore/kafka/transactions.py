@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from lsm.errors import ConflictError, UnavailableError
 
-Record: TypeAlias = dict[str, bytes | None]  # "value", and "key" when there are keys: what the client takes
+LogRecord: TypeAlias = dict[str, bytes | None]  # "value", and "key" when there are keys: what the client takes
 
 _PIECE_ROWS: Final = 10_000
 _PIECE_BYTES: Final = 4 << 20
@@ -62,7 +62,7 @@ class Transaction:
         """Of the last row, plus one, once `flush` has confirmed it."""
         return self._end_offset
 
-    def send(self, records: Sequence[Record], size_bytes: int) -> None:
+    def send(self, records: Sequence[LogRecord], size_bytes: int) -> None:
         """Give rows to the client; waits while much is on its way."""
         if not records:
             return
@@ -83,7 +83,7 @@ class Transaction:
         self._sent_bytes += size_bytes
         self._drain()
 
-    def send_marked(self, record: Record, header: str, marker: bytes) -> None:
+    def send_with_marker(self, record: LogRecord, header: str, marker: bytes) -> None:
         """Give the last row to the client, with a header."""
         self._send_reported(record, headers=[(header, marker)])
 
@@ -104,7 +104,7 @@ class Transaction:
         """Make the rows visible. After an error nobody knows whether they are."""
         resumed(self._producer.commit_transaction, self._timeout_s)
 
-    def _send_reported(self, record: Record, **more: Any) -> None:
+    def _send_reported(self, record: LogRecord, **more: Any) -> None:
         self._producer.produce(self._topic, partition=self._partition, on_delivery=self._delivered, **record, **more)
         self._row_count += 1
 
@@ -188,7 +188,7 @@ def resumed(call: Callable[[float], Any], timeout_s: float) -> None:
             return
 
 
-def record_pieces(keys: pa.Array | None, values: pa.Array) -> Iterator[tuple[list[Record], int]]:
+def record_pieces(keys: pa.Array | None, values: pa.Array) -> Iterator[tuple[list[LogRecord], int]]:
     """Rows as the client wants them, in pieces of bounded rows and bytes, with the bytes of each piece.
 
     Rows become Python objects here, because the client takes nothing else.

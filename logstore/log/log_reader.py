@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, FluvialError, UnavailableError
 
@@ -130,12 +130,12 @@ class _Reading:
         """The error for what the client said, with the offsets that it does not tell."""
         doing = f"log cannot be read: {self._place()}"
         if error.args[0].code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            return fluvial_error(error, doing, self._notes)
+            return error_of_kafka(error, doing, self._notes)
         try:
             partition = TopicPartition(self._topic, self._range.bucket)
             earliest, latest = self._consumer.get_watermark_offsets(partition, timeout=self._timeout_s)
         except KafkaException as nested:
-            return fluvial_error(nested, doing, self._notes)
+            return error_of_kafka(nested, doing, self._notes)
         if self._next_offset < earliest:
             return CorruptDataError(
                 f"records of the log are lost: {self._place()} wanted_offset={self._next_offset}"

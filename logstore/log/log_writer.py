@@ -26,8 +26,15 @@ from typing import Final, Self
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, fluvial_error
-from logstore.kafka.transactions import Record, Transaction, close_producer, record_pieces, resumed, transaction_error
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
+from logstore.kafka.transactions import (
+    LogRecord,
+    Transaction,
+    close_producer,
+    record_pieces,
+    resumed,
+    transaction_error,
+)
 from logstore.log.marker import HEADER, CommitMarker, LogTail, encode_marker, read_tail
 from logstore.offsets import LogSlice
 from lsm.errors import FluvialError, OutcomeUnknownError
@@ -77,7 +84,7 @@ class BucketLogWriter:
         self._batch: tuple[str, int] | None = None  # query and batch id
         self._schema_id: int | None = None
         self._transaction: Transaction | None = None
-        self._held: Record | None = None
+        self._held: LogRecord | None = None
         self._committed_rows = 0  # of earlier chunks
         self._first_offset: int | None = None  # of the batch, once a chunk told it
 
@@ -161,7 +168,7 @@ class BucketLogWriter:
         if self._held is None:
             return LogSlice(start_offset=self.tail.end_offset, end_offset=self.tail.end_offset, row_count=0)
         last, self._held = self._held, None
-        end_offset = self._commit_marked(last, is_final=True, payload=payload, is_pointer=is_pointer)
+        end_offset = self._commit_with_marker(last, is_final=True, payload=payload, is_pointer=is_pointer)
         assert self._first_offset is not None
         return LogSlice(start_offset=self._first_offset, end_offset=end_offset, row_count=self._committed_rows)
 
@@ -174,7 +181,7 @@ class BucketLogWriter:
 
     abort = close
 
-    def _send(self, records: list[Record], size_bytes: int) -> None:
+    def _send(self, records: list[LogRecord], size_bytes: int) -> None:
         if self._held is not None:
             records.insert(0, self._held)
         self._held = records.pop()
@@ -185,9 +192,9 @@ class BucketLogWriter:
             return
         *unmarked, last = records
         transaction.send(unmarked, size_bytes)
-        self._commit_marked(last, is_final=False, payload=b"", is_pointer=False)
+        self._commit_with_marker(last, is_final=False, payload=b"", is_pointer=False)
 
-    def _commit_marked(self, last: Record, *, is_final: bool, payload: bytes, is_pointer: bool) -> int:
+    def _commit_with_marker(self, last: LogRecord, *, is_final: bool, payload: bytes, is_pointer: bool) -> int:
         """Commit the open transaction with `last` as its last row; gives the offset after it."""
         assert self._batch is not None
         query, batch = self._batch
@@ -203,7 +210,7 @@ class BucketLogWriter:
             schema_id=self._schema_id,
         )
         try:
-            transaction.send_marked(last, HEADER, marker)
+            transaction.send_with_marker(last, HEADER, marker)
             transaction.flush()
         except (KafkaException, SystemError) as error:
             raise self._error(error, "rows cannot be written to the log") from error
@@ -234,7 +241,7 @@ class BucketLogWriter:
                 self._producer.poll(0)  # lets it say what it saw
             if self._transaction is not None:
                 cause = transaction_error(self._producer) or error
-        return fluvial_error(cause, f"{problem}: {self._target}", self._notes)
+        return error_of_kafka(cause, f"{problem}: {self._target}", self._notes)
 
 
 def fence_all(targets: Iterable[LogTarget], *, timeout_s: float = OPERATION_TIMEOUT_S) -> dict[int, LogTail]:

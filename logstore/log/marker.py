@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from logstore.kafka.clients import ErrorNotes, KafkaProperties, fluvial_error, leader_moved
+from logstore.kafka.clients import ErrorNotes, KafkaProperties, error_of_kafka, leader_moved
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 HEADER: Final = "fluvial"
@@ -190,7 +190,7 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
             last = _last_record(consumer, TopicPartition(topic, bucket, start), stable_end, deadline, doing, notes)
         except KafkaException as error:
             if not leader_moved(error) or time.monotonic() > deadline:
-                raise fluvial_error(error, doing, notes) from error
+                raise error_of_kafka(error, doing, notes) from error
             time.sleep(_LEADER_POLL_S)
             continue
         finally:

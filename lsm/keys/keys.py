@@ -18,18 +18,6 @@ from lsm.keys.key_groups import one_chunk
 from lsm.keys.words import BoolArray, IndexArray, NumberPart, Part, number_parts_of, parts_of, stable_order
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND
 
-__all__ = [
-    "BoolArray",
-    "IndexArray",
-    "KeyTuple",
-    "comparable",
-    "internal_value",
-    "key_at",
-    "key_order",
-    "order_by_sequence",
-    "rows_before",
-]
-
 KeyTuple: TypeAlias = tuple[Any, ...]
 """Internal values of the key columns, made comparable: Python's tuple order is the order of the files."""
 

@@ -11,22 +11,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from lsm.aggregate.aggregates import FieldAggregate
-from lsm.aggregate.aggregation import Aggregation
 from lsm.errors import InvalidInputError
 from lsm.keys.key_groups import KeyGroups, is_retract, take_rows, without_retracts
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.merge.partial_update import PartialUpdate, SequenceGroup
-
-__all__ = [
-    "Aggregation",
-    "Deduplicate",
-    "FieldAggregate",
-    "FirstRow",
-    "MergeFunction",
-    "PartialUpdate",
-    "SequenceGroup",
-]
 
 
 class MergeFunction(Protocol):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from filestore.compact.postponed import distribute
+from filestore.compact.postpone import distribute
 from filestore.index.index_manifest import bucket_index
 from filestore.scan.live_files import LiveFiles
 from tests.peers import DELETE, INSERT, TableDefinition, normalise

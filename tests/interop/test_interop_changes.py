@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from filestore.changelog.snapshot_changes import ChangeSplit, plan_changes, plan_diff, plan_told, read_changes
-from filestore.snapshot.change_tracking import Changes, changes_of, is_foreign
+from filestore.changelog.snapshot_changes import ChangeSplit, plan_changelog, plan_changes, plan_diff, read_changes
+from filestore.snapshot.change_tracking import Changes, changes_of, is_external
 from filestore.table import Table
 from lsm.row_kind import RowKind
 from tests.peers import DELETE, INSERT, TableDefinition, normalise
@@ -65,7 +65,7 @@ def test_changes_of_java_give_its_table_at_every_snapshot(tmp_path: Path, java_p
     previous = None
     for snapshot_id in table.snapshots.ids():
         snapshot = table.snapshots.read(snapshot_id)
-        assert is_foreign(snapshot)
+        assert is_external(snapshot)
         if changes_of(snapshot, has_log=False) is Changes.FILES:
             apply(table, plan_changes(table, previous, snapshot), state)
         whole: dict[Any, Any] = {}
@@ -135,7 +135,7 @@ def test_java_and_we_go_on_with_each_others_changelogs(tmp_path: Path, java_peer
         theirs = java_peer.changes(tmp_path, "db.t", after=seen, until=newest) if seen else []
         ours = []
         for snapshot_id in range(seen + 1, newest + 1):
-            for split in plan_told(table, None, table.snapshots.read(snapshot_id)):
+            for split in plan_changelog(table, None, table.snapshots.read(snapshot_id)):
                 for batch, numbers in read_changes(table, split):
                     ours += list(zip(numbers.to_pylist(), normalise(pa.Table.from_batches([batch])), strict=True))
         assert ours, f"turn {turn}"

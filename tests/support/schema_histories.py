@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from filestore.catalog.catalog import Catalog
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, MoveColumn, RenameColumn, SchemaChange
-from filestore.schema.column_paths import ColumnPath, Position
+from filestore.schema.column_paths import ColumnPath, ColumnPosition
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType, parse_field
 
@@ -153,7 +153,7 @@ class SchemaHistory:
 
     def _move(self) -> SchemaChange | None:
         chosen = self._some(lambda path, each: True)
-        return None if chosen is None else MoveColumn(chosen[0], Position())
+        return None if chosen is None else MoveColumn(chosen[0], ColumnPosition())
 
     def _some(self, test: Any) -> tuple[ColumnPath, DataField] | None:
         found = [(path, each) for path, each in _paths(self._schema.fields, ()) if path != ("id",) and test(path, each)]

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from engine.catalog import Catalog
 from engine.cli.commands.compaction_watch import WATCHED, take_watch_options, watch, watch_options
 from engine.cli.output import console, grid, json_option, notes, print_json
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.procedures import PROCEDURES
 from engine.procedures.registry import DRY_RUN, Parameter, ParameterKind, Procedure, bind, silent
 from engine.procedures.registry import Progress as OnProgress
@@ -62,7 +62,7 @@ def table_name(database: str | None, table: str | None, positional: str | None) 
 def _command(procedure: Procedure[Any]) -> click.Command:
     name = procedure.name.replace("_", "-")
 
-    def run(place: Place, as_json: bool, **given: Any) -> int:
+    def run(place: WarehousePlace, as_json: bool, **given: Any) -> int:
         watched = take_watch_options(given) if procedure.name in WATCHED else None
         catalog = place.catalog
         target: Table | Catalog = catalog
@@ -73,7 +73,7 @@ def _command(procedure: Procedure[Any]) -> click.Command:
         if watched is not None:
             watch(target, catalog, arguments, watched, as_json=as_json)
             return 0
-        with _progress(name, shown=procedure.tells_progress) as progress:
+        with _progress(name, shown=procedure.reports_progress) as progress:
             result = procedure.run(target, arguments, progress)
         _print(procedure, target, result, dry_run=bool(arguments.get(DRY_RUN)), as_json=as_json)
         return EXIT_PROBLEMS if procedure.fails_with_rows and result.num_rows else 0

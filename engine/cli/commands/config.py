@@ -7,12 +7,12 @@ from dataclasses import asdict
 import click
 
 from engine.cli.output import console, grid, json_option, print_json
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.lineage.settings import options_in_force
 from filestore.options.effective import (
     EffectiveOption,
     Layer,
-    Origin,
+    OptionOrigin,
     effective_catalog_options,
     effective_defaults,
     effective_table_options,
@@ -24,7 +24,7 @@ from filestore.options.effective import (
 @click.option("--all", "is_all", is_flag=True, help="Also options that have their defaults. JSON has them always.")
 @json_option
 @with_place
-def config(place: Place, table: str | None, is_all: bool, as_json: bool) -> None:
+def config(place: WarehousePlace, table: str | None, is_all: bool, as_json: bool) -> None:
     """Show the options of the catalog, and of a table or of tables that will be made, with where they come from.
 
     Weakest first, a value is the default, derived from other options, of the environment, of the configuration file, of
@@ -34,7 +34,7 @@ def config(place: Place, table: str | None, is_all: bool, as_json: bool) -> None
     if table is not None:
         schema = place.table(table).schema
         options = effective_table_options(schema.options, primary_key=schema.primary_keys)
-    stands = Layer(origin=Origin.CATALOG, options=options_in_force(place.catalog))
+    stands = Layer(origin=OptionOrigin.CATALOG, options=options_in_force(place.catalog))
     catalog = effective_catalog_options([*place.layers, stands], os.environ)
     if as_json:
         told = {"catalog": [asdict(each) for each in catalog], "options": [asdict(each) for each in options]}
@@ -45,7 +45,7 @@ def config(place: Place, table: str | None, is_all: bool, as_json: bool) -> None
 
 
 def _print_section(name: str, options: Sequence[EffectiveOption], *, is_all: bool) -> None:
-    shown = [each for each in options if is_all or each.origin is not Origin.DEFAULT]
+    shown = [each for each in options if is_all or each.origin is not OptionOrigin.DEFAULT]
     rows = [(each.key, each.value, each.origin.value, each.doc) for each in shown]
     console().print(grid(name, ("option", "value", "from", ""), rows))
     if len(shown) < len(options):

@@ -29,7 +29,7 @@ from engine.deploy.config.operation_config import LoggingConfig
 from engine.deploy.config.scaffold import next_commands, write_example
 from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import PipelineResult
-from engine.deploy.plan import Plan, make_plan
+from engine.deploy.plan import DeployPlan, make_plan
 from engine.deploy.shipping import write_shipment
 from engine.runtime.logs import Form, configure_logging
 from engine.runtime.spark_messages import spark_output
@@ -268,7 +268,7 @@ def package(directory: str, as_json: bool) -> None:
         console().print(f"PYTHONPATH={archive} spark-submit --py-files {archive} {script} JOB.yaml", soft_wrap=True)
 
 
-def _print_plan(made: Plan) -> None:
+def _print_plan(made: DeployPlan) -> None:
     rows = [(each.action.value, each.kind, each.name, each.fact, each.statement) for each in made.steps]
     console().print(grid(made.job, ("action", "what", "name", "", "SQL that changes it"), rows))
 
@@ -301,7 +301,7 @@ def _local_broker() -> str | None:
     return status.bootstrap_servers if status.running else None
 
 
-def _refuse(made: Plan) -> None:
+def _refuse(made: DeployPlan) -> None:
     problems = [f"{each.kind} {each.name}: {each.fact}" for each in made.steps if each.action.value == "refuse"]
     if problems:
         raise InvalidInputError("; ".join(problems))

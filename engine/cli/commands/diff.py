@@ -6,7 +6,7 @@ import click
 import pyarrow as pa
 
 from engine.cli.output import console, first_rows, grid, json_option, notes, print_json, print_rows
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.types.rows import ROW_KIND_COLUMN
 
 _SHOWN_ROWS: Final = 20
@@ -20,7 +20,9 @@ _SHOWN_ROWS: Final = 20
 @click.option("--limit", type=click.IntRange(0), help=f"Most rows to show. [default: {_SHOWN_ROWS}, as JSON all]")
 @json_option
 @with_place
-def diff(place: Place, table: str, before: str, after: str, by_column: bool, limit: int | None, as_json: bool) -> None:
+def diff(
+    place: WarehousePlace, table: str, before: str, after: str, by_column: bool, limit: int | None, as_json: bool
+) -> None:
     """Show what differs between two states of a table: rows with their kinds, or counts.
 
     A state is a snapshot (5), a tag (eod), savepoint.3, timestamp.2026-01-31T12:00:00, watermark.N, latest, or any of

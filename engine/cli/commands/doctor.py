@@ -6,8 +6,8 @@ import click
 from rich.text import Text
 
 from engine.cli.output import console, json_option, print_json
-from engine.cli.place import Place, with_place
-from engine.monitor.doctor import Finding, Severity, diagnose, examine
+from engine.cli.place import WarehousePlace, with_place
+from engine.monitor.doctor import Severity, Symptom, diagnose, examine
 
 _EXIT_UNWELL: Final = 1
 _MARKS: Final = {
@@ -23,7 +23,7 @@ _MARKS: Final = {
 @click.option("--strict", is_flag=True, help="Exit with 1 when there is a warning or worse.")
 @json_option
 @with_place
-def doctor(place: Place, table: str, strict: bool, as_json: bool) -> int:
+def doctor(place: WarehousePlace, table: str, strict: bool, as_json: bool) -> int:
     """Explain what costs a table time, space or safety, with the option or command that changes it.
 
     Exit codes: 0; with --strict 1 when a finding is a warning or critical.
@@ -44,7 +44,7 @@ def doctor(place: Place, table: str, strict: bool, as_json: bool) -> int:
     return _EXIT_UNWELL if strict and worst >= Severity.WARNING else 0
 
 
-def _lines(finding: Finding) -> list[Text]:
+def _lines(finding: Symptom) -> list[Text]:
     mark, colour = _MARKS[finding.severity]
     first = Text(f" {mark} ", style=colour).append(f"{finding.check}: ", style="bold").append(finding.fact, style="")
     first.stylize("default", 3)

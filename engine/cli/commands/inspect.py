@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from engine.cli.output import console, json_option, notes, print_json, print_state
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.drawing.model import TablePicture, picture_of
 from engine.drawing.page import html_page, svg_page
 from engine.drawing.png import png_picture
@@ -15,9 +15,9 @@ from engine.monitor.inspection import inspect_table
 from lsm.errors import UnavailableError
 
 _DRAWN_SNAPSHOTS: Final = 200
-_TOLD_SNAPSHOTS: Final = 10
+_LISTED_SNAPSHOTS: Final = 10
 _DRAWN_BUCKETS: Final = 400
-_TOLD_BUCKETS: Final = 4
+_LISTED_BUCKETS: Final = 4
 
 
 @click.command()
@@ -25,12 +25,12 @@ _TOLD_BUCKETS: Final = 4
 @click.option(
     "--snapshots",
     type=click.IntRange(1),
-    help=f"How many of the newest. [default: {_TOLD_SNAPSHOTS}, in a picture {_DRAWN_SNAPSHOTS}]",
+    help=f"How many of the newest. [default: {_LISTED_SNAPSHOTS}, in a picture {_DRAWN_SNAPSHOTS}]",
 )
 @click.option(
     "--buckets",
     type=click.IntRange(0),
-    help=f"How many trees to draw, worst first. [default: {_TOLD_BUCKETS}, in a picture {_DRAWN_BUCKETS}]",
+    help=f"How many trees to draw, worst first. [default: {_LISTED_BUCKETS}, in a picture {_DRAWN_BUCKETS}]",
 )
 @click.option("--svg", metavar="FILE", help="Draw the trees and the history as an SVG picture.")
 @click.option("--html", metavar="FILE", help="The same as a page for a browser.")
@@ -38,7 +38,7 @@ _TOLD_BUCKETS: Final = 4
 @json_option
 @with_place
 def inspect(
-    place: Place,
+    place: WarehousePlace,
     table: str,
     snapshots: int | None,
     buckets: int | None,
@@ -58,12 +58,12 @@ def inspect(
                 write_picture(Path(path), draw(picture))
         if not as_json:
             return
-    state = inspect_table(store, snapshot_limit=snapshots or _TOLD_SNAPSHOTS)
+    state = inspect_table(store, snapshot_limit=snapshots or _LISTED_SNAPSHOTS)
     if as_json:
         print_json(state.as_json())
         return
     print_state(state)
-    most = _TOLD_BUCKETS if buckets is None else buckets
+    most = _LISTED_BUCKETS if buckets is None else buckets
     if most and store.has_key:
         for line in tree_lines(picture_of(store, snapshot_limit=1), most=most):
             console().print(line, soft_wrap=True)

@@ -3,7 +3,7 @@
 import click
 
 from engine.cli.output import console, grid, json_option, print_json
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.monitor.lag_report import log_lags, stream_lags
 from engine.runtime.units import size_text, time_text
 
@@ -15,7 +15,7 @@ from engine.runtime.units import size_text, time_text
 )
 @json_option
 @with_place
-def lag(place: Place, table: str, checkpoints: tuple[str, ...], as_json: bool) -> None:
+def lag(place: WarehousePlace, table: str, checkpoints: tuple[str, ...], as_json: bool) -> None:
     """Show how far streams are behind a table, and the table behind its log.
 
     Streams are those with a consumer-id, and those whose checkpoints are given.

@@ -10,9 +10,9 @@ from rich.text import Text
 from engine.catalog import Catalog
 from engine.cli.commands.inspect import write_picture
 from engine.cli.output import console, json_option, print_json
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.drawing.graphs import GraphPicture, graph_page, graph_svg
-from engine.lineage.graph.graph import LineageGraph, Node
+from engine.lineage.graph.graph import GraphNode, LineageGraph
 from engine.lineage.graph.view import LineageView, lines, view_of_snapshot, view_of_table
 from engine.lineage.lineage import lineage_of
 from lsm.errors import InvalidInputError
@@ -32,7 +32,7 @@ _LAST: Final = 20
 @json_option
 @with_place
 def lineage(
-    place: Place,
+    place: WarehousePlace,
     table: str,
     snapshot: int | None,
     is_up: bool,
@@ -100,7 +100,7 @@ def _print(view: LineageView, *, upstream: bool, downstream: bool) -> None:
                 console().print(Text(f"{'  ' * depth}{text}"), soft_wrap=True)
 
 
-def _picture(view: LineageView, links: dict[Node, str] | None = None) -> GraphPicture:
+def _picture(view: LineageView, links: dict[GraphNode, str] | None = None) -> GraphPicture:
     tables = sum(node.kind == "table" for node in view.graph.nodes)
     return GraphPicture(
         title=f"lineage of {view.root.title}",
@@ -113,7 +113,9 @@ def _picture(view: LineageView, links: dict[Node, str] | None = None) -> GraphPi
 
 
 def _page(view: LineageView) -> str:
-    closer: dict[Node, LineageGraph] = {node: view.closer(node) for node in view.graph.nodes if node.number is None}
+    closer: dict[GraphNode, LineageGraph] = {
+        node: view.closer(node) for node in view.graph.nodes if node.number is None
+    }
     names = {node: f"n{at}" for at, (node, graph) in enumerate(closer.items()) if graph.nodes}
     details = [
         (

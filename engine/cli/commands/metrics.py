@@ -4,14 +4,14 @@ import sys
 
 import click
 
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.monitor.table_metrics import table_metrics_text
 
 
 @click.command()
 @click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
 @with_place
-def metrics(place: Place, tables: tuple[str, ...]) -> None:
+def metrics(place: WarehousePlace, tables: tuple[str, ...]) -> None:
     """Print one scrape of some tables as Prometheus text, from their own files.
 
     Sizes, files, sorted runs and compaction debt by bucket and level, age of the newest commit, lag of the log and of

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 
 from engine.cli.output import first_rows, notes, print_rows, waiting
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.cli.prompt import statements_typed
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.grammar.places import SqlSyntaxError
@@ -41,7 +41,7 @@ _SHOWN_ROWS: Final = 1000
 @click.option("--spark-log", metavar="FILE", help="Where Spark's own messages go. [default: a temporary file]")
 @with_place
 def sql(
-    place: Place,
+    place: WarehousePlace,
     text: str | None,
     path: str | None,
     database: str,

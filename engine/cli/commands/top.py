@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from engine.cli.output import console, grid, json_option, print_json
-from engine.cli.place import Place, with_place
+from engine.cli.place import WarehousePlace, with_place
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.runtime.units import count_text, size_text, time_text
 from engine.table import Table
@@ -28,7 +28,7 @@ _WINDOW_S: Final = 300.0
 @click.option("--once", is_flag=True, help="Look once and end; so it is where there is no terminal.")
 @json_option
 @with_place
-def top(place: Place, tables: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
+def top(place: WarehousePlace, tables: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
     """Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C ends it.
 
     Without a name all tables of the warehouse are watched. Rates are those of the last five minutes. Each look reads
@@ -52,7 +52,7 @@ def top(place: Place, tables: tuple[str, ...], interval: float, once: bool, as_j
         return
 
 
-def _all(place: Place) -> Iterator[Table]:
+def _all(place: WarehousePlace) -> Iterator[Table]:
     catalog = place.catalog
     for database in catalog.list_databases():
         for name in catalog.list_tables(database):

@@ -16,11 +16,11 @@ _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 _NAME: Final = "name"
 
 KeyPath = tuple[str | int, ...]
-Content: TypeAlias = "Mapping[str, Node] | tuple[Node, ...] | str | None"
+Content: TypeAlias = "Mapping[str, ConfigNode] | tuple[ConfigNode, ...] | str | None"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SourceLine:
     """Where a value is written."""
 
     file: str
@@ -31,11 +31,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class ConfigNode:
     """A mapping, a list, a text, or None (an empty scalar, ``~`` or ``null``)."""
 
     content: Content
-    place: Place
+    place: SourceLine
 
     def plain(self) -> Any:
         """The values without their places: dicts, lists, texts and None."""
@@ -45,20 +45,20 @@ class Node:
             return [node.plain() for node in self.content]
         return self.content
 
-    def place_of(self, path: KeyPath) -> Place:
+    def place_of(self, path: KeyPath) -> SourceLine:
         """Place of a key, or of the nearest thing around it that is written somewhere."""
         below = self._child(path[0]) if path else None
         return self.place if below is None else below.place_of(path[1:])
 
-    def with_items(self, key: str, indices: Sequence[int]) -> "Node":
+    def with_items(self, key: str, indices: Sequence[int]) -> "ConfigNode":
         """The same mapping with only some items of one of its lists."""
         assert isinstance(self.content, Mapping)
         items = self.content[key]
         assert isinstance(items.content, tuple)
-        kept = Node(content=tuple(items.content[index] for index in indices), place=items.place)
-        return Node(content={**self.content, key: kept}, place=self.place)
+        kept = ConfigNode(content=tuple(items.content[index] for index in indices), place=items.place)
+        return ConfigNode(content={**self.content, key: kept}, place=self.place)
 
-    def _child(self, key: str | int) -> "Node | None":
+    def _child(self, key: str | int) -> "ConfigNode | None":
         if isinstance(self.content, Mapping):
             return self.content.get(str(key))
         if isinstance(self.content, tuple) and isinstance(key, int) and key < len(self.content):
@@ -66,7 +66,7 @@ class Node:
         return None
 
 
-def parse_config(text: str, *, name: str) -> Node:
+def parse_config(text: str, *, name: str) -> ConfigNode:
     """The values of a YAML text.
 
     Args:
@@ -80,7 +80,7 @@ def parse_config(text: str, *, name: str) -> Node:
     try:
         node = loader.get_single_node()
         if node is None:
-            return Node(content=None, place=Place(file=name, line=1))
+            return ConfigNode(content=None, place=SourceLine(file=name, line=1))
         return _Reader(name=name, loader=loader).node(node, _line(node), ())
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
@@ -89,7 +89,7 @@ def parse_config(text: str, *, name: str) -> Node:
         loader.dispose()
 
 
-def merged(base: Node, over: Node) -> Node:
+def merged(base: ConfigNode, over: ConfigNode) -> ConfigNode:
     """``over`` laid upon ``base``: mappings key by key, everything else replaced; a key with nothing behind it removes.
 
     A mapping upon a list of things that have a ``name`` changes those that it names and appends the others.
@@ -100,18 +100,18 @@ def merged(base: Node, over: Node) -> Node:
     if isinstance(below, tuple) and below and all(_name_of(item) is not None for item in below):
         named = {str(_name_of(item)): item for item in below}
         for name, node in above.items():
-            fresh = Node(content={_NAME: Node(content=name, place=node.place)}, place=node.place)
+            fresh = ConfigNode(content={_NAME: ConfigNode(content=name, place=node.place)}, place=node.place)
             named[name] = merged(named.get(name, fresh), node)
-        return Node(content=tuple(each for each in named.values() if each.content is not None), place=base.place)
+        return ConfigNode(content=tuple(each for each in named.values() if each.content is not None), place=base.place)
     if not isinstance(below, Mapping):
         return over
     both = {**below}
     for key, node in above.items():
         both[key] = merged(below[key], node) if key in below else node
-    return Node(content=both, place=base.place)
+    return ConfigNode(content=both, place=base.place)
 
 
-def overridden(tree: Node, path: str, value: Node, *, free_keys: frozenset[str]) -> Node:
+def overridden(tree: ConfigNode, path: str, value: ConfigNode, *, free_keys: frozenset[str]) -> ConfigNode:
     """A tree with a value at a dotted path; mappings on the way are made where they are missing.
 
     Args:
@@ -127,21 +127,21 @@ def overridden(tree: Node, path: str, value: Node, *, free_keys: frozenset[str])
     if isinstance(tree.content, tuple):
         index, rest = _item(tree.content, path)
         below = overridden(tree.content[index], rest, value, free_keys=free_keys) if rest else value
-        return Node(content=(*tree.content[:index], below, *tree.content[index + 1 :]), place=tree.place)
+        return ConfigNode(content=(*tree.content[:index], below, *tree.content[index + 1 :]), place=tree.place)
     known = tree.content if isinstance(tree.content, Mapping) else {}
     key, rest = _next_key(known, path)
     if not rest:
-        return Node(content={**known, key: value}, place=tree.place)
-    below = known.get(key) or Node(content={}, place=value.place)
+        return ConfigNode(content={**known, key: value}, place=tree.place)
+    below = known.get(key) or ConfigNode(content={}, place=value.place)
     if key in free_keys and not isinstance(below.content, tuple):
         options = below.content if isinstance(below.content, Mapping) else {}
-        below = Node(content={**options, rest: value}, place=below.place)
+        below = ConfigNode(content={**options, rest: value}, place=below.place)
     else:
         below = overridden(below, rest, value, free_keys=free_keys)
-    return Node(content={**known, key: below}, place=tree.place)
+    return ConfigNode(content={**known, key: below}, place=tree.place)
 
 
-def _item(items: tuple[Node, ...], path: str) -> tuple[int, str]:
+def _item(items: tuple[ConfigNode, ...], path: str) -> tuple[int, str]:
     first, _, rest = path.partition(".")
     names = [_name_of(item) for item in items]
     index = names.index(first) if first in names else int(first) if first.isdecimal() else len(items)
@@ -153,7 +153,7 @@ def _item(items: tuple[Node, ...], path: str) -> tuple[int, str]:
     return index, rest
 
 
-def _next_key(known: Mapping[str, Node], path: str) -> tuple[str, str]:
+def _next_key(known: Mapping[str, ConfigNode], path: str) -> tuple[str, str]:
     parts = path.split(".")
     for taken in range(len(parts), 0, -1):
         key = ".".join(parts[:taken])
@@ -162,7 +162,7 @@ def _next_key(known: Mapping[str, Node], path: str) -> tuple[str, str]:
     return parts[0], ".".join(parts[1:])
 
 
-def _name_of(item: Node) -> str | None:
+def _name_of(item: ConfigNode) -> str | None:
     name = item.content.get(_NAME) if isinstance(item.content, Mapping) else None
     return name.content if name is not None and isinstance(name.content, str) else None
 
@@ -176,19 +176,19 @@ class _Reader:
     name: str
     loader: yaml.SafeLoader
 
-    def node(self, node: Any, line: int, around: tuple[Any, ...]) -> Node:
+    def node(self, node: Any, line: int, around: tuple[Any, ...]) -> ConfigNode:
         """A value whose key stands in ``line``; ``around`` are the mappings and lists that hold it."""
         if any(node is each for each in around):
             raise InvalidInputError(f"an alias refers to what it is a part of: {self._place(line)} fix=write it out")
         if isinstance(node, yaml.SequenceNode):
             items = tuple(self.node(item, _line(item), (*around, node)) for item in node.value)
-            return Node(content=items, place=self._place(line))
+            return ConfigNode(content=items, place=self._place(line))
         if isinstance(node, yaml.MappingNode):
-            return Node(content=self._mapping(node, (*around, node)), place=self._place(line))
+            return ConfigNode(content=self._mapping(node, (*around, node)), place=self._place(line))
         is_null = node.style is None and node.value in ("", "~", "null")
-        return Node(content=None if is_null else str(node.value), place=self._place(line))
+        return ConfigNode(content=None if is_null else str(node.value), place=self._place(line))
 
-    def _mapping(self, node: Any, around: tuple[Any, ...]) -> dict[str, Node]:
+    def _mapping(self, node: Any, around: tuple[Any, ...]) -> dict[str, ConfigNode]:
         written = [(key.value, _line(key)) for key, _ in node.value if key.tag != _MERGE_TAG]
         seen = set()
         for key, line in written:
@@ -199,5 +199,5 @@ class _Reader:
         self.loader.flatten_mapping(node)
         return {str(key.value): self.node(item, _line(key), around) for key, item in node.value}
 
-    def _place(self, line: int) -> Place:
-        return Place(file=self.name, line=line)
+    def _place(self, line: int) -> SourceLine:
+        return SourceLine(file=self.name, line=line)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from engine.deploy.config.config_file import Node, Place, merged, overridden, parse_config
+from engine.deploy.config.config_file import ConfigNode, SourceLine, merged, overridden, parse_config
 from engine.deploy.config.references import References
 from lsm.errors import InvalidInputError
 
@@ -16,7 +16,7 @@ INCLUDE: Final = "include"
 PROFILES: Final = "profiles"
 
 
-def read_layers(path: str, references: References) -> Node:
+def read_layers(path: str, references: References) -> ConfigNode:
     """A file upon those that it includes, in their order; references in its other values are left as they are.
 
     Raises:
@@ -25,12 +25,12 @@ def read_layers(path: str, references: References) -> Node:
     return _with_includes(_read(Path(path), None), Path(path), references, ())
 
 
-def parse_layers(text: str, *, name: str, references: References) -> Node:
+def parse_layers(text: str, *, name: str, references: References) -> ConfigNode:
     """As ``read_layers``, from text; what it includes is looked for beside ``name``."""
     return _with_includes(parse_config(text, name=name), Path(name), references, ())
 
 
-def with_profile(tree: Node, name: str | None) -> Node:
+def with_profile(tree: ConfigNode, name: str | None) -> ConfigNode:
     """The tree without its ``profiles``, and with the named one laid upon it.
 
     Raises:
@@ -38,7 +38,7 @@ def with_profile(tree: Node, name: str | None) -> Node:
     """
     content = dict(tree.content) if isinstance(tree.content, Mapping) else {}
     profiles = content.pop(PROFILES, None)
-    rest = Node(content=content, place=tree.place)
+    rest = ConfigNode(content=content, place=tree.place)
     if name is None:
         return rest
     known = profiles.content if profiles is not None and isinstance(profiles.content, Mapping) else {}
@@ -52,7 +52,7 @@ def with_profile(tree: Node, name: str | None) -> Node:
     return rest if profile.content is None else merged(rest, profile)
 
 
-def with_overrides(tree: Node, overrides: Sequence[str], *, free_keys: frozenset[str]) -> Node:
+def with_overrides(tree: ConfigNode, overrides: Sequence[str], *, free_keys: frozenset[str]) -> ConfigNode:
     """The tree with single values replaced, in the order of the ``a.b=c`` texts; each value is read as YAML.
 
     Raises:
@@ -64,30 +64,32 @@ def with_overrides(tree: Node, overrides: Sequence[str], *, free_keys: frozenset
             raise InvalidInputError(f"an override is written key.key=value: given={given} fix=--set name=other")
         source = f"--set {path.strip()}"
         read = parse_config(value, name=source)
-        node = _on_command_line(read, Place(file=source, line=None))
+        node = _on_command_line(read, SourceLine(file=source, line=None))
         tree = overridden(tree, path.strip(), node, free_keys=free_keys)
     return tree
 
 
-def _on_command_line(node: Node, place: Place) -> Node:
+def _on_command_line(node: ConfigNode, place: SourceLine) -> ConfigNode:
     if isinstance(node.content, Mapping):
-        return Node(content={key: _on_command_line(each, place) for key, each in node.content.items()}, place=place)
+        return ConfigNode(
+            content={key: _on_command_line(each, place) for key, each in node.content.items()}, place=place
+        )
     if isinstance(node.content, tuple):
-        return Node(content=tuple(_on_command_line(each, place) for each in node.content), place=place)
-    return Node(content=node.content, place=place)
+        return ConfigNode(content=tuple(_on_command_line(each, place) for each in node.content), place=place)
+    return ConfigNode(content=node.content, place=place)
 
 
-def _with_includes(tree: Node, file: Path, references: References, includers: tuple[Path, ...]) -> Node:
+def _with_includes(tree: ConfigNode, file: Path, references: References, includers: tuple[Path, ...]) -> ConfigNode:
     if not isinstance(tree.content, Mapping):
         raise InvalidInputError(
             f"a job file is a mapping with name, warehouse and pipelines: {tree.place} fix=start with name: my-job"
         )
     content = dict(tree.content)
     included = content.pop(INCLUDE, None)
-    rest = Node(content=content, place=tree.place)
+    rest = ConfigNode(content=content, place=tree.place)
     if included is None:
         return rest
-    base = Node(content={}, place=tree.place)
+    base = ConfigNode(content={}, place=tree.place)
     for node in included.content if isinstance(included.content, tuple) else (included,):
         if not isinstance(node.content, str):
             raise InvalidInputError(f"a file or a list of files belongs here: key={INCLUDE} {node.place} fix=a path")
@@ -98,10 +100,10 @@ def _with_includes(tree: Node, file: Path, references: References, includers: tu
                 f"a file includes itself: key={INCLUDE} value={node.content} {node.place} fix=remove it"
             )
         base = merged(base, _with_includes(_read(path, node.place), path, references, around))
-    return Node(content=merged(base, rest).content, place=tree.place)
+    return ConfigNode(content=merged(base, rest).content, place=tree.place)
 
 
-def _read(path: Path, place: Place | None) -> Node:
+def _read(path: Path, place: SourceLine | None) -> ConfigNode:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

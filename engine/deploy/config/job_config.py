@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
-from engine.deploy.config.config_file import KeyPath, Node, merged
+from engine.deploy.config.config_file import ConfigNode, KeyPath, merged
 from engine.deploy.config.config_layers import parse_layers, read_layers, with_overrides, with_profile
 from engine.deploy.config.operation_config import (
     HealthConfig,
@@ -51,11 +51,11 @@ class JobConfig(Section):
     logging: LoggingConfig = LoggingConfig()
     spark: SparkConfig = SparkConfig()
 
-    _tree: Node | None = PrivateAttr(default=None)
+    _tree: ConfigNode | None = PrivateAttr(default=None)
     _secrets: frozenset[str] = PrivateAttr(default=frozenset())
 
     @model_validator(mode="after")
-    def _pipelines_are_told_apart(self) -> Self:
+    def _pipelines_have_distinct_names(self) -> Self:
         if not self.pipelines:
             raise problem("a job has pipelines", key="pipelines", facts="fix=write one")
         for what in ("name", "checkpoint"):
@@ -147,7 +147,7 @@ def parse_job(
 
 
 def _job(
-    tree: Node, references: References, overlays: Sequence[str], profile: str | None, overrides: Sequence[str]
+    tree: ConfigNode, references: References, overlays: Sequence[str], profile: str | None, overrides: Sequence[str]
 ) -> JobConfig:
     tree = with_profile(tree, profile)
     for path in overlays:

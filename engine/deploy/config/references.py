@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from engine.deploy.config.config_file import Node, Place
+from engine.deploy.config.config_file import ConfigNode, SourceLine
 from lsm.errors import InvalidInputError
 
 _REFERENCE: Final = re.compile(r"\$(\$?)\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?)\}")
@@ -22,7 +22,7 @@ class References:
         self._environment = environment
         self.secrets: set[str] = set()
 
-    def resolved(self, node: Node) -> Node:
+    def resolved(self, node: ConfigNode) -> ConfigNode:
         """A tree without references.
 
         Raises:
@@ -30,12 +30,12 @@ class References:
         """
         content = node.content
         if isinstance(content, Mapping):
-            return Node(content={key: self.resolved(each) for key, each in content.items()}, place=node.place)
+            return ConfigNode(content={key: self.resolved(each) for key, each in content.items()}, place=node.place)
         if isinstance(content, tuple):
-            return Node(content=tuple(self.resolved(each) for each in content), place=node.place)
-        return node if content is None else Node(content=self.text(content, node.place), place=node.place)
+            return ConfigNode(content=tuple(self.resolved(each) for each in content), place=node.place)
+        return node if content is None else ConfigNode(content=self.text(content, node.place), place=node.place)
 
-    def text(self, text: str, place: Place) -> str:
+    def text(self, text: str, place: SourceLine) -> str:
         """One text without references. Raises: as ``resolved``."""
 
         def value_of(match: re.Match[str]) -> str:
@@ -46,7 +46,7 @@ class References:
 
         return _REFERENCE.sub(value_of, text)
 
-    def _variable(self, name: str, default: str | None, place: Place) -> str:
+    def _variable(self, name: str, default: str | None, place: SourceLine) -> str:
         found = self._environment.get(name)
         if not found and default is not None:
             return default
@@ -56,7 +56,7 @@ class References:
             )
         return found
 
-    def _secret(self, path: str, place: Place) -> str:
+    def _secret(self, path: str, place: SourceLine) -> str:
         try:
             text = Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:

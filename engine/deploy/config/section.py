@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from engine.deploy.config.config_file import KeyPath, Node
+from engine.deploy.config.config_file import ConfigNode, KeyPath
 from filestore.options.option import duration_ms, size_bytes
 
 _WORDS: Final = {
@@ -46,7 +46,7 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f"did_you_mean={close[0]}" if close else f"known={', '.join(names)}"
 
 
-def explained(error: ValidationError, tree: Node, secrets: Iterable[str]) -> str:
+def explained(error: ValidationError, tree: ConfigNode, secrets: Iterable[str]) -> str:
     """All problems of a job: each with key, file, line, value and what to do."""
     problems = []
     for found in error.errors(include_url=False):

@@ -7,7 +7,7 @@ from sqlglot import exp
 from engine.dialect.ddl.table_parts import COMPUTED_PREFIX, WATERMARK_EXPRESSION, TableParts, quoted
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression, tokens_of
-from engine.dialect.grammar.places import Source
+from engine.dialect.grammar.places import SourceText
 from filestore.evolution.schema_change import ChangeType, DropColumn, RenameColumn, SchemaChange, SetOption
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
@@ -51,7 +51,7 @@ def _expressions(schema: TableSchema) -> Iterator[tuple[str, tuple[str, str, str
 
 def _places(expression: str, column: str) -> list[tuple[int, int]]:
     """Where a column of the table is named, from the last place to the first."""
-    source = Source.of(expression)
+    source = SourceText.of(expression)
     tree = parse_expression(Cursor(source, tokens_of(source)))
     heads = [each.parts[0] for each in tree.find_all(exp.Column)]
     found = {(head.meta["start"], head.meta["end"] + 1) for head in heads if head.name.lower() == column.lower()}

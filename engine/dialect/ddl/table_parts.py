@@ -11,7 +11,7 @@ from typing import Final
 from engine.dialect.grammar.clauses import read_expression_text
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import tokens_of
-from engine.dialect.grammar.places import Source
+from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import ComputedColumn, Watermark
 from lsm.errors import InvalidInputError
 
@@ -63,7 +63,7 @@ _RESERVED: Final = frozenset({"CONSTRAINT", "PRIMARY", "WATERMARK", "AS", "PARTI
 
 
 def _parsed(text: str, comment: str | None) -> ComputedColumn:
-    cursor = Cursor(Source.of(text), tokens_of(Source.of(text)))
+    cursor = Cursor(SourceText.of(text), tokens_of(SourceText.of(text)))
     name = cursor.name("the name of a computed column")
     cursor.expect("AS")
     expression = read_expression_text(cursor)

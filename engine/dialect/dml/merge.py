@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from engine.dialect.dml.assignment import default_value, stored
-from engine.dialect.dml.merge_clauses import Action, Clause, Match, MergeText, read_merge
+from engine.dialect.dml.merge_clauses import Clause, Match, MergeAction, MergeText, read_merge
 from engine.dialect.dml.row_changes import Assignment, expression_sql, read_snapshot_id
 from engine.dialect.dml.target import WriteTarget, check_names, find_target
 from engine.dialect.grammar.splice import quoted
@@ -83,7 +83,7 @@ class _Merge:
         row = _first_of(images)
         key = F.when(F.col("_matched"), F.struct(*[self._old(name).alias(name) for name in self._keys]))
         for number, clause in enumerate(clauses):
-            if clause.action is Action.INSERT:
+            if clause.action is MergeAction.INSERT:
                 inserted = F.struct(*[images[number][0][name].alias(name) for name in self._keys])
                 key = key.when(F.col(_CLAUSE) == number, inserted)
         rows = found.select(F.col(_CLAUSE), row.alias("rows"), key.alias("key")).filter(F.col("key").isNotNull())
@@ -170,7 +170,7 @@ class _Merge:
     def _images(self, number: int, clause: Clause, given: T.DataType) -> list[dict[str, Column]]:
         """The rows that a clause writes, each with its kind."""
         old = {field.name: self._old(field.name) for field in self._fields}
-        if clause.action is Action.DELETE:
+        if clause.action is MergeAction.DELETE:
             return [{**old, ROW_KIND_COLUMN: F.lit("-D")}]
         new: dict[str, Column] = {}
         for index, (field, _) in enumerate(self._values(clause)):
@@ -179,7 +179,7 @@ class _Merge:
                 new[field.name] = stored(F.col(f"_r{number}.c{index}"), data_type, field)
             except InvalidInputError as error:
                 raise self._problem(str(error), clause.start, clause.stop) from error
-        if clause.action is Action.INSERT:
+        if clause.action is MergeAction.INSERT:
             return [{**self._completed(clause, new), ROW_KIND_COLUMN: F.lit("+I")}]
         for name in (*self._keys, *self._schema.partition_keys):
             if name in new:
@@ -201,9 +201,9 @@ class _Merge:
     def _each_once(self, rows: DataFrame) -> DataFrame:
         """Refuse two rows of the source for one row of the table, as Spark does; deleting it twice is fine."""
         matched = [each for each in self._parts.clauses if each.match is Match.MATCHED]
-        if all(each.action is Action.DELETE and each.condition is None for each in matched) and len(matched) == len(
-            self._parts.clauses
-        ):
+        if all(each.action is MergeAction.DELETE and each.condition is None for each in matched) and len(
+            matched
+        ) == len(self._parts.clauses):
             return rows.dropDuplicates(["key"])
         problem = F.concat(
             F.lit(f"several rows of the source are for one row of the table: table={self._target.table.name} key="),

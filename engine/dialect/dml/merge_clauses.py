@@ -18,7 +18,7 @@ class Match(Enum):
     BY_SOURCE = "NOT MATCHED BY SOURCE"
 
 
-class Action(Enum):
+class MergeAction(Enum):
     """What becomes of them."""
 
     UPDATE = "UPDATE"
@@ -27,9 +27,9 @@ class Action(Enum):
 
 
 _ACTIONS: Final = {
-    Match.MATCHED: (Action.UPDATE, Action.DELETE),
-    Match.BY_TARGET: (Action.INSERT,),
-    Match.BY_SOURCE: (Action.UPDATE, Action.DELETE),
+    Match.MATCHED: (MergeAction.UPDATE, MergeAction.DELETE),
+    Match.BY_TARGET: (MergeAction.INSERT,),
+    Match.BY_SOURCE: (MergeAction.UPDATE, MergeAction.DELETE),
 }
 
 
@@ -38,7 +38,7 @@ class Clause:
     """One WHEN. Offsets are in the statement's text."""
 
     match: Match
-    action: Action
+    action: MergeAction
     condition: tuple[int, int] | None  # behind AND
     assignments: tuple[Assignment, ...] | None  # None: ``*``; () for DELETE
     start: int
@@ -104,17 +104,17 @@ class _Reader:
         if word not in [each.value for each in _ACTIONS[match]]:
             known = " or ".join(each.value for each in _ACTIONS[match])
             raise self._problem(f"WHEN {match.value} takes {known}", then + 1, stop)
-        action = Action(word)
+        action = MergeAction(word)
         return Clause(match, action, condition, self._assignments(action, then + 2, stop), *self._span(start, stop))
 
-    def _assignments(self, action: Action, start: int, stop: int) -> tuple[Assignment, ...] | None:
-        if action is Action.DELETE:
+    def _assignments(self, action: MergeAction, start: int, stop: int) -> tuple[Assignment, ...] | None:
+        if action is MergeAction.DELETE:
             return ()
-        if action is Action.UPDATE and self._text.word(start) == "SET":
+        if action is MergeAction.UPDATE and self._text.word(start) == "SET":
             start += 1
         if self._text.word(start) == "*":
             return None
-        if action is Action.UPDATE:
+        if action is MergeAction.UPDATE:
             return tuple(read_assignments(self._text, start, stop, self._alias))
         return self._inserted(start, stop)
 

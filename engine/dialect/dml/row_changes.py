@@ -55,13 +55,13 @@ def run_delete(context: SqlContext, statement: Statement) -> pa.Table | None:
     if tree.args.get("using") or tree.args.get("tables"):
         raise statement.source.problem("DELETE with USING is not known: fix=use WHERE ... IN, or MERGE", 0, 6)
     text = StatementText(statement)
-    with _bound(context, statement, tree, with_places=target.marks_rows) as bound:
+    with _bound(context, statement, tree, with_places=target.deletes_positions) as bound:
         partition = _whole_partition(bound, tree, target.schema.partition_keys)
         if partition is not None:
             return target.clear(partition)
         _check(target, statement, "DELETE")
         rest = bound.spliced.part(_start(tree), len(text.text))
-        if target.marks_rows:
+        if target.deletes_positions:
             rows = bound.frame(f"SELECT {', '.join(_places(tree))} FROM {rest}")
             return target.replace_rows(_read_plan(bound, _start(tree)).plan, rows, None, "rows_deleted")
         rows = bound.frame(f"SELECT * FROM {rest}")
@@ -90,12 +90,12 @@ def run_update(context: SqlContext, statement: Statement) -> pa.Table | None:
     assignments = read_assignments(text, behind + 1, end, alias)
     for each in assignments:
         check_assigned(target.schema, statement, each)
-    with _bound(context, statement, tree, with_places=target.marks_rows) as bound:
+    with _bound(context, statement, tree, with_places=target.deletes_positions) as bound:
         table = bound.spliced.part(_start(tree), text.start_of(behind))
         where = bound.spliced.part(text.start_of(end), len(text.text))
         old = [f"{quoted(tree.this.alias or tree.this.name)}.{quoted(name)}" for name in target.schema.column_names]
         values = [expression_sql(bound, target, each) for each in assignments]
-        if target.marks_rows:
+        if target.deletes_positions:
             found = bound.frame(f"SELECT {', '.join([*old, *values, *_places(tree)])} FROM {table} {where}")
             found = found.localCheckpoint()  # rows and places are of one computation
             new_rows = _updates(target, found, assignments, keeps_old=False).drop(ROW_KIND_COLUMN)

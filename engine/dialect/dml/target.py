@@ -24,8 +24,8 @@ from engine.system_tables.names import is_system_table
 from engine.table import Table
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_frame
-from engine.write.row_places import commit_marks, marks_of
-from engine.write.schema_evolution import evolved, merge_rules
+from engine.write.row_places import commit_deletes, marks_of
+from engine.write.schema_evolution import evolve_schema, merge_rules
 from filestore.commit.table_commit import CommitResult
 from filestore.options.table_options import canonical_options
 from filestore.schema.table_schema import TableSchema
@@ -106,7 +106,7 @@ class WriteTarget:
             if known is None or isinstance(column.dataType, T.AtomicType):  # values inside go by the rules of INSERT
                 given.append(T.StructField(name if known is None else known.name, column.dataType))
         fields = fields_of_frame(T.StructType(given), self.schema)
-        store = evolved(self.table.store, fields, replace(rules, fitting=lambda known, given: True))
+        store = evolve_schema(self.table.store, fields, replace(rules, fitting=lambda known, given: True))
         return self if store is self.table.store else replace(self, table=Table(store))
 
     def field(self, name: str) -> DataField:
@@ -114,7 +114,7 @@ class WriteTarget:
         return find_field(self.schema, name)
 
     @property
-    def marks_rows(self) -> bool:
+    def deletes_positions(self) -> bool:
         """Whether rows, which have no key, are deleted by marks at their places."""
         return not self.table.store.has_key and self.table.options.deletion_vectors_enabled
 
@@ -134,7 +134,7 @@ class WriteTarget:
                 f"a row without a key cannot be found by some of its columns alone: statement=MERGE "
                 f"table={self.table.name} row-counts=true fix=DELETE, UPDATE and INSERT"
             )
-        if self.marks_rows and statement != "MERGE":
+        if self.deletes_positions and statement != "MERGE":
             return
         if counts_rows:
             self._check_exact(statement)
@@ -190,7 +190,7 @@ class WriteTarget:
         def write() -> CommitResult:
             marks = marks_of(rows)
             found.append(sum(len(each) for each in marks.values()))
-            return commit_marks(self.table.store, plan, marks, new_rows=new_rows, options=self.options)
+            return commit_deletes(self.table.store, plan, marks, new_rows=new_rows, options=self.options)
 
         found: list[int] = []
         done = _through_spark(write, self.table.name)

@@ -9,7 +9,7 @@ from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression
 from engine.dialect.grammar.statements import PartitionSpec
 from engine.dialect.grammar.type_grammar import read_type
-from filestore.schema.column_paths import Position
+from filestore.schema.column_paths import ColumnPosition
 from filestore.types.data_types import DataField, DataType
 
 _TYPED: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
@@ -25,7 +25,7 @@ class ColumnClause:
     comment: str | None = None
     default: str | None = None
     is_key: bool = False
-    position: Position | None = None
+    position: ColumnPosition | None = None
 
     @property
     def field(self) -> DataField:
@@ -71,11 +71,11 @@ def read_partition(cursor: Cursor) -> PartitionSpec:
     return spec
 
 
-def read_position(cursor: Cursor) -> Position | None:
+def read_position(cursor: Cursor) -> ColumnPosition | None:
     """``FIRST`` or ``AFTER column``; None: neither."""
     if cursor.take("FIRST"):
-        return Position()
-    return Position(cursor.name("a column")) if cursor.take("AFTER") else None
+        return ColumnPosition()
+    return ColumnPosition(cursor.name("a column")) if cursor.take("AFTER") else None
 
 
 def read_expression_text(cursor: Cursor) -> str:
@@ -144,7 +144,7 @@ class _Clauses:
         self.comment: str | None = None
         self.default: str | None = None
         self.expression: str | None = None
-        self.position: Position | None = None
+        self.position: ColumnPosition | None = None
         self.is_key = False
         self.not_null = False
 

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 from sqlglot import Token, TokenType
 
-from engine.dialect.grammar.places import Source
+from engine.dialect.grammar.places import SourceText
 from lsm.errors import InvalidInputError
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ _STRINGS: Final = frozenset({TokenType.STRING, TokenType.RAW_STRING})
 class Cursor:
     """A place among the tokens of a text."""
 
-    def __init__(self, source: Source, tokens: Sequence[Token]) -> None:
+    def __init__(self, source: SourceText, tokens: Sequence[Token]) -> None:
         """Start at the first of the tokens of ``source``."""
         self.source = source
         self.text = source.text

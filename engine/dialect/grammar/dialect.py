@@ -14,7 +14,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 
 from engine.dialect.grammar.cursor import Cursor
-from engine.dialect.grammar.places import Source
+from engine.dialect.grammar.places import SourceText
 from lsm.errors import InvalidInputError
 
 _OPTIONS: Final = "options"
@@ -42,7 +42,7 @@ class FluvialTokenizer(Spark.Tokenizer):
 class FluvialParser(SparkParser):
     """Tables keep their options and their span; nothing is passed over as an unknown command."""
 
-    source: Source | None = None
+    source: SourceText | None = None
 
     VERSION_PHRASES = {  # noqa: RUF012
         **SparkParser.VERSION_PHRASES,
@@ -126,8 +126,8 @@ class FluvialParser(SparkParser):
         cursor.expect_end()
         return options
 
-    def _source(self) -> Source:
-        return self.source or Source.of(self.sql)
+    def _source(self) -> SourceText:
+        return self.source or SourceText.of(self.sql)
 
 
 class FluvialDialect(Spark):
@@ -137,7 +137,7 @@ class FluvialDialect(Spark):
     Parser = FluvialParser
 
 
-def tokens_of(source: Source) -> list[Token]:
+def tokens_of(source: SourceText) -> list[Token]:
     """The tokens of a text. Raises: InvalidInputError at a quote or comment that is not closed."""
     try:
         return FluvialDialect().tokenize(source.text)
@@ -198,7 +198,7 @@ def parse_expression(cursor: Cursor) -> exp.Expr:
     return found
 
 
-def parse_query(source: Source) -> exp.Expr:
+def parse_query(source: SourceText) -> exp.Expr:
     """The tree of a query or of a change of rows. Raises: InvalidInputError at the place."""
     parser = FluvialParser(dialect=FluvialDialect)
     parser.source = source
@@ -231,7 +231,7 @@ def _read_option(cursor: Cursor) -> tuple[int, int, str, str]:
     return start, stop, key, read_option_value(cursor)
 
 
-def _problem_of(source: Source, error: ParseError) -> InvalidInputError:
+def _problem_of(source: SourceText, error: ParseError) -> InvalidInputError:
     span = error.span if isinstance(error, SyntaxProblem) else None
     start, stop = span or (len(source.text), len(source.text))
     words = str(error).partition(" but got <")[0].rstrip(". ")
@@ -242,7 +242,7 @@ def _problem_of(source: Source, error: ParseError) -> InvalidInputError:
     return source.problem(f"syntax error, {words[:1].lower()}{words[1:]}", start, stop)
 
 
-def _unreadable(source: Source, error: TokenError) -> InvalidInputError:
+def _unreadable(source: SourceText, error: TokenError) -> InvalidInputError:
     """Where an open quote or comment begins: the last place up to which the text can be cut."""
     text, dialect = source.text, FluvialDialect()
     for start in range(len(text) - 1, -1, -1):

@@ -15,7 +15,7 @@ from engine.dialect.grammar.alter_grammar import read_alter, read_comment_on
 from engine.dialect.grammar.create_grammar import read_create, read_replace
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression, parse_query, tokens_of
-from engine.dialect.grammar.places import Source, did_you_mean
+from engine.dialect.grammar.places import SourceText, did_you_mean
 from engine.dialect.grammar.show_grammar import (
     read_describe,
     read_drop,
@@ -27,8 +27,6 @@ from engine.dialect.grammar.show_grammar import (
 )
 from engine.dialect.grammar.statements import Statement
 from lsm.errors import InvalidInputError
-
-__all__ = ["Argument", "Call", "Explain", "SparkStatement", "Statement", "ends_statement", "parse_statements"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +75,11 @@ def parse_statements(text: str) -> list[Statement]:
     """
     statements = []
     tokens: list[Token] = []
-    for token in [*tokens_of(Source.of(text)), None]:
+    for token in [*tokens_of(SourceText.of(text)), None]:
         if token is not None and token.token_type is not TokenType.SEMICOLON:
             tokens.append(token)
         elif tokens:
-            statements.append(_statement(Source.of(text).part(tokens[0].start, tokens[-1].end + 1)))
+            statements.append(_statement(SourceText.of(text).part(tokens[0].start, tokens[-1].end + 1)))
             tokens = []
     return statements
 
@@ -89,17 +87,17 @@ def parse_statements(text: str) -> list[Statement]:
 def ends_statement(text: str) -> bool:
     """Whether a text, as typed so far, ends with ``;`` outside of quotes and comments, or is blank."""
     try:
-        tokens = tokens_of(Source.of(text))
+        tokens = tokens_of(SourceText.of(text))
     except InvalidInputError:
         return False
     return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
 
 
-def _statement(source: Source) -> Statement:
+def _statement(source: SourceText) -> Statement:
     return Statement(source.text, source.base, _tree(source), source.whole)
 
 
-def _tree(source: Source) -> Any:
+def _tree(source: SourceText) -> Any:
     cursor = Cursor(source, tokens_of(source))
     if cursor.sees_any(*_QUERIES) or cursor.sees("("):
         return parse_query(source)

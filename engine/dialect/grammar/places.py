@@ -15,7 +15,7 @@ class SqlSyntaxError(InvalidInputError):
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceText:
     """A part of what was given: one statement, or something inside it."""
 
     text: str
@@ -23,13 +23,13 @@ class Source:
     base: int  # where ``text`` begins in it
 
     @classmethod
-    def of(cls, text: str) -> "Source":
+    def of(cls, text: str) -> "SourceText":
         """A text that is all that was given."""
         return cls(text, text, 0)
 
-    def part(self, start: int, stop: int) -> "Source":
+    def part(self, start: int, stop: int) -> "SourceText":
         """A part of this part."""
-        return Source(self.text[start:stop], self.whole, self.base + start)
+        return SourceText(self.text[start:stop], self.whole, self.base + start)
 
     def problem(self, problem: str, start: int, stop: int) -> InvalidInputError:
         """An error with line, column, the words in question and, below, the line with a caret.

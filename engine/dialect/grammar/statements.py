@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.dialect.grammar.places import Source
+from engine.dialect.grammar.places import SourceText
 from filestore.evolution.schema_change import SchemaChange
 from filestore.types.data_types import DataField
 
@@ -26,9 +26,9 @@ class Statement:
     whole: str = field(repr=False)  # the text it stands in
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourceText:
         """Makes errors that point at parts of the statement."""
-        return Source(self.text, self.whole, self.start)
+        return SourceText(self.text, self.whole, self.start)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,14 @@ from pyspark.sql import functions as F
 from sqlglot import TokenType
 
 from engine.dialect.grammar.dialect import tokens_of
-from engine.dialect.grammar.places import Source
+from engine.dialect.grammar.places import SourceText
 from lsm.errors import InvalidInputError
 
 PREFIX: Final = "computed-column."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComputedColumn:
+class ComputedField:
     """A column that no file holds."""
 
     name: str
@@ -24,7 +24,7 @@ class ComputedColumn:
     words: frozenset[str]  # of the expression, in lower case: the names of its columns are among them
 
 
-def computed_columns(options: Mapping[str, str]) -> list[ComputedColumn]:
+def computed_columns(options: Mapping[str, str]) -> list[ComputedField]:
     """The computed columns that a table's options describe, by their numbers.
 
     Raises:
@@ -34,7 +34,7 @@ def computed_columns(options: Mapping[str, str]) -> list[ComputedColumn]:
     return [_parsed(key, options[key]) for key in sorted(keys, key=_number)]
 
 
-def needed_names(names: Collection[str], columns: Sequence[ComputedColumn]) -> frozenset[str]:
+def needed_names(names: Collection[str], columns: Sequence[ComputedField]) -> frozenset[str]:
     """Names in lower case, and those that the computed columns among them are made of."""
     needed = frozenset(names)
     for each in reversed(columns):  # each may use the ones before it
@@ -43,7 +43,7 @@ def needed_names(names: Collection[str], columns: Sequence[ComputedColumn]) -> f
     return needed
 
 
-def with_computed(frame: DataFrame, columns: Sequence[ComputedColumn]) -> DataFrame:
+def with_computed(frame: DataFrame, columns: Sequence[ComputedField]) -> DataFrame:
     """The frame with these columns behind its own; each may use the ones before it."""
     for each in columns:
         frame = frame.withColumn(each.name, F.expr(each.expression))
@@ -55,12 +55,12 @@ def _number(key: str) -> tuple[int, str]:
     return (int(number) if number.isdecimal() else -1, number)
 
 
-def _parsed(key: str, text: str) -> ComputedColumn:
-    tokens = tokens_of(Source.of(text))
+def _parsed(key: str, text: str) -> ComputedField:
+    tokens = tokens_of(SourceText.of(text))
     if len(tokens) < 3 or tokens[1].token_type is not TokenType.ALIAS:
         raise InvalidInputError(f"not a computed column: {key}={text} fix=write: name AS expression")
     rest = tokens[2:]
-    return ComputedColumn(
+    return ComputedField(
         name=tokens[0].text,
         expression=text[rest[0].start : rest[-1].end + 1],
         words=frozenset(token.text.lower() for token in rest),

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from engine.dialect.query.references import Reference, StatementText
-from engine.dialect.query.usage import Condition
+from engine.dialect.query.usage import UsedCondition
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.frame_cache import frame_key
 from engine.options.read_options import BATCH_KEYS
@@ -34,7 +34,7 @@ class ReadPlan:
     plan: BatchPlan
     frame: DataFrame  # the columns, and constants that were asked for
     columns: tuple[str, ...]  # of the table, in its order
-    conditions: tuple[Condition, ...]
+    conditions: tuple[UsedCondition, ...]
 
 
 class StatementReads:
@@ -102,7 +102,7 @@ def plan_read(
     read: BatchRead,
     reference: Reference,
     names: Collection[str] | None,
-    conditions: Collection[Condition],
+    conditions: Collection[UsedCondition],
     *,
     with_places: bool = False,
 ) -> ReadPlan:

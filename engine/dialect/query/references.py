@@ -7,7 +7,7 @@ from functools import cached_property
 from sqlglot import Token, TokenType, exp
 
 from engine.dialect.grammar.dialect import table_options, table_span, tokens_of
-from engine.dialect.grammar.places import Source, did_you_mean
+from engine.dialect.grammar.places import SourceText, did_you_mean
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.scope.context import SqlContext
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
@@ -56,7 +56,7 @@ class StatementText:
     @cached_property
     def tokens(self) -> list[Token]:
         """The tokens, hints among them; comments are none."""
-        return tokens_of(Source.of(self.text))
+        return tokens_of(SourceText.of(self.text))
 
     def index_at(self, offset: int) -> int:
         """Number of the first token that starts at an offset or behind it."""

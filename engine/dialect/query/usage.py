@@ -23,7 +23,7 @@ _MOMENTS: Final = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class UsedCondition:
     """A condition on one table's rows, or one that cannot be used before Spark, and why."""
 
     text: str
@@ -50,7 +50,9 @@ def used_columns(text: StatementText, tree: exp.Expr, references: Sequence[Refer
     return {each.start: names for each in references if not _is_taken_whole(each, stars)}
 
 
-def row_conditions(reference: Reference, schemas: Mapping[int, TableSchema], *, time_zone: str) -> Iterator[Condition]:
+def row_conditions(
+    reference: Reference, schemas: Mapping[int, TableSchema], *, time_zone: str
+) -> Iterator[UsedCondition]:
     """Conditions on the rows of a reference that stand where its rows can be thrown away.
 
     Args:
@@ -185,7 +187,7 @@ class _ConditionReader:
             and all(self._path(column) is not None for column in columns)
         )
 
-    def read(self, condition: exp.Expr) -> Condition:
+    def read(self, condition: exp.Expr) -> UsedCondition:
         """The condition as a filter."""
         text = condition.sql(dialect="spark")
         problem = self._problem(condition)
@@ -196,10 +198,12 @@ class _ConditionReader:
                 assert path is not None
                 column.replace(_column(path))
             try:
-                return Condition(text=text, predicate=parse_filter(stripped.this.sql(dialect="spark"), self._schema))
+                return UsedCondition(
+                    text=text, predicate=parse_filter(stripped.this.sql(dialect="spark"), self._schema)
+                )
             except InvalidInputError as error:
                 problem = str(error).partition(" filter=")[0]
-        return Condition(text=text, predicate=None, reason=problem)
+        return UsedCondition(text=text, predicate=None, reason=problem)
 
     def _problem(self, condition: exp.Expr) -> str | None:
         """What this module does not trust itself to hand over in other words."""

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from engine.read.batch_read import BatchPlan, BatchRead
-from engine.read.read_state import Source
+from engine.read.read_state import StateSource
 from filestore.predicate.predicate import Predicate
 
 _MOST: Final = 64
@@ -45,7 +45,7 @@ def frame_key(read: BatchRead, columns: tuple[str, ...], predicate: Predicate | 
         predicate: that leaves files out.
     """
     snapshot, table = read.snapshot, read.table
-    if snapshot is None or read.served.source is not Source.SNAPSHOT:
+    if snapshot is None or read.served.source is not StateSource.SNAPSHOT:
         return None
     place = (table.paths.branch_root, snapshot.id, snapshot.base_manifest_list, snapshot.delta_manifest_list)
     others: tuple[Hashable, ...] = ()

@@ -17,7 +17,7 @@ Kind = Literal["table", "job", "way"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Node:
+class GraphNode:
     """A table or a job; of one snapshot, or of one barrier, with its number."""
 
     kind: Kind
@@ -32,7 +32,7 @@ class Node:
         return f"{self.name}{'@' if self.kind == 'table' else '#'}{self.number}"
 
 
-Edge = tuple[Node, Node]
+Edge = tuple[GraphNode, GraphNode]
 """From what is read to who reads it, or from who writes to what is written."""
 
 
@@ -40,18 +40,18 @@ Edge = tuple[Node, Node]
 class LineageGraph:
     """Nodes and edges, sorted and each once."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     edges: tuple[Edge, ...]
 
     @classmethod
-    def of(cls, edges: Iterable[Edge], nodes: Iterable[Node] = ()) -> "LineageGraph":
+    def of(cls, edges: Iterable[Edge], nodes: Iterable[GraphNode] = ()) -> "LineageGraph":
         """The graph with these edges, and these nodes besides."""
         edges = sorted({*edges})
         return cls(nodes=tuple(sorted({*nodes, *(node for edge in edges for node in edge)})), edges=tuple(edges))
 
-    def followers(self) -> Mapping[Node, list[Node]]:
+    def followers(self) -> Mapping[GraphNode, list[GraphNode]]:
         """Where each node's edges lead."""
-        found: defaultdict[Node, list[Node]] = defaultdict(list)
+        found: defaultdict[GraphNode, list[GraphNode]] = defaultdict(list)
         for start, end in self.edges:
             found[start].append(end)
         return found
@@ -68,8 +68,8 @@ def graph_of(sources: Iterable[TableLineage], sinks: Iterable[TableLineage]) -> 
         sources: who reads which tables.
         sinks: who writes which tables.
     """
-    reads = ((table_node(each), Node("job", each.job)) for each in sources)
-    writes = ((Node("job", each.job), table_node(each)) for each in sinks)
+    reads = ((table_node(each), GraphNode("job", each.job)) for each in sources)
+    writes = ((GraphNode("job", each.job), table_node(each)) for each in sinks)
     return LineageGraph.of([*reads, *writes])
 
 
@@ -81,7 +81,7 @@ def barrier_graph(sources: Iterable[DataLineage], sinks: Iterable[DataLineage]) 
 
 
 def around(
-    graph: LineageGraph, node: Node, *, upstream: bool = True, downstream: bool = True, depth: int | None = None
+    graph: LineageGraph, node: GraphNode, *, upstream: bool = True, downstream: bool = True, depth: int | None = None
 ) -> LineageGraph:
     """The part of a graph that a node comes from, or that comes from it.
 
@@ -101,10 +101,10 @@ def around(
 
 
 def trace(
-    node: Node,
+    node: GraphNode,
     *,
-    before: Callable[[Node], Iterable[Node]],
-    after: Callable[[Node], Iterable[Node]],
+    before: Callable[[GraphNode], Iterable[GraphNode]],
+    after: Callable[[GraphNode], Iterable[GraphNode]],
     upstream: bool = True,
     downstream: bool = True,
     depth: int | None = None,
@@ -131,8 +131,8 @@ def trace(
 class Layout:
     """Where nodes are, from left to right, and the ways that edges take between them."""
 
-    columns: tuple[tuple[Node, ...], ...]  # nodes, and the points where long edges pass: nodes of the kind "way"
-    ways: Mapping[Edge, tuple[Node, ...]]  # of each edge, from its start to its end
+    columns: tuple[tuple[GraphNode, ...], ...]  # nodes, and the points where long edges pass: nodes of the kind "way"
+    ways: Mapping[Edge, tuple[GraphNode, ...]]  # of each edge, from its start to its end
 
 
 def layout(graph: LineageGraph) -> Layout:
@@ -140,7 +140,7 @@ def layout(graph: LineageGraph) -> Layout:
     back = _closing_edges(graph)
     rank = _ranks(graph, back)
     ways = {edge: _way(edge, rank) if edge not in back else edge for edge in graph.edges}
-    columns: list[list[Node]] = [[] for _ in range(max(rank.values(), default=-1) + 1)]
+    columns: list[list[GraphNode]] = [[] for _ in range(max(rank.values(), default=-1) + 1)]
     for node in graph.nodes:
         columns[rank[node]].append(node)
     for (start, _), way in ways.items():
@@ -150,25 +150,25 @@ def layout(graph: LineageGraph) -> Layout:
     return Layout(columns=tuple(tuple(column) for column in _untangled(columns, steps)), ways=ways)
 
 
-def table_node(entity: TableLineage | DataLineage) -> Node:
+def table_node(entity: TableLineage | DataLineage) -> GraphNode:
     """The table of an entity."""
-    return Node("table", f"{entity.database}.{entity.table}")
+    return GraphNode("table", f"{entity.database}.{entity.table}")
 
 
-def _snapshot_node(entity: DataLineage) -> Node:
-    return Node("table", f"{entity.database}.{entity.table}", entity.snapshot_id)
+def _snapshot_node(entity: DataLineage) -> GraphNode:
+    return GraphNode("table", f"{entity.database}.{entity.table}", entity.snapshot_id)
 
 
-def _barrier_node(entity: DataLineage) -> Node:
-    return Node("job", entity.job, entity.barrier_id)
+def _barrier_node(entity: DataLineage) -> GraphNode:
+    return GraphNode("job", entity.job, entity.barrier_id)
 
 
-def _reached(graph: LineageGraph, start: Node, depth: int | None) -> set[Edge]:
+def _reached(graph: LineageGraph, start: GraphNode, depth: int | None) -> set[Edge]:
     followers = graph.followers()
     return _walk(start, lambda node: followers.get(node, ()), depth)
 
 
-def _walk(start: Node, after: Callable[[Node], Iterable[Node]], depth: int | None) -> set[Edge]:
+def _walk(start: GraphNode, after: Callable[[GraphNode], Iterable[GraphNode]], depth: int | None) -> set[Edge]:
     """The edges on ways of at most so many jobs."""
     edges: set[Edge] = set()
     steps = {start: 0}
@@ -185,7 +185,7 @@ def _walk(start: Node, after: Callable[[Node], Iterable[Node]], depth: int | Non
     return edges
 
 
-def _ranks(graph: LineageGraph, back: set[Edge]) -> dict[Node, int]:
+def _ranks(graph: LineageGraph, back: set[Edge]) -> dict[GraphNode, int]:
     """The column of each node: as far to the right as the longest way to it."""
     forward = LineageGraph.of((edge for edge in graph.edges if edge not in back), graph.nodes)
     rank = dict.fromkeys(graph.nodes, 0)
@@ -204,17 +204,17 @@ def _ranks(graph: LineageGraph, back: set[Edge]) -> dict[Node, int]:
     return rank
 
 
-def _way(edge: Edge, rank: Mapping[Node, int]) -> tuple[Node, ...]:
+def _way(edge: Edge, rank: Mapping[GraphNode, int]) -> tuple[GraphNode, ...]:
     start, end = edge
     between = range(rank[start] + 1, rank[end])
-    return (start, *(Node("way", f"{start.kind} {start.title} {end.title}", at) for at in between), end)
+    return (start, *(GraphNode("way", f"{start.kind} {start.title} {end.title}", at) for at in between), end)
 
 
 def _closing_edges(graph: LineageGraph) -> set[Edge]:
     """Edges without which there is no circle: those that lead back to a node on the way to them."""
     followers = graph.followers()
     closing: set[Edge] = set()
-    done: set[Node] = set()
+    done: set[GraphNode] = set()
     for root in graph.nodes:
         if root in done:
             continue
@@ -234,10 +234,10 @@ def _closing_edges(graph: LineageGraph) -> set[Edge]:
     return closing
 
 
-def _untangled(columns: list[list[Node]], edges: Iterable[Edge]) -> list[list[Node]]:
+def _untangled(columns: list[list[GraphNode]], edges: Iterable[Edge]) -> list[list[GraphNode]]:
     """The columns with each node near the mean place of its neighbours, to the left and to the right in turn."""
-    lefts: defaultdict[Node, list[Node]] = defaultdict(list)
-    rights: defaultdict[Node, list[Node]] = defaultdict(list)
+    lefts: defaultdict[GraphNode, list[GraphNode]] = defaultdict(list)
+    rights: defaultdict[GraphNode, list[GraphNode]] = defaultdict(list)
     for start, end in edges:
         rights[start].append(end)
         lefts[end].append(start)

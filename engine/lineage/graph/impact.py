@@ -11,7 +11,7 @@ from typing import Protocol
 
 from engine.lineage.origins import FIRST_BATCH_BARRIER
 
-TableName = tuple[str, str]
+ImpactedTable = tuple[str, str]
 """Database and table."""
 
 
@@ -21,14 +21,14 @@ class Link:
 
     job: str
     barrier_id: int
-    table: TableName
+    table: ImpactedTable
     snapshot_id: int
 
 
 class Links(Protocol):
     """Lineage as the walks ask for it. Every call raises UnavailableError when the store does not answer."""
 
-    def readers(self, table: TableName, *, from_id: int) -> Iterable[Link]:
+    def readers(self, table: ImpactedTable, *, from_id: int) -> Iterable[Link]:
         """Who has read a table up to a snapshot with this number or a higher one."""
 
     def writes(self, job: str, *, from_barrier: int) -> Iterable[Link]:
@@ -37,7 +37,7 @@ class Links(Protocol):
     def reads(self, job: str) -> Iterable[Link]:
         """What a job had read at each of its barriers."""
 
-    def reading_jobs(self, table: TableName) -> Iterable[str]:
+    def reading_jobs(self, table: ImpactedTable) -> Iterable[str]:
         """The jobs that read a table."""
 
 
@@ -47,14 +47,14 @@ class Affected:
 
     job: str
     barrier_id: int  # the first that has read it
-    source: TableName
+    source: ImpactedTable
     source_id: int  # the first snapshot of the source that is affected
-    table: TableName | None  # None: the job wrote none of this catalog since
+    table: ImpactedTable | None  # None: the job wrote none of this catalog since
     snapshot_id: int | None  # the first that the job made of it; others may have made an earlier one
     depth: int  # jobs between the start and this
 
 
-def affected_by(links: Links, table: TableName, snapshot_id: int) -> list[Affected]:
+def affected_by(links: Links, table: ImpactedTable, snapshot_id: int) -> list[Affected]:
     """Everything that a snapshot went into, nearest first.
 
     Args:
@@ -62,9 +62,9 @@ def affected_by(links: Links, table: TableName, snapshot_id: int) -> list[Affect
         table: the table of the snapshot.
         snapshot_id: everything read of the table at it or later counts.
     """
-    first: dict[TableName, int] = {table: snapshot_id}
-    depth: dict[TableName, int] = {table: 0}
-    found: dict[tuple[str, TableName, TableName | None], Affected] = {}
+    first: dict[ImpactedTable, int] = {table: snapshot_id}
+    depth: dict[ImpactedTable, int] = {table: 0}
+    found: dict[tuple[str, ImpactedTable, ImpactedTable | None], Affected] = {}
     waiting = [table]
     while waiting:
         source = waiting.pop(0)
@@ -100,9 +100,9 @@ def _barriers(links: Iterable[Link]) -> Mapping[str, set[int]]:
     return found
 
 
-def _first_writes(links: Iterable[Link], source: TableName) -> Mapping[TableName, int]:
+def _first_writes(links: Iterable[Link], source: ImpactedTable) -> Mapping[ImpactedTable, int]:
     """The first snapshot of each table that a job wrote; the table that it read is no consequence of itself."""
-    found: dict[TableName, int] = {}
+    found: dict[ImpactedTable, int] = {}
     for each in links:
         if each.table != source:
             found[each.table] = min(each.snapshot_id, found.get(each.table, each.snapshot_id))
@@ -115,11 +115,11 @@ class JobPlace:
 
     job: str
     barrier_id: int | None  # the last barrier that has nothing later in it; None: there is none
-    sources: Mapping[TableName, int]  # snapshot of every table that it reads, then; 0: nothing was read
-    targets: Mapping[TableName, int]  # newest snapshot of every table that it wrote by then; 0: none
+    sources: Mapping[ImpactedTable, int]  # snapshot of every table that it reads, then; 0: nothing was read
+    targets: Mapping[ImpactedTable, int]  # newest snapshot of every table that it wrote by then; 0: none
 
 
-def place_at(links: Links, job: str, bounds: Mapping[TableName, int]) -> JobPlace:
+def place_at(links: Links, job: str, bounds: Mapping[ImpactedTable, int]) -> JobPlace:
     """The last barrier of a job that has read none of some tables further than these snapshots.
 
     Args:
@@ -134,14 +134,14 @@ def place_at(links: Links, job: str, bounds: Mapping[TableName, int]) -> JobPlac
     for each in good:
         sources[each.table] = each.snapshot_id
     barrier_id = good[-1].barrier_id if good else None
-    targets: dict[TableName, int] = {}
+    targets: dict[ImpactedTable, int] = {}
     for each in links.writes(job, from_barrier=0):
         was_good = barrier_id is not None and each.barrier_id <= barrier_id
         targets[each.table] = max(targets.get(each.table, 0), each.snapshot_id if was_good else 0)
     return JobPlace(job=job, barrier_id=barrier_id, sources=sources, targets=targets)
 
 
-def places_behind(links: Links, table: TableName, snapshot_id: int) -> list[JobPlace]:
+def places_behind(links: Links, table: ImpactedTable, snapshot_id: int) -> list[JobPlace]:
     """Where every job was, that reads a table directly or through others, when a snapshot was the newest of the table.
 
     Each table on the way is bounded by what the jobs before had written then, so all places belong together.
@@ -149,9 +149,9 @@ def places_behind(links: Links, table: TableName, snapshot_id: int) -> list[JobP
     Returns:
         Jobs behind those that write what they read; in a circle, each once.
     """
-    bounds: dict[TableName, int] = {table: snapshot_id}
+    bounds: dict[ImpactedTable, int] = {table: snapshot_id}
     places: dict[str, JobPlace] = {}
-    waiting: list[TableName] = [table]
+    waiting: list[ImpactedTable] = [table]
     while waiting:
         source = waiting.pop(0)
         for job in sorted(set(links.reading_jobs(source))):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from engine.lineage.graph.impact import Link, TableName
+from engine.lineage.graph.impact import ImpactedTable, Link
 from engine.lineage.store.entities import DataLineage
 from engine.lineage.store.store import LineageMeta, of_columns
 from filestore.predicate.predicate import And, Compare, CompareOp, Predicate
@@ -15,7 +15,7 @@ class StoredLinks:
         """Nothing is asked yet."""
         self._meta = meta
 
-    def readers(self, table: TableName, *, from_id: int) -> Iterator[Link]:
+    def readers(self, table: ImpactedTable, *, from_id: int) -> Iterator[Link]:
         """Who has read a table up to a snapshot with this number or a higher one."""
         chosen = of_columns(database=table[0], table=table[1])
         return _links(self._meta.source_data_lineages(_and(chosen, "snapshot_id", CompareOp.GE, from_id)))
@@ -29,7 +29,7 @@ class StoredLinks:
         """What a job had read at each of its barriers."""
         return _links(self._meta.source_data_lineages(of_columns(job=job)))
 
-    def reading_jobs(self, table: TableName) -> Iterator[str]:
+    def reading_jobs(self, table: ImpactedTable) -> Iterator[str]:
         """The jobs that read a table."""
         for each in self._meta.source_table_lineages(of_columns(database=table[0], table=table[1])):
             yield each.job

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.lineage.graph.graph import LineageGraph, Node, around, barrier_graph, graph_of, table_node, trace
+from engine.lineage.graph.graph import GraphNode, LineageGraph, around, barrier_graph, graph_of, table_node, trace
 from engine.lineage.store.entities import DataLineage, split_name, time_text
 from engine.lineage.store.store import LineageMeta, of_columns
 from filestore.predicate.predicate import And, Compare, CompareOp, Predicate
@@ -20,16 +20,16 @@ Find = Callable[[Predicate], Iterator[DataLineage]]
 class LineageView:
     """A graph, and the newest of what its tables and jobs did."""
 
-    root: Node
+    root: GraphNode
     graph: LineageGraph
     sources: tuple[DataLineage, ...] = ()
     sinks: tuple[DataLineage, ...] = ()
 
-    def facts(self) -> dict[Node, str]:
+    def facts(self) -> dict[GraphNode, str]:
         """A line about each node: the newest snapshot, or barrier, with its time."""
-        newest: dict[Node, DataLineage] = {}
+        newest: dict[GraphNode, DataLineage] = {}
         for each in (*self.sources, *self.sinks):
-            for node, number in ((table_node(each), each.snapshot_id), (Node("job", each.job), each.barrier_id)):
+            for node, number in ((table_node(each), each.snapshot_id), (GraphNode("job", each.job), each.barrier_id)):
                 known = newest.get(node)
                 if known is None or _number(node, known) < number:
                     newest[node] = each
@@ -39,11 +39,11 @@ class LineageView:
             for node, each in newest.items()
         }
 
-    def closer(self, node: Node) -> LineageGraph:
+    def closer(self, node: GraphNode) -> LineageGraph:
         """The snapshots of a table with the barriers at both sides, or the barriers of a job with their snapshots."""
         return barrier_graph(
-            (each for each in self.sources if node in (table_node(each), Node("job", each.job))),
-            (each for each in self.sinks if node in (table_node(each), Node("job", each.job))),
+            (each for each in self.sources if node in (table_node(each), GraphNode("job", each.job))),
+            (each for each in self.sinks if node in (table_node(each), GraphNode("job", each.job))),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def view_of_table(
 
     Raises: UnavailableError.
     """
-    root = Node("table", table)
+    root = GraphNode("table", table)
     whole = graph_of(meta.source_table_lineages(), meta.sink_table_lineages())
     graph = around(whole, root, upstream=upstream, downstream=downstream, depth=depth)
     shown = {node for node in graph.nodes if node.kind == "job"}
@@ -92,8 +92,8 @@ def view_of_table(
         latest_id = newest(node.name) if node.kind == "table" else None
         if latest_id is not None:
             recent = _of_table(node.name, Compare(column="snapshot_id", op=CompareOp.GT, value=latest_id - last))
-            sources += (each for each in meta.source_data_lineages(recent) if Node("job", each.job) in shown)
-            sinks += (each for each in meta.sink_data_lineages(recent) if Node("job", each.job) in shown)
+            sources += (each for each in meta.source_data_lineages(recent) if GraphNode("job", each.job) in shown)
+            sinks += (each for each in meta.sink_data_lineages(recent) if GraphNode("job", each.job) in shown)
     return LineageView(root=root, graph=graph, sources=tuple(sources), sinks=tuple(sinks))
 
 
@@ -111,7 +111,7 @@ def view_of_snapshot(
     Raises: UnavailableError.
     """
     found = _Steps(meta)
-    root = Node("table", table, snapshot_id)
+    root = GraphNode("table", table, snapshot_id)
     graph = trace(root, before=found.before, after=found.after, upstream=upstream, downstream=downstream, depth=depth)
     return LineageView(root=root, graph=graph, sources=tuple(found.sources), sinks=tuple(found.sinks))
 
@@ -128,7 +128,7 @@ class _Steps:
         self.sources: list[DataLineage] = []
         self.sinks: list[DataLineage] = []
 
-    def before(self, node: Node) -> Iterator[Node]:
+    def before(self, node: GraphNode) -> Iterator[GraphNode]:
         """What a snapshot comes from, or what a barrier read."""
         if node.kind == "job":
             yield from self._told(self._meta.source_data_lineages(_of_barrier(node)), self.sources, of_job=False)
@@ -137,7 +137,7 @@ class _Steps:
             nearest = _nearest(self._meta.sink_data_lineages, node, job, step=-1)
             yield from self._told(nearest, self.sinks, of_job=True)
 
-    def after(self, node: Node) -> Iterator[Node]:
+    def after(self, node: GraphNode) -> Iterator[GraphNode]:
         """What a snapshot went into, or what a barrier wrote."""
         if node.kind == "job":
             yield from self._told(self._meta.sink_data_lineages(_of_barrier(node)), self.sinks, of_job=False)
@@ -146,14 +146,14 @@ class _Steps:
             nearest = _nearest(self._meta.source_data_lineages, node, job, step=1)
             yield from self._told(nearest, self.sources, of_job=True)
 
-    def _told(self, found: Iterable[DataLineage], notes: list[DataLineage], *, of_job: bool) -> Iterator[Node]:
+    def _told(self, found: Iterable[DataLineage], notes: list[DataLineage], *, of_job: bool) -> Iterator[GraphNode]:
         for each in found:
             notes.append(each)
-            snapshot = Node("table", f"{each.database}.{each.table}", each.snapshot_id)
-            yield Node("job", each.job, each.barrier_id) if of_job else snapshot
+            snapshot = GraphNode("table", f"{each.database}.{each.table}", each.snapshot_id)
+            yield GraphNode("job", each.job, each.barrier_id) if of_job else snapshot
 
 
-def _nearest(find: Find, node: Node, job: str, *, step: int) -> list[DataLineage]:
+def _nearest(find: Find, node: GraphNode, job: str, *, step: int) -> list[DataLineage]:
     """What a job noted of a table at the snapshot, or nearest to it in one direction; further away step by step."""
     assert node.number is not None
     of_job = of_columns(job=job)
@@ -176,7 +176,7 @@ def _between(low: int | None, high: int | None) -> list[Predicate]:
     return parts
 
 
-def _of_barrier(node: Node) -> Predicate:
+def _of_barrier(node: GraphNode) -> Predicate:
     assert node.number is not None
     return of_columns(job=node.name, barrier_id=node.number)
 
@@ -186,14 +186,16 @@ def _of_table(name: str, *further: Predicate) -> Predicate:
     return And(parts=(of_columns(database=database, table=table), *further))
 
 
-def _number(node: Node, entity: DataLineage) -> int:
+def _number(node: GraphNode, entity: DataLineage) -> int:
     return entity.snapshot_id if node.kind == "table" else entity.barrier_id
 
 
-def lines(graph: LineageGraph, root: Node, facts: Mapping[Node, str], *, upstream: bool) -> Iterable[tuple[int, str]]:
+def lines(
+    graph: LineageGraph, root: GraphNode, facts: Mapping[GraphNode, str], *, upstream: bool
+) -> Iterable[tuple[int, str]]:
     """The graph as an indented list of one direction: (depth, text), nodes that come again are not unfolded again."""
     followers = (graph.reversed() if upstream else graph).followers()
-    unfolded: set[Node] = set()
+    unfolded: set[GraphNode] = set()
     waiting = [(1, node) for node in reversed(followers.get(root, ()))]
     while waiting:
         depth, node = waiting.pop()

@@ -17,12 +17,12 @@ from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import TableCommit
-from filestore.datafile.foreign_files import (
-    ForeignFile,
-    ForeignFiles,
-    find_foreign_files,
+from filestore.datafile.external_files import (
+    ExternalFile,
+    ExternalFiles,
+    external_rows,
+    find_external_files,
     fits_as_it_is,
-    foreign_rows,
     take_over,
 )
 from filestore.io.object_store import is_object_path
@@ -88,7 +88,7 @@ def migrate_table(
         )
     if catalog.table_exists(target_table):
         raise InvalidInputError(f"table exists: table={target_table} fix=choose another name")
-    found = find_foreign_files(catalog.file_io, place)
+    found = find_external_files(catalog.file_io, place)
     fields = _fields(found, partition_types)
     keys = [] if primary_key is None else names_of("primary_key", primary_key)
     given = _options(options)
@@ -114,7 +114,7 @@ def migrate_table(
     return _told(found, taken, snapshot_id)
 
 
-def _fields(found: ForeignFiles, partition_types: str | None) -> list[DataField]:
+def _fields(found: ExternalFiles, partition_types: str | None) -> list[DataField]:
     """Columns of the files, and then those of the directories."""
     partition = {name: "STRING" for name in found.partition_columns}
     for each in [] if partition_types is None else names_of("partition_types", partition_types):
@@ -147,7 +147,7 @@ def _options(text: str | None) -> dict[str, str]:
 
 
 def _into_files(
-    target: Table, files: Sequence[ForeignFile], taken: Sequence[bool], *, link: bool, progress: Progress
+    target: Table, files: Sequence[ExternalFile], taken: Sequence[bool], *, link: bool, progress: Progress
 ) -> int | None:
     """One commit of the files that are taken, and of those that are written anew."""
     store = target.store
@@ -159,7 +159,7 @@ def _into_files(
             if as_it_is:
                 messages.append(take_over(store, file, link=link))
                 continue
-            for rows in foreign_rows(store.io, file, store.schema.fields):
+            for rows in external_rows(store.io, file, store.schema.fields):
                 writer.write(rows)
         messages += writer.prepare_commit()
     except BaseException:
@@ -173,14 +173,14 @@ def _into_files(
 
 
 def _through_log(
-    target: Table, files: Sequence[ForeignFile], _taken: Sequence[bool], *, link: bool, progress: Progress
+    target: Table, files: Sequence[ExternalFile], _taken: Sequence[bool], *, link: bool, progress: Progress
 ) -> int | None:
     """One batch, in files and log; ``link`` is of no use here."""
 
     def rows() -> Iterator[pa.RecordBatch]:
         for done, file in enumerate(files):
             progress(done, len(files))
-            yield from foreign_rows(target.store.io, file, target.schema.fields)
+            yield from external_rows(target.store.io, file, target.schema.fields)
 
     writer = BatchWriter(
         target.store,
@@ -192,7 +192,7 @@ def _through_log(
     return None if snapshot is None else snapshot.id
 
 
-def _told(found: ForeignFiles, taken: Sequence[bool], snapshot_id: int | None) -> pa.Table:
+def _told(found: ExternalFiles, taken: Sequence[bool], snapshot_id: int | None) -> pa.Table:
     return rows_table(
         _MIGRATED,
         [

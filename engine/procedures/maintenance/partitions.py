@@ -8,7 +8,7 @@ import pyarrow as pa
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import Duration, duration_ms
 from engine.table import Table
-from filestore.maintenance.partition_expiry import PartitionClock, Strategy, expired_partitions
+from filestore.maintenance.partition_expiry import ExpiryStrategy, PartitionClock, expired_partitions
 from filestore.maintenance.partitions import (
     PartitionState,
     drop_partitions,
@@ -69,7 +69,7 @@ def expire_partitions(
     expiration_time: Duration | None = None,
     timestamp_formatter: str | None = None,
     timestamp_pattern: str | None = None,
-    expire_strategy: Strategy | None = None,
+    expire_strategy: ExpiryStrategy | None = None,
     max_expires: int | None = None,
     dry_run: bool = False,
 ) -> pa.Table:

@@ -10,7 +10,7 @@ from engine.table import Table
 from filestore.maintenance.changelog_expiry import expire_changelogs
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.refs.file_references import data_files
-from filestore.refs.roots import branch_names
+from filestore.refs.live_references import branch_names
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
 from filestore.tag.savepoints import delete_savepoint

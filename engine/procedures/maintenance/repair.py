@@ -8,7 +8,7 @@ import pyarrow as pa
 from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import Moment, moment_ms, time_text
+from engine.procedures.values import MomentText, moment_ms, time_text
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
 from filestore.maintenance.orphans import delete_orphans, find_orphans
@@ -43,7 +43,7 @@ _EARLIEST: Final = pa.schema(
 
 @procedure(_FILES)
 def remove_orphan_files(
-    table: Table, older_than: Moment | None = None, dry_run: bool = False, progress: Progress = silent
+    table: Table, older_than: MomentText | None = None, dry_run: bool = False, progress: Progress = silent
 ) -> pa.Table:
     """Delete files that no snapshot, tag or branch refers to: what writers that died left behind.
 

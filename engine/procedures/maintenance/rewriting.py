@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from engine.procedures.maintenance.compaction import chosen_buckets
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.values import Moment, moment_ms
+from engine.procedures.values import MomentText, moment_ms
 from engine.table import Table
 from filestore.maintenance.index_rewriting import write_indexes
 from filestore.maintenance.lost_manifests import forget_manifests, lost_manifests
@@ -195,7 +195,7 @@ def remove_unexisting_manifests(table: Table, dry_run: bool = False) -> pa.Table
 
 @procedure(RESTORED)
 def rollback_to_as_latest(
-    table: Table, snapshot: int | None = None, tag: str | None = None, timestamp: Moment | None = None
+    table: Table, snapshot: int | None = None, tag: str | None = None, timestamp: MomentText | None = None
 ) -> pa.Table:
     """Make the rows of an older state those of the newest, by a new commit; nothing of the history is lost.
 
@@ -299,7 +299,7 @@ def check_same_columns(table: Table, wanted: Snapshot) -> None:
         )
 
 
-def _state(table: Table, snapshot: int | None, tag: str | None, timestamp: Moment | None) -> Snapshot:
+def _state(table: Table, snapshot: int | None, tag: str | None, timestamp: MomentText | None) -> Snapshot:
     given = [each for each in (snapshot, tag, timestamp) if each is not None]
     if len(given) != 1:
         raise InvalidInputError(

@@ -12,7 +12,7 @@ from engine.cuts.history import NamedCheckpoint, TableBatches, links_of
 from engine.cuts.tags import CutRecord, begun_cut, cut_tables, plan_cut_rollback, tag_cut
 from engine.procedures.maintenance.rewriting import check_same_columns
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import Duration, Moment, duration_ms, moment_ms, names_of, time_text
+from engine.procedures.values import Duration, MomentText, duration_ms, moment_ms, names_of, time_text
 from engine.table import Table
 from filestore.maintenance.rewriting import restore
 from filestore.table_store import TableStore
@@ -52,7 +52,7 @@ def create_consistent_tag(
     catalog: Catalog,
     tables: str,
     tag: str,
-    timestamp: Moment | None = None,
+    timestamp: MomentText | None = None,
     checkpoints: str | None = None,
     time_retained: Duration | None = None,
     dry_run: bool = False,

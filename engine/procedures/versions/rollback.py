@@ -5,7 +5,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.values import Moment, moment_ms, time_text
+from engine.procedures.values import MomentText, moment_ms, time_text
 from engine.table import Table
 from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
 from filestore.refs.versions import Version, before_watermark, find_version, parse_version
@@ -65,7 +65,7 @@ def rollback(
 
 
 @procedure(_GONE)
-def rollback_to_timestamp(table: Table, timestamp: Moment, force: bool = False, dry_run: bool = False) -> pa.Table:
+def rollback_to_timestamp(table: Table, timestamp: MomentText, force: bool = False, dry_run: bool = False) -> pa.Table:
     """Take a table back to the state of a time, as rollback does.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import Moment, moment_ms, time_text
+from engine.procedures.values import MomentText, moment_ms, time_text
 from engine.table import Table
 from filestore.maintenance.changelog_expiry import expire_changelogs as expire_old_changelogs
 from filestore.maintenance.snapshot_expiry import ExpiryStep, Retention
@@ -43,7 +43,7 @@ def expire_snapshots(
     table: Table,
     retain_max: int | None = None,
     retain_min: int | None = None,
-    older_than: Moment | None = None,
+    older_than: MomentText | None = None,
     max_deletes: int | None = None,
     dry_run: bool = False,
     progress: Progress = silent,
@@ -92,7 +92,7 @@ def expire_changelogs(
     table: Table,
     retain_max: int | None = None,
     retain_min: int | None = None,
-    older_than: Moment | None = None,
+    older_than: MomentText | None = None,
     max_deletes: int | None = None,
     dry_run: bool = False,
 ) -> pa.Table:

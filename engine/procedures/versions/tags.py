@@ -5,7 +5,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.values import Duration, Moment, duration_ms, moment_ms, names_of, time_text
+from engine.procedures.values import Duration, MomentText, duration_ms, moment_ms, names_of, time_text
 from engine.table import Table
 from filestore.options.tag_schedule import TagSchedule
 from filestore.tag import tags
@@ -65,7 +65,7 @@ def create_tag(table: Table, tag: str, snapshot: int | None = None, time_retaine
 
 @procedure(_TAGS, aliases=_NAME)
 def create_tag_from_timestamp(
-    table: Table, tag: str, timestamp: Moment, time_retained: Duration | None = None
+    table: Table, tag: str, timestamp: MomentText, time_retained: Duration | None = None
 ) -> pa.Table:
     """Give a name to the snapshot that readers saw at a time.
 
@@ -174,7 +174,7 @@ def trigger_tag_automatic_creation(table: Table, force: bool = False) -> pa.Tabl
 
 
 @procedure(_DELETED)
-def expire_tags(table: Table, older_than: Moment | None = None, dry_run: bool = False) -> pa.Table:
+def expire_tags(table: Table, older_than: MomentText | None = None, dry_run: bool = False) -> pa.Table:
     """Delete the tags whose time is over.
 
     Args:

@@ -68,7 +68,7 @@ class SnapshotExpiredError(CorruptDataError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ReadTarget:
     """How far a stream may read: taken before a plan, because the table goes on."""
 
     snapshot_id: int
@@ -112,16 +112,16 @@ class ChangeStep:
     until: int
 
 
-Step = SnapshotStep | LogStep | ChangeStep
+PlanStep = SnapshotStep | LogStep | ChangeStep
 
 
-def end_of_log(target: Target, history: History) -> LogOffsets:
+def end_of_log(target: ReadTarget, history: History) -> LogOffsets:
     """The end of what may be read of the log. Raises: SnapshotExpiredError."""
     then = history.facts(target.snapshot_id).offsets if target.snapshot_id else LogOffsets()
     return then.joined(target.log_end)
 
 
-def advance(start: Position, target: Target, history: History, limits: Limits) -> Position:
+def advance(start: Position, target: ReadTarget, history: History, limits: Limits) -> Position:
     """The end of the next batch: ``start`` itself when there is nothing to deliver.
 
     A snapshot's last split ends a batch: its splits are read side by side, and what follows must come after.
@@ -157,7 +157,7 @@ def advance(start: Position, target: Target, history: History, limits: Limits) -
         here = _at_files(here, stop_id, reached, history)
 
 
-def steps(start: Position, end: Position, history: History) -> Iterator[Step]:
+def steps(start: Position, end: Position, history: History) -> Iterator[PlanStep]:
     """What lies between two positions, in the order in which it must be delivered.
 
     Raises:
@@ -281,7 +281,7 @@ def _at_files(here: Position, after_id: int, offsets: Mapping[int, int], history
     return here.before_splits(Phase.FILES, after_id - 1, offsets, of=of)
 
 
-def _goal(here: Position, snapshot_id: int, target: Target | None, history: History) -> LogOffsets:
+def _goal(here: Position, snapshot_id: int, target: ReadTarget | None, history: History) -> LogOffsets:
     """Where the log is read to before a snapshot's changes, or before the end of the batch; never back."""
     then: Mapping[int, int] = {}
     if snapshot_id > here.snapshot_id:

@@ -108,10 +108,10 @@ def offsets_of_time(
             records of the time may be gone: the answer is then the snapshot's, so that they are missed.
     """
     base = facts.offsets if facts is not None else LogOffsets()
-    surely_first = {bucket: offset for bucket, offset in offsets_then.items() if offset > earliest.get(bucket, 0)}
+    always_first = {bucket: offset for bucket, offset in offsets_then.items() if offset > earliest.get(bucket, 0)}
     return LogOffsets(
         {
-            bucket: max(base.get(bucket, 0), min(surely_first.get(bucket, 0), offsets_at_latest.get(bucket, 0)))
+            bucket: max(base.get(bucket, 0), min(always_first.get(bucket, 0), offsets_at_latest.get(bucket, 0)))
             for bucket in offsets_then
         }
     )

@@ -9,7 +9,7 @@ import pytest
 
 from engine import Catalog
 from engine.broker.broker import Broker
-from engine.demo.flights import KEY, SCHEMA, ChangeStream, Step, change_stream, read_flights
+from engine.demo.flights import KEY, SCHEMA, ChangeStream, FlightStep, change_stream, read_flights
 from engine.demo.readers import check_equal, expected_flights, fold_log, in_order
 from engine.deploy.config.job_config import load_job
 from engine.deploy.pipeline.table_changes import ensure_table
@@ -45,11 +45,11 @@ def test_the_key_is_unique(all_flights: pa.Table) -> None:
 def test_every_flight_has_its_changes_and_no_other(all_flights: pa.Table) -> None:
     whole = change_stream(all_flights)
     counts = whole.counts
-    assert counts[Step.SCHEDULED] == 336_776
-    assert counts[Step.DEPARTED] == 336_776 - 8_255
-    assert counts[Step.ARRIVED] == 336_776 - 8_713
-    assert counts[Step.CANCELLED] == counts[Step.TOMBSTONE] == 8_255
-    assert 9_000 < counts[Step.CORRECTED] < 13_000
+    assert counts[FlightStep.SCHEDULED] == 336_776
+    assert counts[FlightStep.DEPARTED] == 336_776 - 8_255
+    assert counts[FlightStep.ARRIVED] == 336_776 - 8_713
+    assert counts[FlightStep.CANCELLED] == counts[FlightStep.TOMBSTONE] == 8_255
+    assert 9_000 < counts[FlightStep.CORRECTED] < 13_000
     assert len(whole) == sum(counts.values())
 
 
@@ -85,7 +85,7 @@ def test_a_plain_dict_of_the_changes_holds_the_flights_that_were_not_cancelled(s
             continue
         wrong_at_first += event["op"] == "u" and row["arr_delay"] != state[key]["arr_delay"] is not None
         state[key] = row
-    assert wrong_at_first == stream.counts[Step.CORRECTED]
+    assert wrong_at_first == stream.counts[FlightStep.CORRECTED]
     columns = {name: [row[name] for row in state.values()] for name in SCHEMA.names}
     columns["time_hour"] = pa.array(columns["time_hour"], pa.string()).cast(pa.timestamp("us", tz="UTC"))
     check_equal(in_order(pa.table(columns)), expected_flights(FLIGHTS), reader="dict")

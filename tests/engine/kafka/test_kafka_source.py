@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from engine.kafka.offsets import (
-    Position,
+    TopicPosition,
     checked_start,
     from_json,
     limited,
@@ -43,7 +43,7 @@ POSITIONS = st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 3)),
 
 
 @given(POSITIONS, st.dictionaries(st.sampled_from("ab"), st.text()))
-def test_offsets_and_topic_ids_survive_a_checkpoint(offsets: dict[Position, int], ids: dict[str, str]) -> None:
+def test_offsets_and_topic_ids_survive_a_checkpoint(offsets: dict[TopicPosition, int], ids: dict[str, str]) -> None:
     kept = json.loads(json.dumps(to_json(offsets, ids)))
     assert (from_json(kept), topic_ids_of(kept)) == (offsets, ids)
 
@@ -57,7 +57,7 @@ def test_a_checkpoint_without_topic_ids_is_read_and_matches_any_topic() -> None:
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(POSITIONS, st.data())
-def test_a_limit_is_used_up_and_never_exceeded(start: dict[Position, int], data: st.DataObject) -> None:
+def test_a_limit_is_used_up_and_never_exceeded(start: dict[TopicPosition, int], data: st.DataObject) -> None:
     waiting = {position: data.draw(st.integers(0, 500)) for position in start}
     latest = {position: start[position] + waiting[position] for position in start}
     max_count = data.draw(st.integers(1, 1000))
@@ -86,7 +86,7 @@ def test_lost_records_are_an_error_that_names_what_is_gone() -> None:
     ],
 )
 def test_a_topic_that_is_not_the_one_that_was_read_is_an_error(
-    start: Mapping[Position, int], latest: Mapping[Position, int], fact: str
+    start: Mapping[TopicPosition, int], latest: Mapping[TopicPosition, int], fact: str
 ) -> None:
     earliest = dict.fromkeys(latest, 0)
     with pytest.raises(CorruptDataError, match=fact):

@@ -11,7 +11,7 @@ import pytest
 from engine import Catalog, Table
 from engine.lineage import after_commit
 from engine.lineage.lineage import Lineage
-from engine.lineage.origins import Origin, SourceRead
+from engine.lineage.origins import CommitOrigin, SourceRead
 from engine.lineage.recording import Recorder, lineage_of_table
 from engine.lineage.store.entities import LineageRecords
 from engine.procedures import repair_lineage
@@ -58,7 +58,7 @@ def test_every_write_is_a_barrier_of_its_own(tmp_path: Path, way: Callable[[Tabl
     found = sinks(table)
     assert [(job, name, snapshot) for job, _, name, snapshot in found] == [("load", "t", each) for each in (1, 2, 3)]
     for job, barrier, _, snapshot_id in found:
-        origin = Origin.of(table.store.snapshots.read(snapshot_id))
+        origin = CommitOrigin.of(table.store.snapshots.read(snapshot_id))
         assert origin is not None
         assert (origin.job, origin.barrier_id) == (job, barrier)
     assert table.store.snapshots.ids() == [snapshot_id for *_, snapshot_id in found]
@@ -88,7 +88,7 @@ def test_a_catalog_that_keeps_no_lineage_gets_none(tmp_path: Path) -> None:
     assert lineage_of_table(table.store) is None
     snapshot = table.latest_snapshot()
     assert snapshot is not None
-    assert Origin.of(snapshot) is None
+    assert CommitOrigin.of(snapshot) is None
     assert Recorder.of(FileTable.open("db.t", table.store.paths.root)) is None  # by its path, without a catalog
 
 
@@ -168,7 +168,7 @@ def test_a_batch_that_is_run_again_is_told_and_not_repeated(tmp_path: Path, monk
 
     def run(batch_id: int) -> None:
         writer = BatchWriter(table.store, None, commit_user="query")
-        origin = Origin(job="job", barrier_id=batch_id, reads=reads)
+        origin = CommitOrigin(job="job", barrier_id=batch_id, reads=reads)
         writer.write(batch_id, lambda spec: write_part(spec, ROWS.to_batches()), origin=origin)
 
     run(0)

@@ -17,7 +17,7 @@ from openlineage.client.serde import Serde
 
 from engine import Catalog
 from engine.lineage.openlineage import Dataset, LineageEvents, Run, dataset_name, events_of, new_run, run_event
-from engine.lineage.origins import Origin
+from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
 from lsm.errors import InvalidInputError
 
@@ -72,7 +72,7 @@ def test_whatever_a_catalog_records_is_told_as_events_too(tmp_path: Path) -> Non
     snapshot = table.latest_snapshot()
     assert snapshot is not None
     streamed = replace(snapshot, commit_identifier=0)
-    recorder.committed(streamed, Origin(job="enrich", barrier_id=0, reads=(recorder.read_here(1),)))
+    recorder.committed(streamed, CommitOrigin(job="enrich", barrier_id=0, reads=(recorder.read_here(1),)))
     recorder._events.close()  # type: ignore[union-attr]
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert [each["eventType"] for each in found] == ["START", "COMPLETE", "START", "RUNNING", "COMPLETE"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.lineage.origins import (
     FIRST_BATCH_BARRIER,
     PROPERTY,
-    Origin,
+    CommitOrigin,
     SourceRead,
     batch_barrier,
     newest_reads,
@@ -32,11 +32,11 @@ SNAPSHOT = Snapshot(
 READS = st.builds(SourceRead, warehouse=st.sampled_from(["/w", "/v"]), table=NAMES, snapshot_id=st.integers(0, 5))
 
 
-@given(st.builds(Origin, job=st.text(min_size=1), barrier_id=st.integers(0, 2**63 - 1), reads=st.tuples(READS)))
-def test_a_snapshot_says_what_its_commit_was_told(origin: Origin) -> None:
+@given(st.builds(CommitOrigin, job=st.text(min_size=1), barrier_id=st.integers(0, 2**63 - 1), reads=st.tuples(READS)))
+def test_a_snapshot_says_what_its_commit_was_told(origin: CommitOrigin) -> None:
     """LN-02."""
-    assert Origin.of(SNAPSHOT) is None
-    assert Origin.of(replace(SNAPSHOT, properties=origin.to_properties())) == origin
+    assert CommitOrigin.of(SNAPSHOT) is None
+    assert CommitOrigin.of(replace(SNAPSHOT, properties=origin.to_properties())) == origin
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_snapshot_says_what_its_commit_was_told(origin: Origin) -> None:
 )
 def test_a_broken_origin_is_named(text: str) -> None:
     with pytest.raises(CorruptDataError, match="snapshot=1"):
-        Origin.of(replace(SNAPSHOT, properties={PROPERTY: text}))
+        CommitOrigin.of(replace(SNAPSHOT, properties={PROPERTY: text}))
 
 
 @given(st.lists(READS))

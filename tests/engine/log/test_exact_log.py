@@ -228,7 +228,7 @@ STEPS = [
     Step.BUCKET_FENCED,
     Step.ROWS_WRITTEN,
     Step.FILES_FLUSHED,
-    Step.CHANGES_TOLD,
+    Step.CHANGES_EMITTED,
     Step.LOG_COMMITTED,
     Step.PART_DONE,
     Step.TASKS_DONE,
@@ -271,7 +271,7 @@ def test_whoever_writes_without_the_log_meanwhile_no_change_is_told_wrong(
     """
     table = exact_table(broker, tmp_path, "aggregation-deletes", streaming_read_overwrite="true")
     consumer = Consumer(table)
-    around_the_look = [Step.BATCH_STARTED, Step.FILES_FLUSHED, Step.CHANGES_TOLD, Step.TASKS_DONE]
+    around_the_look = [Step.BATCH_STARTED, Step.FILES_FLUSHED, Step.CHANGES_EMITTED, Step.TASKS_DONE]
     for number, step in enumerate(STEPS if other == "foreign" else around_the_look):
         table.write(data(("+I", 1, 10), ("+I", 2, 20), ("+I", 3, 30)))
         meanwhile = at(step, lambda: OTHERS[other](table))
@@ -354,8 +354,8 @@ def test_a_zombie_and_its_successor_tell_the_changes_once(broker: Broker, tmp_pa
             except ConflictError:
                 assert step not in (Step.PART_STARTED, Step.LOG_COMMITTED, Step.PART_DONE)
             else:
-                assert [(each.messages, each.log_slice, each.told_since) for each in first] == [
-                    (each.messages, each.log_slice, each.told_since) for each in second[0]
+                assert [(each.messages, each.log_slice, each.changelog_base_snapshot) for each in first] == [
+                    (each.messages, each.log_slice, each.changelog_base_snapshot) for each in second[0]
                 ]
             return second[0]
 

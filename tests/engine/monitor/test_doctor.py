@@ -10,7 +10,7 @@ import pytest
 
 from engine import Catalog, Table
 from engine.cli.app import run_command
-from engine.monitor.doctor import Examined, Finding, Holder, Severity, diagnose, examine
+from engine.monitor.doctor import Examined, Holder, Severity, Symptom, diagnose, examine
 from engine.monitor.table_probe import BucketHealth, TableHealth
 from tests.engine.monitor.test_table_probe import DAY_MS, commit_facts
 from tests.support.tables import KEY_SCHEMA, key_table, rows
@@ -64,7 +64,7 @@ def seen(*buckets: BucketHealth, log_lag: dict[int, int] | None = None, **values
     return replace(healthy, **values)
 
 
-def found(examined: Examined) -> dict[str, Finding]:
+def found(examined: Examined) -> dict[str, Symptom]:
     return {each.check: each for each in diagnose(examined) if each.severity > Severity.OK}
 
 

@@ -11,7 +11,7 @@ from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.options.read_options import BATCH_KEYS, ReadOptions
 from engine.read.batch_read import BatchRead
-from engine.read.read_state import Source
+from engine.read.read_state import StateSource
 from engine.request.commit_handle import CommitHandle
 from engine.request.scan_time import scan_time_ms, time_text
 from filestore.commit.table_commit import CommitResult
@@ -69,11 +69,11 @@ def test_a_time_between_two_snapshots_is_the_earlier_one_and_the_log_up_to_it(br
     ]
     assert sorted(by_key(table.read(timestamp=second).to_arrow())) == [1]
     served = at(second).served
-    assert (served.source, served.snapshot_id, served.as_of_ms) == (Source.SNAPSHOT_AND_LOG, 1, second)
+    assert (served.source, served.snapshot_id, served.as_of_ms) == (StateSource.SNAPSHOT_AND_LOG, 1, second)
     assert served.log_offsets[0] < at(fourth).served.log_offsets[0]
     assert f"as_of={time_text(second)}" in at(second).describe()
     alone = table.read(timestamp=second).served
-    assert (alone.source, alone.as_of_ms) == (Source.SNAPSHOT, table.store.snapshots.read(1).time_ms)
+    assert (alone.source, alone.as_of_ms) == (StateSource.SNAPSHOT, table.store.snapshots.read(1).time_ms)
     with pytest.raises(InvalidInputError, match="no such snapshot"):
         at(before)
 
@@ -89,7 +89,7 @@ def test_after_retention_time_travel_falls_back_to_the_snapshot_and_says_so(brok
     lose_log_before(table, {0: ends_with_markers(table)[0] - 1})
     read = table.read(timestamp=moment, options=UNION)
     assert by_key(read.to_arrow()) == {1: "x"}
-    assert read.served.source is Source.SNAPSHOT
+    assert read.served.source is StateSource.SNAPSHOT
     assert read.served.as_of_ms == table.store.snapshots.read(1).time_ms
     assert "retention" in read.describe()
 
@@ -189,14 +189,14 @@ def test_staleness_decides_between_files_and_log(broker: Broker, tmp_path: Path)
         return table.read(options={"scan.max-staleness": limit})
 
     idle = within("1 ms").served
-    assert (idle.source, idle.staleness_ms) == (Source.SNAPSHOT, 0)
+    assert (idle.source, idle.staleness_ms) == (StateSource.SNAPSHOT, 0)
     write_log_only(table, rows(2))
     old = within("1 h")
-    assert (sorted(by_key(old.to_arrow())), old.served.source) == ([1], Source.SNAPSHOT)
+    assert (sorted(by_key(old.to_arrow())), old.served.source) == ([1], StateSource.SNAPSHOT)
     assert old.served.staleness_ms is not None
     assert 50 <= old.served.staleness_ms < 3_600_000
     fresh = within("1 ms")
-    assert (sorted(by_key(fresh.to_arrow())), fresh.served.source) == ([1, 2], Source.SNAPSHOT_AND_LOG)
+    assert (sorted(by_key(fresh.to_arrow())), fresh.served.source) == ([1, 2], StateSource.SNAPSHOT_AND_LOG)
     assert fresh.served.staleness_ms == 0
 
 

@@ -15,7 +15,7 @@ from engine import Table
 from engine.broker.broker import Broker
 from engine.log.log_tail import TailSplit
 from engine.read.batch_read import BatchRead
-from engine.read.read_state import Source
+from engine.read.read_state import StateSource
 from filestore.scan.data_split import DataSplit
 from logstore.kafka.topics import LogTopics
 from logstore.offsets import LogOffsets
@@ -79,7 +79,7 @@ def test_no_row_of_either_side_is_lost(
     read = union(table)
     assert by_key(read.to_arrow()) == folded([*files, *tail])
     assert by_key(table.read().to_arrow()) == folded(files)
-    assert (read.served.source, read.served.staleness_ms) == (Source.SNAPSHOT_AND_LOG, 0)
+    assert (read.served.source, read.served.staleness_ms) == (StateSource.SNAPSHOT_AND_LOG, 0)
     assert any(isinstance(piece, TailSplit) for piece in read.plan().splits) == bool(tail)
 
 
@@ -333,7 +333,7 @@ def test_lost_records_fail_the_read_unless_files_alone_are_allowed(broker: Broke
         union(table)
     read = table.read(options={**UNION, "log.on-offset-lost": "resnapshot"})
     assert by_key(read.to_arrow()) == {1: "file"}
-    assert read.served.source is Source.SNAPSHOT
+    assert read.served.source is StateSource.SNAPSHOT
     assert "are lost" in read.describe()
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from engine.types.spark_types import spark_schema
-from engine.write.routing import _hash_expression, brought_together, bucket_column
+from engine.write.routing import _hash_expression, bucket_column, shuffle_by_bucket
 from filestore.hashing.buckets import bucket_ids
 from filestore.types.data_types import DataField, DataType, arrow_type
 
@@ -77,7 +77,7 @@ def test_composite_keys_have_the_same_bucket_too(spark: SparkSession, roots: tup
 def test_every_bucket_is_in_one_task(spark: SparkSession) -> None:
     """FL-78: one bucket is written by one task; a task may write several."""
     frame = spark.range(1000).select(F.col("id").alias("k"))
-    together = brought_together(frame, [key("BIGINT")], 8, 3)
+    together = shuffle_by_bucket(frame, [key("BIGINT")], 8, 3)
     rows = together.select(
         bucket_column([key("BIGINT")], 8).alias("b"), F.spark_partition_id().alias("task")
     ).distinct()

@@ -10,7 +10,7 @@ import pytest
 from engine import Catalog, Table
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
-from engine.write.schema_evolution import cast_rows, evolved, fields_of_rows
+from engine.write.schema_evolution import cast_rows, evolve_schema, fields_of_rows
 from filestore.catalog.catalog import Catalog as FileCatalog
 from filestore.evolution.schema_change import ChangeComment, DropColumn, RenameColumn
 from filestore.evolution.schema_merge import MergeRules
@@ -47,7 +47,7 @@ def new_table(io: Any, root: str = "/warehouse", **options: str) -> FileTable:
 def write_batch(io: Any, batch: int, rows: pa.Table, *, root: str = "/warehouse") -> None:
     """One micro-batch of a query, in a process of its own."""
     store = new_table(io, root)
-    store = evolved(store, fields_of_rows(rows.schema, store.schema), RULES)
+    store = evolve_schema(store, fields_of_rows(rows.schema, store.schema), RULES)
     writer = BatchWriter(store, None, commit_user="query")
     writer.write(batch, lambda spec: write_part(spec, cast_rows(rows.to_batches(), store.schema, RULES)))
 
@@ -87,7 +87,7 @@ def test_rows_that_fit_cost_no_file_operation() -> None:
         io = FaultyFileIO(disk)
         store = new_table(io)
         before = io.calls
-        store = evolved(store, fields_of_rows(rows.schema, store.schema), rules)
+        store = evolve_schema(store, fields_of_rows(rows.schema, store.schema), rules)
         assert io.calls == before or rows is NEW
         BatchWriter(store, None, commit_user="q").write(1, lambda spec: write_part(spec, rows.to_batches()))
         return [line.split(" ")[0] for line in io.log[before:]]

@@ -10,7 +10,7 @@ from filestore.branch.branches import create_branch, delete_branch, list_branche
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
-from filestore.refs.roots import on_branch
+from filestore.refs.live_references import on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.table import Table
 from lsm.errors import ConflictError, InvalidInputError

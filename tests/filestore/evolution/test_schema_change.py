@@ -27,7 +27,7 @@ from filestore.evolution.schema_change import (
 )
 from filestore.io.file_io import LocalFileIO
 from filestore.scan.live_files import LiveFiles
-from filestore.schema.column_paths import Position
+from filestore.schema.column_paths import ColumnPosition
 from filestore.schema.schema_store import new_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.table import Table
@@ -72,11 +72,11 @@ def test_a_new_column_gets_ids_above_all_ever_used_depth_first() -> None:
 def test_columns_inside_others_are_added_renamed_moved_and_dropped() -> None:
     after = changed(
         schema_of(),
-        AddColumn(path=("p", "z"), type=INT, position=Position()),
+        AddColumn(path=("p", "z"), type=INT, position=ColumnPosition()),
         RenameColumn(("ps", "element", "x"), "east"),
         ChangeType(("p", "x"), BIGINT),
         DropColumn(("ps", "element", "y")),
-        MoveColumn(("p", "y"), Position("z")),
+        MoveColumn(("p", "y"), ColumnPosition("z")),
     )
     assert str(after.field("p").type) == "ROW<z INT, y INT, x BIGINT>"
     assert str(after.field("ps").type) == "ARRAY<ROW<east INT>>"
@@ -86,8 +86,8 @@ def test_columns_inside_others_are_added_renamed_moved_and_dropped() -> None:
 def test_order_comments_defaults_and_nullability() -> None:
     after = changed(
         schema_of(options={"alter-column-null-to-not-null.disabled": "false"}),
-        MoveColumn(("a",), Position()),
-        MoveColumn(("id",), Position("p")),
+        MoveColumn(("a",), ColumnPosition()),
+        MoveColumn(("id",), ColumnPosition("p")),
         ChangeComment(("a",), "how many"),
         ChangeDefault(("a",), "5"),
         ChangeNullability(("a",), nullable=False),
@@ -102,7 +102,8 @@ def test_order_comments_defaults_and_nullability() -> None:
 def test_nothing_new_is_no_new_version() -> None:
     schema = schema_of()
     assert (
-        changed(schema, SetOption("bucket", "2"), RemoveOption("log.scan"), MoveColumn(("id",), Position())) is schema
+        changed(schema, SetOption("bucket", "2"), RemoveOption("log.scan"), MoveColumn(("id",), ColumnPosition()))
+        is schema
     )
 
 
@@ -126,7 +127,7 @@ def test_options_that_name_a_column_follow_its_new_name() -> None:
         (AddColumn(path=("n",), type=INT, default="five"), "not a value"),
         (AddColumn(path=("n",), type=POINT, default="5"), "no default"),
         (AddColumn(path=("a", "n"), type=INT), "has no fields"),
-        (AddColumn(path=("n",), type=INT, position=Position("zz")), "no such column"),
+        (AddColumn(path=("n",), type=INT, position=ColumnPosition("zz")), "no such column"),
         (DropColumn(("id",)), "the primary key"),
         (DropColumn(("dt",)), "the partitions"),
         (DropColumn(("dtt",)), "did_you_mean=dt"),
@@ -137,7 +138,7 @@ def test_options_that_name_a_column_follow_its_new_name() -> None:
         (ChangeType(("p",), INT), "changes by its parts"),
         (ChangeNullability(("a",), nullable=False), "may hold nulls"),
         (ChangeNullability(("id",), nullable=True), "never null"),
-        (MoveColumn(("a",), Position("a")), "behind itself"),
+        (MoveColumn(("a",), ColumnPosition("a")), "behind itself"),
         (SetOption("bucket", "-1"), "once there are rows"),
         (SetOption("merge-engine", "first-row"), "once there are rows"),
         (SetOption("primary-key", "a"), "keys and partitions cannot change"),
@@ -380,7 +381,7 @@ class Model:
         after = self.columns[place % len(self.columns)]
         column = Column(self._fresh(), is_text=is_text)
         self.columns.insert(self.columns.index(after) + 1, column)
-        return AddColumn(path=(column.name,), type=STRING if is_text else INT, position=Position(after.name))
+        return AddColumn(path=(column.name,), type=STRING if is_text else INT, position=ColumnPosition(after.name))
 
     def drop(self, which: int) -> SchemaChange | None:
         if not self.others:
@@ -410,7 +411,7 @@ class Model:
             return None
         self.columns.remove(moved)
         self.columns.insert(self.columns.index(after) + 1, moved)
-        return MoveColumn((moved.name,), Position(after.name))
+        return MoveColumn((moved.name,), ColumnPosition(after.name))
 
     def reuse(self, which: int) -> SchemaChange | None:
         name = self.free[which % len(self.free)]

@@ -21,7 +21,7 @@ from filestore.evolution.schema_change import (
     SetOption,
     apply_changes,
 )
-from filestore.schema.column_paths import Position
+from filestore.schema.column_paths import ColumnPosition
 from filestore.schema.schema_store import new_schema
 from filestore.types.data_types import DataField, DataType, parse_data_type, parse_field
 
@@ -53,7 +53,7 @@ def kind(text: str) -> DataType:
     [
         ([], Crossing()),
         # nothing of the rows is touched
-        ([MoveColumn(("n",), Position())], Crossing()),
+        ([MoveColumn(("n",), ColumnPosition())], Crossing()),
         ([ChangeComment(("n",), "a number"), SetComment("a table"), ChangeDefault(("n",), "7")], Crossing()),
         ([SetOption("snapshot.num-retained.min", "3")], Crossing()),
         ([ChangeNullability(("n",), False)], Crossing()),
@@ -61,7 +61,7 @@ def kind(text: str) -> DataType:
         ([ChangeNullability(("must",), True)], Crossing()),
         # what is new is not shown
         ([AddColumn(path=("more",), type=INT)], Crossing(added=("more",))),
-        ([AddColumn(path=("more",), type=INT, position=Position())], Crossing(added=("more",))),
+        ([AddColumn(path=("more",), type=INT, position=ColumnPosition())], Crossing(added=("more",))),
         ([AddColumn(path=("p", "z"), type=INT)], Crossing(added=("p.z",))),
         ([AddColumn(path=("l", "element", "z"), type=INT)], Crossing(added=("l.element.z",))),
         ([AddColumn(path=("m", "value", "z"), type=INT)], Crossing(added=("m.value.z",))),

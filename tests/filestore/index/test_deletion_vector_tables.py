@@ -331,7 +331,7 @@ def test_a_compaction_that_read_older_marks_gives_way() -> None:
         table,
         CompactionTask(
             partition=key.partition, bucket=0, total_buckets=1, files=tuple(top), output_level=TOP, drops_deletes=True,
-            cleans_deletes=True, reason=CompactionReason.FORCED, indexes=live.indexes(key), marks_old_rows=True,
+            cleans_deletes=True, reason=CompactionReason.FORCED, indexes=live.indexes(key), deletes_old_rows=True,
         ),
     )  # fmt: skip
     assert CommitMessage.from_json(late.to_json()) == late
@@ -558,7 +558,7 @@ def test_a_late_row_does_not_replace_a_newer_one() -> None:
         reason=CompactionReason.LOOKUP,
         lookup_files=live.files(key),
         indexes=live.indexes(key),
-        marks_old_rows=True,
+        deletes_old_rows=True,
     )
     done = run_task(table, task)
     files = BucketFiles(table=table, partition=key.partition, bucket=key.bucket, files=done.compact_after)

@@ -8,7 +8,7 @@ import pytest
 from filestore.options.catalog_options import CATALOG_OPTIONS, CatalogOptions, from_environment
 from filestore.options.effective import (
     Layer,
-    Origin,
+    OptionOrigin,
     default_text,
     effective_catalog_options,
     effective_defaults,
@@ -35,7 +35,7 @@ def test_a_default_is_told_as_a_text_that_means_it(option: Option[Any]) -> None:
 
 def test_the_strongest_place_that_gives_an_option_wins() -> None:
     """FL-68: each of these gives what the stronger ones leave open."""
-    origins = [Origin.CATALOG, Origin.SESSION, Origin.TABLE, Origin.REQUEST]
+    origins = [OptionOrigin.CATALOG, OptionOrigin.SESSION, OptionOrigin.TABLE, OptionOrigin.REQUEST]
     weakest_first = [
         Layer(origin=origin, options={f"k{place}": origin.value for place in range(4) if place >= number})
         for number, origin in enumerate(origins)
@@ -88,14 +88,16 @@ def test_the_options_of_a_real_table_are_all_there() -> None:
     found = effective_table_options(table.schema.options, primary_key=["id"])
     assert OPTIONS.keys() <= {each.key for each in found}
     bucket = next(each for each in found if each.key == "bucket")
-    assert (bucket.value, bucket.origin, bucket.immutable) == ("2", Origin.TABLE, True)
+    assert (bucket.value, bucket.origin, bucket.immutable) == ("2", OptionOrigin.TABLE, True)
     assert all(each.doc for each in found)
 
 
 def test_a_catalogs_options_come_from_file_command_line_and_environment() -> None:
     given = [
-        Layer(origin=Origin.CONFIG_FILE, options={"s3.endpoint": "http://a", "bucket": "2", "file.format": "orc"}),
-        Layer(origin=Origin.COMMAND_LINE, options={"s3.endpoint": "http://b", "table-default.bucket": "3"}),
+        Layer(
+            origin=OptionOrigin.CONFIG_FILE, options={"s3.endpoint": "http://a", "bucket": "2", "file.format": "orc"}
+        ),
+        Layer(origin=OptionOrigin.COMMAND_LINE, options={"s3.endpoint": "http://b", "table-default.bucket": "3"}),
     ]
     environment = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "never", "AWS_ENDPOINT_URL": "http://c"}
     found = told(effective_catalog_options(given, environment))
@@ -114,7 +116,9 @@ def test_a_password_inside_an_address_is_not_told() -> None:
         "postgresql://u:never@:/never@h:5/d",
         "jdbc:postgresql://h/d?user=u&password=never&x=1",
     ):
-        given = [Layer(origin=Origin.CATALOG, options={"metastore": "jdbc", "uri": uri, "jdbc.password": "never"})]
+        given = [
+            Layer(origin=OptionOrigin.CATALOG, options={"metastore": "jdbc", "uri": uri, "jdbc.password": "never"})
+        ]
         found = effective_catalog_options(given, {})
         assert "never" not in str(found)
         assert told(found)["uri"] == (uri.replace("never@:/never", STARS).replace("never", STARS), "catalog")

@@ -14,7 +14,7 @@ from filestore.maintenance.partitions import drop_partitions
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.manifest.entries import live_entries
 from filestore.refs.file_references import FileReferences
-from filestore.refs.roots import Root, RootKind, RootsToAsk, all_roots
+from filestore.refs.live_references import DecidingReferences, LiveReference, ReferenceKind, all_references
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import live_files
@@ -36,13 +36,13 @@ Content = frozenset[tuple[str, int, int]]
 # ---- the decision
 
 
-def root(kind: RootKind, snapshot_id: int, branch: str = "main") -> Root:
-    return Root(kind=kind, branch=branch, name=f"{snapshot_id}", snapshot_id=snapshot_id)
+def root(kind: ReferenceKind, snapshot_id: int, branch: str = "main") -> LiveReference:
+    return LiveReference(kind=kind, branch=branch, name=f"{snapshot_id}", snapshot_id=snapshot_id)
 
 
 def asked(tags: list[int], *, snapshot_id: int, is_last: bool, chain: tuple[int, ...] = ()) -> list[int]:
-    roots = [root(RootKind.TAG, each) for each in tags] + [root(RootKind.SNAPSHOT, each) for each in chain]
-    found = RootsToAsk(roots, branch="main").about(snapshot_id, is_last=is_last)
+    roots = [root(ReferenceKind.TAG, each) for each in tags] + [root(ReferenceKind.SNAPSHOT, each) for each in chain]
+    found = DecidingReferences(roots, branch="main").about(snapshot_id, is_last=is_last)
     return sorted(each.snapshot_id for each in found)
 
 
@@ -68,9 +68,9 @@ def test_a_deleted_tag_asks_its_neighbours() -> None:
 def test_other_branches_and_changelogs_are_always_asked() -> None:
     """Traps 5 and 14: a file that main has removed may be alive on a branch."""
     others = [
-        root(RootKind.SNAPSHOT, 3, "dev"), root(RootKind.TAG, 900, "dev"), root(RootKind.CHANGELOG, 2),
+        root(ReferenceKind.SNAPSHOT, 3, "dev"), root(ReferenceKind.TAG, 900, "dev"), root(ReferenceKind.CHANGELOG, 2),
     ]  # fmt: skip
-    found = RootsToAsk([*others, root(RootKind.SNAPSHOT, 7)], branch="main").about(5, is_last=True)
+    found = DecidingReferences([*others, root(ReferenceKind.SNAPSHOT, 7)], branch="main").about(5, is_last=True)
     assert found == others
 
 
@@ -240,7 +240,7 @@ class VersionedTable:
                 }
         used = used_files(self.table)
         assert used == files_there(self.table)
-        references, roots = FileReferences(self.table), all_roots(self.table)
+        references, roots = FileReferences(self.table), all_references(self.table)
         assert references.data(roots) | references.metadata(roots) == used
 
 

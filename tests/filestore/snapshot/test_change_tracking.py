@@ -17,7 +17,7 @@ from filestore.snapshot.change_tracking import (
     change_properties,
     changes_of,
     default_changes,
-    is_foreign,
+    is_external,
     unlogged_snapshot,
 )
 from filestore.snapshot.snapshot import CommitKind, Snapshot
@@ -55,14 +55,14 @@ def a_snapshot(snapshot_id: int, kind: CommitKind, **properties: str) -> Snapsho
 def test_what_another_engine_committed_is_read_from_files(kind: CommitKind, expected: Changes, has_log: bool) -> None:
     """FL-33: changes of batch jobs are tracked by default."""
     snapshot = a_snapshot(1, kind)
-    assert is_foreign(snapshot)
+    assert is_external(snapshot)
     assert changes_of(snapshot, has_log=has_log) is expected
 
 
 @pytest.mark.parametrize("changes", Changes)
 def test_a_snapshot_of_ours_says_where_its_changes_are(changes: Changes) -> None:
     snapshot = a_snapshot(1, CommitKind.APPEND, **{CHANGES_KEY: changes.value})
-    assert not is_foreign(snapshot)
+    assert not is_external(snapshot)
     assert changes_of(snapshot, has_log=True) is changes
     without_log = changes_of(snapshot, has_log=False)
     assert without_log is (Changes.FILES if changes is Changes.LOG else changes), "a log that is gone"

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from engine.broker.broker import Broker
-from logstore.kafka.clients import ErrorNotes, KafkaProperties, fluvial_error
+from logstore.kafka.clients import ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.topics import LogTopics
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 
@@ -105,13 +105,13 @@ def test_properties_travel_to_tasks_and_keep_passwords_to_themselves() -> None:
 )
 def test_every_error_becomes_the_one_that_says_what_to_do(code: int, kind: type[Exception]) -> None:
     for error in (KafkaError(code, "because"), KafkaException(KafkaError(code, "because"))):
-        ours = fluvial_error(error, "it failed: topic=t", ErrorNotes())
+        ours = error_of_kafka(error, "it failed: topic=t", ErrorNotes())
         assert type(ours) is kind
         assert str(ours).startswith(f"it failed: topic=t kafka_error={KafkaError(code).name()}: because")
 
 
 def test_a_lost_exception_of_a_fenced_client_is_a_conflict() -> None:
-    assert isinstance(fluvial_error(SystemError("returned a result"), "it failed:", ErrorNotes()), ConflictError)
+    assert isinstance(error_of_kafka(SystemError("returned a result"), "it failed:", ErrorNotes()), ConflictError)
 
 
 def test_what_the_connection_said_decides_over_a_mere_timeout() -> None:
@@ -120,7 +120,7 @@ def test_what_the_connection_said_decides_over_a_mere_timeout() -> None:
     timeout = KafkaError(KafkaError._TIMED_OUT, "timed out")
     notes(KafkaError(KafkaError._AUTHENTICATION, "Authentication failed"))
     notes(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
-    error = fluvial_error(timeout, "it failed:", notes)
+    error = error_of_kafka(timeout, "it failed:", notes)
     assert isinstance(error, InvalidInputError)
     assert "client_said=_AUTHENTICATION: Authentication failed" in str(error)
 

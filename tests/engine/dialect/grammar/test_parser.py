@@ -29,7 +29,7 @@ from filestore.evolution.schema_change import (
     SetComment,
     SetOption,
 )
-from filestore.schema.column_paths import Position
+from filestore.schema.column_paths import ColumnPosition
 from filestore.types.data_types import STRING, DataType
 from lsm.errors import InvalidInputError
 
@@ -189,20 +189,20 @@ ALTERS = {
     "RESET ('a')": [RemoveOption("a")],
     "RENAME COLUMN s.a TO b": [RenameColumn(("s", "a"), "b")],
     "RENAME a TO b": [RenameColumn(("a",), "b")],
-    "ADD COLUMN a INT COMMENT 'x' FIRST": [AddColumn(path=("a",), type=INT, comment="x", position=Position())],
+    "ADD COLUMN a INT COMMENT 'x' FIRST": [AddColumn(path=("a",), type=INT, comment="x", position=ColumnPosition())],
     "ADD COLUMNS (a INT, s.b STRING AFTER `c d`)": [
-        AddColumn(path=("a",), type=INT), AddColumn(path=("s", "b"), type=STRING, position=Position("c d")),
+        AddColumn(path=("a",), type=INT), AddColumn(path=("s", "b"), type=STRING, position=ColumnPosition("c d")),
     ],
     "ADD (a INT DEFAULT 5)": [AddColumn(path=("a",), type=INT, default="5")],
     "DROP COLUMNS (a, s.b)": [DropColumn(("a",)), DropColumn(("s", "b"))],
     "DROP a": [DropColumn(("a",))],
     "ALTER COLUMN a TYPE BIGINT, b COMMENT 'x', c FIRST, d SET NOT NULL, e DROP NOT NULL": [
-        ChangeType(("a",), BIGINT), ChangeComment(("b",), "x"), MoveColumn(("c",), Position()),
+        ChangeType(("a",), BIGINT), ChangeComment(("b",), "x"), MoveColumn(("c",), ColumnPosition()),
         ChangeNullability(("d",), False), ChangeNullability(("e",), True),
     ],
     "CHANGE COLUMN a b BIGINT COMMENT 'x' AFTER c": [
         RenameColumn(("a",), "b"), ChangeType(("b",), BIGINT), ChangeComment(("b",), "x"),
-        MoveColumn(("b",), Position("c")),
+        MoveColumn(("b",), ColumnPosition("c")),
     ],
     "CHANGE a TYPE BIGINT": [ChangeType(("a",), BIGINT)],
     "MODIFY a BIGINT NOT NULL": [

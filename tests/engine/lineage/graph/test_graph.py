@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.lineage.graph.graph import Edge, LineageGraph, Node, around, barrier_graph, graph_of, layout, trace
+from engine.lineage.graph.graph import Edge, GraphNode, LineageGraph, around, barrier_graph, graph_of, layout, trace
 from engine.lineage.store.entities import DataLineage, TableLineage
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)
@@ -30,14 +30,14 @@ SINKS = [table("job1", "db.table3"), table("job2", "db.table4"), table("job3", "
 def test_upstream_and_downstream_of_a_table() -> None:
     """LN-03, LN-04, LN-26, LN-27: tables and the jobs between them, near and far."""
     graph = graph_of(SOURCES, SINKS)
-    middle = Node("table", "db.table3")
+    middle = GraphNode("table", "db.table3")
     assert titles(around(graph, middle, downstream=False)) == {"db.table1", "db.table2", "job1", "db.table3"}
     assert titles(around(graph, middle, upstream=False)) == {"db.table3", "job2", "db.table4"}
     everything = titles(graph) - {"db.x", "db.y", "job3"}
     assert titles(around(graph, middle)) == titles(around(graph, middle, depth=1)) == everything
-    end = Node("table", "db.table4")
+    end = GraphNode("table", "db.table4")
     assert titles(around(graph, end, depth=1)) == {"db.table3", "job2", "db.table4"}
-    assert titles(around(graph, Node("table", "db.nobody"))) == {"db.nobody"}
+    assert titles(around(graph, GraphNode("table", "db.nobody"))) == {"db.nobody"}
 
 
 def test_the_same_of_a_snapshot() -> None:
@@ -47,17 +47,17 @@ def test_the_same_of_a_snapshot() -> None:
     writes = [DataLineage("job1", 1, "db", "table3", 6, NOW), DataLineage("job1", 2, "db", "table3", 7, NOW)]
     writes += [DataLineage("job2", 9, "db", "table4", 1, NOW)]
     graph = barrier_graph(reads, writes)
-    node = Node("table", "db.table3", 7)
+    node = GraphNode("table", "db.table3", 7)
     assert titles(around(graph, node)) == {"db.table1@4", "job1#2", "db.table3@7", "job2#9", "db.table4@1"}
     assert trace(node, before=_before(reads, writes), after=_after(reads, writes)) == around(graph, node)
 
 
-def _before(reads: list[DataLineage], writes: list[DataLineage]) -> Callable[[Node], list[Node]]:
+def _before(reads: list[DataLineage], writes: list[DataLineage]) -> Callable[[GraphNode], list[GraphNode]]:
     edges = barrier_graph(reads, writes).edges
     return lambda node: [start for start, end in edges if end == node]
 
 
-def _after(reads: list[DataLineage], writes: list[DataLineage]) -> Callable[[Node], list[Node]]:
+def _after(reads: list[DataLineage], writes: list[DataLineage]) -> Callable[[GraphNode], list[GraphNode]]:
     edges = barrier_graph(reads, writes).edges
     return lambda node: [end for start, end in edges if start == node]
 
@@ -67,14 +67,14 @@ EDGES = st.lists(st.tuples(NAMES, NAMES, st.booleans()), max_size=14)
 
 
 def edges_of(drawn: list[tuple[int, int, bool]]) -> list[Edge]:
-    pairs = [(Node("table", f"db.t{one}"), Node("job", f"j{two}"), reads) for one, two, reads in drawn]
+    pairs = [(GraphNode("table", f"db.t{one}"), GraphNode("job", f"j{two}"), reads) for one, two, reads in drawn]
     return [(one, two) if reads else (two, one) for one, two, reads in pairs]
 
 
 @given(EDGES, NAMES, st.none() | st.integers(0, 3))
 def test_what_is_kept_is_what_a_way_leads_to(drawn: list[tuple[int, int, bool]], root: int, depth: int | None) -> None:
     edges = edges_of(drawn)
-    start = Node("table", f"db.t{root}")
+    start = GraphNode("table", f"db.t{root}")
     found = around(LineageGraph.of(edges), start, upstream=False, depth=depth)
     reached, kept = {start}, set()
     for _ in range(2 * depth if depth is not None else 40):
@@ -111,7 +111,7 @@ def test_columns_have_every_node_once_and_edges_lead_to_the_right(drawn: list[tu
 
 @pytest.mark.parametrize("length", [1, 3000])
 def test_a_long_chain_is_no_recursion(length: int) -> None:
-    nodes = [Node("table" if at % 2 == 0 else "job", f"n{at:05d}") for at in range(2 * length + 1)]
+    nodes = [GraphNode("table" if at % 2 == 0 else "job", f"n{at:05d}") for at in range(2 * length + 1)]
     graph = LineageGraph.of(pairwise(nodes))
     assert layout(graph).columns == tuple((node,) for node in nodes)
     assert around(graph, nodes[-1]) == graph

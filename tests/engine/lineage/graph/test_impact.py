@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.lineage.graph.impact import Link, TableName, affected_by, place_at, places_behind
+from engine.lineage.graph.impact import ImpactedTable, Link, affected_by, place_at, places_behind
 from engine.lineage.origins import FIRST_BATCH_BARRIER
 
-TABLES: list[TableName] = [("db", name) for name in "abcd"]
+TABLES: list[ImpactedTable] = [("db", name) for name in "abcd"]
 JOBS = ["j1", "j2", "j3"]
 
 
@@ -20,7 +20,7 @@ class Rows:
     sources: tuple[Link, ...]
     sinks: tuple[Link, ...]
 
-    def readers(self, table: TableName, *, from_id: int) -> Iterable[Link]:
+    def readers(self, table: ImpactedTable, *, from_id: int) -> Iterable[Link]:
         return [each for each in self.sources if each.table == table and each.snapshot_id >= from_id]
 
     def writes(self, job: str, *, from_barrier: int) -> Iterable[Link]:
@@ -29,7 +29,7 @@ class Rows:
     def reads(self, job: str) -> Iterable[Link]:
         return [each for each in self.sources if each.job == job]
 
-    def reading_jobs(self, table: TableName) -> Iterable[str]:
+    def reading_jobs(self, table: ImpactedTable) -> Iterable[str]:
         return {each.job for each in self.sources if each.table == table}
 
 
@@ -51,7 +51,7 @@ ROWS = st.builds(
 )
 
 
-def marked(rows: Rows, table: TableName, snapshot_id: int) -> dict[TableName, int]:
+def marked(rows: Rows, table: ImpactedTable, snapshot_id: int) -> dict[ImpactedTable, int]:
     """The first affected snapshot of each table: marks are passed on until none is new."""
     marks = {(table, each) for each in range(snapshot_id, 9)}
     while True:
@@ -74,7 +74,7 @@ def marked(rows: Rows, table: TableName, snapshot_id: int) -> dict[TableName, in
 
 
 @given(ROWS, st.sampled_from(TABLES), st.integers(1, 5))
-def test_everything_that_a_snapshot_went_into_is_found(rows: Rows, table: TableName, snapshot_id: int) -> None:
+def test_everything_that_a_snapshot_went_into_is_found(rows: Rows, table: ImpactedTable, snapshot_id: int) -> None:
     """LN-03, LN-04, LN-29, LN-36: of each table the first snapshot, through any number of jobs, also in circles."""
     found = affected_by(rows, table, snapshot_id)
     first = {table: snapshot_id}
@@ -89,7 +89,7 @@ def test_everything_that_a_snapshot_went_into_is_found(rows: Rows, table: TableN
 
 @given(ROWS, st.sampled_from(JOBS), st.dictionaries(st.sampled_from(TABLES), st.integers(0, 5)))
 def test_a_job_goes_back_to_the_last_barrier_without_anything_late(
-    rows: Rows, job: str, bounds: dict[TableName, int]
+    rows: Rows, job: str, bounds: dict[ImpactedTable, int]
 ) -> None:
     """LN-06, LN-38: of all that it read; what it wrote by then is what stays."""
     place = place_at(rows, job, bounds)
@@ -110,7 +110,7 @@ def test_a_job_goes_back_to_the_last_barrier_without_anything_late(
 
 
 @given(ROWS, st.sampled_from(TABLES), st.integers(1, 5))
-def test_places_behind_a_snapshot_belong_together(rows: Rows, table: TableName, snapshot_id: int) -> None:
+def test_places_behind_a_snapshot_belong_together(rows: Rows, table: ImpactedTable, snapshot_id: int) -> None:
     """LN-06: no job is ahead of what the jobs before it have written at their places."""
     places = places_behind(rows, table, snapshot_id)
     bounds = {table: snapshot_id}

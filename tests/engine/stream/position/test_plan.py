@@ -12,12 +12,12 @@ from engine.stream.position.plan import (
     ChangeStep,
     Limits,
     LogStep,
+    PlanStep,
+    ReadTarget,
     SnapshotExpiredError,
     SnapshotFacts,
     SnapshotStep,
     SplitSize,
-    Step,
-    Target,
     advance,
     steps,
 )
@@ -91,7 +91,7 @@ def begin_at(history: OracleHistory, snapshot_id: int) -> Position:
     return here.before_splits(Phase.SNAPSHOT, snapshot_id, here.offsets, of=of) if of else here
 
 
-def units(walked: Sequence[Step]) -> list[tuple[object, ...]]:
+def units(walked: Sequence[PlanStep]) -> list[tuple[object, ...]]:
     """The smallest pieces of what was delivered, in order."""
     found: list[tuple[object, ...]] = []
     for step in walked:
@@ -137,7 +137,7 @@ def test_every_change_is_delivered_once_and_in_the_order_of_the_snapshots(
     newest = max(1, start_id)
     for _ in range(10_000):
         newest = min(len(commits), newest + data.draw(st.integers(0, 2)))
-        end = advance(here, Target(snapshot_id=newest), history, limits)
+        end = advance(here, ReadTarget(snapshot_id=newest), history, limits)
         if end == here:
             if newest == len(commits):
                 break
@@ -164,10 +164,10 @@ def test_what_lies_between_two_positions_never_changes(
     history = OracleHistory(commits)
     early = data.draw(st.integers(1, len(commits)))
     here = begin_at(history, data.draw(st.integers(0, early)))
-    end = advance(here, Target(snapshot_id=early), history, first)
+    end = advance(here, ReadTarget(snapshot_id=early), history, first)
     planned = list(steps(here, end, OracleHistory(commits[:early])))
     assert list(steps(here, end, history)) == planned
-    after = advance(end.place, Target(snapshot_id=len(commits)), history, second)
+    after = advance(end.place, ReadTarget(snapshot_id=len(commits)), history, second)
     again = list(steps(here, end, history)) + list(steps(end, after, history))
     assert len(set(units(again))) == len(units(again))
 
@@ -178,7 +178,7 @@ def test_a_batch_keeps_its_limits_or_is_one_unit(commits: list[Commit], limits: 
     history = OracleHistory(commits)
     here = begin_at(history, 1)
     for _ in range(10_000):
-        end = advance(here, Target(snapshot_id=len(commits)), history, limits)
+        end = advance(here, ReadTarget(snapshot_id=len(commits)), history, limits)
         if end == here:
             return
         found = units(list(steps(here, end, history)))
@@ -208,7 +208,7 @@ def test_eventual_reads_to_the_end_of_the_log_and_repeats_only_after_file_change
     newest = 1
     while True:
         ahead = history.offsets(data.draw(st.integers(newest, len(commits))))
-        end = advance(here, Target(snapshot_id=newest, log_end=ahead), history, Limits())
+        end = advance(here, ReadTarget(snapshot_id=newest, log_end=ahead), history, Limits())
         assert here.phase is Phase.SNAPSHOT or end.offsets.is_at_or_after(ahead)
         delivered += units(list(steps(here, end, history)))
         if newest == len(commits) and end == here:
@@ -236,7 +236,7 @@ def test_a_snapshot_that_expired_is_told() -> None:
     history = OracleHistory([Commit(changed=(1,)), Commit(changed=(1,)), Commit(changed=(1,))], expired=2)
     here = Position.in_log(1, {}, schema_id=0, topic_id=None)
     with pytest.raises(SnapshotExpiredError, match="wanted_snapshot=2"):
-        advance(here, Target(snapshot_id=3), history, Limits())
+        advance(here, ReadTarget(snapshot_id=3), history, Limits())
 
 
 def test_other_splits_than_before_are_refused() -> None:
@@ -244,7 +244,7 @@ def test_other_splits_than_before_are_refused() -> None:
     here = begin_at(history, 1)
     moved = Position.from_json(here.to_json() | {"of": 4, "done": 1})
     with pytest.raises(CorruptDataError, match="splits=3 before=4"):
-        advance(moved, Target(snapshot_id=1), history, Limits())
+        advance(moved, ReadTarget(snapshot_id=1), history, Limits())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.compact.compactor import compact_buckets, pick_tasks
-from filestore.compact.postponed import distribute
+from filestore.compact.postpone import distribute
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.scan.live_files import LiveFiles
 from filestore.table import Table

@@ -15,7 +15,7 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
 
-class RootKind(Enum):
+class ReferenceKind(Enum):
     """What keeps the files."""
 
     SNAPSHOT = "snapshot"
@@ -25,10 +25,10 @@ class RootKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Root:
+class LiveReference:
     """One state of one branch that can be asked for."""
 
-    kind: RootKind
+    kind: ReferenceKind
     branch: str
     name: str  # of a tag; else the number
     snapshot_id: int
@@ -54,56 +54,57 @@ def on_branch(table: TableStore, branch: str) -> TableStore:
     return replace(table, paths=table.paths.with_branch(branch), _schemas={})
 
 
-def snapshot_roots(table: TableStore) -> list[Root]:
+def snapshot_references(table: TableStore) -> list[LiveReference]:
     """The snapshots of the table's own branch, oldest first; none of them is read."""
     branch = table.paths.branch
     return [
-        Root(kind=RootKind.SNAPSHOT, branch=branch, name=str(each), snapshot_id=each) for each in table.snapshots.ids()
+        LiveReference(kind=ReferenceKind.SNAPSHOT, branch=branch, name=str(each), snapshot_id=each)
+        for each in table.snapshots.ids()
     ]
 
 
-def tag_roots(table: TableStore) -> list[Root]:
+def tag_references(table: TableStore) -> list[LiveReference]:
     """The tags of the table's own branch, by snapshot. Raises: CorruptDataError for a tag that cannot be read."""
     roots = []
     for name in table.snapshots.tag_names():
         snapshot = table.snapshots.find_tag(name)
         if snapshot is not None:  # else it was deleted since the listing
-            roots.append(_root(RootKind.TAG, table, name, snapshot))
+            roots.append(_root(ReferenceKind.TAG, table, name, snapshot))
     return sorted(roots, key=lambda root: root.snapshot_id)
 
 
-def savepoint_roots(table: TableStore) -> list[Root]:
+def savepoint_references(table: TableStore) -> list[LiveReference]:
     """The savepoints of the table's own branch. Raises: CorruptDataError for one that cannot be read."""
     return [
         replace(
-            _root(RootKind.SAVEPOINT, table, str(each.id), each.snapshot),
+            _root(ReferenceKind.SAVEPOINT, table, str(each.id), each.snapshot),
             files=frozenset(each.own_paths(table.paths)),
         )
         for each in list_savepoints(table)
     ]
 
 
-def changelog_roots(table: TableStore) -> list[Root]:
+def changelog_references(table: TableStore) -> list[LiveReference]:
     """The changelogs of the table's own branch that outlived their snapshots."""
-    return [_root(RootKind.CHANGELOG, table, str(each.id), each) for each in _changelogs(table)]
+    return [_root(ReferenceKind.CHANGELOG, table, str(each.id), each) for each in _changelogs(table)]
 
 
-def roots_beside(table: TableStore) -> list[Root]:
+def other_references(table: TableStore) -> list[LiveReference]:
     """All roots but the snapshots of the table's own branch: what an expiry of these has to spare."""
-    roots = _lasting_roots(table)
+    roots = _lasting_references(table)
     for branch in branch_names(table):
         if branch != table.paths.branch:
             other = on_branch(table, branch)
-            roots += [*snapshot_roots(other), *_lasting_roots(other)]
+            roots += [*snapshot_references(other), *_lasting_references(other)]
     return roots
 
 
-def all_roots(table: TableStore) -> list[Root]:
+def all_references(table: TableStore) -> list[LiveReference]:
     """Every root of every branch."""
-    return [*snapshot_roots(table), *roots_beside(table)]
+    return [*snapshot_references(table), *other_references(table)]
 
 
-class RootsToAsk:
+class DecidingReferences:
     """The roots that decide whether a file may go: if none of these uses it, none at all does.
 
     A file is in a branch from the commit that adds it to the one that takes it away, without a gap, because a name is
@@ -111,18 +112,18 @@ class RootsToAsk:
     have it too. Other branches took over what they found when they were made: all of theirs are asked.
     """
 
-    def __init__(self, roots: Sequence[Root], *, branch: str) -> None:
+    def __init__(self, roots: Sequence[LiveReference], *, branch: str) -> None:
         """Sort them once.
 
         Args:
             roots: what is left.
             branch: that has had the files.
         """
-        is_own = [root.branch == branch and root.kind is not RootKind.CHANGELOG for root in roots]
+        is_own = [root.branch == branch and root.kind is not ReferenceKind.CHANGELOG for root in roots]
         self._own = sorted((root for root, own in zip(roots, is_own, strict=True) if own), key=_by_id)
         self._others = [root for root, own in zip(roots, is_own, strict=True) if not own]
 
-    def about(self, snapshot_id: int, *, is_last: bool) -> list[Root]:
+    def about(self, snapshot_id: int, *, is_last: bool) -> list[LiveReference]:
         """The roots to ask, in no order.
 
         Args:
@@ -134,16 +135,16 @@ class RootsToAsk:
         return [*near, *self._others]
 
 
-def _lasting_roots(table: TableStore) -> list[Root]:
-    return [*tag_roots(table), *savepoint_roots(table), *changelog_roots(table)]
+def _lasting_references(table: TableStore) -> list[LiveReference]:
+    return [*tag_references(table), *savepoint_references(table), *changelog_references(table)]
 
 
-def _by_id(root: Root) -> int:
+def _by_id(root: LiveReference) -> int:
     return root.snapshot_id
 
 
-def _root(kind: RootKind, table: TableStore, name: str, snapshot: Snapshot) -> Root:
-    return Root(kind=kind, branch=table.paths.branch, name=name, snapshot_id=snapshot.id, snapshot=snapshot)
+def _root(kind: ReferenceKind, table: TableStore, name: str, snapshot: Snapshot) -> LiveReference:
+    return LiveReference(kind=kind, branch=table.paths.branch, name=name, snapshot_id=snapshot.id, snapshot=snapshot)
 
 
 def _changelogs(table: TableStore) -> Iterator[Snapshot]:

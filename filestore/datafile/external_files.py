@@ -32,7 +32,7 @@ Values = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignFile:
+class ExternalFile:
     """One file, by its footer."""
 
     path: str
@@ -44,10 +44,10 @@ class ForeignFile:
 
 
 @dataclass(frozen=True)
-class ForeignFiles:
+class ExternalFiles:
     """Those of one directory."""
 
-    files: Sequence[ForeignFile] = field(default=())
+    files: Sequence[ExternalFile] = field(default=())
 
     @cached_property
     def partition_columns(self) -> list[str]:
@@ -61,7 +61,7 @@ class ForeignFiles:
     @cached_property
     def columns(self) -> pa.Schema:
         """Every column of every file. Raises: InvalidInputError for one that has two types, naming both files."""
-        known: dict[str, tuple[pa.Field, ForeignFile]] = {}
+        known: dict[str, tuple[pa.Field, ExternalFile]] = {}
         for file in self.files:
             for column in file.columns:
                 has, first = known.setdefault(column.name, (column, file))
@@ -73,7 +73,7 @@ class ForeignFiles:
         return pa.schema([column for column, _ in known.values()])
 
 
-def find_foreign_files(io: FileIO, directory: str) -> ForeignFiles:
+def find_external_files(io: FileIO, directory: str) -> ExternalFiles:
     """The Parquet files below a directory, by path; only footers are read.
 
     Raises:
@@ -83,10 +83,10 @@ def find_foreign_files(io: FileIO, directory: str) -> ForeignFiles:
     files = [_described(io, path, partition) for path, partition in _walk(io, directory.rstrip("/"), {})]
     if not files:
         raise InvalidInputError(f"no Parquet file below this directory: source={directory}")
-    return ForeignFiles(tuple(files))
+    return ExternalFiles(tuple(files))
 
 
-def fits_as_it_is(file: ForeignFile, fields: Sequence[DataField]) -> bool:
+def fits_as_it_is(file: ExternalFile, fields: Sequence[DataField]) -> bool:
     """Whether a table without a key can have a file among its own: what is stored is what we would have stored."""
     return (
         not file.partition
@@ -96,7 +96,7 @@ def fits_as_it_is(file: ForeignFile, fields: Sequence[DataField]) -> bool:
     )
 
 
-def take_over(table: TableStore, file: ForeignFile, *, link: bool) -> CommitMessage:
+def take_over(table: TableStore, file: ExternalFile, *, link: bool) -> CommitMessage:
     """Make a file one of the table's: by a second name for its bytes, or a copy where that cannot be.
 
     Args:
@@ -131,7 +131,7 @@ def take_over(table: TableStore, file: ForeignFile, *, link: bool) -> CommitMess
     return CommitMessage(partition=EMPTY_ROW, bucket=0, total_buckets=table.options.bucket, new_files=(meta,))
 
 
-def foreign_rows(io: FileIO, file: ForeignFile, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
+def external_rows(io: FileIO, file: ExternalFile, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
     """The rows of a file as rows of a table's columns; a column that the file does not have is null.
 
     Raises: CorruptDataError for a value that its column cannot hold.
@@ -142,7 +142,7 @@ def foreign_rows(io: FileIO, file: ForeignFile, fields: Sequence[DataField]) -> 
             yield pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
 
 
-def _column(batch: pa.RecordBatch, file: ForeignFile, field: DataField) -> pa.Array:
+def _column(batch: pa.RecordBatch, file: ExternalFile, field: DataField) -> pa.Array:
     target = arrow_type(field.type)
     if field.name in file.partition:
         text = pa.scalar(file.partition[field.name], pa.string())
@@ -172,13 +172,13 @@ def _walk(
         yield from _walk(io, path, {**partition, unquote(column): value} if equals else partition)
 
 
-def _described(io: FileIO, path: str, partition: Values) -> ForeignFile:
+def _described(io: FileIO, path: str, partition: Values) -> ExternalFile:
     try:
         with io.open_input(path) as source:
             footer = pq.ParquetFile(source)
             columns = [field for field in footer.schema_arrow if field.name not in partition]
             odd = [each.path for each in _leaves(footer.schema) if _is_odd(each)]
-            return ForeignFile(
+            return ExternalFile(
                 path=path,
                 size_bytes=io.size_bytes(path),
                 row_count=footer.metadata.num_rows,

@@ -14,11 +14,11 @@ from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
-from filestore.options.table_options import POSTPONED_BUCKET
+from filestore.options.table_options import POSTPONE_BUCKET
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table_store import TableStore
-from filestore.write.bucket_writer import POSTPONED_WRITER
+from filestore.write.bucket_writer import POSTPONE_WRITER
 from filestore.write.table_write import TableWrite
 from lsm.errors import FluvialError, OutcomeUnknownError
 from lsm.row_kind import VALUE_KIND
@@ -96,7 +96,7 @@ def _with_buckets(table: TableStore, count: int) -> TableStore:
 def _in_order(table: TableStore, key: BucketKey, files: Iterable[DataFileMeta]) -> Iterator[pa.RecordBatch]:
     """The rows as they were written: ours are numbered; other engines' are told apart by time only."""
     files = tuple(files)
-    are_ours = all(POSTPONED_WRITER in file.file_name for file in files)
+    are_ours = all(POSTPONE_WRITER in file.file_name for file in files)
     ordered = sorted(files, key=lambda file: (0 if are_ours else file.creation_time_ms or 0, file.min_sequence_number))
     reader = BucketFiles(table=table, partition=key.partition, bucket=key.bucket, files=files)
     for file in ordered:
@@ -106,5 +106,5 @@ def _in_order(table: TableStore, key: BucketKey, files: Iterable[DataFileMeta]) 
 
 def _gone(key: BucketKey, files: tuple[DataFileMeta, ...]) -> CommitMessage:
     return CommitMessage(
-        partition=key.partition, bucket=key.bucket, total_buckets=POSTPONED_BUCKET, compact_before=files
+        partition=key.partition, bucket=key.bucket, total_buckets=POSTPONE_BUCKET, compact_before=files
     )
