@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
-METADATA: Final = "metadata"
+METADATA_FILE: Final = "metadata"
 _HEADER_LINES: Final = 2  # of an offsets file: its version, and the batch's
 _NONE: Final = "-"  # a source that has no offset yet
 _STATE: Final = re.compile(r"(\d+)(_[^.]*)?\.(delta|snapshot|zip|changelog)")
@@ -47,7 +47,7 @@ def checkpoint_root(location: str) -> Path:
 
 def query_id_of(location: str) -> str:
     """The id that a query keeps in its checkpoint. Raises: InvalidInputError when it is no checkpoint."""
-    path = checkpoint_root(location) / METADATA
+    path = checkpoint_root(location) / METADATA_FILE
     try:
         return str(json.loads(path.read_text())["id"])
     except (OSError, ValueError, KeyError) as error:

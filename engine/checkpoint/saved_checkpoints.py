@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from engine.checkpoint.checkpoint_files import METADATA, CheckpointFiles, checkpoint_root, files_as_of, query_id_of
+from engine.checkpoint.checkpoint_files import METADATA_FILE, CheckpointFiles, checkpoint_root, files_as_of, query_id_of
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.history import CommitHistory
@@ -47,12 +47,12 @@ class CheckpointPlace:
 
 
 def keep_checkpoint(
-    table: TableStore, snapshot: Snapshot, place: CheckpointPlace, *, wait_ms: int = 10_000
+    store: TableStore, snapshot: Snapshot, place: CheckpointPlace, *, wait_ms: int = 10_000
 ) -> SavedCheckpoint:
     """Copy a checkpoint, as of the batch that a snapshot contains, beside the savepoints of a table.
 
     Args:
-        table: that its query writes.
+        store: that its query writes.
         snapshot: of the table.
         place: of the checkpoint.
         wait_ms: how long to wait for Spark to note a batch with state.
@@ -62,23 +62,23 @@ def keep_checkpoint(
         UnavailableError: Spark has not noted the batch yet: try again.
         CorruptDataError: the checkpoint does not go back so far.
     """
-    batch_id = newest_batch(table, snapshot, place.commit_user)
+    batch_id = newest_batch(store, snapshot, place.commit_user)
     if batch_id is None:
         raise InvalidInputError(
-            f"the query has written nothing into the table: table={table.name} snapshot={snapshot.id} "
+            f"the query has written nothing into the table: table={store.name} snapshot={snapshot.id} "
             f"commit_user={place.commit_user} checkpoint={place.location} "
             "fix=name the checkpoint of a query that writes it, as USER=DIRECTORY if it sets write.stream.commit-user"
         )
-    found = files_as_of(place.location, batch_id, sleep=table.clock.sleep, wait_ms=wait_ms)
-    directory = f"{CHECKPOINT_PREFIX}{table.names.uuid()}"
+    found = files_as_of(place.location, batch_id, sleep=store.clock.sleep, wait_ms=wait_ms)
+    directory = f"{CHECKPOINT_PREFIX}{store.names.uuid()}"
     names = []
     for name, body in found.files.items():
-        target = f"{table.paths.savepoint_dir}/{directory}/{name}"
+        target = f"{store.paths.savepoint_dir}/{directory}/{name}"
         with _unless_gone(name, place.location):
             if isinstance(body, bytes):
-                table.io.write_new(target, body)
+                store.io.write_new(target, body)
             else:
-                _copy_in(table, body, target)
+                _copy_in(store, body, target)
             names.append(name)
     return SavedCheckpoint(
         query_id=found.query_id,
@@ -91,17 +91,17 @@ def keep_checkpoint(
     )
 
 
-def keeping(table: TableStore, places: Sequence[CheckpointPlace]) -> Callable[[Snapshot], list[SavedCheckpoint]]:
+def keeping(store: TableStore, places: Sequence[CheckpointPlace]) -> Callable[[Snapshot], list[SavedCheckpoint]]:
     """What ``create_savepoint`` calls to keep some checkpoints."""
-    return lambda snapshot: [keep_checkpoint(table, snapshot, place) for place in places]
+    return lambda snapshot: [keep_checkpoint(store, snapshot, place) for place in places]
 
 
-def newest_batch(table: TableStore, snapshot: Snapshot, commit_user: str) -> int | None:
+def newest_batch(store: TableStore, snapshot: Snapshot, commit_user: str) -> int | None:
     """The newest batch of a query that a snapshot contains; None when there is none."""
-    found = CommitHistory(table, commit_user).newest(snapshot)
+    found = CommitHistory(store, commit_user).newest(snapshot)
     if found is not None and found.commit_identifier != BATCH_IDENTIFIER:
         return found.commit_identifier
-    return ExpiredCommits(table.io, table.paths).newest(commit_user)
+    return ExpiredCommits(store.io, store.paths).newest(commit_user)
 
 
 def chosen_checkpoint(savepoint: Savepoint, query: str | None) -> SavedCheckpoint:
@@ -129,11 +129,11 @@ def chosen_checkpoint(savepoint: Savepoint, query: str | None) -> SavedCheckpoin
     return fits[0]
 
 
-def restore_checkpoint(table: TableStore, kept: SavedCheckpoint, directory: str) -> str:
+def restore_saved_checkpoint(store: TableStore, kept: SavedCheckpoint, directory: str) -> str:
     """Make a checkpoint from which a query goes on behind the saved batch.
 
     Args:
-        table: whose savepoint keeps it.
+        store: whose savepoint keeps it.
         kept: of that savepoint.
         directory: new, or empty; on this machine.
 
@@ -143,19 +143,19 @@ def restore_checkpoint(table: TableStore, kept: SavedCheckpoint, directory: str)
     Raises:
         InvalidInputError: the directory is in use.
     """
-    source = f"{table.paths.savepoint_dir}/{kept.directory}"
+    source = f"{store.paths.savepoint_dir}/{kept.directory}"
     return _written(
         directory,
-        table.names.uuid(),
-        {name: partial(_copy_out, table, f"{source}/{name}") for name in kept.files},
+        store.names.uuid(),
+        {name: partial(_copy_out, store, f"{source}/{name}") for name in kept.files},
     )
 
 
-def rewind_checkpoint(table: TableStore, found: CheckpointFiles, directory: str) -> str:
-    """Make a checkpoint from which a query goes on behind an earlier batch; see ``restore_checkpoint``."""
+def rewind_saved_checkpoint(store: TableStore, found: CheckpointFiles, directory: str) -> str:
+    """Make a checkpoint from which a query goes on behind an earlier batch; see ``restore_saved_checkpoint``."""
     return _written(
         directory,
-        table.names.uuid(),
+        store.names.uuid(),
         {
             name: partial(_write, body) if isinstance(body, bytes) else partial(_copy, name, found.location, body)
             for name, body in found.files.items()
@@ -177,7 +177,7 @@ def _written(directory: str, query_id: str, bodies: Mapping[str, Callable[[Path]
             path = growing / name
             path.parent.mkdir(parents=True, exist_ok=True)
             put(path)
-        _write(json.dumps({"id": query_id}, separators=(",", ":")).encode(), growing / METADATA)
+        _write(json.dumps({"id": query_id}, separators=(",", ":")).encode(), growing / METADATA_FILE)
         growing.replace(target)
     except BaseException:
         shutil.rmtree(growing, ignore_errors=True)
@@ -205,15 +205,15 @@ def _copy(name: str, location: str, source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _copy_in(table: TableStore, source: Path, target: str) -> None:
-    with source.open("rb") as reader, table.io.open_output(target) as writer:
+def _copy_in(store: TableStore, source: Path, target: str) -> None:
+    with source.open("rb") as reader, store.io.open_output(target) as writer:
         while chunk := reader.read(_CHUNK_BYTES):
             writer.write(chunk)
-    table.io.sync(target)
+    store.io.sync(target)
 
 
-def _copy_out(table: TableStore, source: str, target: Path) -> None:
-    with table.io.open_input(source) as reader, target.open("wb") as writer:
+def _copy_out(store: TableStore, source: str, target: Path) -> None:
+    with store.io.open_input(source) as reader, target.open("wb") as writer:
         while chunk := reader.read(_CHUNK_BYTES):
             writer.write(chunk)
 

@@ -57,13 +57,13 @@ class CompactionDebt:
     over_stop: tuple[BucketKey, ...]
 
 
-def compaction_debt(table: TableStore, live: LiveFiles, keys: Iterable[BucketKey]) -> CompactionDebt:
+def compaction_debt(store: TableStore, live: LiveFiles, keys: Iterable[BucketKey]) -> CompactionDebt:
     """Count the sorted runs of buckets. The soft limit lies half-way between compaction trigger and stop trigger.
 
     Files of a table without a key are read one after the other, however many there are: no batch waits for them.
     """
-    options = table.options
-    if not table.has_key:
+    options = store.options
+    if not store.has_key:
         return CompactionDebt(most_runs=0, over_soft=(), over_stop=())
     soft = (options.run_count_trigger + options.run_count_stop_trigger) // 2
     runs = {key: len(live.levels(key).runs) for key in keys}
@@ -85,28 +85,28 @@ class CompactionFailures:
 class BackgroundCompaction:
     """Compactions of one table for one writer. One runs at a time; each is one commit of several buckets."""
 
-    def __init__(self, table: TableStore, run_tasks: RunTasks) -> None:
+    def __init__(self, store: TableStore, run_tasks: RunTasks) -> None:
         """Start idle.
 
         Args:
-            table: to compact.
+            store: to compact.
             run_tasks: where the work is done.
         """
-        self._table = table
+        self._table = store
         self._run_tasks = run_tasks
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-compaction")
         self._running: Future[None] | None = None
         self._changed: set[BucketKey] = set()
         self._is_enabled = True
-        self._commits_until_full = commits_until_full(table.options)
+        self._commits_until_full = commits_until_full(store.options)
         self._commits = 0  # since everything was merged into one run
         self._since_full: set[BucketKey] | None = None  # buckets that changed since; None: any may have
-        self._waits = table.options.value("commit.force-compact") or (
-            (table.options.changelog_producer == "lookup" or waits_for_compaction(table))
-            and table.options.value("lookup-wait")
+        self._waits = store.options.value("commit.force-compact") or (
+            (store.options.changelog_producer == "lookup" or waits_for_compaction(store))
+            and store.options.value("lookup-wait")
         )
         self._failures = CompactionFailures()
-        self._pressure = Pressure.of(table.options)
+        self._pressure = Pressure.of(store.options)
 
     @property
     def failures(self) -> CompactionFailures:

@@ -31,7 +31,7 @@ class DedicatedCompaction:
 
     def __init__(
         self,
-        table: TableStore,
+        store: TableStore,
         *,
         sleep: Callable[[float], None] = time.sleep,
         seconds: Callable[[], float] = time.perf_counter,
@@ -39,15 +39,15 @@ class DedicatedCompaction:
         """Nothing is looked at yet.
 
         Args:
-            table: that is written.
+            store: that is written.
             sleep: waits.
             seconds: a clock that never goes back.
         """
-        self._table = table
+        self._table = store
         self._sleep = sleep
         self._seconds = seconds
-        self._pressure = Pressure.of(table.options)
-        self._timeout_s: float = table.options.value("write.backpressure.timeout") / 1000
+        self._pressure = Pressure.of(store.options)
+        self._timeout_s: float = store.options.value("write.backpressure.timeout") / 1000
         self._given_up_at = _NONE  # the newest compaction when the job was not waited for any longer
 
     def before_batch(self, live: LiveFiles) -> float:

@@ -17,10 +17,10 @@ _SLOT = "_task"
 class SparkUnits:
     """Runs compaction tasks of one table in Spark. Called from a thread of its own."""
 
-    def __init__(self, spark: SparkSession, table: TableStore) -> None:
+    def __init__(self, spark: SparkSession, store: TableStore) -> None:
         """Remember where to run."""
         self._spark = spark
-        self._table = table
+        self._table = store
 
     def __call__(self, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """Carry out tasks and return what they wrote, in their order."""
@@ -33,8 +33,8 @@ class SparkUnits:
 class _CompactionSlots:
     """What a Spark task runs."""
 
-    def __init__(self, table: TableStore, tasks: Sequence[CompactionTask]) -> None:
-        self._table = table
+    def __init__(self, store: TableStore, tasks: Sequence[CompactionTask]) -> None:
+        self._table = store
         self._tasks = tasks
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,9 +16,9 @@ from lsm.errors import CorruptDataError, InvalidInputError
 class TableBatches:
     """The batches in a table's snapshots; each snapshot is read once, and none older than needed."""
 
-    def __init__(self, table: TableStore) -> None:
+    def __init__(self, store: TableStore) -> None:
         """Nothing is read yet."""
-        self._table = table
+        self._table = store
         self._known: dict[int, Snapshot | None] = {}
 
     def newest_user(self, snapshot_id: int) -> str | None:
@@ -88,13 +88,13 @@ def positions_of(location: str, batch_id: int) -> list[Position]:
     return [Position.from_json(each).place for each in sources if _is_position(each)]
 
 
-def aligned_snapshot(table: TableStore, position: Position) -> int | None:
+def aligned_snapshot(store: TableStore, position: Position) -> int | None:
     """The snapshot whose state a stream has delivered, no more and no less; None when it is between two."""
     is_whole = position.phase is Phase.LOG or position.done == (position.of if position.phase is Phase.SNAPSHOT else 0)
-    snapshot = table.snapshots.find(position.snapshot_id)
+    snapshot = store.snapshots.find(position.snapshot_id)
     if not is_whole or snapshot is None:
         return None
-    then = carried_offsets(table.snapshots.back_from(snapshot)) or {} if table.has_log else {}
+    then = carried_offsets(store.snapshots.back_from(snapshot)) or {} if store.has_log else {}
     is_there = {key: at for key, at in position.offsets.items() if at} == {key: at for key, at in then.items() if at}
     return snapshot.id if is_there else None
 

@@ -41,11 +41,11 @@ class CutRecord:
         )
 
 
-def read_cut(table: TableStore, tag: str) -> CutRecord | None:
+def read_cut(store: TableStore, tag: str) -> CutRecord | None:
     """The cut that a tag belongs to; None when there is no such tag. Raises: InvalidInputError when it is of none."""
-    path = table.paths.tag(tag)
+    path = store.paths.tag(tag)
     try:
-        body = orjson.loads(table.io.read_bytes(path)).get(_KEY)
+        body = orjson.loads(store.io.read_bytes(path)).get(_KEY)
         if body is not None:
             return CutRecord.from_json(body)
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def read_cut(table: TableStore, tag: str) -> CutRecord | None:
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError(f"tag cannot be decoded: file={path} error={error!r}") from error
     raise InvalidInputError(
-        f"the tag is not one of a cut of several tables: table={table.name} tag={tag} fix=choose another name"
+        f"the tag is not one of a cut of several tables: table={store.name} tag={tag} fix=choose another name"
     )
 
 
@@ -129,11 +129,11 @@ class TableRollback:
     partitions: Sequence[bytes]  # () when the rows are those of the cut already
 
 
-def cut_tables(table: TableStore, tag: str) -> CutRecord:
+def cut_tables(store: TableStore, tag: str) -> CutRecord:
     """The cut of a tag. Raises: InvalidInputError when there is no such tag, or it is of none."""
-    found = read_cut(table, tag)
+    found = read_cut(store, tag)
     if found is None:
-        raise InvalidInputError(f"no such tag: table={table.name} tag={tag} tags={table.snapshots.tag_names()}")
+        raise InvalidInputError(f"no such tag: table={store.name} tag={tag} tags={store.snapshots.tag_names()}")
     return found
 
 

@@ -26,7 +26,7 @@ from lsm.errors import InvalidInputError
 KEY: Final = ("year", "month", "day", "carrier", "flight", "origin")
 """No two rows of the data share these; without ``origin`` 24 of them would share the rest with another."""
 
-SEED: Final = 20130101
+FLIGHT_SEED: Final = 20130101
 _CORRECTED_SHARE: Final = 1 / 30
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 1440 * _MINUTE_MS
@@ -140,7 +140,7 @@ def change_stream(flights: pa.Table) -> ChangeStream:
     count = flights.num_rows
     departed = pc.is_valid(flights["dep_time"]).to_numpy()
     arrived = pc.is_valid(flights["arr_time"]).to_numpy()
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(FLIGHT_SEED)
     wrong = random.random(count) < _CORRECTED_SHARE
     wrong &= pc.is_valid(flights["arr_delay"]).to_numpy()
     wrong_by = np.where(wrong, random.integers(1, 60, count), 0)

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from rich.console import Console
 
 from engine.demo.flights import ChangeStream, FlightStep, change_stream, read_flights
-from engine.demo.publish import publish
+from engine.demo.publish import publish_flights
 from engine.runtime.spark_messages import spark_output
 from engine.spark.session import checkpoint_settings, session
 from engine.table import Table
@@ -88,7 +88,7 @@ def run_live(
                 query = frame.writeStream.foreachBatch(printer).option("checkpointLocation", checkpoint).start()
             _until(lambda: query.lastProgress is not None, running)
             start_s = time.monotonic()
-            publish(stream.part(0, _FIRST), properties, topic)
+            publish_flights(stream.part(0, _FIRST), properties, topic)
             _until(lambda: printer.result.change_count > 0, running)  # now both queries are at work
             _publish_slowly(stream.part(_FIRST, len(stream)), properties, topic)
             _until(lambda: printer.result.change_count >= wanted, running)
@@ -153,7 +153,7 @@ def _publish_slowly(stream: ChangeStream, properties: KafkaProperties, topic: st
     """The day in some seconds: its changes in slices of equal size."""
     bounds = np.linspace(0, len(stream), _SLICES + 1).astype(int)
     for start, end in itertools.pairwise(bounds):
-        publish(stream.part(int(start), int(end)), properties, topic)
+        publish_flights(stream.part(int(start), int(end)), properties, topic)
         time.sleep(_SLICE_S)
 
 

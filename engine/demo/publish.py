@@ -14,7 +14,7 @@ _IN_FLIGHT: Final = 200_000
 _WAIT_S: Final = 0.05
 
 
-def publish(
+def publish_flights(
     stream: ChangeStream, properties: KafkaProperties, topic: str, *, on_sent: Callable[[int], None] = lambda _: None
 ) -> int:
     """Send every change; return the bytes of keys and values.

@@ -27,7 +27,7 @@ from engine.catalog import Catalog
 from engine.cli.output import grid
 from engine.demo.flights import ChangeStream, FlightStep, change_stream, read_flights
 from engine.demo.live import job_command, run_live
-from engine.demo.publish import publish
+from engine.demo.publish import publish_flights
 from engine.demo.readers import check_equal, expected_flights, fold_log, read_table, read_with_peer
 from engine.log.table_log import default_topic
 from engine.monitor.inspection import TableState, inspect_table
@@ -38,7 +38,7 @@ from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError
 
 CONFIG: Final = "conf/flights.yaml"
-TABLE: Final = "nyc.flights"
+DEMO_TABLE: Final = "nyc.flights"
 TOPIC: Final = "nyc-flight-changes"
 PARTITION_COUNT: Final = 4
 
@@ -146,7 +146,7 @@ def _run(home: _Home, flight_count: int | None, story: _Story, *, live: bool) ->
             lambda found: _result_text(found[0]),
         )
         options = {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
-        table = Catalog(str(home.warehouse), options=options).table(TABLE)
+        table = Catalog(str(home.warehouse), options=options).table(DEMO_TABLE)
         _check(story, home, table, flight_count)
         _summary(story, table, stream, results[0], size_bytes)
         if live:
@@ -173,12 +173,12 @@ def _live(story: _Story, home: _Home, table: Table, bootstrap_servers: str) -> N
 def _publish(stream: ChangeStream, properties: KafkaProperties, out: Console) -> int:
     topics = LogTopics(properties)
     topics.delete_topic(TOPIC)
-    topics.delete_topic(default_topic(TABLE))  # the log of the table of an earlier run, whose files are gone
+    topics.delete_topic(default_topic(DEMO_TABLE))  # the log of the table of an earlier run, whose files are gone
     topics.create_topic(TOPIC, bucket_count=PARTITION_COUNT)
     columns = (SpinnerColumn(), BarColumn(bar_width=30), TextColumn("{task.completed:,} changes"), TimeElapsedColumn())
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bars:
         task = bars.add_task("", total=len(stream))
-        return publish(stream, properties, TOPIC, on_sent=lambda count: bars.advance(task, count))
+        return publish_flights(stream, properties, TOPIC, on_sent=lambda count: bars.advance(task, count))
 
 
 def _ingest(home: _Home, bootstrap_servers: str) -> list[dict[str, Any]]:
@@ -205,7 +205,7 @@ def _check(story: _Story, home: _Home, table: Table, flight_count: int | None) -
     )
     story.step(
         "Reading the table with pypaimon",
-        lambda: read_with_peer(home.warehouse, TABLE),
+        lambda: read_with_peer(home.warehouse, DEMO_TABLE),
         lambda rows: same(rows, "pypaimon"),
     )
 
@@ -227,7 +227,7 @@ def _summary(story: _Story, table: Table, stream: ChangeStream, result: Mapping[
         ("log lag", f"{lag} records in the log that the newest snapshot does not have"),
         ("all in all", f"{story.seconds:.0f} s"),
     ]
-    story.out.print(grid(TABLE, ("", ""), rows))
+    story.out.print(grid(DEMO_TABLE, ("", ""), rows))
 
 
 def _runs_text(state: TableState) -> str:
@@ -236,7 +236,7 @@ def _runs_text(state: TableState) -> str:
 
 
 def _what_next(story: _Story, home: _Home) -> None:
-    place = f"--warehouse {home.warehouse} {TABLE}"
+    place = f"--warehouse {home.warehouse} {DEMO_TABLE}"
     condition = "carrier = 'HA' and arr_delay > 60"
     for line in (
         "[bold]What to try next[/bold]",

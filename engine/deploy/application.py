@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from engine.catalog import Catalog
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.pipeline.table_changes import ensure_table
-from engine.deploy.plan import DeployPlan, PlannedAction, PlanStep
+from engine.deploy.plan import DeployPlan, DeployStep, PlannedAction
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
 from lsm.errors import InvalidInputError
@@ -28,7 +28,7 @@ class AppliedStep:
     statement: str | None  # None: the table was made, and its topic if it has a log
 
 
-def steps_to_apply(plan: DeployPlan) -> list[PlanStep]:
+def steps_to_apply(plan: DeployPlan) -> list[DeployStep]:
     """What there is to do to tables, in the order of the plan.
 
     Raises:
@@ -49,7 +49,7 @@ def steps_to_apply(plan: DeployPlan) -> list[PlanStep]:
     ]
 
 
-def apply_steps(config: JobConfig, steps: Sequence[PlanStep]) -> list[AppliedStep]:
+def apply_steps(config: JobConfig, steps: Sequence[DeployStep]) -> list[AppliedStep]:
     """Do them, one after the other; each is done or not.
 
     Args:

@@ -43,7 +43,7 @@ def check_job(job: JobConfig, *, with_sql: bool = False) -> None:
         raise InvalidInputError(text)
 
 
-def table_options(job: JobConfig, name: str) -> dict[str, str]:
+def check_table_options(job: JobConfig, name: str) -> dict[str, str]:
     """Options that a table of the job is made with."""
     defaults = CatalogOptions.parse(job.catalog_options).table_defaults
     return {**defaults, **canonical_options(job.tables[name].options)}
@@ -56,7 +56,7 @@ def _table_checks(job: JobConfig) -> Iterator[JobCheck]:
 
 def _schema_of(job: JobConfig, name: str) -> object:
     table = job.tables[name]
-    options = table_options(job, name)
+    options = check_table_options(job, name)
     if options.get("log.system") == "none":
         options = {key: value for key, value in options.items() if not key.startswith("log.") or key == "log.system"}
     return new_schema(

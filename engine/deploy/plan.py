@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from engine.catalog import Catalog
-from engine.deploy.checks import check_job, table_options
+from engine.deploy.checks import check_job, check_table_options
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint, source_difference
@@ -37,7 +37,7 @@ class PlannedAction(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanStep:
+class DeployStep:
     """One thing, and what would become of it."""
 
     action: PlannedAction
@@ -57,7 +57,7 @@ class DeployPlan:
     """What a run would do, in its order."""
 
     job: str
-    steps: tuple[PlanStep, ...]
+    steps: tuple[DeployStep, ...]
 
     @property
     def is_possible(self) -> bool:
@@ -84,7 +84,7 @@ def make_plan(config: JobConfig) -> DeployPlan:
     """
     check_job(config, with_sql=True)
     catalog = Catalog(config.warehouse, options=config.catalog_options)
-    steps: list[PlanStep] = []
+    steps: list[DeployStep] = []
     for name in config.tables:
         steps += _table_steps(config, catalog, name)
     for pipeline in config.pipelines:
@@ -92,11 +92,11 @@ def make_plan(config: JobConfig) -> DeployPlan:
     return DeployPlan(job=config.name, steps=tuple(steps))
 
 
-def _table_steps(config: JobConfig, catalog: Catalog, name: str) -> Iterator[PlanStep]:
+def _table_steps(config: JobConfig, catalog: Catalog, name: str) -> Iterator[DeployStep]:
     wanted = config.tables[name]
     if not _exists(catalog, name):
         keys = f" primary_key={list(wanted.primary_key)}" if wanted.primary_key else ""
-        yield PlanStep(
+        yield DeployStep(
             action=PlannedAction.CREATE, kind="table", name=name, fact=f"columns={len(wanted.columns)}{keys}"
         )
         yield from _topic_steps(config, name)
@@ -104,13 +104,13 @@ def _table_steps(config: JobConfig, catalog: Catalog, name: str) -> Iterator[Pla
     differences = table_differences(name, catalog.table(name).schema, wanted)
     for each in differences:
         action = PlannedAction.REFUSE if each.is_refused else PlannedAction.CHANGE
-        yield PlanStep(action=action, kind="table", name=name, fact=each.fact, statement=each.statement)
+        yield DeployStep(action=action, kind="table", name=name, fact=each.fact, statement=each.statement)
     if not differences:
-        yield PlanStep(action=PlannedAction.KEEP, kind="table", name=name)
+        yield DeployStep(action=PlannedAction.KEEP, kind="table", name=name)
 
 
-def _topic_steps(config: JobConfig, name: str) -> Iterator[PlanStep]:
-    given = table_options(config, name)
+def _topic_steps(config: JobConfig, name: str) -> Iterator[DeployStep]:
+    given = check_table_options(config, name)
     options = TableOptions.parse(given, primary_key=config.tables[name].primary_key)
     if options.log_system == "none":
         return
@@ -122,20 +122,20 @@ def _topic_steps(config: JobConfig, name: str) -> Iterator[PlanStep]:
     topics.check_reachable()
     found = topics.find_topic(topic)
     if found is None:
-        yield PlanStep(
+        yield DeployStep(
             action=PlannedAction.CREATE, kind="topic", name=topic, fact=f"partitions={bucket_count} table={name}"
         )
     elif found.bucket_count != bucket_count or any(topics.end_offsets(topic, range(bucket_count)).values()):
         fact = f"the topic of the new table exists and is not empty, or has not one partition per bucket: table={name}"
-        yield PlanStep(action=PlannedAction.REFUSE, kind="topic", name=topic, fact=fact)
+        yield DeployStep(action=PlannedAction.REFUSE, kind="topic", name=topic, fact=fact)
 
 
-def _pipeline_steps(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> Iterator[PlanStep]:
+def _pipeline_steps(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> Iterator[DeployStep]:
     try:
         _check_surroundings(config, catalog, pipeline)
         yield _place_of(config, pipeline)
     except InvalidInputError as error:
-        yield PlanStep(action=PlannedAction.REFUSE, kind="pipeline", name=pipeline.name, fact=str(error))
+        yield DeployStep(action=PlannedAction.REFUSE, kind="pipeline", name=pipeline.name, fact=str(error))
 
 
 def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> None:
@@ -161,22 +161,22 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
             function_named(step.python)
 
 
-def _place_of(config: JobConfig, pipeline: PipelineConfig) -> PlanStep:
+def _place_of(config: JobConfig, pipeline: PipelineConfig) -> DeployStep:
     location = absolute(pipeline.checkpoint)
     if not is_readable(location):
         fact = f"checkpoint={location} is not on this machine: it decides whether the pipeline starts or goes on"
-        return PlanStep(action=PlannedAction.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
+        return DeployStep(action=PlannedAction.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
     state = read_checkpoint(location)
     if state is None:
         fact = f"from the start of its source, checkpoint={pipeline.checkpoint}"
-        return PlanStep(action=PlannedAction.START, kind="pipeline", name=pipeline.name, fact=fact)
+        return DeployStep(action=PlannedAction.START, kind="pipeline", name=pipeline.name, fact=fact)
     source = kafka_options(config, pipeline)
     difference = source_difference(state, pipeline.source.format, () if source is None else source.topics)
     if difference is not None:
         raise InvalidInputError(f"{difference} checkpoint={pipeline.checkpoint} fix=give the pipeline a new checkpoint")
     batch = "before its first batch" if state.batch_id is None else f"after batch {state.batch_id}"
     fact = f"{batch}, query={state.query_id} checkpoint={pipeline.checkpoint}"
-    return PlanStep(action=PlannedAction.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
+    return DeployStep(action=PlannedAction.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
 
 
 def _exists(catalog: Catalog, name: str) -> bool:

@@ -19,7 +19,7 @@ import logstore
 import lsm
 
 ARCHIVE: Final = "fluvial.zip"
-SCRIPT: Final = "fluvial_job.py"
+SHIPPED_SCRIPT: Final = "fluvial_job.py"
 _PACKAGES: Final = (engine, filestore, logstore, lsm, pyspark_fluvial, pyspark_fluvial_kafka)
 _MAIN: Final = '''"""A Fluvial job, for ``PYTHONPATH=fluvial.zip spark-submit --py-files fluvial.zip``."""
 
@@ -34,7 +34,7 @@ sys.exit(run_command(["run", *sys.argv[1:]]))
 def write_shipment(directory: Path) -> tuple[Path, Path]:
     """Write the archive for ``--py-files`` and the script to submit; return both paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    archive, script = directory / ARCHIVE, directory / SCRIPT
+    archive, script = directory / ARCHIVE, directory / SHIPPED_SCRIPT
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for package in _PACKAGES:
             assert package.__file__ is not None

@@ -11,10 +11,10 @@ from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.scope.context import SqlContext
 from engine.procedures import PROCEDURES
-from engine.procedures.registry import TABLE, Procedure, bind
+from engine.procedures.registry import TABLE_ARGUMENT, Procedure, bind
 from lsm.errors import InvalidInputError
 
-NAMESPACE: Final = "sys"
+PROCEDURE_NAMESPACE: Final = "sys"
 
 
 def run_call(context: SqlContext, statement: Statement) -> pa.Table:
@@ -31,9 +31,13 @@ def run_call(context: SqlContext, statement: Statement) -> pa.Table:
     assert isinstance(tree, Call)
     procedure = PROCEDURES.get(tree.procedure[-1].lower())
     spaces = tuple(part.lower() for part in tree.procedure[:-1])
-    if procedure is None or spaces not in ((), (NAMESPACE,), (context.catalog_name.lower(), NAMESPACE)):
+    if procedure is None or spaces not in (
+        (),
+        (PROCEDURE_NAMESPACE,),
+        (context.catalog_name.lower(), PROCEDURE_NAMESPACE),
+    ):
         near = difflib.get_close_matches(tree.procedure[-1].lower(), PROCEDURES, n=1)
-        hint = f" did_you_mean={NAMESPACE}.{near[0]}" if near else ""
+        hint = f" did_you_mean={PROCEDURE_NAMESPACE}.{near[0]}" if near else ""
         raise source.problem(f"no such procedure{hint}", tree.start, tree.stop)
     positional = [_literal(source, each) for each in tree.arguments if each.name is None]
     named: dict[str, object] = {}
@@ -56,11 +60,12 @@ def _table_name(procedure: Procedure[Any], positional: list[object], named: dict
     if positional:
         name = positional.pop(0)
     else:
-        key = next((each for each in named if each.lower() == TABLE), None)
+        key = next((each for each in named if each.lower() == TABLE_ARGUMENT), None)
         name = None if key is None else named.pop(key)
     if not isinstance(name, str) or not name.strip():
         raise InvalidInputError(
-            f"argument is missing: procedure={procedure.name} argument={TABLE} fix=write {TABLE} => 'database.table'"
+            f"argument is missing: procedure={procedure.name} argument={TABLE_ARGUMENT} "
+            f"fix=write {TABLE_ARGUMENT} => 'database.table'"
         )
     return [part.strip().strip("`") for part in name.split(".")]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lsm.errors import CorruptDataError, InvalidInputError
 
-LATEST: Final = -1
+LATEST_OFFSET: Final = -1
 EARLIEST: Final = -2
 """Offsets that mean an end of the partition, where a user gives positions."""
 
@@ -25,7 +25,7 @@ TopicIds = Mapping[str, str]
 _OURS: Final = "@"  # no topic has one in its name
 _IDS_KEY: Final = "@topic-ids"
 _BEGIN_KEY: Final = "@begin"
-UNSTARTED: Final[Mapping[str, dict[str, Any]]] = {"@unstarted": {}}
+UNSTARTED_OFFSET: Final[Mapping[str, dict[str, Any]]] = {"@unstarted": {}}
 """The offset of a query that has not begun: it stays the same however often Spark asks before the first batch."""
 
 
@@ -118,7 +118,7 @@ def positioned(wanted: Offsets, earliest: Offsets, latest: Offsets, *, option: s
         )
     result = {}
     for position, offset in wanted.items():
-        real = {LATEST: latest[position], EARLIEST: earliest[position]}.get(offset, offset)
+        real = {LATEST_OFFSET: latest[position], EARLIEST: earliest[position]}.get(offset, offset)
         if not earliest[position] <= real <= latest[position]:
             raise InvalidInputError(
                 f"the partition has no such offset: option={option} topic={position[0]} partition={position[1]} "

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Self, TypeVar
 
-from engine.kafka.offsets import LATEST, TopicPosition, parse_positions
+from engine.kafka.offsets import LATEST_OFFSET, TopicPosition, parse_positions
 from engine.request.option_check import unknown_option
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.kafka.clients import OPTION_PREFIX, KafkaProperties
@@ -101,7 +101,7 @@ class KafkaSourceOptions:
     def starts_at_latest(self) -> bool:
         """Whether it depends on the time where a query starts: at the end of a partition."""
         wanted = self.starting_offsets
-        return wanted == LATEST_WORD if isinstance(wanted, str) else LATEST in wanted.values()
+        return wanted == LATEST_WORD if isinstance(wanted, str) else LATEST_OFFSET in wanted.values()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:

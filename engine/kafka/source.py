@@ -30,7 +30,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import (
     LOSS_ADVICE,
-    UNSTARTED,
+    UNSTARTED_OFFSET,
     OffsetRange,
     TopicIds,
     TopicPosition,
@@ -293,7 +293,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def initialOffset(self) -> dict[str, Any]:
         """The same for every new query: where it begins stands in the end of its first batch."""
-        return dict(UNSTARTED)
+        return dict(UNSTARTED_OFFSET)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxOffsetsPerTrigger``, if given."""
@@ -307,7 +307,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             CorruptDataError: what ``start`` wants is not there any more.
         """
         try:
-            here = self._begin() if start == UNSTARTED else without_begin(start)
+            here = self._begin() if start == UNSTARTED_OFFSET else without_begin(start)
             self._latest, ids = self._topics().latest(), self._topics().ids()
             begin, losses = checked_start(
                 from_json(here),
@@ -326,7 +326,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
         reached = to_json(end, ids)
-        if start != UNSTARTED:
+        if start != UNSTARTED_OFFSET:
             return start if reached == here else reached
         if reached == here and not self._options.starts_at_latest:
             return start  # it would begin there again
@@ -350,7 +350,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             CorruptDataError: ``end``, planned by an earlier run, is of a topic that was deleted and made again since.
         """
         try:
-            if start == UNSTARTED:
+            if start == UNSTARTED_OFFSET:
                 start = begin_of(end) or self._begin()
             self._check_same_topics(topic_ids_of(end))
             begin = without_topics(from_json(start), made_again(topic_ids_of(start), topic_ids_of(end)))

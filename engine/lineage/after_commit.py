@@ -19,7 +19,7 @@ from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.commit")
 
-ENTRY_POINTS: Final = "fluvial.commit-callbacks"
+LISTENER_ENTRY_POINTS: Final = "fluvial.commit-callbacks"
 CALLBACKS_KEY: Final = "commit.callbacks"
 
 
@@ -83,10 +83,10 @@ def listeners_of(store: TableStore) -> Sequence[CommitListener]:
 
 @cache
 def _factory(name: str) -> Any:
-    known = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+    known = {each.name: each for each in entry_points(group=LISTENER_ENTRY_POINTS)}
     if name not in known:
         raise InvalidInputError(
             f"no such listener of commits: {CALLBACKS_KEY}={name} known={sorted(known)} "
-            f"fix='install the package that has it: it names it in the entry points {ENTRY_POINTS}'"
+            f"fix='install the package that has it: it names it in the entry points {LISTENER_ENTRY_POINTS}'"
         )
     return known[name].load()

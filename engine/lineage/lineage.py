@@ -131,7 +131,7 @@ class Lineage:
             }
             found = {path: records for path, records in read.items() if records is not None}
             if found:
-                self._asked(merged(list(found.values())))
+                self._asked(merged_lineage(list(found.values())))
             for path in found:
                 self._io.delete(path)
             brought += len(found)
@@ -199,7 +199,7 @@ def lineage_of(catalog: OpenCatalog) -> Lineage | None:
     return None if settings is None else Lineage(settings)
 
 
-def merged(records: Sequence[LineageRecords]) -> LineageRecords:
+def merged_lineage(records: Sequence[LineageRecords]) -> LineageRecords:
     """All records in their order, as one."""
     kinds = (field.name for field in fields(LineageRecords))
     return LineageRecords(

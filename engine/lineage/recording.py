@@ -69,7 +69,7 @@ class Recorder:
         self._events = events
         self._schema = store.schema
         self._warehouse = store.catalog.warehouse
-        self._name = table_name(store)
+        self._name = lineage_name(store)
         self._told: set[tuple[str, str, tuple[str, str]]] = set()
 
     @classmethod
@@ -166,6 +166,6 @@ def _datasets(reads: tuple[SourceRead, ...]) -> list[Dataset]:
     return [Dataset(warehouse=each.warehouse, table=each.table, snapshot_id=each.snapshot_id) for each in reads]
 
 
-def table_name(store: TableStore) -> tuple[str, str]:
+def lineage_name(store: TableStore) -> tuple[str, str]:
     """Database and table; a branch is part of the table's name."""
     return split_name(store.name)

@@ -20,7 +20,7 @@ from filestore.predicate.predicate import Predicate
 from lsm.errors import InvalidInputError, UnavailableError
 
 DATABASE: Final = "paimon"
-CATALOG_OPTIONS: Final = "catalog_options"
+CATALOG_OPTIONS_TABLE: Final = "catalog_options"
 _ROWS_AT_ONCE: Final = 4096
 
 
@@ -52,8 +52,8 @@ _VIEWS: Final[Mapping[str, pa.Schema]] = {
         ("snapshots", _schema(*_TABLE, _SNAPSHOT, _JOB, _BARRIER, *_led_to(way, *_TABLE, _SNAPSHOT), _DEPTH)),
     )
 }
-SCHEMAS: Final[Mapping[str, pa.Schema]] = {
-    CATALOG_OPTIONS: _schema(("key", pa.string()), ("value", pa.string()), ("name", pa.string())),
+LINEAGE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
+    CATALOG_OPTIONS_TABLE: _schema(("key", pa.string()), ("value", pa.string()), ("name", pa.string())),
     "source_job_lineage": _TABLE_LINEAGE,
     "sink_job_lineage": _TABLE_LINEAGE,
     "source_snapshot_lineage": _DATA_LINEAGE,
@@ -72,14 +72,14 @@ _ENTITIES: Final[Mapping[str, Callable[[LineageMeta, Predicate | None, int | Non
 }
 
 
-def read_table(
+def read_lineage_table(
     catalog: OpenCatalog, name: str, predicate: Predicate | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Rows of ``paimon.<name>``. The store of lineage applies filter and limit, not we.
 
     Args:
         catalog: whose.
-        name: of ``SCHEMAS``; ``catalog_options`` comes whole.
+        name: of ``LINEAGE_SCHEMAS``; ``catalog_options`` comes whole.
         predicate: on its columns.
         limit: rows at most; None is all.
 
@@ -89,7 +89,7 @@ def read_table(
     """
     rows = _rows(catalog, name, predicate, limit)
     while some := list(islice(rows, _ROWS_AT_ONCE)):
-        yield pa.RecordBatch.from_pylist(some, schema=SCHEMAS[name])
+        yield pa.RecordBatch.from_pylist(some, schema=LINEAGE_SCHEMAS[name])
 
 
 def kept_lineage(catalog: OpenCatalog) -> Lineage:
@@ -109,7 +109,7 @@ def kept_lineage(catalog: OpenCatalog) -> Lineage:
 def _rows(
     catalog: OpenCatalog, name: str, predicate: Predicate | None, limit: int | None
 ) -> Iterator[Mapping[str, Any]]:
-    if name == CATALOG_OPTIONS:
+    if name == CATALOG_OPTIONS_TABLE:
         return iter(_options(catalog))
     lineage = kept_lineage(catalog)
     with suppress(UnavailableError):  # the read itself says what is wrong

@@ -39,7 +39,7 @@ def without_merging(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def replaced_rows(
-    table: TableStore,
+    store: TableStore,
     split: DataSplit,
     tail: Collection[str],
     *,
@@ -49,7 +49,7 @@ def replaced_rows(
     """The rows of a bucket after its tail.
 
     Args:
-        table: has a key.
+        store: has a key.
         split: files of the table and of the tail.
         tail: the names of the latter; of level 0, as ``TableWrite`` makes them.
         columns: to return, in this order; None is all.
@@ -58,23 +58,23 @@ def replaced_rows(
     Yields:
         Batches in key order, none of them empty.
     """
-    names = list(table.schema.column_names if columns is None else columns)
-    keys = table.schema.trimmed_primary_keys
-    needed = {*names, *keys, *(columns_of(filter) if filter else ()), *time_field(table, split)}
-    ordered = [name for name in table.schema.column_names if name in needed]
+    names = list(store.schema.column_names if columns is None else columns)
+    keys = store.schema.trimmed_primary_keys
+    needed = {*names, *keys, *(columns_of(filter) if filter else ()), *time_field(store, split)}
+    ordered = [name for name in store.schema.column_names if name in needed]
     by_key = on_columns_only(filter, keys)
     ours = [file for file in split.files if file.file_name not in tail]
     schema = pa.schema(
-        [*(table.arrow_field(name).with_nullable(True) for name in ordered), SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
+        [*(store.arrow_field(name).with_nullable(True) for name in ordered), SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
     )
 
     def files_of(files: Sequence[DataFileMeta]) -> BucketFiles:
-        return BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=files)
+        return BucketFiles(table=store, partition=split.partition, bucket=split.bucket, files=files)
 
     def before() -> Iterator[pa.RecordBatch]:
         files = files_of(ours)
-        to_merge = columns_to_merge(table.schema, table.options, ordered)
-        in_order = [name for name in table.schema.column_names if name in to_merge]
+        to_merge = columns_to_merge(store.schema, store.options, ordered)
+        in_order = [name for name in store.schema.column_names if name in to_merge]
         for runs in files.sections():
             for merged in files.merged(runs, in_order, drop_deletes=True, filter=by_key):
                 numbers = pa.array(np.full(merged.num_rows, _BEFORE_THE_TAIL, np.int64))
@@ -92,10 +92,10 @@ def replaced_rows(
     runs = [RunSource(min_key=run.min_key, open=partial(told, run)) for each in files.sections() for run in each]
     before_them = [RunSource(min_key=None, open=before)] if ours else []
     merged_all = merge_runs([*before_them, *runs], key_names=keys, merge=Deduplicate(), drop_deletes=True)
-    wanted = pa.schema([table.arrow_field(name) for name in names])
+    wanted = pa.schema([store.arrow_field(name) for name in names])
     for merged in merged_all:
         for batch in merged.to_batches():
-            there = not_expired(table, batch, split.expiry_moment_ms)
+            there = not_expired(store, batch, split.expiry_moment_ms)
             rows = there if filter is None else there.filter(filter_mask(filter, there))
             if rows.num_rows:
                 yield rows.select(names).cast(wanted) if names else rows.select([])

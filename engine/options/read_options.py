@@ -25,7 +25,7 @@ from filestore.options.catalog_options import is_catalog_option
 from filestore.options.table_options import canonical_options
 from lsm.errors import InvalidInputError
 
-PLACE_KEYS: Final = ("warehouse", "table", "path")
+TABLE_PLACE_KEYS: Final = ("warehouse", "table", "path")
 ROW_KEYS: Final = ("columns", "filter")
 _READER_KEYS: Final = (*ROW_KEYS, JOB_KEY)  # what no table has
 BATCH_KEYS: Final = (
@@ -103,11 +103,11 @@ class ReadOptions:
         Raises:
             InvalidInputError: an unknown key (names the nearest), no table named, no such table or column.
         """
-        spelled = {key.lower(): key for key in (*PLACE_KEYS, *_READER_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
+        spelled = {key.lower(): key for key in (*TABLE_PLACE_KEYS, *_READER_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
         named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
         for key in named:
             if not is_place_key(key) and key not in (*_READER_KEYS, *keys) and not key.startswith(_FREE_PREFIX):
-                raise unknown_option(key, (*PLACE_KEYS, *_READER_KEYS, *keys), "read option")
+                raise unknown_option(key, (*TABLE_PLACE_KEYS, *_READER_KEYS, *keys), "read option")
         given = {key: value for key, value in named.items() if not is_place_key(key) and key not in _READER_KEYS}
         store = named_table(named).store.with_options(given)
         if not _TRAVELS.isdisjoint(given):  # a state of the past has the columns of its time
@@ -149,7 +149,7 @@ class ReadOptions:
 
 def is_place_key(key: str) -> bool:
     """Whether an option says where the table is: ``warehouse``, ``table``, or an option of the catalog."""
-    return key in PLACE_KEYS or is_catalog_option(key)
+    return key in TABLE_PLACE_KEYS or is_catalog_option(key)
 
 
 def named_table(options: Mapping[str, str]) -> Table:

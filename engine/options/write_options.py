@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from engine.lineage.origins import JOB_KEY
 from engine.log.table_log import ORPHANS_KEY
-from engine.options.read_options import PLACE_KEYS, is_place_key, named_table
+from engine.options.read_options import TABLE_PLACE_KEYS, is_place_key, named_table
 from engine.request.branch_choice import BRANCH_KEY
 from engine.request.option_check import unknown_option
 from engine.types.spark_types import check_frame, fields_of_frame
@@ -54,7 +54,7 @@ class WriteOptions:
             InvalidInputError: an unknown key (names the nearest), no table named, no such table or partition column, a
                 value that is not one of the column.
         """
-        known = (*PLACE_KEYS, *keys)
+        known = (*TABLE_PLACE_KEYS, *keys)
         spelled = {key.lower(): key for key in (*known, *_SPARKS_KEYS)}
         named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
         for key in named:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from engine.catalog import Catalog
 from engine.lineage.graph.impact import Affected, JobPlace, affected_by, places_behind
 from engine.lineage.graph.links import StoredLinks
-from engine.lineage.lineage import Lineage, merged
+from engine.lineage.lineage import Lineage, merged_lineage
 from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder, lineage_of_table
 from engine.lineage.store.entities import LineageRecords, split_name
@@ -93,9 +93,9 @@ def repair_lineage(table: Table) -> pa.Table:
             waiting.append(recorder.records(snapshot, origin))
             count += 1
         if len(waiting) >= _RECORDED_AT_ONCE:
-            lineage.store(merged(waiting))
+            lineage.store(merged_lineage(waiting))
             waiting = []
-    lineage.store(merged(waiting))
+    lineage.store(merged_lineage(waiting))
     return rows_table(_REPAIRED, [{"table": table.name, "recorded": count}])
 
 

@@ -23,7 +23,7 @@ from lsm.errors import InvalidInputError
 
 P = ParamSpec("P")
 DRY_RUN: Final = "dry_run"
-TABLE: Final = "table"
+TABLE_ARGUMENT: Final = "table"
 
 
 class Progress(Protocol):
@@ -114,7 +114,7 @@ class Procedure(Generic[P]):
     @cached_property
     def is_of_table(self) -> bool:
         """Whether it works on one table; else on a catalog."""
-        return next(iter(inspect.signature(self.function).parameters)) == TABLE
+        return next(iter(inspect.signature(self.function).parameters)) == TABLE_ARGUMENT
 
     @cached_property
     def reports_progress(self) -> bool:

@@ -3,7 +3,7 @@
 import datetime as dt
 import re
 
-from filestore.options.option import duration_ms as parse_duration
+from filestore.options.option import duration_ms
 from filestore.types.text_values import LiteralMismatchError, parse_moment
 from lsm.errors import InvalidInputError
 
@@ -13,10 +13,10 @@ MomentText = int | str
 """Epoch milliseconds, or text such as "2024-01-31 12:30:00", in UTC unless it names a zone."""
 
 
-def duration_ms(argument: str, value: Duration) -> int:
+def parse_duration_ms(argument: str, value: Duration) -> int:
     """Milliseconds. Raises: InvalidInputError naming the argument."""
     try:
-        return parse_duration(str(value))
+        return duration_ms(str(value))
     except ValueError as error:
         raise InvalidInputError(f"not a duration: argument={argument} value={value!r} {error}") from error
 

@@ -39,16 +39,16 @@ class Fallback:
     def __str__(self) -> str:
         return f"fallback_branch={self.table.paths.branch} fallback_snapshot={self.snapshot.id}"
 
-    def splits(self, table: TableStore, snapshot: Snapshot | None, filter: Predicate | None) -> list[FallbackSplit]:
+    def splits(self, store: TableStore, snapshot: Snapshot | None, filter: Predicate | None) -> list[FallbackSplit]:
         """What is read instead of partitions that a snapshot lacks.
 
         Args:
-            table: whose snapshot.
+            store: whose snapshot.
             snapshot: None is the empty table.
             filter: leaves out what surely does not match.
         """
-        keep = Pruner(table, filter).keep_partition
-        entries = [] if snapshot is None else live_files(table, snapshot, keep_partition=keep)
+        keep = Pruner(store, filter).keep_partition
+        entries = [] if snapshot is None else live_files(store, snapshot, keep_partition=keep)
         there = {entry.partition for entry in entries}
         found = self.table.new_scan().plan(snapshot=self.snapshot, filter=filter)
         return [FallbackSplit(store=self.table, split=split) for split in found.splits if split.partition not in there]

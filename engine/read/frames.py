@@ -23,6 +23,7 @@ from engine.read.fallback import FallbackSplit
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
+from engine.types.sql_types import quoted
 from filestore.index.file_index import asks_indexes, index_file_of
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.predicate import Predicate, columns_of
@@ -69,7 +70,7 @@ def table_frame(
     if rest or not parts:
         parts.append(_merged(spark, store, rest, [*(field.name for field in read), *kinds], plan.filter))
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    chosen = [F.col("`" + field.name.replace("`", "``") + "`") for field in fields]
+    chosen = [F.col(quoted(field.name)) for field in fields]
     read_state = SourceRead.of(store, plan.snapshot)
     if read_state is not None:
         note_frame(frame, read_state)

@@ -94,10 +94,10 @@ class ReadRequest:
             at_least_timeout_s=options.value("scan.at-least.timeout") / 1000,
         )
 
-    def version_in(self, table: TableStore) -> Version | None:
+    def version_in(self, store: TableStore) -> Version | None:
         """The version of the table that is asked for; None: the newest, or one that only the log knows."""
         if self.word is not None:
-            return parse_version(table, self.word)
+            return parse_version(store, self.word)
         return self.version if self.time_ms is None else Version(time_ms=self.time_ms)
 
 

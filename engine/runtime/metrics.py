@@ -25,8 +25,8 @@ BATCHES: Final = Counter(
     "fluvial_batches", "Micro-batches and batch writes that became visible.", _TABLE, registry=REGISTRY
 )
 ROWS: Final = Counter("fluvial_rows", "Rows written to data files, deletes included.", _TABLE, registry=REGISTRY)
-BYTES: Final = Counter("fluvial_bytes", "Bytes of new data files.", _TABLE, registry=REGISTRY)
-FILES: Final = Counter("fluvial_files", "New data files.", _TABLE, registry=REGISTRY)
+BYTES_WRITTEN: Final = Counter("fluvial_bytes", "Bytes of new data files.", _TABLE, registry=REGISTRY)
+FILES_WRITTEN: Final = Counter("fluvial_files", "New data files.", _TABLE, registry=REGISTRY)
 FLUSH_SECONDS: Final = Histogram(
     "fluvial_flush_seconds", "Writing a batch to files and log.", _TABLE, registry=REGISTRY, buckets=_SECONDS
 )
@@ -59,8 +59,8 @@ def record_batch(
     """Note a batch that became visible; ``snapshot_id`` None: it was empty."""
     BATCHES.labels(table).inc()
     ROWS.labels(table).inc(rows)
-    BYTES.labels(table).inc(size_bytes)
-    FILES.labels(table).inc(files)
+    BYTES_WRITTEN.labels(table).inc(size_bytes)
+    FILES_WRITTEN.labels(table).inc(files)
     FLUSH_SECONDS.labels(table).observe(flush_seconds)
     COMMIT_SECONDS.labels(table).observe(commit_seconds)
     if snapshot_id is not None:

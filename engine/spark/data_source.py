@@ -16,7 +16,7 @@ from engine.spark.system_reader import ChangeStreamReader, SystemReader, names_s
 from engine.stream.options import StreamOptions
 from engine.stream.reader import HybridStreamReader
 
-FORMAT: Final = "fluvial"
+FORMAT_NAME: Final = "fluvial"
 
 
 class FluvialDataSource(DataSource):
@@ -25,7 +25,7 @@ class FluvialDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """The word behind ``format``."""
-        return FORMAT
+        return FORMAT_NAME
 
     def schema(self) -> StructType:
         """The chosen columns, in their order, then the row kind and metadata if these are asked for."""

@@ -10,9 +10,9 @@ from pyspark.sql.types import StringType, StructType
 
 from engine.options.read_options import (
     BATCH_KEYS,
-    PLACE_KEYS,
     ROW_KEYS,
     STREAM_KEYS,
+    TABLE_PLACE_KEYS,
     ReadOptions,
     is_place_key,
     named_catalog,
@@ -40,7 +40,7 @@ from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import canonical_options
 from lsm.errors import InvalidInputError
 
-_LOWER: Final = {key.lower(): key for key in (*PLACE_KEYS, *ROW_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
+_LOWER: Final = {key.lower(): key for key in (*TABLE_PLACE_KEYS, *ROW_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
 
 
 def names_system_table(options: Mapping[str, str]) -> bool:

@@ -17,7 +17,7 @@ from filestore.changelog.snapshot_changes import (
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
 from filestore.scan.table_scan import TableScan
-from filestore.snapshot.change_tracking import UNLOGGED_KEY, Changes, changes_of, offsets_before
+from filestore.snapshot.change_tracking import UNLOGGED_KEY, ChangeSource, changes_of, offsets_before
 from filestore.snapshot.snapshot import CommitKind, Snapshot, back_from, carried_offsets
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets
@@ -92,7 +92,7 @@ class TableHistory:
     def has_changes(self, snapshot_id: int) -> bool:
         """Whether a commit has something for a stream, in the log or in files."""
         snapshot = self._read(snapshot_id)
-        return changes_of(snapshot, has_log=True) is Changes.LOG or self._is_from_files(snapshot)
+        return changes_of(snapshot, has_log=True) is ChangeSource.LOG or self._is_from_files(snapshot)
 
     def facts(self, snapshot_id: int) -> SnapshotFacts:
         """See ``History``."""
@@ -193,7 +193,7 @@ class TableHistory:
         if self._changelog_level and snapshot.commit_kind is not CommitKind.OVERWRITE:
             return compaction_emits_changes(snapshot)
         changes = changes_of(snapshot, has_log=self._store.has_log)
-        if changes is Changes.NONE or (changes is Changes.LOG and self._reads_log):
+        if changes is ChangeSource.NONE or (changes is ChangeSource.LOG and self._reads_log):
             return False
         return not (snapshot.commit_kind is CommitKind.OVERWRITE and self._skips_overwrites)
 

@@ -41,10 +41,10 @@ def system_frame(
     """
     tables: Tables = getattr(catalog, "catalog", catalog)
     mark = "." if table_name in CATALOG_DATABASES else "$"
-    return frame_of(spark, open_system(tables, f"{table_name}{mark}{system_name}", options), filter)
+    return system_table_frame(spark, open_system(tables, f"{table_name}{mark}{system_name}", options), filter)
 
 
-def frame_of(spark: SparkSession, read: SystemRead, filter: Predicate | None = None) -> DataFrame:
+def system_table_frame(spark: SparkSession, read: SystemRead, filter: Predicate | None = None) -> DataFrame:
     """The frame of an opened system table: rows of the table itself are read by tasks, all others are here at once."""
     if read.name.table is None or read.name.system not in ROW_TABLES:
         rows = read.to_arrow(filter=filter if read.name.is_lineage else None)

@@ -20,7 +20,7 @@ CHANGE_TABLES: Final = (AUDIT_LOG, BINLOG)
 SYSTEM_DATABASE: Final = "sys"
 """Its tables speak of all tables of a catalog."""
 CATALOG_TABLES: Final = ("tables", "partitions", "all_table_options", "catalog_options")
-LINEAGE_TABLES: Final = tuple(lineage.SCHEMAS)
+LINEAGE_TABLES: Final = tuple(lineage.LINEAGE_SCHEMAS)
 """Tables of database ``paimon``; those of ``sys`` go before where names are the same."""
 CATALOG_DATABASES: Final = {SYSTEM_DATABASE: (*CATALOG_TABLES, *LINEAGE_TABLES), lineage.DATABASE: LINEAGE_TABLES}
 """Databases that every catalog has, and their tables. A user's table goes before one of ``paimon``."""

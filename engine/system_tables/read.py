@@ -13,7 +13,7 @@ from engine.request.read_request import PLACES
 from engine.system_tables.binlog import arrays_of_one
 from engine.system_tables.catalog_tables import Tables, catalog_rows, catalog_schema
 from engine.system_tables.names import AUDIT_LOG, BINLOG, CHANGE_TABLES, ROW_TABLES, SystemName, parse_system_name
-from engine.system_tables.row_tables import ROW_KIND, open_row_table, row_schema, snapshot_of
+from engine.system_tables.row_tables import ROW_KIND, open_row_table, row_schema, snapshot_of_read
 from filestore.layout.branch_names import on_branch_name
 from filestore.options.table_options import canonical_options
 from filestore.predicate.parser import parse_filter
@@ -59,11 +59,11 @@ class SystemRead:
     def table_schema(self) -> TableSchema:
         """Columns as those of any table."""
         if self.name.is_lineage:
-            return new_schema(lineage.SCHEMAS[self.name.system], time_ms=0)
+            return new_schema(lineage.LINEAGE_SCHEMAS[self.name.system], time_ms=0)
         if self.name.table is None:
             return new_schema(catalog_schema(self.name.system), time_ms=0)
         if self.name.system in ROW_TABLES:
-            return row_schema(snapshot_of(self.store, self._places)[0].schema, self.name.system)
+            return row_schema(snapshot_of_read(self.store, self._places)[0].schema, self.name.system)
         return new_schema(SYSTEM_TABLES[self.name.system].schema, time_ms=0)
 
     @property
@@ -117,16 +117,16 @@ class SystemRead:
             for rows in self._rows(names, predicate, filter if isinstance(filter, str) else None):
                 yield rows.cast(target)
             return
-        if self.name.is_lineage and self.name.system != lineage.CATALOG_OPTIONS:
-            for rows in lineage.read_table(self.catalog, self.name.system, predicate, limit):
+        if self.name.is_lineage and self.name.system != lineage.CATALOG_OPTIONS_TABLE:
+            for rows in lineage.read_lineage_table(self.catalog, self.name.system, predicate, limit):
                 yield rows.select(names).cast(target)
             return
         if self.name.is_lineage:
-            found = pa.Table.from_batches(lineage.read_table(self.catalog, self.name.system))
+            found = pa.Table.from_batches(lineage.read_lineage_table(self.catalog, self.name.system))
         elif self.name.table is None:
             found = catalog_rows(self.catalog, self.name.system)
         else:
-            _, snapshot = snapshot_of(self.store, self._places)
+            _, snapshot = snapshot_of_read(self.store, self._places)
             found = SYSTEM_TABLES[self.name.system].read(self.store, snapshot=snapshot)
         kept = found if predicate is None else matching(found, predicate)
         yield from kept.select(names).cast(target).to_batches()
@@ -151,7 +151,7 @@ class SystemRead:
         """The columns that a filter is about: of the binlog the values, not the arrays."""
         if self.name.table is None or self.name.system != BINLOG:
             return self.table_schema
-        return row_schema(snapshot_of(self.store, self._places)[0].schema, AUDIT_LOG)
+        return row_schema(snapshot_of_read(self.store, self._places)[0].schema, AUDIT_LOG)
 
     @property
     def _places(self) -> Mapping[str, str]:

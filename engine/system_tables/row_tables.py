@@ -60,7 +60,7 @@ def open_row_table(store: FileTable, system: str, given: Mapping[str, str], filt
         InvalidInputError: options that contradict each other, no such state, or a filter that cannot be read.
     """
     if system == READ_OPTIMIZED:
-        table, snapshot = snapshot_of(store, given)
+        table, snapshot = snapshot_of_read(store, given)
         plan = BatchPlan(snapshot=None, splits=())
         if snapshot is not None:
             found = _TopLevel(table).plan(snapshot=snapshot, filter=filter)
@@ -93,7 +93,7 @@ def row_schema(schema: TableSchema, system: str) -> TableSchema:
     )
 
 
-def snapshot_of(store: FileTable, given: Mapping[str, str]) -> tuple[FileTable, Snapshot | None]:
+def snapshot_of_read(store: FileTable, given: Mapping[str, str]) -> tuple[FileTable, Snapshot | None]:
     """The snapshot that ``scan.*`` options name, the newest without any, and the table with its schema.
 
     Raises:

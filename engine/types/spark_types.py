@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.sql_types import quoted
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType, data_type_of
 from lsm.errors import InvalidInputError
@@ -227,11 +228,6 @@ def _as_type(value: Column, given: T.DataType, wanted: T.DataType) -> Column:
         retyped = F.transform_values(value, lambda _, each: _as_type(each, *values))
         return retyped if is_same_type(*keys) else F.transform_keys(retyped, lambda each, _: _as_type(each, *keys))
     return value.cast(wanted)
-
-
-def quoted(name: str) -> str:
-    """A name as Spark takes it for a column, whatever letters it has."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def is_same_type(given: T.DataType, wanted: T.DataType) -> bool:

@@ -16,6 +16,11 @@ _SUFFIX: Final = re.compile(r"(?:NOT\s+NULL|NULL)?", re.IGNORECASE)
 _ATOMIC_END: Final = ",>"
 
 
+def quoted(name: str) -> str:
+    """A column or table name in backquotes, as SQL and Spark read it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def parse_sql_type(text: str) -> DataType:
     """The type that a text names; field ids inside a ROW count from 0.
 

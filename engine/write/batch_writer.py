@@ -29,7 +29,7 @@ from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import BucketKey, LiveFiles
-from filestore.snapshot.change_tracking import Changes, skipping
+from filestore.snapshot.change_tracking import ChangeSource, skipping
 from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
@@ -290,7 +290,11 @@ class BatchWriter:
                     raise
                 messages, base_snapshot_id = moved, self.live.snapshot_id
                 if changelog_base_snapshot:
-                    changelog_base_snapshot, changes, properties = {}, Changes.FILES, {**properties, **skipping(starts)}
+                    changelog_base_snapshot, changes, properties = (
+                        {},
+                        ChangeSource.FILES,
+                        {**properties, **skipping(starts)},
+                    )
                     logger.warning(
                         "streams get a batch from files, its changes in the log were overtaken: table=%s batch=%d",
                         self._store.name, identifier,
@@ -304,8 +308,8 @@ class BatchWriter:
         self._observe(StepEvent(step=step, batch_id=batch_id))
 
 
-def _changes(store: TableStore, log: TableLog | None, *, tracks_changes: bool) -> Changes:
+def _changes(store: TableStore, log: TableLog | None, *, tracks_changes: bool) -> ChangeSource:
     """How streams get what is written."""
     if log is not None:
-        return Changes.LOG
-    return Changes.FILES if tracks_changes and not store.has_log else Changes.NONE
+        return ChangeSource.LOG
+    return ChangeSource.FILES if tracks_changes and not store.has_log else ChangeSource.NONE

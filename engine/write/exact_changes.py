@@ -5,8 +5,8 @@ becomes of each: -U and +U, +I, -D with the row as it was, whatever the merge en
 snapshot alone: while a bucket is fenced nobody else can write its log, and who finds a batch in the log that no
 snapshot holds is refused (``BucketLog.open``). Writers that do without the log may still commit: what they did before
 the look is looked up as well, and the batch's rows are numbered above theirs. What they do after it makes the changes
-untrue, which the commit notices (``Committable.changelog_base_snapshot``): then streams skip these records and get the difference of
-the two snapshots instead. FL-132, FL-135.
+untrue, which the commit notices (``Committable.changelog_base_snapshot``): then streams skip these records and get the
+difference of the two snapshots instead.
 """
 
 from collections import defaultdict

@@ -32,16 +32,16 @@ class Housekeeping:
     """The expiry of one table for one writer. Not for use by several threads."""
 
     def __init__(
-        self, table: TableStore, *, checkpoint: CheckpointPlace | None = None, every_ms: int = _EVERY_MS
+        self, store: TableStore, *, checkpoint: CheckpointPlace | None = None, every_ms: int = _EVERY_MS
     ) -> None:
         """Nothing happens yet.
 
         Args:
-            table: whose; of a table that may keep everything, nothing goes.
+            store: whose; of a table that may keep everything, nothing goes.
             checkpoint: of the query that writes the table, to be kept with savepoints.
             every_ms: time between two looks.
         """
-        self._table = table
+        self._table = store
         self._checkpoint = checkpoint
         self._every_ms = every_ms
         self._saved_ms: int | None = None
@@ -49,10 +49,10 @@ class Housekeeping:
         self._due_ms = 0
         self._partitions_due_ms = 0
         self._tags_due_ms = 0
-        is_async = table.options.value("snapshot.expire.execution-mode") == "async"
+        is_async = store.options.value("snapshot.expire.execution-mode") == "async"
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-expiry") if is_async else None
         self._running: Future[None] | None = None
-        self._timer = TagTimer(table)
+        self._timer = TagTimer(store)
 
     def before_batch(self) -> None:
         """Make a periodic savepoint if it is time. Never raises.
@@ -160,14 +160,14 @@ class Housekeeping:
             logger.info("partitions expired: table=%s partitions=%s", self._table.name, names)
 
 
-def tag_batch(table: TableStore, result: CommitResult) -> None:
+def tag_batch(store: TableStore, result: CommitResult) -> None:
     """Make the tags that are due after a batch write, also that of the write itself. Never raises."""
     try:
-        if result.snapshot is not None and not result.already_committed and makes_tags(table):
-            make_due_tags(table)
-            make_batch_tag(table, result.snapshot)
+        if result.snapshot is not None and not result.already_committed and makes_tags(store):
+            make_due_tags(store)
+            make_batch_tag(store, result.snapshot)
     except Exception:
-        logger.warning("tags failed, the batch is there: table=%s", table.name, exc_info=True)
+        logger.warning("tags failed, the batch is there: table=%s", store.name, exc_info=True)
 
 
 logger = logging.getLogger("fluvial.housekeeping")
@@ -178,15 +178,15 @@ _LONGEST_WAIT_S: Final = 60.0  # the clock may be set, and other processes delet
 class TagTimer:
     """A thread that waits for the ends of periods."""
 
-    def __init__(self, table: TableStore) -> None:
+    def __init__(self, store: TableStore) -> None:
         """Start it, if the table has tags by the clock; what is wrong with its options is logged."""
-        self._table = table
+        self._table = store
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         try:
-            schedule = TagSchedule.of(table.options)
+            schedule = TagSchedule.of(store.options)
         except InvalidInputError as error:
-            logger.warning("no tags are made: table=%s error=%s", table.name, error)
+            logger.warning("no tags are made: table=%s error=%s", store.name, error)
             return
         if schedule is not None and schedule.clock is TagClock.PROCESS_TIME:
             self._thread = threading.Thread(target=self._run, args=(schedule,), name="fluvial-tags", daemon=True)

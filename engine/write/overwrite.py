@@ -13,7 +13,7 @@ from engine.write.batch_writer import RunParts
 from engine.write.housekeeping import tag_batch
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult
-from filestore.snapshot.change_tracking import Changes
+from filestore.snapshot.change_tracking import ChangeSource
 from filestore.table import Table
 from lsm.errors import FluvialError, OutcomeUnknownError
 
@@ -61,7 +61,7 @@ def overwrite(
         identifier=BATCH_IDENTIFIER,
         messages=messages,
         base_snapshot_id=base_id,
-        changes=Changes.FILES if tracks_changes else Changes.NONE,
+        changes=ChangeSource.FILES if tracks_changes else ChangeSource.NONE,
         properties=after.properties(origin) if messages else {},
     )
     try:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
 from engine.types.rows import change_rows, row_buckets
+from engine.types.sql_types import quoted
 from filestore.hashing.buckets import bucket_ids
 from filestore.table_store import TableStore
 from filestore.types.data_types import DataField, DataType, arrow_type
@@ -61,7 +62,7 @@ def shuffle_counted_rows(frame: DataFrame, store: TableStore, task_count: int) -
     if task_count == 1:
         return frame.repartitionById(1, F.lit(0))
     return frame.repartitionById(
-        task_count, F.arrow_udf(tasks, IntegerType())(*[F.col(_quoted(each)) for each in names])
+        task_count, F.arrow_udf(tasks, IntegerType())(*[F.col(quoted(each)) for each in names])
     )
 
 
@@ -77,11 +78,7 @@ def bucket_column(keys: Sequence[DataField], bucket_count: int, *, function: str
         typed = [column.cast(arrow_type(data_type)) for column, data_type in zip(columns, types, strict=True)]
         return pa.array(bucket_ids(typed, types, bucket_count, function=function), pa.int32())
 
-    return F.coalesce(F.arrow_udf(buckets, IntegerType())(*[F.col(_quoted(field.name)) for field in keys]), F.lit(0))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return F.coalesce(F.arrow_udf(buckets, IntegerType())(*[F.col(quoted(field.name)) for field in keys]), F.lit(0))
 
 
 def _hash_expression(keys: Sequence[DataField]) -> str | None:
@@ -93,7 +90,7 @@ def _hash_expression(keys: Sequence[DataField]) -> str | None:
     tails: list[str] = []
     end = f"{bitmap_bytes + _SLOT_BYTES * len(keys)}L"
     for field in keys:
-        column = _quoted(field.name)
+        column = quoted(field.name)
         whole = _fixed_slot(column, field.type)
         if whole is not None:
             slots.append(_little_endian(whole))

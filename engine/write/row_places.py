@@ -28,10 +28,10 @@ from filestore.commit.table_commit import CommitResult
 from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.data_split import DataSplit
 from filestore.scan.live_files import LiveFiles
-from filestore.snapshot.change_tracking import Changes
+from filestore.snapshot.change_tracking import ChangeSource
 from filestore.table import Table
 from filestore.table_store import TableStore
-from filestore.write.row_deletion import FILE_FIELD, ROW_FIELD, Marks, gathered, read_with_places, replace_rows
+from filestore.write.row_deletion import FILE_FIELD, ROW_FIELD, Marks, read_with_places, replace_rows, united_deletes
 from lsm.errors import InvalidInputError
 
 FILE_NAME, ROW_NUMBER = FILE_FIELD.name, ROW_FIELD.name
@@ -63,7 +63,7 @@ def file_splits(plan: BatchPlan) -> list[DataSplit]:
 def marks_of(frame: DataFrame) -> Marks:
     """The places of a frame's rows, each once; the frame is computed."""
     places = frame.select(F.col(FILE_NAME), F.col(ROW_NUMBER)).mapInArrow(_bitmaps, "file string, rows binary")
-    return gathered((each.file, _positions(each.rows)) for each in places.collect())
+    return united_deletes((each.file, _positions(each.rows)) for each in places.collect())
 
 
 def commit_deletes(
@@ -99,7 +99,7 @@ def commit_deletes(
             log_offsets={},
         )
         added = [message for result in run_parts(new_rows, spec) for message in result.messages]
-    changes = Changes.FILES if tracks_changes(table, options) else Changes.NONE
+    changes = ChangeSource.FILES if tracks_changes(table, options) else ChangeSource.NONE
     committable = Committable(identifier=BATCH_IDENTIFIER, changes=changes, properties=after.properties(origin))
     done = replace_rows(
         table, plan.snapshot, file_splits(plan), marks, added=added, commit_user=user, committable=committable

@@ -23,15 +23,15 @@ from lsm.errors import ConflictError, InvalidInputError
 
 
 def new_origin(
-    table: TableStore, name: str, tag: str | None, snapshot_id: int | None, options: Mapping[str, str]
+    store: TableStore, name: str, tag: str | None, snapshot_id: int | None, options: Mapping[str, str]
 ) -> BranchOrigin:
     """Where a branch begins. A plain snapshot gets a tag first."""
     owns_tag = snapshot_id is not None
     if snapshot_id is not None:
         tag = own_tag(name)
-        hold_snapshot(table, tag, snapshot_id)
-    snapshot = None if tag is None else read_tag(table, tag).snapshot
-    schema = table.schema_of(table.schemas.ids()[-1] if snapshot is None else snapshot.schema_id)
+        hold_snapshot(store, tag, snapshot_id)
+    snapshot = None if tag is None else read_tag(store, tag).snapshot
+    schema = store.schema_of(store.schemas.ids()[-1] if snapshot is None else snapshot.schema_id)
     changed = _changed_options(schema, options)
     return BranchOrigin(
         tag=tag,
@@ -40,7 +40,7 @@ def new_origin(
         schema_id=schema.id,
         first_schema_id=schema.id + bool(changed),
         options=changed,
-        created_ms=table.clock.now_ms(),
+        created_ms=store.clock.now_ms(),
     )
 
 
@@ -58,22 +58,22 @@ def _changed_options(schema: TableSchema, options: Mapping[str, str]) -> Mapping
     return {key: text for key, text in given.items() if schema.options.get(key) != text}
 
 
-def fill_branch(table: TableStore, there: TablePaths, origin: BranchOrigin, log: Mapping[str, str] | None) -> None:
+def fill_branch(store: TableStore, there: TablePaths, origin: BranchOrigin, log: Mapping[str, str] | None) -> None:
     """Everything that a branch consists of: files that protect others first, what makes it readable last."""
-    io, ours = table.io, table.paths
+    io, ours = store.io, store.paths
     write_origin(io, there, origin)
     if log is not None:
         write_branch_log(io, there, log)
     if origin.tag is not None and origin.snapshot_id is not None:
         with suppress(FileNotFoundError):
-            body = off_log(io.read_bytes(ours.tag(origin.tag)), None if log is None else table.options.bucket)
+            body = off_log(io.read_bytes(ours.tag(origin.tag)), None if log is None else store.options.bucket)
             io.replace(there.tag(origin.tag), body)
             io.replace(there.snapshot(origin.snapshot_id), _without_retention(body))
-        _check_tag_still_there(table, origin)
-    for schema_id in (each for each in table.schemas.ids() if each <= origin.schema_id):
+        _check_tag_still_there(store, origin)
+    for schema_id in (each for each in store.schemas.ids() if each <= origin.schema_id):
         io.replace(there.schema(schema_id), io.read_bytes(ours.schema(schema_id)))
     if origin.first_schema_id > origin.schema_id:
-        schema = table.schema_of(origin.schema_id)
+        schema = store.schema_of(origin.schema_id)
         first = replace(
             schema,
             id=origin.first_schema_id,
@@ -107,11 +107,11 @@ def _without(body: bytes, *keys: str) -> bytes:
     return orjson.dumps({key: each for key, each in known.items() if key not in keys}, option=orjson.OPT_INDENT_2)
 
 
-def _check_tag_still_there(table: TableStore, origin: BranchOrigin) -> None:
+def _check_tag_still_there(store: TableStore, origin: BranchOrigin) -> None:
     """Whether the branch had its copy of the tag before the tag, and what only it used, was deleted."""
-    kept = table.snapshots.find_tag(origin.tag or "")
+    kept = store.snapshots.find_tag(origin.tag or "")
     if kept is None or kept.id != origin.snapshot_id:
         raise ConflictError(
-            f"the tag was deleted while a branch was made from it: table={table.name} tag={origin.tag} "
+            f"the tag was deleted while a branch was made from it: table={store.name} tag={origin.tag} "
             f"snapshot={origin.snapshot_id} fix=begin at another one"
         )

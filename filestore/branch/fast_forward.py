@@ -47,13 +47,13 @@ class FastForward:
     removed: tuple[int, ...] = ()  # snapshots of main that were taken back
 
 
-def fast_forward(table: TableStore, name: str, *, force: bool = False) -> FastForward:
+def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastForward:
     """Make a branch's snapshots, tags and schemas main's too. The branch stays as it is.
 
     When this dies, run it again.
 
     Args:
-        table: on any branch.
+        store: on any branch.
         name: of the branch.
         force: take back what main did since the branch began: its snapshots, tags and schemas are deleted.
 
@@ -63,10 +63,10 @@ def fast_forward(table: TableStore, name: str, *, force: bool = False) -> FastFo
         InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need; or, with
             force, main's commits cannot be taken back.
     """
-    main = opened_on_main(table)
+    main = opened_on_main(store)
     read_branch(main, name)
     branch = on_branch(main, name)
-    with working(table.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _opening(main):
+    with working(store.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _opening(main):
         read_branch(main, name)  # it may have been deleted before this was begun
         origin = origin_of(main, name)
         common = common_snapshot(main, branch, origin)

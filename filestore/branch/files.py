@@ -22,19 +22,19 @@ class UnusedBranchFiles:
 
 
 def files_only_of(
-    table: TableStore, going: set[LiveReference], *, remove: Callable[[], None] = lambda: None
+    store: TableStore, going: set[LiveReference], *, remove: Callable[[], None] = lambda: None
 ) -> UnusedBranchFiles:
     """What only these roots use.
 
     Args:
-        table: on any branch.
+        store: on any branch.
         going: roots that nobody can add to any more. Part of their files may be gone already: their data goes first.
         remove: takes these roots away, as soon as it is known what they use.
 
     Raises:
         CorruptDataError: another root refers to missing files, so what it uses is not known.
     """
-    references = FileReferences(table)
+    references = FileReferences(store)
     try:
         data = references.data(going)
     except CorruptDataError:  # an interrupted deletion came as far as the manifests, so the data is gone
@@ -42,17 +42,17 @@ def files_only_of(
     leaves: set[str] = set()
     lists: set[str] = set()
     for root in going:
-        there = on_branch(table, root.branch)
+        there = on_branch(store, root.branch)
         snapshot = root.snapshot or there.snapshots.find(root.snapshot_id)
         if snapshot is not None:
             with_changelog = root.kind in (ReferenceKind.SNAPSHOT, ReferenceKind.CHANGELOG)
-            found = metadata_files(table, snapshot, is_partial=True, with_changelog=with_changelog)
+            found = metadata_files(store, snapshot, is_partial=True, with_changelog=with_changelog)
             leaves |= found.leaves
             lists |= found.lists | root.files
-    known = {*all_references(table)} - going
+    known = {*all_references(store)} - going
     used = references.data(known) | references.metadata(known)
     remove()
-    newer = {*all_references(table)} - going - known
+    newer = {*all_references(store)} - going - known
     used |= references.data(newer) | references.metadata(newer)
     return UnusedBranchFiles(
         data=frozenset(data - used),

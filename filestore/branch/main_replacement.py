@@ -55,11 +55,11 @@ class MainReplaced:
     size_bytes: int = 0
 
 
-def replace_main(table: TableStore, name: str, *, force: bool = False) -> MainReplaced:
+def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainReplaced:
     """Make a branch the main one and drop the old main; when this dies, run it again.
 
     Args:
-        table: on any branch.
+        store: on any branch.
         name: of the branch. ``main``, when another branch took its place: that one moves into the table's directory, so
             that other engines find the table again by its name; its writers have to open the table again.
         force: also when the old main has a log and the branch has none: streams of the table go on without it.
@@ -68,34 +68,34 @@ def replace_main(table: TableStore, name: str, *, force: bool = False) -> MainRe
         InvalidInputError: no such branch, it is main already, or main has a log or a savepoint that would be lost.
         ConflictError: another operation is at work on the branch.
     """
-    main = main_branch(table.io, table.paths.root)
-    now = replace(table, main_branch=main)
+    main = main_branch(store.io, store.paths.root)
+    now = replace(store, main_branch=main)
     if name == main:
         return _completed(now, main)
     if name == MAIN_BRANCH:
         return _moved_back(now, main)
     read_branch(now, name)
     old, branch = on_branch(now, main), on_branch(now, name)
-    with working(table.io, branch.paths, Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})):
+    with working(store.io, branch.paths, Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})):
         read_branch(now, name)  # it may have been deleted before this was begun
         _check_nothing_is_lost(old, branch, force=force)
         _complete_history(old, branch)
-        set_main_branch(table.io, table.paths.root, name)
+        set_main_branch(store.io, store.paths.root, name)
         return _dropped(replace(now, main_branch=name), main)
 
 
-def _completed(table: TableStore, main: str) -> MainReplaced:
+def _completed(store: TableStore, main: str) -> MainReplaced:
     """What is left to do of a replacement that died after the switch."""
-    for name in branch_names(table):
-        paths = table.paths.with_branch(name)
-        work = None if name == MAIN_BRANCH else read_work(table.io, paths)
+    for name in branch_names(store):
+        paths = store.paths.with_branch(name)
+        work = None if name == MAIN_BRANCH else read_work(store.io, paths)
         if name == main and work is not None and work.operation is Operation.REPLACE_MAIN:
-            done = _dropped(table, str(work.arguments[_WAS]))
-            end_work(table.io, paths)
+            done = _dropped(store, str(work.arguments[_WAS]))
+            end_work(store.io, paths)
             return done
         if name != main and work in (_TO_MAIN, _AFTER_MOVE):
-            return _dropped(table, name)
-    raise InvalidInputError(f"this is the main branch already: table={table.name} branch={main}")
+            return _dropped(store, name)
+    raise InvalidInputError(f"this is the main branch already: table={store.name} branch={main}")
 
 
 # ---- before
@@ -112,11 +112,11 @@ def _check_nothing_is_lost(old: TableStore, branch: TableStore, *, force: bool) 
         )
 
 
-def _has_log(table: TableStore) -> bool:
-    schema = table.schemas.latest()
+def _has_log(store: TableStore) -> bool:
+    schema = store.schemas.latest()
     if schema is None:
         return False
-    in_force = replace(schema, options=branch_options(table.io, table.paths, schema.options))
+    in_force = replace(schema, options=branch_options(store.io, store.paths, schema.options))
     return in_force.table_options.log_system != "none"
 
 
@@ -168,31 +168,31 @@ def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, taken
 # ---- after
 
 
-def _dropped(table: TableStore, was: str) -> MainReplaced:
+def _dropped(store: TableStore, was: str) -> MainReplaced:
     """Remove a branch that is not main any more, and the files that only it used."""
-    old = on_branch(table, was)
+    old = on_branch(store, was)
     if was != MAIN_BRANCH:
-        replace_work(table.io, old.paths, _AFTER_MOVE)  # hides it, and tells its writers
-    unused = files_only_of(table, {root for root in all_references(table) if root.branch == was})
+        replace_work(store.io, old.paths, _AFTER_MOVE)  # hides it, and tells its writers
+    unused = files_only_of(store, {root for root in all_references(store) if root.branch == was})
     done = MainReplaced(
-        main=table.main_branch,
+        main=store.main_branch,
         dropped=was,
         snapshot_count=len(old.snapshots.ids()),
         data=unused.data,
-        size_bytes=size_of(table.io, unused),
+        size_bytes=size_of(store.io, unused),
     )
-    delete_unused(table.io, unused)
+    delete_unused(store.io, unused)
     if was == MAIN_BRANCH:
-        _clear_table_directory(table.io, old.paths)
+        _clear_table_directory(store.io, old.paths)
     else:
-        clear_branch(table.io, old.paths)
-        end_work(table.io, old.paths)
+        clear_branch(store.io, old.paths)
+        end_work(store.io, old.paths)
     return done
 
 
-def _moved_back(table: TableStore, main: str) -> MainReplaced:
+def _moved_back(store: TableStore, main: str) -> MainReplaced:
     """Move the main branch into the table's directory."""
-    io, here, there = table.io, table.paths.with_branch(main), table.paths.with_branch(MAIN_BRANCH)
+    io, here, there = store.io, store.paths.with_branch(main), store.paths.with_branch(MAIN_BRANCH)
     begin_work(io, here, _TO_MAIN)  # from now on its writers are told that it goes
     _clear_table_directory(io, there)  # of writers who did not know yet that main had been replaced
     for source, target in _directories(here, there):
@@ -201,10 +201,10 @@ def _moved_back(table: TableStore, main: str) -> MainReplaced:
     assert schema is not None
     options = branch_options(io, here, schema.options)
     if options != schema.options:  # the branch's log becomes the table's
-        after = replace(schema, id=schema.id + 1, options=options, time_ms=table.clock.now_ms())
+        after = replace(schema, id=schema.id + 1, options=options, time_ms=store.clock.now_ms())
         io.replace(there.schema(after.id), after.to_json().encode())
-    set_main_branch(io, table.paths.root, MAIN_BRANCH)
-    return _dropped(replace(table, main_branch=MAIN_BRANCH), main)
+    set_main_branch(io, store.paths.root, MAIN_BRANCH)
+    return _dropped(replace(store, main_branch=MAIN_BRANCH), main)
 
 
 def _directories(source: TablePaths, target: TablePaths) -> list[tuple[str, str]]:

@@ -33,7 +33,7 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.refs.live_references import on_branch
 from filestore.scan.live_files import BucketKey
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
-from filestore.snapshot.change_tracking import Changes
+from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
@@ -59,14 +59,14 @@ class MergeResult:
     size_bytes: int = 0  # of these
 
 
-def merge_branch(table: TableStore, name: str, *, force: bool = False, only_at: int | None = None) -> MergeResult:
+def merge_branch(store: TableStore, name: str, *, force: bool = False, only_at: int | None = None) -> MergeResult:
     """Bring what a branch did since it began, or since it was last merged, into main by one commit.
 
     A bucket that only one side changed is as that side left it; compactions do not count. Where both changed, tables
     without a key get the new rows of both. The branch stays as it is. When this dies, run it again.
 
     Args:
-        table: on any branch.
+        store: on any branch.
         name: of the branch.
         force: where both changed a bucket and the rows cannot be united, the branch's state wins.
         only_at: the snapshot that must be the branch's newest; None: whichever is.
@@ -77,11 +77,11 @@ def merge_branch(table: TableStore, name: str, *, force: bool = False, only_at: 
         InvalidInputError: no such branch, or one that shares no history with main.
         OutcomeUnknownError: it may be visible: run it again.
     """
-    main = opened_on_main(table)
+    main = opened_on_main(store)
     read_branch(main, name)
     branch = on_branch(main, name)
     copies: dict[tuple[BucketPlace, str], DataFileMeta] = {}
-    with working(table.io, branch.paths, Work(operation=Operation.MERGE)):
+    with working(store.io, branch.paths, Work(operation=Operation.MERGE)):
         read_branch(main, name)  # it may have been deleted before this was begun
         try:
             result = _merged(main, branch, copies, force=force, only_at=only_at)
@@ -115,9 +115,9 @@ def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) 
     return kept
 
 
-def data_commits_since(table: TableStore, common: Snapshot | None) -> list[int] | None:
+def data_commits_since(store: TableStore, common: Snapshot | None) -> list[int] | None:
     """Snapshots after a common one that changed rows; None: some have expired, so nobody knows."""
-    history = _history(table, common, table.snapshots.latest())
+    history = _history(store, common, store.snapshots.latest())
     return None if history is None else [each.id for each, commit in history if side_changes([commit]).changed]
 
 
@@ -158,7 +158,7 @@ def _merged(
             messages=messages,
             watermark=decided.merged.watermark,
             properties=_marks(branch, origin, decided.merged),
-            changes=Changes.FILES if main.options.change_tracking else Changes.NONE,
+            changes=ChangeSource.FILES if main.options.change_tracking else ChangeSource.NONE,
         )
         try:
             done = commit.replace_files(committable, only_after=decided.latest.id if decided.latest else 0)
@@ -262,13 +262,13 @@ def _delete_copies(main: TableStore, copies: Mapping[tuple[BucketPlace, str], Da
 _History = list[tuple[Snapshot, MergeCommit]]
 
 
-def _history(table: TableStore, after: Snapshot | None, until: Snapshot | None) -> _History | None:
+def _history(store: TableStore, after: Snapshot | None, until: Snapshot | None) -> _History | None:
     """The commits after one snapshot up to another, oldest first; None when some have expired."""
     found: _History = []
     for snapshot_id in range(1 if after is None else after.id + 1, 1 if until is None else until.id + 1):
         try:
-            snapshot = table.snapshots.read(snapshot_id)
-            found.append((snapshot, MergeCommit(kind=snapshot.commit_kind, entries=delta_entries(table, snapshot))))
+            snapshot = store.snapshots.read(snapshot_id)
+            found.append((snapshot, MergeCommit(kind=snapshot.commit_kind, entries=delta_entries(store, snapshot))))
         except FileNotFoundError:
             return None
     return found
@@ -294,14 +294,14 @@ def _is_same(one: Snapshot | None, other: Snapshot) -> bool:
 
 
 def _changes(
-    table: TableStore,
+    store: TableStore,
     after: Snapshot | None,
     until: Snapshot | None,
     history: _History | None,
     ignored: Callable[[Snapshot], bool] = lambda _: False,
 ) -> SideChanges:
     if history is None:
-        return unknown_changes(live_files(table, after), live_files(table, until))
+        return unknown_changes(live_files(store, after), live_files(store, until))
     return side_changes(commit for snapshot, commit in history if not ignored(snapshot))
 
 

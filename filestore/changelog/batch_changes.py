@@ -24,7 +24,7 @@ _NEW_LEVEL: Final = 0  # of the files of a batch: what is below of them is looke
 
 
 def batch_changes(
-    table: TableStore,
+    store: TableStore,
     message: CommitMessage,
     live: Sequence[DataFileMeta],
     *,
@@ -33,7 +33,7 @@ def batch_changes(
     """The changes that new files make.
 
     Args:
-        table: has a key.
+        store: has a key.
         message: the new files of one bucket; their rows are numbered above those of the live files.
         live: all files of the bucket, of every level.
         deleted: rows of these that are deleted by marks, by name of the file.
@@ -43,7 +43,7 @@ def batch_changes(
         +I, -U and then +U, or -D of the row as it was. An update that changes nothing is left out only with
         ``changelog-producer.row-deduplicate``.
     """
-    newest = table.with_columns_of((*message.new_files, *live))
+    newest = store.with_columns_of((*message.new_files, *live))
     files_of = partial(BucketFiles, table=newest, partition=message.partition, bucket=message.bucket)
     new = [newest.sorted_file(file) for file in message.new_files]
     below = [

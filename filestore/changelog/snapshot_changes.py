@@ -74,11 +74,11 @@ class ChangeSplit:
         return (*self.added, *(file for state in (*self.before, *self.after) for file in state.files))
 
 
-def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+def plan_changes(store: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
     """What a snapshot changed.
 
     Args:
-        table: opened with the schema that the rows shall have.
+        store: opened with the schema that the rows shall have.
         previous: the snapshot before it; None when it is the first, or when the one before has expired.
         snapshot: of any engine and kind; compactions and statistics change nothing.
 
@@ -91,22 +91,22 @@ def plan_changes(table: TableStore, previous: Snapshot | None, snapshot: Snapsho
     """
     if snapshot.commit_kind not in _DATA_KINDS:
         return ()
-    delta = [entry for entry in delta_entries(table, snapshot) if entry.bucket >= 0]  # else not to be seen yet
-    if _is_insert_only(table, previous, snapshot, delta):
+    delta = [entry for entry in delta_entries(store, snapshot) if entry.bucket >= 0]  # else not to be seen yet
+    if _is_insert_only(store, previous, snapshot, delta):
         if snapshot.changelog_manifest_list is not None:
-            return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)
+            return _added_splits(snapshot, _changelog_entries(store, snapshot), is_changelog=True)
         return _added_splits(snapshot, delta, is_changelog=False)
     if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
-        raise _previous_is_gone(table, snapshot)
-    same_vectors = deletion_indexes(table, previous) == deletion_indexes(table, snapshot)
+        raise _previous_is_gone(store, snapshot)
+    same_vectors = deletion_indexes(store, previous) == deletion_indexes(store, snapshot)
     partitions = {entry.partition for entry in delta} if same_vectors else None
-    return _diff_splits(table, previous, snapshot, partitions)
+    return _diff_splits(store, previous, snapshot, partitions)
 
 
-def changelog_level(table: TableStore) -> int:
+def changelog_level(store: TableStore) -> int:
     """The level from which on the changelogs of compactions have told the rows; 0: it is not compactions that tell."""
-    levels = {"lookup": 1, "full-compaction": table.level_count - 1}
-    return levels.get(table.options.changelog_producer, 0)
+    levels = {"lookup": 1, "full-compaction": store.level_count - 1}
+    return levels.get(store.options.changelog_producer, 0)
 
 
 def compaction_emits_changes(snapshot: Snapshot) -> bool:
@@ -116,7 +116,7 @@ def compaction_emits_changes(snapshot: Snapshot) -> bool:
     return snapshot.commit_kind is CommitKind.OVERWRITE
 
 
-def plan_changelog(table: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+def plan_changelog(store: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
     """What a snapshot tells readers of compactions' changelogs; see ``plan_changes``.
 
     They know no row above the told level: rows come when they are compacted, whatever a data commit added.
@@ -124,20 +124,20 @@ def plan_changelog(table: TableStore, previous: Snapshot | None, snapshot: Snaps
     if not compaction_emits_changes(snapshot):
         return ()
     if snapshot.commit_kind is CommitKind.COMPACT:
-        return _added_splits(snapshot, _changelog_entries(table, snapshot), is_changelog=True)
+        return _added_splits(snapshot, _changelog_entries(store, snapshot), is_changelog=True)
     if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
-        raise _previous_is_gone(table, snapshot)
-    partitions = {entry.partition for entry in delta_entries(table, snapshot)}
-    return _diff_splits(table, previous, snapshot, partitions, least_level=changelog_level(table))
+        raise _previous_is_gone(store, snapshot)
+    partitions = {entry.partition for entry in delta_entries(store, snapshot)}
+    return _diff_splits(store, previous, snapshot, partitions, least_level=changelog_level(store))
 
 
 def plan_diff(
-    table: TableStore, before: Snapshot | None, after: Snapshot, *, least_level: int = 0
+    store: TableStore, before: Snapshot | None, after: Snapshot, *, least_level: int = 0
 ) -> tuple[ChangeSplit, ...]:
     """The exact difference of any two snapshots, whichever is the older one.
 
     Args:
-        table: opened with the schema that the rows shall have.
+        store: opened with the schema that the rows shall have.
         before: None is the empty table.
         after: what the rows become.
         least_level: files of lower levels do not count.
@@ -145,11 +145,11 @@ def plan_diff(
     Returns:
         Splits by partition bytes and bucket, only of buckets whose files differ.
     """
-    return _diff_splits(table, before, after, None, least_level=least_level)
+    return _diff_splits(store, before, after, None, least_level=least_level)
 
 
 def read_changes(
-    table: TableStore,
+    store: TableStore,
     split: ChangeSplit,
     *,
     columns: Sequence[str] | None = None,
@@ -158,7 +158,7 @@ def read_changes(
     """The changes of a split.
 
     Args:
-        table: that the split was planned with.
+        store: that the split was planned with.
         split: to read.
         columns: to return, in this order; None is all. Of a difference, rows that are equal in these are equal.
         before_table: of a difference, through which the rows before are read; None: the same.
@@ -167,19 +167,19 @@ def read_changes(
         Rows, never none, and their (n,) int8 row kinds; rows of one key in order. Of a table with a key: upserts (+I +U
         -D) when ``added`` is read and no changelog; else all kinds. Of one without: rows that came (+I) or went (-D).
     """
-    names = list(table.schema.column_names if columns is None else columns)
-    if table.row_counts is not None:
+    names = list(store.schema.column_names if columns is None else columns)
+    if store.row_counts is not None:
         before = None if before_table is None else before_table.stored
-        found = read_changes(table.stored, split, columns=with_count(names), before_table=before)
+        found = read_changes(store.stored, split, columns=with_count(names), before_table=before)
         yield from signed(found, is_difference=not split.added)
         return
     if split.added:
-        changes = _added_rows(table, split, names)
-    elif table.has_key:
-        changes = _diff_by_key(table, before_table or table, split, names)
+        changes = _added_rows(store, split, names)
+    elif store.has_key:
+        changes = _diff_by_key(store, before_table or store, split, names)
     else:
-        changes = _diff_by_file(table, before_table or table, split, names)
-    schema = pa.schema([table.arrow_field(name) for name in names])
+        changes = _diff_by_file(store, before_table or store, split, names)
+    schema = pa.schema([store.arrow_field(name) for name in names])
     for rows, kinds in changes:
         if rows.num_rows and names:
             yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema), kinds
@@ -188,60 +188,60 @@ def read_changes(
 
 
 def read_whole(
-    table: TableStore, split: DataSplit, *, columns: Sequence[str] | None = None, filter: Predicate | None = None
+    store: TableStore, split: DataSplit, *, columns: Sequence[str] | None = None, filter: Predicate | None = None
 ) -> Changes:
     """The rows of a snapshot as the changes of a stream that begins there, see ``split_read.read_split``.
 
     Rows that went more often than they came are told too, as -D, so that sums of what streams are told are right.
     """
-    names = list(table.schema.column_names if columns is None else columns)
-    shown = names if table.row_counts is None else with_count(names)
-    found = read_split(table.stored, split, columns=shown, filter=filter)
+    names = list(store.schema.column_names if columns is None else columns)
+    shown = names if store.row_counts is None else with_count(names)
+    found = read_split(store.stored, split, columns=shown, filter=filter)
     changes = ((rows, _kinds(rows, RowKind.INSERT)) for rows in found)
-    yield from changes if table.row_counts is None else signed(changes)
+    yield from changes if store.row_counts is None else signed(changes)
 
 
 # ---- planning
 
 
-def _previous_is_gone(table: TableStore, snapshot: Snapshot) -> InvalidInputError:
+def _previous_is_gone(store: TableStore, snapshot: Snapshot) -> InvalidInputError:
     return InvalidInputError(
-        f"changes cannot be told without the snapshot before, which has expired: table={table.name} "
+        f"changes cannot be told without the snapshot before, which has expired: table={store.name} "
         f"snapshot={snapshot.id} kind={snapshot.commit_kind.value} fix='start again from a full snapshot'"
     )
 
 
 def _is_insert_only(
-    table: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
+    store: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
 ) -> bool:
     """Whether the rows that a commit added are rows of the table from then on, and it did nothing else."""
-    options = table.options
+    options = store.options
     if snapshot.commit_kind is not CommitKind.APPEND or any(entry.kind is EntryKind.DELETE for entry in delta):
         return False
-    if snapshot.index_manifest is not None and deletion_indexes(table, previous) != deletion_indexes(table, snapshot):
+    if snapshot.index_manifest is not None and deletion_indexes(store, previous) != deletion_indexes(store, snapshot):
         return False
-    if not table.has_key or table.row_counts is not None:
+    if not store.has_key or store.row_counts is not None:
         return True
     if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
         return False
     # Writers that do not know of each other may number rows below what is there: such rows change nothing.
-    return not (table.has_log and is_external(snapshot)) or _numbers_follow(table, previous, snapshot, delta)
+    return not (store.has_log and is_external(snapshot)) or _numbers_follow(store, previous, snapshot, delta)
 
 
 def _numbers_follow(
-    table: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
+    store: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
 ) -> bool:
     if previous is None:
         return snapshot.id == FIRST_SNAPSHOT_ID
-    known = live_files_of_partitions(table, previous, {entry.partition for entry in delta})
+    known = live_files_of_partitions(store, previous, {entry.partition for entry in delta})
     return sequence_conflict(known, delta, has_key=True) is None
 
 
-def _changelog_entries(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+def _changelog_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     name = snapshot.changelog_manifest_list
     assert name is not None
-    manifests = table.manifests.read_list(name, snapshot.changelog_manifest_list_size)
-    return [entry for each in manifests for entry in table.manifests.read_manifest(each)]
+    manifests = store.manifests.read_list(name, snapshot.changelog_manifest_list_size)
+    return [entry for each in manifests for entry in store.manifests.read_manifest(each)]
 
 
 def _added_splits(
@@ -263,14 +263,14 @@ def _added_splits(
 
 
 def _diff_splits(
-    table: TableStore,
+    store: TableStore,
     before: Snapshot | None,
     after: Snapshot,
     partitions: Collection[bytes] | None,
     *,
     least_level: int = 0,
 ) -> tuple[ChangeSplit, ...]:
-    differing = differing_buckets(table, before, after, partitions=partitions, least_level=least_level)
+    differing = differing_buckets(store, before, after, partitions=partitions, least_level=least_level)
     return tuple(
         ChangeSplit(
             snapshot_id=after.id,
@@ -286,11 +286,11 @@ def _diff_splits(
 # ---- reading
 
 
-def _added_rows(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
-    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.added)
+def _added_rows(store: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+    files = BucketFiles(table=store, partition=split.partition, bucket=split.bucket, files=split.added)
     for file in split.added:
-        for rows in files.read(file, _in_order(table, names), with_system=table.has_key):
-            if not table.has_key:
+        for rows in files.read(file, _in_order(store, names), with_system=store.has_key):
+            if not store.has_key:
                 yield rows, _kinds(rows, RowKind.INSERT)
                 continue
             kinds = rows.column(VALUE_KIND)
@@ -299,35 +299,35 @@ def _added_rows(table: TableStore, split: ChangeSplit, names: Sequence[str]) -> 
             yield rows, kinds
 
 
-def _diff_by_key(table: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+def _diff_by_key(store: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
     """Memory is bounded by the merges of both sides, however large they are."""
-    keys = table.schema.trimmed_primary_keys
-    compared = _in_order(table, {*names, *keys})
+    keys = store.schema.trimmed_primary_keys
+    compared = _in_order(store, {*names, *keys})
 
     def sides(of: TableStore, states: Iterable[BucketState]) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
         return [partial(_rows_by_key, of, split.partition, state, compared) for state in states]
 
-    for changes in diff_runs(sides(before_table, split.before), sides(table, split.after), key_names=keys):
+    for changes in diff_runs(sides(before_table, split.before), sides(store, split.after), key_names=keys):
         for batch in changes.to_batches():
             yield batch, batch.column(VALUE_KIND)
 
 
 def _rows_by_key(
-    table: TableStore, partition: bytes, state: BucketState, columns: Sequence[str]
+    store: TableStore, partition: bytes, state: BucketState, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a bucket in key order. Those in level 0 count, whatever else a table's readers wait for."""
-    files = _bucket_files(table, partition, state)
-    to_merge = _in_order(table, columns_to_merge(table.schema, table.options, columns))
+    files = _bucket_files(store, partition, state)
+    to_merge = _in_order(store, columns_to_merge(store.schema, store.options, columns))
     for runs in files.sections():
         for rows in files.merged(runs, to_merge, drop_deletes=True):
             yield from rows.select(columns).to_batches()
 
 
-def _diff_by_file(table: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+def _diff_by_file(store: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
     """Rows that went, then rows that came. A file on both sides differs in which of its rows are deleted."""
-    columns = _in_order(table, names)
+    columns = _in_order(store, names)
     old = {state.bucket: _bucket_files(before_table, split.partition, state) for state in split.before}
-    new = {state.bucket: _bucket_files(table, split.partition, state) for state in split.after}
+    new = {state.bucket: _bucket_files(store, split.partition, state) for state in split.after}
     for here, there, kind in ((old, new, RowKind.DELETE), (new, old, RowKind.INSERT)):
         for bucket, files in here.items():
             other = there.get(bucket)
@@ -349,16 +349,16 @@ def _without_rows_of(files: BucketFiles, other: BucketFiles | None, file: DataFi
 _NO_ROWS: Final[Positions] = np.zeros(0, np.int64)
 
 
-def _bucket_files(table: TableStore, partition: bytes, state: BucketState) -> BucketFiles:
-    deleted = read_deletion_vectors(table, state.deletion_vectors)
-    files = state.files if table.has_key else sorted(state.files, key=lambda file: file.min_sequence_number)
-    return BucketFiles(table=table, partition=partition, bucket=state.bucket, files=files, deleted=deleted)
+def _bucket_files(store: TableStore, partition: bytes, state: BucketState) -> BucketFiles:
+    deleted = read_deletion_vectors(store, state.deletion_vectors)
+    files = state.files if store.has_key else sorted(state.files, key=lambda file: file.min_sequence_number)
+    return BucketFiles(table=store, partition=partition, bucket=state.bucket, files=files, deleted=deleted)
 
 
 def _kinds(rows: pa.RecordBatch, kind: RowKind) -> pa.Array:
     return pa.array(np.full(rows.num_rows, kind, np.int8))
 
 
-def _in_order(table: TableStore, names: Iterable[str]) -> list[str]:
+def _in_order(store: TableStore, names: Iterable[str]) -> list[str]:
     wanted = {*names}
-    return [name for name in table.schema.column_names if name in wanted]
+    return [name for name in store.schema.column_names if name in wanted]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from filestore.manifest.commit_message import CommitMessage
-from filestore.snapshot.change_tracking import Changes
+from filestore.snapshot.change_tracking import ChangeSource
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
 
@@ -28,11 +28,11 @@ class Committable:
     changelog_base_snapshot: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
     """By (partition, bucket) the snapshot in which the changes in the log were looked up, 0: the empty table. Whoever
     changes rows of the bucket after it makes them untrue: a conflict."""
-    changes: Changes | None = None
+    changes: ChangeSource | None = None
     """How these changes reach streams; None: not through the log, so from files, or not at all when untracked."""
 
 
-def discard(table: TableStore, messages: Sequence[CommitMessage]) -> None:
+def discard(store: TableStore, messages: Sequence[CommitMessage]) -> None:
     """Delete the files that these messages made. Only for messages that are surely not visible and never will be.
 
     Files that a compaction moved to another level keep their name: they are inputs, and stay.
@@ -42,9 +42,9 @@ def discard(table: TableStore, messages: Sequence[CommitMessage]) -> None:
         for entry in message.index_after:
             if entry.file_name not in known:
                 with suppress(FluvialError, OSError):
-                    table.io.delete(table.index_path(entry))
+                    store.io.delete(store.index_path(entry))
         inputs = {name for file in message.compact_before for name in (file.file_name, *file.extra_files)}
         for file in (*message.new_files, *message.compact_after, *message.changelog_files):
             for name in {file.file_name, *file.extra_files} - inputs:
                 with suppress(FluvialError, OSError):  # an orphan costs space only
-                    table.io.delete(f"{table.bucket_dir(message.partition, message.bucket)}/{name}")
+                    store.io.delete(f"{store.bucket_dir(message.partition, message.bucket)}/{name}")

@@ -141,17 +141,18 @@ def _run_of(entry: ManifestEntry) -> tuple[bytes, int, int]:
 
 
 def superseded_by(
-    table: TableStore, changelog_base_snapshot: Mapping[tuple[bytes, int], int], latest: Snapshot
+    store: TableStore, changelog_base_snapshot: Mapping[tuple[bytes, int], int], latest: Snapshot
 ) -> str | None:
     """Why the changes that were told are not those that a commit on top of ``latest`` makes; None when they are.
 
     Args:
-        table: to be committed to.
-        changelog_base_snapshot: for each bucket of the commit the snapshot that its changes were looked up in; 0: before the first.
+        store: to be committed to.
+        changelog_base_snapshot: for each bucket of the commit the snapshot that its changes were looked up in; 0:
+            before the first.
         latest: what the commit would follow.
     """
     base_id = min(changelog_base_snapshot.values(), default=latest.id)
-    changes = changes_since(table, base_id, latest)
+    changes = changes_since(store, base_id, latest)
     if changes is None:
         return f"snapshots since the changes were told are gone: changelog_base_snapshot={base_id}"
     for snapshot_id, entries in changes.items():
@@ -160,14 +161,15 @@ def superseded_by(
             for key in {(entry.partition, entry.bucket) for entry in entries}
             if changelog_base_snapshot.get(key, snapshot_id) < snapshot_id
         ]
-        if touched and _changes_rows(table, snapshot_id, latest):
+        if touched and _changes_rows(store, snapshot_id, latest):
             return (
                 f"another writer changed rows after the changes were told: partition={touched[0][0].hex()} "
-                f"bucket={touched[0][1]} changelog_base_snapshot={changelog_base_snapshot[touched[0]]} changed_by={snapshot_id}"
+                f"bucket={touched[0][1]} changelog_base_snapshot={changelog_base_snapshot[touched[0]]} "
+                f"changed_by={snapshot_id}"
             )
     return None
 
 
-def _changes_rows(table: TableStore, snapshot_id: int, latest: Snapshot) -> bool:
-    snapshot = latest if snapshot_id == latest.id else table.snapshots.find(snapshot_id)
+def _changes_rows(store: TableStore, snapshot_id: int, latest: Snapshot) -> bool:
+    snapshot = latest if snapshot_id == latest.id else store.snapshots.find(snapshot_id)
     return snapshot is None or snapshot.commit_kind is not CommitKind.COMPACT

@@ -9,36 +9,36 @@ from filestore.table_store import TableStore
 from lsm.errors import ConflictError, InvalidInputError
 
 
-def check_time(table: TableStore, began_ms: int, *, attempts: int) -> None:
+def check_time(store: TableStore, began_ms: int, *, attempts: int) -> None:
     """Give up trying again once ``commit.timeout`` is over. Raises: ConflictError; nothing is visible."""
-    limit_ms: int | None = table.options.value("commit.timeout")
-    passed_ms = table.clock.now_ms() - began_ms
+    limit_ms: int | None = store.options.value("commit.timeout")
+    passed_ms = store.clock.now_ms() - began_ms
     if limit_ms is not None and passed_ms >= limit_ms:
         raise ConflictError(
-            f"commit took too long: table={table.name} lost_races={attempts} passed_ms={passed_ms} "
+            f"commit took too long: table={store.name} lost_races={attempts} passed_ms={passed_ms} "
             f"commit.timeout={limit_ms} ms: commit again"
         )
 
 
-def check_safe(table: TableStore, latest: Snapshot | None, *, commit_user: str, kind: CommitKind) -> None:
+def check_safe(store: TableStore, latest: Snapshot | None, *, commit_user: str, kind: CommitKind) -> None:
     """With ``commit.strict-mode.last-safe-snapshot``: refuse to follow what others did to files since that snapshot.
 
     Compactions and overwrites of others always; their appends when this commit replaces rows.
 
     Raises: InvalidInputError; nothing is visible, and trying again does not help.
     """
-    last_safe: int | None = table.options.value("commit.strict-mode.last-safe-snapshot")
+    last_safe: int | None = store.options.value("commit.strict-mode.last-safe-snapshot")
     if last_safe is None or latest is None:
         return
-    for snapshot in table.snapshots.back_from(latest):
+    for snapshot in store.snapshots.back_from(latest):
         if snapshot.id <= last_safe:
             return
         if snapshot.commit_user == commit_user:
             continue
         appends = snapshot.commit_kind is CommitKind.APPEND
-        if not appends or (kind is CommitKind.OVERWRITE and any(e.bucket >= 0 for e in delta_entries(table, snapshot))):
+        if not appends or (kind is CommitKind.OVERWRITE and any(e.bucket >= 0 for e in delta_entries(store, snapshot))):
             raise InvalidInputError(
-                f"somebody else committed after the last safe snapshot: table={table.name} snapshot={snapshot.id} "
+                f"somebody else committed after the last safe snapshot: table={store.name} snapshot={snapshot.id} "
                 f"kind={snapshot.commit_kind.value} user={snapshot.commit_user} "
                 f"commit.strict-mode.last-safe-snapshot={last_safe} fix='look at it, then set a newer one'"
             )

@@ -13,9 +13,9 @@ class CommitHistory:
     not count: they carry the identifier of other work. Source: paimon-format.md section 7, "Idempotency".
     """
 
-    def __init__(self, table: TableStore, commit_user: str, *, start: int = 0) -> None:
+    def __init__(self, store: TableStore, commit_user: str, *, start: int = 0) -> None:
         """No snapshot up to ``start`` is by this user, because the user was invented later."""
-        self._table = table
+        self._table = store
         self._commit_user = commit_user
         self._start = start
         self._scanned: Snapshot | None = None

@@ -66,7 +66,7 @@ def merged_offsets(known: Mapping[int, int], new: Mapping[int, int]) -> dict[int
 
 
 def write_snapshot(
-    table: TableStore,
+    store: TableStore,
     latest: Snapshot | None,
     *,
     kind: CommitKind,
@@ -81,14 +81,14 @@ def write_snapshot(
     ``new_files`` gets the path of every file as it is written, so that they can be deleted whatever happens.
     ``replaces``: the partitions that are overwritten.
     """
-    base = _write_base(table, latest, new_files)
-    changes = _write_entries(table, delta, new_files)
+    base = _write_base(store, latest, new_files)
+    changes = _write_entries(store, delta, new_files)
     changelog = changelog_entries(committable.messages)
-    changelog_list = _write_entries(table, changelog, new_files) if changelog else _NO_LIST
-    schema = table.schemas.latest()
+    changelog_list = _write_entries(store, changelog, new_files) if changelog else _NO_LIST
+    schema = store.schemas.latest()
     if schema is None:
         raise InvalidInputError(
-            f"table is gone, it was dropped or renamed meanwhile: table={table.name} path={table.paths.root} "
+            f"table is gone, it was dropped or renamed meanwhile: table={store.name} path={store.paths.root} "
             "fix='open it under its new name'"
         )
     schema_id = schema.id
@@ -102,20 +102,20 @@ def write_snapshot(
         delta_manifest_list_size=changes.size_bytes,
         changelog_manifest_list=changelog_list.name,
         changelog_manifest_list_size=changelog_list.size_bytes,
-        index_manifest=_write_index(table, latest, committable.messages, replaces, new_files),
+        index_manifest=_write_index(store, latest, committable.messages, replaces, new_files),
         commit_user=commit_user,
         commit_identifier=committable.identifier,
         commit_kind=kind,
-        time_ms=max(table.clock.now_ms(), latest.time_ms if latest else 0),
-        log_offsets=merged_offsets(_known_offsets(table, latest, committable), committable.log_offsets),
-        total_record_count=_total_rows(table, latest) + delta_rows,
+        time_ms=max(store.clock.now_ms(), latest.time_ms if latest else 0),
+        log_offsets=merged_offsets(_known_offsets(store, latest, committable), committable.log_offsets),
+        total_record_count=_total_rows(store, latest) + delta_rows,
         delta_record_count=delta_rows,
         changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
         watermark=_later(latest.watermark if latest else None, committable.watermark),
-        statistics=_carried_statistics(table, latest, schema_id),
-        properties={**committable.properties, **_change_properties(table, latest, kind, committable)},
+        statistics=_carried_statistics(store, latest, schema_id),
+        properties={**committable.properties, **_change_properties(store, latest, kind, committable)},
         next_row_id=latest.next_row_id if latest else None,
-        uuid=table.names.uuid(),
+        uuid=store.names.uuid(),
     )
 
 
@@ -128,44 +128,44 @@ def _entry(message: CommitMessage, kind: EntryKind, file: DataFileMeta) -> Manif
     )
 
 
-def _write_base(table: TableStore, latest: Snapshot | None, new_files: list[str]) -> _List:
+def _write_base(store: TableStore, latest: Snapshot | None, new_files: list[str]) -> _List:
     """The list of everything before this commit, merged when it is due."""
-    options = table.options
+    options = store.options
     limits = MergeLimits(
         target_bytes=options.manifest_target_bytes,
         min_count=options.manifest_merge_min_count,
         full_threshold_bytes=options.manifest_full_threshold_bytes,
     )
-    manifests = [] if latest is None else manifests_of(table, latest)
+    manifests = [] if latest is None else manifests_of(store, latest)
     merged = merge_manifests(
         manifests,
         limits,
-        read=table.manifests.read_manifest,
-        write=lambda entries: _write_manifest(table, entries, new_files),
+        read=store.manifests.read_manifest,
+        write=lambda entries: _write_manifest(store, entries, new_files),
     )
-    return _write_list(table, merged, new_files)
+    return _write_list(store, merged, new_files)
 
 
-def _write_entries(table: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> _List:
+def _write_entries(store: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> _List:
     starts = range(0, len(entries), _ENTRIES_PER_MANIFEST)
-    manifests = [_write_manifest(table, entries[start : start + _ENTRIES_PER_MANIFEST], new_files) for start in starts]
-    return _write_list(table, manifests, new_files)
+    manifests = [_write_manifest(store, entries[start : start + _ENTRIES_PER_MANIFEST], new_files) for start in starts]
+    return _write_list(store, manifests, new_files)
 
 
-def _write_manifest(table: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> ManifestFileMeta:
-    manifest = table.manifests.write_manifest(entries)
-    new_files.append(table.paths.manifest(manifest.file_name))
+def _write_manifest(store: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> ManifestFileMeta:
+    manifest = store.manifests.write_manifest(entries)
+    new_files.append(store.paths.manifest(manifest.file_name))
     return manifest
 
 
-def _write_list(table: TableStore, manifests: Sequence[ManifestFileMeta], new_files: list[str]) -> _List:
-    name, size_bytes = table.manifests.write_list(manifests)
-    new_files.append(table.paths.manifest(name))
+def _write_list(store: TableStore, manifests: Sequence[ManifestFileMeta], new_files: list[str]) -> _List:
+    name, size_bytes = store.manifests.write_list(manifests)
+    new_files.append(store.paths.manifest(name))
     return _List(name=name, size_bytes=size_bytes)
 
 
 def _write_index(
-    table: TableStore,
+    store: TableStore,
     latest: Snapshot | None,
     messages: Sequence[CommitMessage],
     replaces: Callable[[bytes], bool] | None,
@@ -175,42 +175,42 @@ def _write_index(
     before = latest.index_manifest if latest else None
     if not changes_index(messages, has_index=before is not None) and (before is None or replaces is None):
         return before
-    now = index_files(table, latest)
+    now = index_files(store, latest)
     entries = next_index(now, messages, replaces=replaces or (lambda _: False))
     if not entries or entries == now:
         return before if entries else None
-    name = table.manifests.write_index_manifest(entries)
-    new_files.append(table.paths.manifest(name))
+    name = store.manifests.write_index_manifest(entries)
+    new_files.append(store.paths.manifest(name))
     return name
 
 
-def _known_offsets(table: TableStore, latest: Snapshot | None, committable: Committable) -> Mapping[int, int]:
+def _known_offsets(store: TableStore, latest: Snapshot | None, committable: Committable) -> Mapping[int, int]:
     """The newest log offsets that a snapshot carries.
 
     Other engines drop them. Without the walk back a commit to one bucket would make the offsets of all others
     disappear.
     """
-    if latest is None or not (committable.log_offsets or table.has_log):
+    if latest is None or not (committable.log_offsets or store.has_log):
         return latest.log_offsets if latest else {}
-    return carried_offsets(table.snapshots.back_from(latest)) or {}
+    return carried_offsets(store.snapshots.back_from(latest)) or {}
 
 
 def _change_properties(
-    table: TableStore, latest: Snapshot | None, kind: CommitKind, committable: Committable
+    store: TableStore, latest: Snapshot | None, kind: CommitKind, committable: Committable
 ) -> Mapping[str, str]:
     """What the snapshot says about where its changes are."""
     return change_properties(
-        committable.changes or default_changes(kind, tracks_changes=table.options.change_tracking),
+        committable.changes or default_changes(kind, tracks_changes=store.options.change_tracking),
         snapshot_id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
-        history=table.snapshots.back_from(latest) if table.has_log else None,
+        history=store.snapshots.back_from(latest) if store.has_log else None,
     )
 
 
-def _total_rows(table: TableStore, latest: Snapshot | None) -> int:
+def _total_rows(store: TableStore, latest: Snapshot | None) -> int:
     if latest is None:
         return 0
     if latest.total_record_count is None:  # written by a very old version
-        return sum(entry.file.row_count for entry in live_files(table, latest))
+        return sum(entry.file.row_count for entry in live_files(store, latest))
     return latest.total_record_count
 
 
@@ -218,12 +218,12 @@ def _later(first: int | None, second: int | None) -> int | None:
     return max((each for each in (first, second) if each is not None), default=None)
 
 
-def _carried_statistics(table: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
+def _carried_statistics(store: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
     """The statistics file stays in force until the schema changes."""
     if latest is None or latest.statistics is None:
         return None
     try:
-        body = json.loads(table.io.read_bytes(table.paths.statistics(latest.statistics)))
+        body = json.loads(store.io.read_bytes(store.paths.statistics(latest.statistics)))
     except FileNotFoundError:
         return None
     return latest.statistics if body.get("schemaId") == schema_id else None

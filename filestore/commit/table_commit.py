@@ -67,20 +67,20 @@ class _BranchGoneError(OutcomeUnknownError):
 class TableCommit:
     """Commits of one user, one after the other. Not for use by several threads."""
 
-    def __init__(self, table: TableStore, commit_user: str, *, history_start: int = 0) -> None:
+    def __init__(self, store: TableStore, commit_user: str, *, history_start: int = 0) -> None:
         """Commit as ``commit_user``.
 
         Args:
-            table: to commit to.
+            store: to commit to.
             commit_user: stable for one streaming query (its identifiers rise), fresh for each batch write.
             history_start: no snapshot up to this id is by this user; saves a fresh user the walk through the whole
                 history.
         """
-        check_writable(table.stored.schema)
-        table.check_commit_lock()
-        self._table = table
+        check_writable(store.stored.schema)
+        store.check_commit_lock()
+        self._table = store
         self._commit_user = commit_user
-        self._history = CommitHistory(table, commit_user, start=history_start)
+        self._history = CommitHistory(store, commit_user, start=history_start)
 
     def commit(self, committable: Committable) -> CommitResult:
         """Make new files visible. A committed (user, identifier) is not committed again.

@@ -26,7 +26,7 @@ Files = Sequence[DataFileMeta]
 
 
 def pick_appended(
-    table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool = False
+    store: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool = False
 ) -> list[CompactionTask]:
     """What is worth putting together in one bucket, each task about one file of ``target-file-size``.
 
@@ -34,18 +34,18 @@ def pick_appended(
     commit replaces the marks of the bucket.
 
     Args:
-        table: an append table.
+        store: an append table.
         live: its files.
         key: the bucket.
         full: two small files are enough, and one that has deleted rows.
         rewrites_all: every file is written anew.
     """
-    options = table.options
+    options = store.options
     indexes = live.indexes(key)
     threshold = 0.0 if full else options.value("compaction.delete-ratio-threshold")
     counts = deleted_row_counts(indexes)
     marked = {f.file_name for f in live.files(key) if counts.get(f.file_name, 0) > threshold * f.row_count}
-    is_ordered = keeps_order(options)
+    is_ordered = keeps_append_order(options)
     files = sorted(live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
     least = 2 if full else max(2, options.value("compaction.min.file-num"))
     groups = (
@@ -73,7 +73,7 @@ def pick_appended(
     ]
 
 
-def keeps_order(options: TableOptions) -> bool:
+def keeps_append_order(options: TableOptions) -> bool:
     """Whether the rows of a bucket stay in the order in which they came."""
     return options.bucket > 0 and bool(options.value("bucket-append-ordered"))
 
@@ -144,7 +144,7 @@ def _size(files: Files) -> int:
 
 
 def concatenate(
-    table: TableStore,
+    store: TableStore,
     task: CompactionTask,
     written: list[DataFileMeta],
     *,
@@ -154,13 +154,13 @@ def concatenate(
 
     Rows that are ``deleted``, by file name, are left out.
     """
-    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
+    files = BucketFiles(table=store, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in task.files:
-            yield from files.read(file, table.schema.column_names, with_system=False)
+            yield from files.read(file, store.schema.column_names, with_system=False)
 
-    outputs = write_files(rolling_writer(table, task), rows())
+    outputs = write_files(rolling_writer(store, task), rows())
     written.extend(outputs)
     numbered = []
     # The highest number of a bucket never falls: those who wrote meanwhile counted from it.

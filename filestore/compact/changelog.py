@@ -48,7 +48,7 @@ class CompactionChangelog:
 
     def __init__(
         self,
-        table: TableStore,
+        store: TableStore,
         *,
         partition: bytes,
         bucket: int,
@@ -59,7 +59,7 @@ class CompactionChangelog:
         """Nothing is written as long as nothing changes.
 
         Args:
-            table: at the schema of the newest file.
+            store: at the schema of the newest file.
             partition: BinaryRow bytes.
             bucket: number.
             level: that the task writes to.
@@ -67,20 +67,20 @@ class CompactionChangelog:
             lookup_files: see ``files_to_look_up``.
         """
         self._known_level = known_level
-        below = BucketFiles(table=table, partition=partition, bucket=bucket, files=lookup_files)
+        below = BucketFiles(table=store, partition=partition, bucket=bucket, files=lookup_files)
         self._writer = RollingWriter(
-            io=table.io,
-            names=table.names,
-            clock=table.clock,
-            bucket_dir=table.bucket_dir(partition, bucket),
-            schema=table.schema,
-            options=table.options,
+            io=store.io,
+            names=store.names,
+            clock=store.clock,
+            bucket_dir=store.bucket_dir(partition, bucket),
+            schema=store.schema,
+            options=store.options,
             level=level,
             file_source=APPEND_SOURCE,
             changelog=True,
         )
         self.recording: Final = Recording(
-            recorder=change_recorder(table, emit=self._writer.write, below=below), known_level=known_level
+            recorder=change_recorder(store, emit=self._writer.write, below=below), known_level=known_level
         )
 
     def covers(self, file: DataFileMeta) -> bool:

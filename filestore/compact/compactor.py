@@ -37,7 +37,7 @@ _MOST_ATTEMPTS: Final = 3
 
 
 def pick_tasks(
-    table: TableStore,
+    store: TableStore,
     live: LiveFiles,
     *,
     keys: Iterable[BucketKey] | None = None,
@@ -47,41 +47,41 @@ def pick_tasks(
     """What is worth compacting; first the buckets that cost readers most, so that whoever stops early did the best.
 
     Args:
-        table: whose.
+        store: whose.
         live: its files.
         keys: buckets to look at, for example those that changed; None is all.
         full: everything into one run, whether it is worth it or not.
         rewrites_all: with ``full``, also what is one run already.
     """
-    table = table.stored
+    store = store.stored
     found = [
         task
         for key in (live.buckets() if keys is None else keys)
-        for task in _pick(table, live, key, full=full, rewrites_all=rewrites_all)
+        for task in _pick(store, live, key, full=full, rewrites_all=rewrites_all)
     ]
     return sorted(found, key=lambda task: task.read_cost, reverse=True)
 
 
-def run_task(table: TableStore, task: CompactionTask) -> CommitMessage:
+def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
     """Write the files that replace those of a task; nothing is left behind when it fails."""
     written: list[DataFileMeta] = []
-    table = table.stored
-    table = table.with_columns_of((*task.files, *task.lookup_files))
-    changelog = _changelog(table, task)
+    store = store.stored
+    store = store.with_columns_of((*task.files, *task.lookup_files))
+    changelog = _changelog(store, task)
     try:
-        deleted = read_deletion_vectors(table, vectors_of((*task.files, *task.lookup_files), task.indexes))
+        deleted = read_deletion_vectors(store, vectors_of((*task.files, *task.lookup_files), task.indexes))
         old = OldRows()
         if task.deletes_old_rows:
-            old = find_old_rows(table, task, deleted, emits_changes=changelog is not None)
-        if table.has_key:
-            before, after = merge_files(table, task, written, changelog, deleted=deleted, old=old)
+            old = find_old_rows(store, task, deleted, emits_changes=changelog is not None)
+        if store.has_key:
+            before, after = merge_files(store, task, written, changelog, deleted=deleted, old=old)
         else:
-            before, after = concatenate(table, task, written, deleted=deleted)
+            before, after = concatenate(store, task, written, deleted=deleted)
         changes = changelog.close() if changelog else []
         gone = {file.file_name for file in before} - {file.file_name for file in after}
-        index = change_index(table, task.partition, task.bucket, task.indexes, gone=gone, marks=old.marks)
+        index = change_index(store, task.partition, task.bucket, task.indexes, gone=gone, marks=old.marks)
     except BaseException:
-        discard(table, [_message(task, (), written)])
+        discard(store, [_message(task, (), written)])
         if changelog:
             changelog.abort()
         raise
@@ -112,16 +112,16 @@ class CompactionOutcome:
     committed: CommitResult | None = None  # None: nothing was worth it
 
 
-def compact_table(table: TableStore, *, full: bool = False) -> CommitResult | None:
+def compact_table(store: TableStore, *, full: bool = False) -> CommitResult | None:
     """Compact what is worth it and commit; None when nothing was. Raises: as ``compact_buckets``."""
-    return compact_buckets(table, full=full).committed
+    return compact_buckets(store, full=full).committed
 
 
-def waits_for_compaction(table: TableStore) -> bool:
+def waits_for_compaction(store: TableStore) -> bool:
     """Whether nobody sees new rows before a compaction, which their writers therefore do: with deletion vectors."""
-    options = table.options
+    options = store.options
     return (
-        table.has_key
+        store.has_key
         and options.deletion_vectors_enabled
         and not options.write_only
         and options.bucket != POSTPONE_BUCKET  # whose rows wait for a job of their own
@@ -129,19 +129,19 @@ def waits_for_compaction(table: TableStore) -> bool:
     )
 
 
-def make_visible(table: TableStore, messages: Sequence[CommitMessage]) -> None:
+def make_visible(store: TableStore, messages: Sequence[CommitMessage]) -> None:
     """Compact the buckets of rows that were just committed, if nobody sees them before.
 
     When others are in the way, or it fails, the next compaction makes them visible: the rows are in the table.
     """
-    if waits_for_compaction(table):
+    if waits_for_compaction(store):
         keys = {BucketKey(message.partition, message.bucket) for message in messages}
         with suppress(ConflictError, UnavailableError, OutcomeUnknownError):
-            compact_buckets(table, keep=keys.__contains__)
+            compact_buckets(store, keep=keys.__contains__)
 
 
 def compact_buckets(
-    table: TableStore,
+    store: TableStore,
     *,
     full: bool = False,
     keep: Callable[[BucketKey], bool] = lambda _: True,
@@ -151,7 +151,7 @@ def compact_buckets(
     """Compact what is worth it among some buckets, and commit it. Postponed rows get their buckets first.
 
     Args:
-        table: to compact.
+        store: to compact.
         full: everything into one run, whether it is worth it or not; with ``compaction.force-rewrite-all-files``
             every file is written anew.
         keep: whether a bucket is to be looked at.
@@ -163,8 +163,8 @@ def compact_buckets(
         UnavailableError: nothing of it is visible either.
         OutcomeUnknownError: it may be visible; its files stay.
     """
-    distribution = distribute(table, keep=keep) if table.options.bucket == POSTPONE_BUCKET else None
-    outcome = _compact(table, full=full, keep=keep, limits=limits, progress=progress)
+    distribution = distribute(store, keep=keep) if store.options.bucket == POSTPONE_BUCKET else None
+    outcome = _compact(store, full=full, keep=keep, limits=limits, progress=progress)
     if distribution is None:
         return outcome
     return CompactionOutcome(
@@ -173,40 +173,40 @@ def compact_buckets(
 
 
 def _compact(
-    table: TableStore,
+    store: TableStore,
     *,
     full: bool,
     keep: Callable[[BucketKey], bool],
     limits: CompactionLimits,
     progress: Callable[[int, int], None],
 ) -> CompactionOutcome:
-    live = LiveFiles.latest(table)
-    rewrites_all = full and table.options.value("compaction.force-rewrite-all-files")
-    stop_ms = None if limits.time_ms is None else table.clock.now_ms() + limits.time_ms
+    live = LiveFiles.latest(store)
+    rewrites_all = full and store.options.value("compaction.force-rewrite-all-files")
+    stop_ms = None if limits.time_ms is None else store.clock.now_ms() + limits.time_ms
     for attempt in range(_MOST_ATTEMPTS):
         keys = [key for key in live.buckets() if keep(key)]
-        tasks = pick_tasks(table, live, keys=keys, full=full, rewrites_all=rewrites_all)[: limits.buckets]
+        tasks = pick_tasks(store, live, keys=keys, full=full, rewrites_all=rewrites_all)[: limits.buckets]
         messages: list[CommitMessage] = []
         try:
             for done, task in enumerate(tasks):
-                if messages and stop_ms is not None and table.clock.now_ms() >= stop_ms:
+                if messages and stop_ms is not None and store.clock.now_ms() >= stop_ms:
                     break
                 progress(done, len(tasks))
-                messages.append(run_task(table, task))
+                messages.append(run_task(store, task))
             messages = [message for message in messages if not message.is_empty]
             if not messages:
                 return CompactionOutcome()
-            commit = TableCommit(table, table.new_commit_user(), history_start=live.snapshot_id)
+            commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
             committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
         except OutcomeUnknownError:
             raise
         except ConflictError:
-            discard(table, messages)
+            discard(store, messages)
             if attempt + 1 == _MOST_ATTEMPTS:
                 raise
             live.advance()
         except BaseException:
-            discard(table, messages)
+            discard(store, messages)
             raise
         else:
             progress(len(tasks), len(tasks))
@@ -215,33 +215,33 @@ def _compact(
 
 
 def _pick(
-    table: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool
+    store: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool
 ) -> list[CompactionTask]:
     files = live.files(key)
     if not files or key.bucket < 0:
         return []
-    if not table.has_key:
-        return pick_appended(table, live, key, full=full, rewrites_all=rewrites_all)
+    if not store.has_key:
+        return pick_appended(store, live, key, full=full, rewrites_all=rewrites_all)
     levels = live.levels(key)
     indexes = live.indexes(key)
-    moment_ms = None if RowExpiry.of(table.schema, table.options) is None else table.clock.now_ms()
-    unit = _pick_unit(table, levels, full=full, rewrites_all=rewrites_all)
-    if unit is None and full and may_expire(table, files, moment_ms):
+    moment_ms = None if RowExpiry.of(store.schema, store.options) is None else store.clock.now_ms()
+    unit = _pick_unit(store, levels, full=full, rewrites_all=rewrites_all)
+    if unit is None and full and may_expire(store, files, moment_ms):
         unit = CompactionUnit(runs=levels.runs, output_level=levels.top_level, reason=CompactionReason.FORCED)
-    unit = unit or _marked_unit(table.options, levels, indexes, full=full)
+    unit = unit or _marked_unit(store.options, levels, indexes, full=full)
     if unit is None:
         return []
     by_name = {file.file_name: file for file in files}
-    known = known_level(table.options, unit, levels)
+    known = known_level(store.options, unit, levels)
     # Readers of such a table do not merge: no older row stays without a mark, and no delete above level 0.
-    marks = table.options.deletion_vectors_enabled
+    marks = store.options.deletion_vectors_enabled
     drops_deletes = marks or unit.drops_deletes(levels)
     look_up_from = 1 if marks else known
     looked_up = () if look_up_from is None else files_to_look_up(unit, levels, look_up_from)
     task = CompactionTask(
         partition=key.partition,
         bucket=key.bucket,
-        total_buckets=live.total_buckets(key) or table.options.bucket,
+        total_buckets=live.total_buckets(key) or store.options.bucket,
         files=tuple(by_name[file.file_name] for file in unit.files),
         output_level=unit.output_level,
         drops_deletes=drops_deletes,
@@ -258,15 +258,15 @@ def _pick(
     return [task]
 
 
-def _pick_unit(table: TableStore, levels: Levels, *, full: bool, rewrites_all: bool) -> CompactionUnit | None:
+def _pick_unit(store: TableStore, levels: Levels, *, full: bool, rewrites_all: bool) -> CompactionUnit | None:
     if full:
         return full_compaction(levels, even_if_done=rewrites_all)
-    if table.options.merge_engine == "first-row":
+    if store.options.merge_engine == "first-row":
         # Readers of such a table take every row above level 0 for the first of its key, so all levels are merged at
         # once.
         return full_compaction(levels) if levels.runs[0].level == 0 else None
-    unit = compaction_strategy(table.options, local_ms=table.clock.local_ms()).pick(levels)
-    if unit is not None and resets_on_delete(table.options) and not unit.drops_deletes(levels):
+    unit = compaction_strategy(store.options, local_ms=store.clock.local_ms()).pick(levels)
+    if unit is not None and resets_on_delete(store.options) and not unit.drops_deletes(levels):
         has_deletes = any(run.delete_count for run in unit.runs)
         return full_compaction(levels) if has_deletes else unit
     return unit
@@ -296,11 +296,11 @@ def _message(task: CompactionTask, before: Iterable[DataFileMeta], after: Iterab
     )
 
 
-def _changelog(table: TableStore, task: CompactionTask) -> CompactionChangelog | None:
+def _changelog(store: TableStore, task: CompactionTask) -> CompactionChangelog | None:
     if task.known_level is None:
         return None
     return CompactionChangelog(
-        table,
+        store,
         partition=task.partition,
         bucket=task.bucket,
         level=task.output_level,

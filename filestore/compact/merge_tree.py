@@ -23,7 +23,7 @@ from lsm.levels import SortedRun
 
 
 def merge_files(
-    table: TableStore,
+    store: TableStore,
     task: CompactionTask,
     written: list[DataFileMeta],
     changelog: CompactionChangelog | None,
@@ -36,7 +36,7 @@ def merge_files(
     A file that nothing overlaps only moves to its new level, if it is worth a file of its own.
 
     Args:
-        table: whose.
+        store: whose.
         task: to carry out.
         written: learns of files as they are made.
         changelog: told what changes.
@@ -44,7 +44,7 @@ def merge_files(
         old: rows of other files that are merged with them.
     """
     files = BucketFiles(
-        table=table,
+        table=store,
         partition=task.partition,
         bucket=task.bucket,
         files=(*task.files, *old.merged),
@@ -58,20 +58,20 @@ def merge_files(
 
     def merged(runs: list[SortedRun]) -> Iterator[pa.Table]:
         recording = changelog.recording if changelog else None
-        rows = files.merged(runs, table.schema.column_names, drop_deletes=task.drops_deletes, recording=recording)
+        rows = files.merged(runs, store.schema.column_names, drop_deletes=task.drops_deletes, recording=recording)
         # readers of a changelog are not told of rows that are too old
-        return (not_expired(table, each, task.expiry_moment_ms) for each in rows)
+        return (not_expired(store, each, task.expiry_moment_ms) for each in rows)
 
     def must_rewrite(file: DataFileMeta) -> bool:
         marks = deleted.get(file.file_name)
-        return _must_rewrite(file, task, 0 if marks is None else len(marks), table)
+        return _must_rewrite(file, task, 0 if marks is None else len(marks), store)
 
     def settle() -> None:
         inputs = [by_name[each.file_name] for runs in pending for run in runs for each in run.files]
         if len(inputs) == 1 and not must_rewrite(inputs[0]):
             upgrade(pending[0])
         elif inputs:
-            outputs = write_files(rolling_writer(table, task), chain.from_iterable(map(merged, pending)))
+            outputs = write_files(rolling_writer(store, task), chain.from_iterable(map(merged, pending)))
             written.extend(outputs)
             before.extend(file for file in inputs if file.file_name not in files.chosen)
             after.extend(outputs)
@@ -87,7 +87,7 @@ def merge_files(
 
     for runs in files.sections():
         file = by_name[runs[0].files[0].file_name]
-        if len(runs) == 1 and not is_small(file, table.options) and not must_rewrite(file):
+        if len(runs) == 1 and not is_small(file, store.options) and not must_rewrite(file):
             settle()
             upgrade(runs)
         else:
@@ -96,13 +96,13 @@ def merge_files(
     return before, after
 
 
-def _must_rewrite(file: DataFileMeta, task: CompactionTask, marked_count: int, table: TableStore) -> bool:
+def _must_rewrite(file: DataFileMeta, task: CompactionTask, marked_count: int, store: TableStore) -> bool:
     """Whether all is written anew, or the file has deletes or rows too old that must not stay, or too many deleted."""
     if task.rewrites_all or (task.cleans_deletes and file.delete_row_count != 0):
         return True
-    if may_expire(table, [file], task.expiry_moment_ms):
+    if may_expire(store, [file], task.expiry_moment_ms):
         return True
-    threshold = table.options.value("compaction.delete-ratio-threshold")
+    threshold = store.options.value("compaction.delete-ratio-threshold")
     if task.reason in (CompactionReason.FORCED, CompactionReason.DELETE_RATIO):
         threshold = 0.0
     return bool(marked_count > threshold * file.row_count)

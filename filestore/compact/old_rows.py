@@ -37,12 +37,12 @@ class OldRows:
 
 
 def find_old_rows(
-    table: TableStore, task: CompactionTask, deleted: Mapping[str, Positions], *, emits_changes: bool
+    store: TableStore, task: CompactionTask, deleted: Mapping[str, Positions], *, emits_changes: bool
 ) -> OldRows:
     """Look the keys of level 0 up.
 
     Args:
-        table: at the schema of the newest file.
+        store: at the schema of the newest file.
         task: its level-0 files hold the new rows; ``lookup_files`` may hold older ones.
         deleted: rows that are marked already, by file name.
         emits_changes: the values of old rows are needed, whatever the merge engine.
@@ -52,15 +52,15 @@ def find_old_rows(
         return OldRows()
     found: defaultdict[str, list[Positions]] = defaultdict(list)
     ends: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
-    ranges = [(file, table.sorted_file(file)) for file in task.lookup_files]
-    for keys in _new_keys(table, task, new):
+    ranges = [(file, store.sorted_file(file)) for file in task.lookup_files]
+    for keys in _new_keys(store, task, new):
         columns = [one_chunk(column) for column in keys.columns]
         first, last = key_at(columns, 0), key_at(columns, len(keys) - 1)
         for file, keyed in ranges:
             if not keyed.overlaps(first, last):
                 continue
             positions, there = positions_of_keys(
-                table, task.partition, task.bucket, file, keys, deleted=deleted.get(file.file_name, NO_POSITIONS)
+                store, task.partition, task.bucket, file, keys, deleted=deleted.get(file.file_name, NO_POSITIONS)
             )
             if len(positions):
                 found[file.file_name].append(positions)
@@ -68,16 +68,16 @@ def find_old_rows(
     marks = {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}
     oldest_new = min(file.min_sequence_number for file in new)
     merged = [
-        _narrowed(table, file, ends[file.file_name], len(marks[file.file_name]))
+        _narrowed(store, file, ends[file.file_name], len(marks[file.file_name]))
         for file in task.lookup_files
-        if file.file_name in marks and (emits_changes or not _is_just_older(table, file, oldest_new))
+        if file.file_name in marks and (emits_changes or not _is_just_older(store, file, oldest_new))
     ]
     return OldRows(marks=marks, merged=tuple(merged))
 
 
-def _is_just_older(table: TableStore, file: DataFileMeta, oldest_new: int) -> bool:
+def _is_just_older(store: TableStore, file: DataFileMeta, oldest_new: int) -> bool:
     """Whether new rows replace those of a file without a look at them."""
-    options = table.options
+    options = store.options
     return (
         options.merge_engine == "deduplicate"
         and not options.sequence_fields
@@ -86,10 +86,10 @@ def _is_just_older(table: TableStore, file: DataFileMeta, oldest_new: int) -> bo
     )
 
 
-def _new_keys(table: TableStore, task: CompactionTask, new: Sequence[DataFileMeta]) -> Iterator[pa.Table]:
+def _new_keys(store: TableStore, task: CompactionTask, new: Sequence[DataFileMeta]) -> Iterator[pa.Table]:
     """The keys of files, each once and in order within a table; a table holds whole files."""
-    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=new)
-    names = list(table.schema.trimmed_primary_keys)
+    files = BucketFiles(table=store, partition=task.partition, bucket=task.bucket, files=new)
+    names = list(store.schema.trimmed_primary_keys)
     batches: list[pa.RecordBatch] = []
     count = 0
     for index, file in enumerate(new):
@@ -108,8 +108,8 @@ def _values(keys: pa.Table, row: int) -> tuple[object, ...]:
 
 
 def _narrowed(
-    table: TableStore, file: DataFileMeta, ends: Sequence[tuple[object, ...]], row_count: int
+    store: TableStore, file: DataFileMeta, ends: Sequence[tuple[object, ...]], row_count: int
 ) -> DataFileMeta:
     """The file as if it had some rows only."""
-    keys = sorted((encode_row(values, table.key_types) for values in ends), key=table.key_of)
+    keys = sorted((encode_row(values, store.key_types) for values in ends), key=store.key_of)
     return replace(file, min_key=keys[0], max_key=keys[-1], row_count=row_count)

@@ -34,7 +34,7 @@ class Distribution:
 
 
 def distribute(
-    table: TableStore,
+    store: TableStore,
     *,
     keep: Callable[[BucketKey], bool] = lambda _: True,
     budget_bytes: int | None = None,
@@ -42,7 +42,7 @@ def distribute(
     """Give postponed rows their buckets; None when none wait.
 
     Args:
-        table: with postponed buckets.
+        store: with postponed buckets.
         keep: whether a partition's rows, addressed by its bucket -2, are to be looked at.
         budget_bytes: memory of the writer.
 
@@ -50,7 +50,7 @@ def distribute(
         ConflictError: somebody else did it meanwhile, or wrote into these buckets: run it again.
         OutcomeUnknownError: it may be visible; its files stay.
     """
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(store)
     waiting = [key for key in live.postponed() if keep(key)]
     if not waiting:
         return None
@@ -58,29 +58,29 @@ def distribute(
     try:
         counts = live.partition_total_buckets()
         for key in waiting:
-            count = counts.get(key.partition) or table.options.value("postpone.default-bucket-num")
-            written += _distributed(_with_buckets(table, count), live, key, budget_bytes)
+            count = counts.get(key.partition) or store.options.value("postpone.default-bucket-num")
+            written += _distributed(_with_buckets(store, count), live, key, budget_bytes)
         gone = [_gone(key, live.files(key)) for key in waiting]
-        commit = TableCommit(table, table.new_commit_user(), history_start=live.snapshot_id)
+        commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
         done = commit.commit_distribution([*gone, *written], base_snapshot_id=live.snapshot_id)
     except OutcomeUnknownError:
         raise
     except (FluvialError, OSError):
-        discard(table, written)
+        discard(store, written)
         raise
     rows = sum(file.row_count for each in gone for file in each.compact_before)
     return Distribution(committed=done, messages=(*gone, *written), row_count=rows)
 
 
-def _distributed(table: TableStore, live: LiveFiles, key: BucketKey, budget_bytes: int | None) -> list[CommitMessage]:
+def _distributed(store: TableStore, live: LiveFiles, key: BucketKey, budget_bytes: int | None) -> list[CommitMessage]:
     """Level-0 files of one partition, in the buckets that the table has there."""
     writer = TableWrite(
-        table,
+        store,
         max_sequence_numbers=lambda partition, bucket: live.max_sequence_number(BucketKey(partition, bucket)),
         budget_bytes=budget_bytes,
     )
     try:
-        for rows in _in_order(table, key, live.files(key)):
+        for rows in _in_order(store, key, live.files(key)):
             writer.write(rows.drop_columns([VALUE_KIND]), rows.column(VALUE_KIND))
         return writer.prepare_commit()
     except BaseException:
@@ -88,20 +88,20 @@ def _distributed(table: TableStore, live: LiveFiles, key: BucketKey, budget_byte
         raise
 
 
-def _with_buckets(table: TableStore, count: int) -> TableStore:
-    schema = replace(table.schema, options={**table.schema.options, "bucket": str(count)})
-    return replace(table, schema=schema, options=schema.table_options)
+def _with_buckets(store: TableStore, count: int) -> TableStore:
+    schema = replace(store.schema, options={**store.schema.options, "bucket": str(count)})
+    return replace(store, schema=schema, options=schema.table_options)
 
 
-def _in_order(table: TableStore, key: BucketKey, files: Iterable[DataFileMeta]) -> Iterator[pa.RecordBatch]:
+def _in_order(store: TableStore, key: BucketKey, files: Iterable[DataFileMeta]) -> Iterator[pa.RecordBatch]:
     """The rows as they were written: ours are numbered; other engines' are told apart by time only."""
     files = tuple(files)
     are_ours = all(POSTPONE_WRITER in file.file_name for file in files)
     ordered = sorted(files, key=lambda file: (0 if are_ours else file.creation_time_ms or 0, file.min_sequence_number))
-    reader = BucketFiles(table=table, partition=key.partition, bucket=key.bucket, files=files)
+    reader = BucketFiles(table=store, partition=key.partition, bucket=key.bucket, files=files)
     for file in ordered:
-        for rows in reader.read(file, table.schema.column_names, with_system=True):
-            yield rows.select([*table.schema.column_names, VALUE_KIND])
+        for rows in reader.read(file, store.schema.column_names, with_system=True):
+            yield rows.select([*store.schema.column_names, VALUE_KIND])
 
 
 def _gone(key: BucketKey, files: tuple[DataFileMeta, ...]) -> CommitMessage:

@@ -93,16 +93,16 @@ def is_small(file: DataFileMeta, options: TableOptions) -> bool:
     return bool(file.size_bytes < options.target_file_size_bytes * options.value("compaction.small-file-ratio"))
 
 
-def rolling_writer(table: TableStore, task: CompactionTask) -> RollingWriter:
+def rolling_writer(store: TableStore, task: CompactionTask) -> RollingWriter:
     """A writer of the files that a task leaves."""
     return RollingWriter(
-        io=table.io,
-        names=table.names,
-        clock=table.clock,
-        bucket_dir=table.bucket_dir(task.partition, task.bucket),
-        schema=table.schema,
-        options=table.options,
+        io=store.io,
+        names=store.names,
+        clock=store.clock,
+        bucket_dir=store.bucket_dir(task.partition, task.bucket),
+        schema=store.schema,
+        options=store.options,
         level=task.output_level,
         file_source=COMPACT_SOURCE,
-        key_values=table.has_key,
+        key_values=store.has_key,
     )

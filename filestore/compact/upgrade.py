@@ -12,35 +12,35 @@ from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason
 
 
-def upgrade_levels(table: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+def upgrade_levels(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
     """The messages of an overwrite with their new files on the top level, bucket by bucket where that can be.
 
     Nothing older stays in a bucket that is overwritten, so its files may lie there as soon as their keys do not overlap
     and none of them holds a delete.
     """
-    if not table.has_key or not table.options.value("overwrite-upgrade"):
+    if not store.has_key or not store.options.value("overwrite-upgrade"):
         return list(messages)
     by_bucket: dict[tuple[bytes, int], list[CommitMessage]] = {}
     for message in messages:
         by_bucket.setdefault((message.partition, message.bucket), []).append(message)
-    return [each for group in by_bucket.values() for each in _upgraded(table, group)]
+    return [each for group in by_bucket.values() for each in _upgraded(store, group)]
 
 
-def _upgraded(table: TableStore, messages: Sequence[CommitMessage]) -> Sequence[CommitMessage]:
+def _upgraded(store: TableStore, messages: Sequence[CommitMessage]) -> Sequence[CommitMessage]:
     files = [file for message in messages for file in message.new_files]
-    ordered = sorted(map(table.sorted_file, files), key=lambda file: (file.min_key, file.max_key))
+    ordered = sorted(map(store.sorted_file, files), key=lambda file: (file.min_key, file.max_key))
     overlap = any(right.min_key <= left.max_key for left, right in pairwise(ordered))
     held = any(message.compact_before or message.compact_after or message.bucket < 0 for message in messages)
     if overlap or held or any(file.level or file.delete_row_count for file in files):
         return messages
-    top = table.level_count - 1
+    top = store.level_count - 1
     return [
         replace(message, new_files=tuple(replace(file, level=top) for file in message.new_files))
         for message in messages
     ]
 
 
-def compact_to_top(table: TableStore, written: Sequence[CommitMessage]) -> list[CommitMessage]:
+def compact_to_top(store: TableStore, written: Sequence[CommitMessage]) -> list[CommitMessage]:
     """The files merged to the top level, where no compaction takes their rows for new ones; nothing older is there.
 
     When it fails, all of them are deleted.
@@ -53,17 +53,17 @@ def compact_to_top(table: TableStore, written: Sequence[CommitMessage]) -> list[
                 bucket=message.bucket,
                 total_buckets=message.total_buckets,
                 files=message.new_files,
-                output_level=table.level_count - 1,
+                output_level=store.level_count - 1,
                 drops_deletes=True,
                 cleans_deletes=True,
                 reason=CompactionReason.FORCED,
             )
-            merged.append(replace(message, new_files=run_task(table, task).compact_after))
+            merged.append(replace(message, new_files=run_task(store, task).compact_after))
     except BaseException:
-        discard(table, [*written, *merged])
+        discard(store, [*written, *merged])
         raise
     kept = {file.file_name for message in merged for file in message.new_files}
     for message in written:
         gone = tuple(file for file in message.new_files if file.file_name not in kept)
-        discard(table, [replace(message, new_files=gone)])
+        discard(store, [replace(message, new_files=gone)])
     return merged

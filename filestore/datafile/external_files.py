@@ -96,21 +96,21 @@ def fits_as_it_is(file: ExternalFile, fields: Sequence[DataField]) -> bool:
     )
 
 
-def take_over(table: TableStore, file: ExternalFile, *, link: bool) -> CommitMessage:
+def take_over(store: TableStore, file: ExternalFile, *, link: bool) -> CommitMessage:
     """Make a file one of the table's: by a second name for its bytes, or a copy where that cannot be.
 
     Args:
-        table: append-only, without buckets and partitions.
+        store: append-only, without buckets and partitions.
         file: that fits, see ``fits_as_it_is``.
         link: False: copy it always.
 
     Returns:
         What is to be committed.
     """
-    name = f"{table.options.data_file_prefix}{table.names.uuid()}-0{_SUFFIX}"
-    target = f"{table.bucket_dir(EMPTY_ROW, 0)}/{name}"
-    if not (link and isinstance(table.io, LinksFiles) and table.io.link_file(file.path, target)):
-        copy_file(table.io, file.path, target)
+    name = f"{store.options.data_file_prefix}{store.names.uuid()}-0{_SUFFIX}"
+    target = f"{store.bucket_dir(EMPTY_ROW, 0)}/{name}"
+    if not (link and isinstance(store.io, LinksFiles) and store.io.link_file(file.path, target)):
+        copy_file(store.io, file.path, target)
     meta = DataFileMeta(
         file_name=name,
         size_bytes=file.size_bytes,
@@ -121,14 +121,14 @@ def take_over(table: TableStore, file: ExternalFile, *, link: bool) -> CommitMes
         value_stats=EMPTY_STATS,
         min_sequence_number=0,
         max_sequence_number=file.row_count - 1,
-        schema_id=table.schema.id,
+        schema_id=store.schema.id,
         level=0,
-        creation_time_ms=table.clock.local_ms(),
+        creation_time_ms=store.clock.local_ms(),
         delete_row_count=0,
         file_source=APPEND_SOURCE,
         value_stats_cols=(),
     )
-    return CommitMessage(partition=EMPTY_ROW, bucket=0, total_buckets=table.options.bucket, new_files=(meta,))
+    return CommitMessage(partition=EMPTY_ROW, bucket=0, total_buckets=store.options.bucket, new_files=(meta,))
 
 
 def external_rows(io: FileIO, file: ExternalFile, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:

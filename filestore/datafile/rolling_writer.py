@@ -105,7 +105,7 @@ class RollingWriter:
         if self._open is not None:
             self._open.writer.abort()
             self._open = None
-        delete_files(self._io, self._bucket_dir, self._finished)
+        delete_written_files(self._io, self._bucket_dir, self._finished)
         self._finished.clear()
 
     def _next_file(self) -> "_OpenFile":
@@ -162,7 +162,7 @@ class RollingWriter:
             self._io.write_new(f"{self._bucket_dir}/{index_file}", index)
 
 
-def delete_files(io: FileIO, bucket_dir: str, files: Iterable[DataFileMeta]) -> None:
+def delete_written_files(io: FileIO, bucket_dir: str, files: Iterable[DataFileMeta]) -> None:
     """Remove data files that nobody was told of, and what belongs to them; what cannot be removed stays."""
     for file in files:
         for name in (file.file_name, *file.extra_files):

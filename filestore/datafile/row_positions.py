@@ -24,7 +24,7 @@ _NAMED_KEYS: Final = 256  # up to so many keys are asked for one by one, more as
 
 
 def positions_of_keys(
-    table: TableStore,
+    store: TableStore,
     partition: bytes,
     bucket: int,
     file: DataFileMeta,
@@ -35,7 +35,7 @@ def positions_of_keys(
     """Where the rows of some keys are in a file, and their keys; those that are deleted are left out.
 
     Args:
-        table: whose.
+        store: whose.
         partition: BinaryRow bytes.
         bucket: number.
         file: of a table with a key.
@@ -44,8 +44,8 @@ def positions_of_keys(
     """
     found: list[Positions] = []
     there: list[pa.RecordBatch] = []
-    names = list(table.schema.trimmed_primary_keys)
-    for numbers, batch in numbered_rows(table, partition, bucket, file, names, with_system=False, span=span_of(keys)):
+    names = list(store.schema.trimmed_primary_keys)
+    for numbers, batch in numbered_rows(store, partition, bucket, file, names, with_system=False, span=span_of(keys)):
         hits = sorted_rows_with_keys(batch, keys)
         hits = hits[~are_deleted(numbers[hits], deleted)]
         if len(hits):
@@ -68,7 +68,7 @@ def span_of(keys: pa.Table) -> Predicate | None:
 
 
 def rows_at(
-    table: TableStore,
+    store: TableStore,
     partition: bytes,
     bucket: int,
     file: DataFileMeta,
@@ -80,7 +80,7 @@ def rows_at(
 ) -> Iterator[pa.RecordBatch]:
     """The rows at some places of a file (ascending), in today's schema; never an empty batch."""
     rows = numbered_rows(
-        table, partition, bucket, file, columns, with_system=with_system, wanted=positions, batch_rows=batch_rows
+        store, partition, bucket, file, columns, with_system=with_system, wanted=positions, batch_rows=batch_rows
     )
     for numbers, batch in rows:
         inside = _between(positions, int(numbers[0]), int(numbers[-1]) + 1)
@@ -89,7 +89,7 @@ def rows_at(
 
 
 def rows_not_at(
-    table: TableStore,
+    store: TableStore,
     partition: bytes,
     bucket: int,
     file: DataFileMeta,
@@ -102,7 +102,7 @@ def rows_not_at(
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file but those at some places (ascending); rows that do not match ``span`` may be missing too."""
     rows = numbered_rows(
-        table, partition, bucket, file, columns, with_system=with_system, span=span, batch_rows=batch_rows
+        store, partition, bucket, file, columns, with_system=with_system, span=span, batch_rows=batch_rows
     )
     for numbers, batch in rows:
         inside = _between(positions, int(numbers[0]), int(numbers[-1]) + 1)
@@ -117,7 +117,7 @@ def _between(positions: Positions, start: int, stop: int) -> Positions:
 
 
 def numbered_rows(
-    table: TableStore,
+    store: TableStore,
     partition: bytes,
     bucket: int,
     file: DataFileMeta,
@@ -131,7 +131,7 @@ def numbered_rows(
     """Batches with the numbers of their rows, of the row groups that may match ``span`` and hold a wanted row.
 
     Args:
-        table: whose; the rows are of its schema.
+        store: whose; the rows are of its schema.
         partition: BinaryRow bytes.
         bucket: number.
         file: to read.
@@ -157,11 +157,11 @@ def numbered_rows(
     given = 0
     numbers: Positions | None = None
     rows = open_data_file(
-        table.io,
-        table.file_path(partition, bucket, file),
+        store.io,
+        store.file_path(partition, bucket, file),
         file,
-        file_schema=table.schema_of(file.schema_id),
-        read_schema=table.schema,
+        file_schema=store.schema_of(file.schema_id),
+        read_schema=store.schema,
         columns=columns,
         with_system=with_system,
         keep=keep,

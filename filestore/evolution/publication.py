@@ -13,11 +13,11 @@ from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 _ATTEMPTS: Final = 10
 
 
-def publish_changes(table: TableStore, decide: Callable[[TableSchema], Sequence[SchemaChange]]) -> TableSchema:
+def publish_changes(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaChange]]) -> TableSchema:
     """Publish the next version of a schema; one small file, all changes or none.
 
     Args:
-        table: opened; whatever the version that it knows, the newest one is changed.
+        store: opened; whatever the version that it knows, the newest one is changed.
         decide: the changes of the newest version; asked again when somebody else was faster.
 
     Returns:
@@ -29,30 +29,30 @@ def publish_changes(table: TableStore, decide: Callable[[TableSchema], Sequence[
         OutcomeUnknownError: the version may be there.
     """
     for _ in range(_ATTEMPTS):
-        ids = table.schemas.ids()
+        ids = store.schemas.ids()
         if not ids:
-            raise InvalidInputError(f"table is gone: table={table.name} path={table.paths.root}")
-        newest = table.schemas.read(ids[-1])  # as stored: without what is in force for one object only
+            raise InvalidInputError(f"table is gone: table={store.name} path={store.paths.root}")
+        newest = store.schemas.read(ids[-1])  # as stored: without what is in force for one object only
         changes = decide(newest)
         if not changes:
             return newest
         after = apply_changes(
             newest,
             changes,
-            has_rows=table.snapshots.latest_id() is not None,
-            history=[table.schema_of(each) for each in ids[:-1]],
-            time_ms=table.clock.now_ms(),
+            has_rows=store.snapshots.latest_id() is not None,
+            history=[store.schema_of(each) for each in ids[:-1]],
+            time_ms=store.clock.now_ms(),
         )
         if after is newest:
             return newest
         check_merging(after, after.table_options)
         check_expiry(after, after.table_options)
         try:
-            table.schemas.create(after)
+            store.schemas.create(after)
         except ConflictError:
             continue  # decide anew on what the other one made
         except OutcomeUnknownError:
-            if table.schemas.latest() != after:
+            if store.schemas.latest() != after:
                 raise
         return after
-    raise ConflictError(f"others changed the schema again and again: table={table.name} attempts={_ATTEMPTS}")
+    raise ConflictError(f"others changed the schema again and again: table={store.name} attempts={_ATTEMPTS}")

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from filestore.types.data_types import DataField, DataType
 
-Words = npt.NDArray[np.uint64]
-Lanes = tuple[Words, Words]
+HashWords = npt.NDArray[np.uint64]
+Lanes = tuple[HashWords, HashWords]
 """Two times 64 bits for each of (n,) values; null values have zeros."""
 
 _CHUNK_ROWS: Final = 32_768  # their words stay in the second-level cache
@@ -84,18 +84,18 @@ def _hashed(array: pa.Array, data_type: DataType | None, place: int) -> Lanes:
     return found
 
 
-def _word(array: pa.Array) -> Words:
+def _word(array: pa.Array) -> HashWords:
     """(n,) values of fixed width as one word each; whatever for nulls."""
     kind = array.type
     if pa.types.is_boolean(kind):
-        truths: Words = array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint64)
+        truths: HashWords = array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint64)
         return truths
     if pa.types.is_floating(kind):
         doubles = _numbers(array, np.float32 if kind.bit_width == 32 else np.float64).astype(np.float64)
         bits = doubles.view(np.uint64)
         bits[np.isnan(doubles)] = _NAN
         return bits
-    numbers: Words = _numbers(array, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64).view(np.uint64)
+    numbers: HashWords = _numbers(array, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64).view(np.uint64)
     return numbers
 
 
@@ -119,7 +119,7 @@ def _text(array: pa.Array, place: int) -> Lanes:
     first, span = int(offsets[0]), int(offsets[-1] - offsets[0])
     padded = np.zeros(span + _WORD_BYTES, np.uint8)
     padded[:span] = np.frombuffer(data, np.uint8)[first : first + span]
-    anywhere: Words = np.ndarray((span + 1,), np.uint64, padded.data, 0, (1,))  # a word from any byte on
+    anywhere: HashWords = np.ndarray((span + 1,), np.uint64, padded.data, 0, (1,))  # a word from any byte on
     words = anywhere[offsets[:-1][owners] - first + _WORD_BYTES * index]
     words &= _LEADING[np.minimum(sizes[owners] - _WORD_BYTES * index, _WORD_BYTES)]
     return _added(found, _summed(_at(words, place, index), word_counts))
@@ -188,7 +188,7 @@ def _added(one: Lanes, other: Lanes) -> Lanes:
     return one
 
 
-def _at(words: Words, place: int, index: int | npt.NDArray[np.int64]) -> Lanes:
+def _at(words: HashWords, place: int, index: int | npt.NDArray[np.int64]) -> Lanes:
     """Words mixed with where they stand; the array is used up."""
     return _mixed((words, words.copy()), place, index)
 
@@ -201,7 +201,7 @@ def _mixed(lanes: Lanes, place: int, index: int | npt.NDArray[np.int64]) -> Lane
     return _mix_first(first), _mix_second(second)
 
 
-def _key(place: int, index: int | npt.NDArray[np.int64]) -> Words | np.uint64:
+def _key(place: int, index: int | npt.NDArray[np.int64]) -> HashWords | np.uint64:
     if isinstance(index, int):
         return np.uint64(_inside(place, index))
     return _mix_first(index.astype(np.uint64) * _STEP + np.uint64(place))
@@ -215,17 +215,17 @@ def _inside(place: int, number: int) -> int:
     return mixed ^ (mixed >> 31)
 
 
-def _mix_first(words: Words) -> Words:
+def _mix_first(words: HashWords) -> HashWords:
     """In place. Source: SplitMix64 (Stafford's Mix13)."""
     return _mix(words, (30, 0xBF58476D1CE4E5B9, 27, 0x94D049BB133111EB, 31))
 
 
-def _mix_second(words: Words) -> Words:
+def _mix_second(words: HashWords) -> HashWords:
     """In place. Source: MurmurHash3's 64-bit finalizer."""
     return _mix(words, (33, 0xFF51AFD7ED558CCD, 33, 0xC4CEB9FE1A85EC53, 33))
 
 
-def _mix(words: Words, steps: tuple[int, int, int, int, int]) -> Words:
+def _mix(words: HashWords, steps: tuple[int, int, int, int, int]) -> HashWords:
     shift, factor, shift_again, factor_again, last = steps
     words ^= words >> np.uint64(shift)
     words *= np.uint64(factor)

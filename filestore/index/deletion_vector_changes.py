@@ -27,7 +27,7 @@ class IndexChange:
 
 
 def change_index(
-    table: TableStore,
+    store: TableStore,
     partition: bytes,
     bucket: int,
     entries: Sequence[IndexManifestEntry],
@@ -38,7 +38,7 @@ def change_index(
     """Take the vectors of some files away, and mark rows of others.
 
     Args:
-        table: whose.
+        store: whose.
         partition: BinaryRow bytes.
         bucket: number; 0 of a table without buckets.
         entries: deletion vectors in force in the bucket: all of them.
@@ -47,7 +47,7 @@ def change_index(
     """
     marks = {name: positions for name, positions in (marks or {}).items() if len(positions)}
     names = {*gone, *marks}
-    has_buckets = table.has_key or table.options.bucket > 0
+    has_buckets = store.has_key or store.options.bucket > 0
     touched = tuple(
         entry
         for entry in entries
@@ -55,14 +55,14 @@ def change_index(
     )
     if not marks:
         return IndexChange(before=touched, after=vectors_of_names(lambda name: name not in names, touched))
-    deleted = {name: rows for name, rows in read_deletion_vectors(table, touched).items() if name not in gone}
+    deleted = {name: rows for name, rows in read_deletion_vectors(store, touched).items() if name not in gone}
     for name, positions in marks.items():
         deleted[name] = united(deleted.get(name, NO_POSITIONS), positions)
-    return IndexChange(before=touched, after=(write_deletion_vectors(table, partition, bucket, deleted),))
+    return IndexChange(before=touched, after=(write_deletion_vectors(store, partition, bucket, deleted),))
 
 
 def copied_index(
-    table: TableStore,
+    store: TableStore,
     partition: bytes,
     bucket: int,
     entries: Sequence[IndexManifestEntry],
@@ -71,15 +71,15 @@ def copied_index(
     """The vectors of files that were copied, for their copies.
 
     Args:
-        table: whose; the vectors may be of another branch of it.
+        store: whose; the vectors may be of another branch of it.
         partition: BinaryRow bytes.
         bucket: number.
         entries: deletion vectors of the files that were copied, and perhaps of others.
         names: of the copies, by those of the files.
     """
-    deleted = read_deletion_vectors(table, vectors_of_names(names.__contains__, entries))
+    deleted = read_deletion_vectors(store, vectors_of_names(names.__contains__, entries))
     copies = {names[name]: positions for name, positions in deleted.items()}
-    return (write_deletion_vectors(table, partition, bucket, copies),) if copies else ()
+    return (write_deletion_vectors(store, partition, bucket, copies),) if copies else ()
 
 
 def deleted_row_counts(entries: Collection[IndexManifestEntry]) -> Mapping[str, int]:

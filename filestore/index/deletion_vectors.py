@@ -44,7 +44,7 @@ def united(first: Positions, second: Positions) -> Positions:
     return both[np.concatenate([[True], both[1:] != both[:-1]])] if len(both) else both
 
 
-def read_deletion_vectors(table: TableStore, entries: Iterable[IndexManifestEntry]) -> dict[str, Positions]:
+def read_deletion_vectors(store: TableStore, entries: Iterable[IndexManifestEntry]) -> dict[str, Positions]:
     """Deleted rows by data file name, of the deletion vectors among some index entries.
 
     Raises: CorruptDataError when an index file is not what its manifest says.
@@ -53,8 +53,8 @@ def read_deletion_vectors(table: TableStore, entries: Iterable[IndexManifestEntr
     for entry in entries:
         if not entry.index_vectors:
             continue
-        path = table.index_path(entry)
-        body = table.io.read_bytes(path)
+        path = store.index_path(entry)
+        body = store.io.read_bytes(path)
         if body[:1] != bytes([FILE_VERSION]):
             raise CorruptDataError(
                 f"deletion vector file of an unknown version: path={path} first_byte={body[:1].hex()}"
@@ -65,17 +65,17 @@ def read_deletion_vectors(table: TableStore, entries: Iterable[IndexManifestEntr
 
 
 def write_deletion_vectors(
-    table: TableStore, partition: bytes, bucket: int, deleted: Mapping[str, Positions]
+    store: TableStore, partition: bytes, bucket: int, deleted: Mapping[str, Positions]
 ) -> IndexManifestEntry:
     """Write the vectors of some data files of a bucket into a new index file; nothing is left behind when it fails.
 
     Args:
-        table: whose; ``deletion-vectors.bitmap64`` says how they are stored.
+        store: whose; ``deletion-vectors.bitmap64`` says how they are stored.
         partition: BinaryRow bytes.
         bucket: 0 of a table without buckets.
         deleted: by data file name; at least one, none of them empty.
     """
-    is_wide = table.options.value("deletion-vectors.bitmap64")
+    is_wide = store.options.value("deletion-vectors.bitmap64")
     body = bytearray([FILE_VERSION])
     ranges = []
     for name, positions in deleted.items():
@@ -92,17 +92,17 @@ def write_deletion_vectors(
         partition=partition,
         bucket=bucket,
         index_type=DELETION_VECTORS,
-        file_name=f"index-{table.names.uuid()}-0",
+        file_name=f"index-{store.names.uuid()}-0",
         size_bytes=len(body),
         row_count=len(ranges),
         deletion_vectors=tuple(ranges),
     )
-    path = table.index_path(entry)
+    path = store.index_path(entry)
     try:
-        table.io.write_new(path, bytes(body))
+        store.io.write_new(path, bytes(body))
     except BaseException:
         with suppress(FluvialError, OSError):  # an orphan costs space only
-            table.io.delete(path)
+            store.io.delete(path)
         raise
     return entry
 

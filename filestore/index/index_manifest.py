@@ -18,19 +18,19 @@ HASH: Final = "HASH"
 """Type of an index file with the hashes of all keys of a bucket."""
 
 
-def index_files(table: TableStore, snapshot: Snapshot | None) -> list[IndexManifestEntry]:
+def index_files(store: TableStore, snapshot: Snapshot | None) -> list[IndexManifestEntry]:
     """The index files in force in a snapshot."""
     if snapshot is None or snapshot.index_manifest is None:
         return []
-    entries = table.manifests.read_index_manifest(snapshot.index_manifest)
+    entries = store.manifests.read_index_manifest(snapshot.index_manifest)
     return [entry for entry in entries if entry.kind is EntryKind.ADD]
 
 
-def bucket_index(table: TableStore, snapshot: Snapshot | None) -> list[IndexManifestEntry]:
+def bucket_index(store: TableStore, snapshot: Snapshot | None) -> list[IndexManifestEntry]:
     """What a writer must know of a snapshot to find the dynamic buckets of keys; nothing for other tables."""
-    if not table.has_dynamic_buckets:
+    if not store.has_dynamic_buckets:
         return []
-    return [entry for entry in index_files(table, snapshot) if entry.index_type == HASH]
+    return [entry for entry in index_files(store, snapshot) if entry.index_type == HASH]
 
 
 def changes_index(messages: Iterable[CommitMessage], *, has_index: bool = False) -> bool:
@@ -67,16 +67,16 @@ def next_index(
 
 
 def index_conflict(
-    table: TableStore, latest: Snapshot, base_id: int | None, messages: Sequence[CommitMessage]
+    store: TableStore, latest: Snapshot, base_id: int | None, messages: Sequence[CommitMessage]
 ) -> str | None:
     """Why the index files of a commit that was made from ``base_id`` (0: the empty table) cannot follow, or None."""
     if not changes_index(messages, has_index=latest.index_manifest is not None):
         return None
     before: list[IndexManifestEntry] | None = None
     if _hashed(messages):  # nothing else is held against the base
-        base = None if base_id is None else table.snapshots.find(base_id)
-        before = index_files(table, base) if base is not None or base_id == 0 else None
-    return find_index_conflict(before, index_files(table, latest), messages)
+        base = None if base_id is None else store.snapshots.find(base_id)
+        before = index_files(store, base) if base is not None or base_id == 0 else None
+    return find_index_conflict(before, index_files(store, latest), messages)
 
 
 def find_index_conflict(

@@ -25,12 +25,12 @@ class ExpiredChangelog:
 
 
 def expire_changelogs(
-    table: TableStore, retention: Retention, *, before_ms: int | None = None, dry_run: bool = False
+    store: TableStore, retention: Retention, *, before_ms: int | None = None, dry_run: bool = False
 ) -> Iterator[ExpiredChangelog]:
     """Delete old changelogs, and the files that nothing else uses.
 
     Args:
-        table: whose; its branch counts.
+        store: whose; its branch counts.
         retention: what stays; snapshots count among what is kept.
         before_ms: epoch milliseconds: instead of ``retention.age_ms``, what is older than this is old.
         dry_run: delete nothing.
@@ -42,21 +42,21 @@ def expire_changelogs(
         CorruptDataError: a root refers to files that are missing, so what it uses is not known; nothing is deleted.
         UnavailableError: the file system refused; run it again.
     """
-    going = _going(table, retention, before_ms)
+    going = _going(store, retention, before_ms)
     if not going:
         return
     if not dry_run:
-        _write_hints(table, going)
-    references = FileReferences(table)
+        _write_hints(store, going)
+    references = FileReferences(store)
     gone = set(going)
-    left = [root for root in all_references(table) if root not in gone]
+    left = [root for root in all_references(store) if root not in gone]
     kept_data, kept_metadata = references.data(left), references.metadata(left)
     data = {root: sorted(references.data([root]) - kept_data) for root in going}
     metadata = {root: sorted(references.metadata([root]) - kept_metadata) for root in going}
     for root in going:
         if not dry_run:
-            for path in (*data[root], *metadata[root], table.paths.changelog(root.snapshot_id)):
-                table.io.delete(path)
+            for path in (*data[root], *metadata[root], store.paths.changelog(root.snapshot_id)):
+                store.io.delete(path)
         assert root.snapshot is not None
         yield ExpiredChangelog(
             changelog_id=root.snapshot_id,
@@ -66,19 +66,19 @@ def expire_changelogs(
         )
 
 
-def _write_hints(table: TableStore, going: Sequence[LiveReference]) -> None:
+def _write_hints(store: TableStore, going: Sequence[LiveReference]) -> None:
     """Before anything goes; a LATEST that names what is gone would be believed by Java, an EARLIEST would not."""
-    earliest, latest = (f"{table.paths.changelog_dir}/{name}" for name in ("EARLIEST", "LATEST"))
-    if len(going) == len(changelog_references(table)):
-        table.io.delete(latest)
-        table.io.delete(earliest)
+    earliest, latest = (f"{store.paths.changelog_dir}/{name}" for name in ("EARLIEST", "LATEST"))
+    if len(going) == len(changelog_references(store)):
+        store.io.delete(latest)
+        store.io.delete(earliest)
     else:
-        table.io.replace(earliest, str(going[-1].snapshot_id + 1).encode())
+        store.io.replace(earliest, str(going[-1].snapshot_id + 1).encode())
 
 
-def _going(table: TableStore, retention: Retention, before_ms: int | None) -> list[LiveReference]:
-    roots = sorted(changelog_references(table), key=lambda root: root.snapshot_id)
-    latest = table.snapshots.latest_id()
+def _going(store: TableStore, retention: Retention, before_ms: int | None) -> list[LiveReference]:
+    roots = sorted(changelog_references(store), key=lambda root: root.snapshot_id)
+    latest = store.snapshots.latest_id()
     if not roots or latest is None:
         return []
     times = {root.snapshot_id: root.snapshot.time_ms for root in roots if root.snapshot is not None}
@@ -86,8 +86,8 @@ def _going(table: TableStore, retention: Retention, before_ms: int | None) -> li
         earliest=roots[0].snapshot_id,
         latest=latest,
         retention=retention,
-        before_ms=table.clock.now_ms() - retention.age_ms if before_ms is None else before_ms,
-        held_from=min(roots[-1].snapshot_id + 1, table.consumers.least_next_snapshot() or latest),
+        before_ms=store.clock.now_ms() - retention.age_ms if before_ms is None else before_ms,
+        held_from=min(roots[-1].snapshot_id + 1, store.consumers.least_next_snapshot() or latest),
         time_ms_of=lambda each: times.get(each, times[roots[-1].snapshot_id]),
     )
     return [root for root in roots if root.snapshot_id < stays]

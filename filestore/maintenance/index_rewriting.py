@@ -29,38 +29,38 @@ class IndexedFiles:
     committed: CommitResult | None = None  # None: every file had its index
 
 
-def write_indexes(table: TableStore, *, keep: Callable[[BucketKey], bool] = lambda _: True) -> IndexedFiles:
+def write_indexes(store: TableStore, *, keep: Callable[[BucketKey], bool] = lambda _: True) -> IndexedFiles:
     """Give every data file the indexes that the table's options ask for, in one commit.
 
     Args:
-        table: whose files.
+        store: whose files.
         keep: whether a bucket is to be looked at.
 
     Raises:
         InvalidInputError: the options ask for none.
         ConflictError: others replaced some of these files meanwhile: run it again. Nothing of it is visible.
     """
-    columns = bloom_columns(table.schema, table.options)
+    columns = bloom_columns(store.schema, store.options)
     if not columns:
         raise InvalidInputError(
-            f"table asks for no file indexes: table={table.name} fix='set file-index.bloom-filter.columns'"
+            f"table asks for no file indexes: table={store.name} fix='set file-index.bloom-filter.columns'"
         )
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(store)
     made: dict[BucketKey, list[tuple[DataFileMeta, DataFileMeta]]] = {}
     try:
         for key in filter(keep, live.buckets()):
             for file in live.files(key):
-                indexed = _indexed(table, key, file, columns)
+                indexed = _indexed(store, key, file, columns)
                 if indexed is not None:
                     made.setdefault(key, []).append((file, indexed))
         if not made:
             return IndexedFiles()
-        commit = TableCommit(table, table.new_commit_user(), history_start=live.snapshot_id)
-        committed = commit.commit_compaction(_messages(table, live, made), base_snapshot_id=live.snapshot_id)
+        commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
+        committed = commit.commit_compaction(_messages(store, live, made), base_snapshot_id=live.snapshot_id)
     except OutcomeUnknownError:
         raise  # it may be visible: its files stay
     except BaseException:
-        discard(table, _messages(table, live, made))
+        discard(store, _messages(store, live, made))
         raise
     return IndexedFiles(
         partitions=len({key.partition for key in made}),
@@ -70,13 +70,13 @@ def write_indexes(table: TableStore, *, keep: Callable[[BucketKey], bool] = lamb
 
 
 def _messages(
-    table: TableStore, live: LiveFiles, made: Mapping[BucketKey, Sequence[tuple[DataFileMeta, DataFileMeta]]]
+    store: TableStore, live: LiveFiles, made: Mapping[BucketKey, Sequence[tuple[DataFileMeta, DataFileMeta]]]
 ) -> list[CommitMessage]:
     return [
         CommitMessage(
             partition=key.partition,
             bucket=key.bucket,
-            total_buckets=live.total_buckets(key) or table.options.bucket,
+            total_buckets=live.total_buckets(key) or store.options.bucket,
             compact_before=tuple(before for before, _ in pairs),
             compact_after=tuple(after for _, after in pairs),
         )
@@ -85,13 +85,13 @@ def _messages(
 
 
 def _indexed(
-    table: TableStore, key: BucketKey, file: DataFileMeta, columns: tuple[BloomColumn, ...]
+    store: TableStore, key: BucketKey, file: DataFileMeta, columns: tuple[BloomColumn, ...]
 ) -> DataFileMeta | None:
     """The entry of a file with the indexes that it lacked, which are written; None: it lacks none."""
-    then, path = table.schema_of(file.schema_id), table.file_path(key.partition, key.bucket, file)
+    then, path = store.schema_of(file.schema_id), store.file_path(key.partition, key.bucket, file)
     directory = path.rpartition("/")[0]
-    known = _known(table.io, directory, file)
-    fields = indexed_fields(then, table.schema)
+    known = _known(store.io, directory, file)
+    fields = indexed_fields(then, store.schema)
     missing = [
         replace(column, field=fields[column.field.name])
         for column in columns
@@ -102,18 +102,18 @@ def _indexed(
     writer = IndexWriter(missing)
     names = [column.field.name for column in missing]
     for batch in read_data_file(
-        table.io, path, file, file_schema=then, read_schema=then, columns=names, with_system=False
+        store.io, path, file, file_schema=then, read_schema=then, columns=names, with_system=False
     ):
         writer.add(batch)
     made = writer.indexes()
     body = pack_indexes({name: {**known.get(name, {}), **made.get(name, {})} for name in {**known, **made}})
     others = tuple(name for name in file.extra_files if not name.endswith(INDEX_SUFFIX))
-    if len(body) <= table.options.value("file-index.in-manifest-threshold"):
+    if len(body) <= store.options.value("file-index.in-manifest-threshold"):
         return replace(file, embedded_index=body, extra_files=others)
     name = (
-        f"{file.file_name}.{table.names.uuid()}{INDEX_SUFFIX}"  # another one than before, and than a failed attempt's
+        f"{file.file_name}.{store.names.uuid()}{INDEX_SUFFIX}"  # another one than before, and than a failed attempt's
     )
-    table.io.write_new(f"{directory}/{name}", body)
+    store.io.write_new(f"{directory}/{name}", body)
     return replace(file, embedded_index=None, extra_files=(*others, name))
 
 

@@ -28,7 +28,7 @@ class LostManifest:
     deleted_count: int | None
 
 
-def lost_manifests(table: TableStore, snapshot: Snapshot) -> list[LostManifest]:
+def lost_manifests(store: TableStore, snapshot: Snapshot) -> list[LostManifest]:
     """Those that a snapshot names and that are not there, in the order of its lists."""
     found = []
     for name, size_bytes in (
@@ -36,11 +36,11 @@ def lost_manifests(table: TableStore, snapshot: Snapshot) -> list[LostManifest]:
         (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
     ):
         try:
-            manifests = table.manifests.read_list(name, size_bytes)
+            manifests = store.manifests.read_list(name, size_bytes)
         except FileNotFoundError:
-            found.append(LostManifest(path=table.paths.manifest(name), added_count=None, deleted_count=None))
+            found.append(LostManifest(path=store.paths.manifest(name), added_count=None, deleted_count=None))
             continue
-        found += [_lost(table, each) for each in manifests if not _is_there(table, each)]
+        found += [_lost(store, each) for each in manifests if not _is_there(store, each)]
     return found
 
 
@@ -82,13 +82,13 @@ class _WithoutLost(TableStore):
         return _ManifestsThere(self.io, self.paths, self.names, **arguments)
 
 
-def _lost(table: TableStore, manifest: ManifestFileMeta) -> LostManifest:
+def _lost(store: TableStore, manifest: ManifestFileMeta) -> LostManifest:
     return LostManifest(
-        path=table.paths.manifest(manifest.file_name),
+        path=store.paths.manifest(manifest.file_name),
         added_count=manifest.added_count,
         deleted_count=manifest.deleted_count,
     )
 
 
-def _is_there(table: TableStore, manifest: ManifestFileMeta) -> bool:
-    return table.io.exists(table.paths.manifest(manifest.file_name))
+def _is_there(store: TableStore, manifest: ManifestFileMeta) -> bool:
+    return store.io.exists(store.paths.manifest(manifest.file_name))

@@ -28,7 +28,7 @@ class OrphanFile:
 
 
 def find_orphans(
-    table: TableStore,
+    store: TableStore,
     *,
     before_ms: int,
     private_directories: Collection[str] = (),
@@ -37,7 +37,7 @@ def find_orphans(
     """The files that may be deleted, by path.
 
     Args:
-        table: whose; all its branches count.
+        store: whose; all its branches count.
         before_ms: epoch milliseconds; only files that were last changed before.
         private_directories: paths of directories of ours, where every old file is an orphan unless it is spared.
         spared: asked after the candidates are known: paths of files that somebody is still to commit.
@@ -48,85 +48,85 @@ def find_orphans(
     """
     candidates = [
         file
-        for path in _candidates(table, private_directories)
-        if (file := _old_file(table, path, before_ms)) is not None
+        for path in _candidates(store, private_directories)
+        if (file := _old_file(store, path, before_ms)) is not None
     ]
     if not candidates:
         return []
     kept = set(spared())
-    roots = set(all_references(table))
-    references = FileReferences(table)
+    roots = set(all_references(store))
+    references = FileReferences(store)
     kept |= references.data(roots) | references.metadata(roots)
-    later = set(all_references(table)) - roots  # committed while the others were read
+    later = set(all_references(store)) - roots  # committed while the others were read
     kept |= references.data(later) | references.metadata(later)
     return sorted((file for file in candidates if file.path not in kept), key=lambda file: file.path)
 
 
-def delete_orphans(table: TableStore, orphans: Collection[OrphanFile], *, progress: Callable[[int, int], None]) -> None:
+def delete_orphans(store: TableStore, orphans: Collection[OrphanFile], *, progress: Callable[[int, int], None]) -> None:
     """Delete them, and the directories of ours that are empty then."""
     for done, orphan in enumerate(orphans):
         progress(done, len(orphans))
-        table.io.delete(orphan.path)
+        store.io.delete(orphan.path)
     progress(len(orphans), len(orphans))
 
 
-def _old_file(table: TableStore, path: str, before_ms: int) -> OrphanFile | None:
+def _old_file(store: TableStore, path: str, before_ms: int) -> OrphanFile | None:
     try:
-        modified_ms = table.io.modified_ms(path)
+        modified_ms = store.io.modified_ms(path)
         if modified_ms >= before_ms:
             return None
-        return OrphanFile(path=path, size_bytes=table.io.size_bytes(path), modified_ms=modified_ms)
+        return OrphanFile(path=path, size_bytes=store.io.size_bytes(path), modified_ms=modified_ms)
     except FileNotFoundError:
         return None
 
 
-def _candidates(table: TableStore, private_directories: Collection[str]) -> Iterator[str]:
-    paths = table.paths
+def _candidates(store: TableStore, private_directories: Collection[str]) -> Iterator[str]:
+    paths = store.paths
     for directory in (paths.manifest_dir, paths.index_dir, paths.statistics_dir):
-        yield from _files(table, directory)
-    for branch in branch_names(table):
-        there = on_branch(table, branch).paths
+        yield from _files(store, directory)
+    for branch in branch_names(store):
+        there = on_branch(store, branch).paths
         for directory in (
             there.snapshot_dir, there.schema_dir, there.tag_dir, there.changelog_dir, there.consumer_dir,
             there.savepoint_dir, *([] if branch == MAIN_BRANCH else [there.branch_root]),
         ):  # fmt: skip
             # what has a name in these directories is named by nothing else; only half-written files are orphans
-            yield from (path for path in _files(table, directory) if _is_half_written(path))
-        for name in table.io.list_names(there.savepoint_dir):
+            yield from (path for path in _files(store, directory) if _is_half_written(path))
+        for name in store.io.list_names(there.savepoint_dir):
             if name.startswith(CHECKPOINT_PREFIX):  # its files are named by the savepoint
-                yield from _tree(table, f"{there.savepoint_dir}/{name}")
+                yield from _tree(store, f"{there.savepoint_dir}/{name}")
     for directory in private_directories:
-        yield from _tree(table, directory)
-    inner = table.options.data_file_directory
+        yield from _tree(store, directory)
+    inner = store.options.data_file_directory
     data_root = f"{paths.root}/{inner.strip('/')}" if inner else paths.root
-    yield from _bucket_files(table, data_root, table.schema.partition_keys)
+    yield from _bucket_files(store, data_root, store.schema.partition_keys)
 
 
-def _bucket_files(table: TableStore, directory: str, keys: Collection[str]) -> Iterator[str]:
-    names = table.io.list_names(directory)
+def _bucket_files(store: TableStore, directory: str, keys: Collection[str]) -> Iterator[str]:
+    names = store.io.list_names(directory)
     if not keys:
         for name in names:
             if name.startswith(_BUCKET):
-                yield from _files(table, f"{directory}/{name}")
+                yield from _files(store, f"{directory}/{name}")
         return
     first, *others = keys
     for name in names:
         if name.startswith(f"{escape_path(first)}="):
-            yield from _bucket_files(table, f"{directory}/{name}", others)
+            yield from _bucket_files(store, f"{directory}/{name}", others)
 
 
-def _files(table: TableStore, directory: str) -> Iterator[str]:
-    for name in table.io.list_names(directory):
+def _files(store: TableStore, directory: str) -> Iterator[str]:
+    for name in store.io.list_names(directory):
         path = f"{directory}/{name}"
-        if not table.io.is_directory(path):
+        if not store.io.is_directory(path):
             yield path
 
 
-def _tree(table: TableStore, directory: str) -> Iterator[str]:
-    for name in table.io.list_names(directory):
+def _tree(store: TableStore, directory: str) -> Iterator[str]:
+    for name in store.io.list_names(directory):
         path = f"{directory}/{name}"
-        if table.io.is_directory(path):
-            yield from _tree(table, path)
+        if store.io.is_directory(path):
+            yield from _tree(store, path)
         else:
             yield path
 

@@ -81,18 +81,18 @@ class PartitionClock:
         return re.sub(r"\$(\w+)", value, self.pattern)
 
 
-def partitions_to_expire(table: TableStore) -> list[PartitionState]:
+def partitions_to_expire(store: TableStore) -> list[PartitionState]:
     """The partitions that are older than the table's options allow, oldest first; none when they name no age."""
-    value = table.options.value
+    value = store.options.value
     age_ms: int | None = value("partition.expiration-time")
-    if age_ms is None or not table.schema.partition_keys:
+    if age_ms is None or not store.schema.partition_keys:
         return []
     clock = PartitionClock(
         pattern=value("partition.timestamp-pattern"), formatter=value("partition.timestamp-formatter")
     )
     return expired_partitions(
-        table,
-        list_partitions(table, table.snapshots.latest()),
+        store,
+        list_partitions(store, store.snapshots.latest()),
         age_ms=age_ms,
         strategy=value("partition.expiration-strategy"),
         clock=clock,
@@ -101,7 +101,7 @@ def partitions_to_expire(table: TableStore) -> list[PartitionState]:
 
 
 def expired_partitions(
-    table: TableStore,
+    store: TableStore,
     states: Iterable[PartitionState],
     *,
     age_ms: int,
@@ -112,29 +112,29 @@ def expired_partitions(
     """The partitions that are older than allowed, oldest first.
 
     Args:
-        table: whose.
+        store: whose.
         states: its partitions.
         age_ms: what is older goes.
         strategy: what the age is counted from; a partition whose values name no time is kept.
         clock: how values name a time.
         limit: at most so many.
     """
-    before_ms = table.clock.local_ms() - age_ms
-    dated = [(_time_ms(table, state, strategy, clock), state) for state in states]
+    before_ms = store.clock.local_ms() - age_ms
+    dated = [(_time_ms(store, state, strategy, clock), state) for state in states]
     old = [(time_ms, state) for time_ms, state in dated if time_ms is not None and time_ms < before_ms]
     return [state for _, state in sorted(old, key=lambda each: (each[0], each[1].path))][:limit]
 
 
-def _time_ms(table: TableStore, state: PartitionState, strategy: ExpiryStrategy, clock: PartitionClock) -> int | None:
+def _time_ms(store: TableStore, state: PartitionState, strategy: ExpiryStrategy, clock: PartitionClock) -> int | None:
     if strategy == "update-time":
         return state.last_update_ms
-    return clock.time_ms(_texts(table, state.partition))
+    return clock.time_ms(_texts(store, state.partition))
 
 
-def _texts(table: TableStore, partition: bytes) -> Mapping[str, str]:
-    fields, values = table.schema.partition_fields, table.partition_values(partition)
+def _texts(store: TableStore, partition: bytes) -> Mapping[str, str]:
+    fields, values = store.schema.partition_fields, store.partition_values(partition)
     return {
-        field.name: partition_text(value, field.type, table.options, legacy=False)
+        field.name: partition_text(value, field.type, store.options, legacy=False)
         for field, value in zip(fields, values, strict=True)
     }
 

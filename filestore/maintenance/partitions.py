@@ -18,7 +18,7 @@ from filestore.predicate.literals import compare
 from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import And, CompareOp, IsNull, Or, Predicate, columns_of
 from filestore.scan.snapshot_files import live_files
-from filestore.snapshot.change_tracking import Changes
+from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.types.data_types import arrow_type
@@ -38,15 +38,15 @@ class PartitionState:
     last_update_ms: int  # when its newest file was made, as a local wall clock read as if it were UTC
 
 
-def list_partitions(table: TableStore, snapshot: Snapshot | None) -> list[PartitionState]:
+def list_partitions(store: TableStore, snapshot: Snapshot | None) -> list[PartitionState]:
     """The partitions that have files, by path."""
     groups: dict[bytes, list[ManifestEntry]] = {}
-    for entry in live_files(table, snapshot):
+    for entry in live_files(store, snapshot):
         groups.setdefault(entry.partition, []).append(entry)
     states = [
         PartitionState(
             partition=partition,
-            path=path_of(table, partition),
+            path=path_of(store, partition),
             file_count=len(entries),
             row_count=sum(entry.file.row_count for entry in entries),
             size_bytes=sum(entry.file.size_bytes for entry in entries),
@@ -57,17 +57,17 @@ def list_partitions(table: TableStore, snapshot: Snapshot | None) -> list[Partit
     return sorted(states, key=lambda each: each.path)
 
 
-def path_of(table: TableStore, partition: bytes) -> str:
+def path_of(store: TableStore, partition: bytes) -> str:
     """Directory of a partition, from the table's; empty when the table is not partitioned."""
-    fields = table.schema.partition_fields
-    return partition_path(table.partition_values(partition), fields, table.options) if fields else ""
+    fields = store.schema.partition_fields
+    return partition_path(store.partition_values(partition), fields, store.options) if fields else ""
 
 
-def partition_predicate(table: TableStore, *, partitions: str | None, where: str | None) -> Predicate | None:
+def partition_predicate(store: TableStore, *, partitions: str | None, where: str | None) -> Predicate | None:
     """What a user's choice means; None: every partition.
 
     Args:
-        table: whose.
+        store: whose.
         partitions: ``k=v,k=v;k=v``.
         where: a condition on partition columns.
 
@@ -77,28 +77,28 @@ def partition_predicate(table: TableStore, *, partitions: str | None, where: str
     if partitions is not None and where is not None:
         raise InvalidInputError(f"give partitions or where, not both: partitions={partitions!r} where={where!r}")
     if where is not None:
-        predicate = parse_filter(where, table.schema)
-        others = sorted(columns_of(predicate) - {*table.schema.partition_keys})
+        predicate = parse_filter(where, store.schema)
+        others = sorted(columns_of(predicate) - {*store.schema.partition_keys})
         if others:
-            raise InvalidInputError(_no_partition_column(table, others[0]))
+            raise InvalidInputError(_no_partition_column(store, others[0]))
         return predicate
     if partitions is None:
         return None
-    specs = [_spec(table, text) for text in partitions.split(";") if text.strip()]
+    specs = [_spec(store, text) for text in partitions.split(";") if text.strip()]
     if not specs:
         raise InvalidInputError(f"no partition is named: partitions={partitions!r} fix='write k=v,k=v;k=v'")
     return Or(parts=tuple(specs)) if len(specs) > 1 else specs[0]
 
 
 def select_partitions(
-    table: TableStore, partitions: Collection[bytes], predicate: Predicate | None
+    store: TableStore, partitions: Collection[bytes], predicate: Predicate | None
 ) -> frozenset[bytes]:
     """Those of some partitions for which a condition on partition columns is true."""
     given = sorted(partitions)
     if predicate is None or not given:
         return frozenset(given)
-    fields = table.schema.partition_fields
-    values = [table.partition_values(each) for each in given]
+    fields = store.schema.partition_fields
+    values = [store.partition_values(each) for each in given]
     columns = [pa.array([row[index] for row in values], arrow_type(each.type)) for index, each in enumerate(fields)]
     rows = pa.RecordBatch.from_arrays(columns, names=[each.name for each in fields])
     mask = filter_mask(predicate, rows).to_pylist()
@@ -106,7 +106,7 @@ def select_partitions(
 
 
 def drop_partitions(
-    table: TableStore, partitions: Iterable[bytes], *, properties: Mapping[str, str] | None = None
+    store: TableStore, partitions: Iterable[bytes], *, properties: Mapping[str, str] | None = None
 ) -> CommitResult:
     """Take all rows out of partitions, in one commit. What others add to them before it goes too.
 
@@ -120,26 +120,26 @@ def drop_partitions(
     committable = Committable(
         identifier=BATCH_IDENTIFIER,
         properties=properties or {},
-        changes=Changes.FILES if table.options.change_tracking else Changes.NONE,
+        changes=ChangeSource.FILES if store.options.change_tracking else ChangeSource.NONE,
     )
-    return TableCommit(table, table.new_commit_user()).overwrite(committable, replaces=doomed.__contains__)
+    return TableCommit(store, store.new_commit_user()).overwrite(committable, replaces=doomed.__contains__)
 
 
-def _spec(table: TableStore, text: str) -> Predicate:
+def _spec(store: TableStore, text: str) -> Predicate:
     parts: list[Predicate] = []
     for part in text.split(","):
         name, equals, value = (each.strip() for each in part.partition("="))
         if not equals:
             raise InvalidInputError(f"a partition is written column=value: found={part.strip()!r} in={text.strip()!r}")
-        if name not in table.schema.partition_keys:
-            raise InvalidInputError(_no_partition_column(table, name))
-        parts.append(_equals(table, name, _unquoted(value)))
+        if name not in store.schema.partition_keys:
+            raise InvalidInputError(_no_partition_column(store, name))
+        parts.append(_equals(store, name, _unquoted(value)))
     return And(parts=tuple(parts)) if len(parts) > 1 else parts[0]
 
 
-def _equals(table: TableStore, name: str, text: str) -> Predicate:
-    field = table.schema.field(name)
-    if text == table.options.partition_default_name:
+def _equals(store: TableStore, name: str, text: str) -> Predicate:
+    field = store.schema.field(name)
+    if text == store.options.partition_default_name:
         return IsNull(column=name)
     try:
         return compare(name, (), field.type, CompareOp.EQ, text)
@@ -151,8 +151,8 @@ def _unquoted(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
-def _no_partition_column(table: TableStore, name: str) -> str:
+def _no_partition_column(store: TableStore, name: str) -> str:
     return (
-        f"not a partition column: table={table.name} column={name} "
-        f"partition_columns={list(table.schema.partition_keys)}"
+        f"not a partition column: table={store.name} column={name} "
+        f"partition_columns={list(store.schema.partition_keys)}"
     )

@@ -23,7 +23,7 @@ from filestore.read.split_read import read_split
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import deletion_indexes
 from filestore.scan.table_scan import TableScan
-from filestore.snapshot.change_tracking import Changes
+from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.write.table_write import TableWrite
@@ -52,12 +52,12 @@ class LostFiles:
 
 
 def rescale(
-    table: TableStore, rescaled: TableStore, *, keep: Callable[[bytes], bool], budget_bytes: int | None = None
+    store: TableStore, rescaled: TableStore, *, keep: Callable[[bytes], bool], budget_bytes: int | None = None
 ) -> tuple[CommitResult, int]:
     """Write the rows of partitions into another number of buckets; what streams see does not change.
 
     Args:
-        table: as it is.
+        store: as it is.
         rescaled: the same table with the new number of buckets in its options.
         keep: whether a partition (its bytes) is to be rescaled.
         budget_bytes: memory of the writer.
@@ -70,28 +70,28 @@ def rescale(
         InvalidInputError: rows of such tables are not visible before they are compacted; or a compaction is still to
             tell readers of its changelog about some.
     """
-    table, rescaled = table.stored, rescaled.stored
-    uses_vectors = table.options.deletion_vectors_enabled
-    if TableScan(table).skips_level0 and not uses_vectors:
+    store, rescaled = store.stored, rescaled.stored
+    uses_vectors = store.options.deletion_vectors_enabled
+    if TableScan(store).skips_level0 and not uses_vectors:
         raise InvalidInputError(
-            f"new files of this table are not visible before they are compacted: table={table.name} "
-            f"merge-engine={table.options.merge_engine}"
+            f"new files of this table are not visible before they are compacted: table={store.name} "
+            f"merge-engine={store.options.merge_engine}"
         )
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(store)
     wanted = rescaled.options.bucket
     keys = [key for key in live.buckets() if keep(key.partition) and live.total_buckets(key) != wanted]
     partitions = {key.partition for key in keys}
     if live.snapshot is None or not partitions:
         return CommitResult(snapshot=live.snapshot), 0
-    told = max(changelog_level(table), int(uses_vectors and table.has_key))
+    told = max(changelog_level(store), int(uses_vectors and store.has_key))
     if any(file.level < told for key in keys for file in live.files(key)):
         raise InvalidInputError(
-            f"rows wait for a compaction that tells streams about them: table={table.name} "
-            f"changelog-producer={table.options.changelog_producer} fix='compact the table fully first'"
+            f"rows wait for a compaction that tells streams about them: table={store.name} "
+            f"changelog-producer={store.options.changelog_producer} fix='compact the table fully first'"
         )
     writer = TableWrite(rescaled, max_sequence_numbers={}, budget_bytes=budget_bytes)
     try:
-        for batch in _rows(table, live.snapshot, partitions):
+        for batch in _rows(store, live.snapshot, partitions):
             writer.write(batch)
         written = writer.prepare_commit()
     except BaseException:
@@ -109,13 +109,13 @@ def rescale(
         )
         for key in keys
     ]
-    commit = TableCommit(rescaled, table.new_commit_user(), history_start=live.snapshot_id)
+    commit = TableCommit(rescaled, store.new_commit_user(), history_start=live.snapshot_id)
     return _published(
         rescaled, outputs, lambda: commit.commit_compaction([*inputs, *outputs], base_snapshot_id=live.snapshot_id)
     ), len(partitions)
 
 
-def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:
+def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:
     """Make the rows of an older snapshot those of the newest, by a new commit: history and streams go on.
 
     Files of partitions that differ are copied under new names, because a name that was deleted must not come back. The
@@ -128,58 +128,58 @@ def restore(table: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
         ConflictError: the commit lost too many races: run it again.
         InvalidInputError: the table was rescaled since.
     """
-    latest, old = table.snapshots.latest(), LiveFiles(table, wanted)
+    latest, old = store.snapshots.latest(), LiveFiles(store, wanted)
     if latest is not None and is_restored(latest, wanted):
         return CommitResult(snapshot=latest, already_committed=True), []
-    partitions = partitions_to_restore(table, wanted)
+    partitions = partitions_to_restore(store, wanted)
     if latest is None or not partitions:
         return CommitResult(snapshot=latest), []
     restored = [key for key in old.all_buckets() if key.partition in partitions]
     messages: list[CommitMessage] = []
     try:
-        indexes = deletion_indexes(table, wanted)
+        indexes = deletion_indexes(store, wanted)
         for key in restored:
-            total = old.total_buckets(key) or table.options.bucket
+            total = old.total_buckets(key) or store.options.bucket
             messages.append(CommitMessage(partition=key.partition, bucket=key.bucket, total_buckets=total))
             names: dict[str, str] = {}
             for file in old.files(key):
-                copied = copied_file(table, key, file)
+                copied = copied_file(store, key, file)
                 names[file.file_name] = copied.file_name
                 messages[-1] = replace(messages[-1], new_files=(*messages[-1].new_files, copied))
-            marks = copied_index(table, key.partition, key.bucket, indexes.get(key, ()), names)
+            marks = copied_index(store, key.partition, key.bucket, indexes.get(key, ()), names)
             messages[-1] = replace(messages[-1], index_after=marks)
         messages = [
-            replace(each, index_after=(*each.index_after, *_copied_index(table, wanted, each))) for each in messages
+            replace(each, index_after=(*each.index_after, *_copied_index(store, wanted, each))) for each in messages
         ]
     except BaseException:
-        discard(table, messages)
+        discard(store, messages)
         raise
-    changes = Changes.FILES if table.options.change_tracking else Changes.NONE
+    changes = ChangeSource.FILES if store.options.change_tracking else ChangeSource.NONE
     committable = Committable(
         identifier=BATCH_IDENTIFIER,
         messages=messages,
         properties={RESTORED_KEY: wanted.delta_manifest_list},
         changes=changes,
     )
-    commit = TableCommit(table, table.new_commit_user(), history_start=latest.id)
+    commit = TableCommit(store, store.new_commit_user(), history_start=latest.id)
     replaced = frozenset(partitions)
-    done = _published(table, messages, lambda: commit.overwrite(committable, replaces=replaced.__contains__))
+    done = _published(store, messages, lambda: commit.overwrite(committable, replaces=replaced.__contains__))
     return done, partitions
 
 
-def partitions_to_restore(table: TableStore, wanted: Snapshot) -> list[bytes]:
+def partitions_to_restore(store: TableStore, wanted: Snapshot) -> list[bytes]:
     """The partitions that ``restore`` would replace. Raises: InvalidInputError when it cannot."""
-    latest = table.snapshots.latest()
+    latest = store.snapshots.latest()
     if latest is None or is_restored(latest, wanted):
         return []
-    old, now = LiveFiles(table, wanted), LiveFiles(table, latest)
+    old, now = LiveFiles(store, wanted), LiveFiles(store, latest)
     partitions = {
         key.partition for key in {*old.all_buckets(), *now.all_buckets()} if _names(old, key) != _names(now, key)
     }
-    totals = {old.total_buckets(key) for key in old.buckets() if key.partition in partitions} - {table.options.bucket}
-    if totals and table.options.bucket > 0:
+    totals = {old.total_buckets(key) for key in old.buckets() if key.partition in partitions} - {store.options.bucket}
+    if totals and store.options.bucket > 0:
         raise InvalidInputError(
-            f"the table was rescaled since: table={table.name} snapshot={wanted.id} bucket={table.options.bucket} "
+            f"the table was rescaled since: table={store.name} snapshot={wanted.id} bucket={store.options.bucket} "
             f"then={sorted(total for total in totals if total is not None)}"
         )
     return sorted(partitions)
@@ -190,20 +190,20 @@ def is_restored(latest: Snapshot, wanted: Snapshot) -> bool:
     return latest.properties.get(RESTORED_KEY) == wanted.delta_manifest_list
 
 
-def lost_files(table: TableStore) -> LostFiles:
+def lost_files(store: TableStore) -> LostFiles:
     """The data files of the newest snapshot that are not there."""
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(store)
     found = []
     for key in live.all_buckets():
         for file in live.files(key):
-            path = table.file_path(key.partition, key.bucket, file)
-            if not table.io.exists(path):
-                total = live.total_buckets(key) or table.options.bucket
+            path = store.file_path(key.partition, key.bucket, file)
+            if not store.io.exists(path):
+                total = live.total_buckets(key) or store.options.bucket
                 found.append(LostFile(path=path, key=key, total_buckets=total, file=file))
     return LostFiles(snapshot_id=live.snapshot_id, files=tuple(found))
 
 
-def forget_files(table: TableStore, lost: LostFiles) -> CommitResult:
+def forget_files(store: TableStore, lost: LostFiles) -> CommitResult:
     """Take files that are lost out of the table, and their rows with them; streams are not told.
 
     Raises: ConflictError when others replaced these files meanwhile: look again.
@@ -211,11 +211,11 @@ def forget_files(table: TableStore, lost: LostFiles) -> CommitResult:
     groups: dict[BucketKey, list[LostFile]] = {}
     for each in lost.files:
         groups.setdefault(each.key, []).append(each)
-    indexes = deletion_indexes(table, table.snapshots.find(lost.snapshot_id))
+    indexes = deletion_indexes(store, store.snapshots.find(lost.snapshot_id))
     messages = []
     for key, group in groups.items():
         gone = {each.file.file_name for each in group}
-        change = change_index(table, key.partition, key.bucket, indexes.get(key, ()), gone=gone)
+        change = change_index(store, key.partition, key.bucket, indexes.get(key, ()), gone=gone)
         messages.append(
             CommitMessage(
                 partition=key.partition,
@@ -226,13 +226,13 @@ def forget_files(table: TableStore, lost: LostFiles) -> CommitResult:
                 index_after=change.after,
             )
         )
-    commit = TableCommit(table, table.new_commit_user(), history_start=lost.snapshot_id)
+    commit = TableCommit(store, store.new_commit_user(), history_start=lost.snapshot_id)
     return commit.commit_compaction(messages, base_snapshot_id=lost.snapshot_id)
 
 
-def _rows(table: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iterator[pa.RecordBatch]:
-    for split in TableScan(table).plan(snapshot=snapshot, partitions=partitions).splits:
-        yield from read_split(table, split)
+def _rows(store: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iterator[pa.RecordBatch]:
+    for split in TableScan(store).plan(snapshot=snapshot, partitions=partitions).splits:
+        yield from read_split(store, split)
 
 
 def _names(live: LiveFiles, key: BucketKey) -> set[object]:
@@ -241,34 +241,34 @@ def _names(live: LiveFiles, key: BucketKey) -> set[object]:
     return {*vectors, *((file.file_name, file.level) for file in live.files(key))}
 
 
-def copied_file(table: TableStore, key: BucketKey, file: DataFileMeta) -> DataFileMeta:
+def copied_file(store: TableStore, key: BucketKey, file: DataFileMeta) -> DataFileMeta:
     """The same file under a new name, without what belongs to it: indexes can be missing."""
-    source = table.file_path(key.partition, key.bucket, file)
+    source = store.file_path(key.partition, key.bucket, file)
     suffix = file.file_name.rpartition(".")[2]
-    name = f"{table.options.data_file_prefix}{table.names.uuid()}-0.{suffix}"
-    target = f"{table.bucket_dir(key.partition, key.bucket)}/{name}"
-    copy_file(table.io, source, target)
+    name = f"{store.options.data_file_prefix}{store.names.uuid()}-0.{suffix}"
+    target = f"{store.bucket_dir(key.partition, key.bucket)}/{name}"
+    copy_file(store.io, source, target)
     return replace(file, file_name=name, extra_files=(), external_path=None)
 
 
-def _copied_index(table: TableStore, wanted: Snapshot, message: CommitMessage) -> tuple[IndexManifestEntry, ...]:
+def _copied_index(store: TableStore, wanted: Snapshot, message: CommitMessage) -> tuple[IndexManifestEntry, ...]:
     """The key hashes that a bucket had, in a file of this commit."""
     copies = []
-    for entry in bucket_index(table, wanted):
+    for entry in bucket_index(store, wanted):
         if (entry.partition, entry.bucket) == (message.partition, message.bucket):
-            name = f"index-{table.names.uuid()}-0"
-            copy_file(table.io, entry.external_path or table.paths.index(entry.file_name), table.paths.index(name))
+            name = f"index-{store.names.uuid()}-0"
+            copy_file(store.io, entry.external_path or store.paths.index(entry.file_name), store.paths.index(name))
             copies.append(replace(entry, file_name=name, external_path=None))
     return tuple(copies)
 
 
 def _published(
-    table: TableStore, written: Sequence[CommitMessage], publish: Callable[[], CommitResult]
+    store: TableStore, written: Sequence[CommitMessage], publish: Callable[[], CommitResult]
 ) -> CommitResult:
     try:
         return publish()
     except OutcomeUnknownError:
         raise
     except FluvialError:
-        discard(table, written)
+        discard(store, written)
         raise

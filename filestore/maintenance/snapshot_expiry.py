@@ -104,12 +104,12 @@ def expiry_end(
 
 
 def expire_snapshots(
-    table: TableStore, retention: Retention, *, before_ms: int | None = None, dry_run: bool = False
+    store: TableStore, retention: Retention, *, before_ms: int | None = None, dry_run: bool = False
 ) -> Iterator[ExpiryStep]:
     """Delete old snapshots of a branch, and the files that nothing else uses.
 
     Args:
-        table: whose; its branch counts.
+        store: whose; its branch counts.
         retention: what stays.
         before_ms: epoch milliseconds: instead of ``retention.age_ms``, what was replaced before this time is old.
         dry_run: delete nothing.
@@ -121,59 +121,59 @@ def expire_snapshots(
         CorruptDataError: a tag, or another root, refers to files that are missing, so what it uses is not known.
         UnavailableError: the file system refused; run it again.
     """
-    span = _span(table, retention, before_ms)
+    span = _span(store, retention, before_ms)
     if not span:
         return
     if not dry_run:
-        table.snapshots.claim_up_to(span.stop)
-        if keeps_snapshots(table.io, table.paths):
+        store.snapshots.claim_up_to(span.stop)
+        if keeps_snapshots(store.io, store.paths):
             return  # whoever copies them looks for the claim after saying so, so one of both gives way
-    roots = DecidingReferences(other_references(table), branch=table.paths.branch)
-    steps = list(_candidates(table, span))
+    roots = DecidingReferences(other_references(store), branch=store.paths.branch)
+    steps = list(_candidates(store, span))
     if not dry_run:
-        following = table.snapshots.find(span.stop)
-        ExpiredCommits(table.io, table.paths).note((step.snapshot for step in steps), following=following)
-    references = FileReferences(table, partitions={file.partition for step in steps for file in step.data})
+        following = store.snapshots.find(span.stop)
+        ExpiredCommits(store.io, store.paths).note((step.snapshot for step in steps), following=following)
+    references = FileReferences(store, partitions={file.partition for step in steps for file in step.data})
     for step in steps:
         spared = _spared(step, roots, references)
         if not dry_run:
-            _delete(table, spared)
+            _delete(store, spared)
         yield spared
 
 
-def _span(table: TableStore, retention: Retention, before_ms: int | None) -> range:
+def _span(store: TableStore, retention: Retention, before_ms: int | None) -> range:
     """The snapshots that go."""
-    expires_ms = table.options.value("consumer.expiration-time")
+    expires_ms = store.options.value("consumer.expiration-time")
     if expires_ms is not None:
-        table.consumers.expire(expires_ms)
-    earliest, latest = table.snapshots.oldest_left(), table.snapshots.latest()
+        store.consumers.expire(expires_ms)
+    earliest, latest = store.snapshots.oldest_left(), store.snapshots.latest()
     if earliest is None or latest is None:
         return range(0)
-    holds = [each for each in (table.consumers.least_next_snapshot(), _offsets_at(table, latest)) if each is not None]
+    holds = [each for each in (store.consumers.least_next_snapshot(), _offsets_at(store, latest)) if each is not None]
     stays = expiry_end(
         earliest=earliest,
         latest=latest.id,
         retention=retention,
-        before_ms=table.clock.now_ms() - retention.age_ms if before_ms is None else before_ms,
+        before_ms=store.clock.now_ms() - retention.age_ms if before_ms is None else before_ms,
         held_from=min(holds, default=None),
-        time_ms_of=lambda each: _time_ms(table, each),
+        time_ms_of=lambda each: _time_ms(store, each),
     )
     # what an earlier expiry has claimed goes, whatever has changed since: part of its files may be gone
-    return range(earliest, max(stays, min(table.snapshots.claimed_up_to(), latest.id)))
+    return range(earliest, max(stays, min(store.snapshots.claimed_up_to(), latest.id)))
 
 
-def _time_ms(table: TableStore, snapshot_id: int) -> int:
-    snapshot = table.snapshots.find(snapshot_id)
+def _time_ms(store: TableStore, snapshot_id: int) -> int:
+    snapshot = store.snapshots.find(snapshot_id)
     return 0 if snapshot is None else snapshot.time_ms  # gone meanwhile, so it was old enough
 
 
-def _offsets_at(table: TableStore, latest: Snapshot) -> int | None:
+def _offsets_at(store: TableStore, latest: Snapshot) -> int | None:
     """The newest snapshot that knows the log's offsets, when the latest does not: without them the log has no start."""
     snapshot: Snapshot | None = latest
-    if not table.has_log:
+    if not store.has_log:
         return None
     while snapshot is not None and not snapshot.log_offsets:
-        snapshot = table.snapshots.find(snapshot.id - 1)
+        snapshot = store.snapshots.find(snapshot.id - 1)
     return None if snapshot is None else snapshot.id
 
 
@@ -186,38 +186,38 @@ class _Known:
     removed: tuple[FileSize, ...] = ()  # the data files that its commit took away; of the first one not asked for
 
 
-def _candidates(table: TableStore, span: range) -> Iterator[ExpiryStep]:
+def _candidates(store: TableStore, span: range) -> Iterator[ExpiryStep]:
     """What each snapshot and those before it alone use; those that another process has deleted are left out."""
     known: _Known | None = None
     for snapshot_id in span:
         if known is None or known.snapshot.id != snapshot_id:
-            snapshot = table.snapshots.find(snapshot_id)
+            snapshot = store.snapshots.find(snapshot_id)
             if snapshot is None:
                 continue
-            known = _Known(snapshot, metadata_files(table, snapshot, is_partial=True))
-        following = _following(table, snapshot_id)
+            known = _Known(snapshot, metadata_files(store, snapshot, is_partial=True))
+        following = _following(store, snapshot_id)
         if following is not None:
             own, kept = known.metadata, following.metadata.all
             yield ExpiryStep(
                 snapshot=known.snapshot,
                 data=following.removed,
-                changelog=tuple(changelog_files(table, known.snapshot)),
+                changelog=tuple(changelog_files(store, known.snapshot)),
                 metadata=MetadataFiles(leaves=own.leaves - kept, lists=own.lists - kept),
             )
         known = following
 
 
-def _following(table: TableStore, snapshot_id: int) -> _Known | None:
+def _following(store: TableStore, snapshot_id: int) -> _Known | None:
     """The snapshot after one that goes, whole; None: another process has deleted that one."""
     try:
-        following = table.snapshots.read(snapshot_id + 1)
-        return _Known(following, metadata_files(table, following), tuple(removed_files(table, following)))
+        following = store.snapshots.read(snapshot_id + 1)
+        return _Known(following, metadata_files(store, following), tuple(removed_files(store, following)))
     except FileNotFoundError as error:
         # the next snapshot can only be incomplete when another process is at it, and is done with this one
-        if not table.snapshots.exists(snapshot_id):
+        if not store.snapshots.exists(snapshot_id):
             return None
         raise CorruptDataError(
-            f"a file of the table is missing, so its snapshots cannot expire: table={table.name} "
+            f"a file of the table is missing, so its snapshots cannot expire: table={store.name} "
             f"snapshot={snapshot_id + 1} missing={error.filename or error}"
         ) from error
 
@@ -234,17 +234,17 @@ def _spared(step: ExpiryStep, roots: DecidingReferences, references: FileReferen
     )
 
 
-def _delete(table: TableStore, step: ExpiryStep) -> None:
+def _delete(store: TableStore, step: ExpiryStep) -> None:
     files = [each.path for each in (*step.data, *step.changelog)]
     for path in (*files, *sorted(step.metadata.leaves), *sorted(step.metadata.lists)):
-        table.io.delete(path)
-    if table.options.value("snapshot.clean-empty-directories"):
+        store.io.delete(path)
+    if store.options.value("snapshot.clean-empty-directories"):
         for directory in sorted({path.rpartition("/")[0] for path in files}):
-            _delete_empty(table, directory)
-    table.io.delete(table.paths.snapshot(step.snapshot.id))
+            _delete_empty(store, directory)
+    store.io.delete(store.paths.snapshot(step.snapshot.id))
 
 
-def _delete_empty(table: TableStore, directory: str) -> None:
+def _delete_empty(store: TableStore, directory: str) -> None:
     """A bucket's directory, then those of its partition, as long as nothing is in them."""
-    while directory.startswith(f"{table.paths.root}/") and table.io.delete_empty_directory(directory):
+    while directory.startswith(f"{store.paths.root}/") and store.io.delete_empty_directory(directory):
         directory = directory.rpartition("/")[0]

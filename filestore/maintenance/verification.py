@@ -30,48 +30,48 @@ class Finding:
     problem: str
 
 
-def verify_files(table: TableStore, *, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> Iterator[Finding]:
     """What is wrong with the files of a table, on every branch.
 
     Args:
-        table: to look at.
+        store: to look at.
         progress: told how many snapshots and tags are done, of how many.
     """
-    for branch in branch_names(table):
-        there = on_branch(table, branch)
+    for branch in branch_names(store):
+        there = on_branch(store, branch)
         yield from _operation(there, branch)
         yield from _savepoints(there)
         if there.snapshots.ids():
             yield from _hints(there, branch)
             yield from _gaps(there, branch)
             yield from _consumers(there)
-    roots = all_references(table)
+    roots = all_references(store)
     sizes: dict[str, int | None] = {}
     for done, root in enumerate(roots):
         progress(done, len(roots))
-        there = on_branch(table, root.branch)
+        there = on_branch(store, root.branch)
         snapshot = root.snapshot or there.snapshots.find(root.snapshot_id)
         if snapshot is not None:
             yield from _snapshot(there, str(root), snapshot, sizes, has_delta=root.snapshot is None)
     progress(len(roots), len(roots))
 
 
-def _operation(table: TableStore, branch: str) -> Iterator[Finding]:
+def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
     """What is at work on a branch as a whole, or died at it."""
     if branch == MAIN_BRANCH:
-        work: object = "fast-forward with force" if is_sealed_main(table.io, table.paths.root) else None
+        work: object = "fast-forward with force" if is_sealed_main(store.io, store.paths.root) else None
     else:
-        work = read_work(table.io, table.paths)
+        work = read_work(store.io, store.paths)
     if work is not None:
         problem = f"operation={work} fix=wait for it; when it died, run it again"
         yield Finding(check="branch", subject=branch, problem=problem)
 
 
-def _hints(table: TableStore, branch: str) -> Iterator[Finding]:
-    ids, paths = table.snapshots.ids(), table.paths
+def _hints(store: TableStore, branch: str) -> Iterator[Finding]:
+    ids, paths = store.snapshots.ids(), store.paths
     for path, expected in ((paths.latest_hint, ids[-1]), (paths.earliest_hint, ids[0])):
         try:
-            text = table.io.read_bytes(path).decode(errors="replace")
+            text = store.io.read_bytes(path).decode(errors="replace")
         except FileNotFoundError:
             continue  # readers list then
         if text != str(expected):
@@ -79,39 +79,39 @@ def _hints(table: TableStore, branch: str) -> Iterator[Finding]:
             yield Finding(check="hint", subject=f"{branch} {path.rpartition('/')[2]}", problem=problem)
 
 
-def _gaps(table: TableStore, branch: str) -> Iterator[Finding]:
-    ids = table.snapshots.ids()
+def _gaps(store: TableStore, branch: str) -> Iterator[Finding]:
+    ids = store.snapshots.ids()
     missing = sorted({*range(ids[0], ids[-1] + 1)} - {*ids})
     if missing:
         yield Finding(check="snapshots", subject=branch, problem=f"missing={missing[:10]} count={len(missing)}")
 
 
-def _consumers(table: TableStore) -> Iterator[Finding]:
-    earliest = table.snapshots.earliest_id() or 0
-    for name, next_snapshot in table.consumers.next_snapshots().items():
+def _consumers(store: TableStore) -> Iterator[Finding]:
+    earliest = store.snapshots.earliest_id() or 0
+    for name, next_snapshot in store.consumers.next_snapshots().items():
         if next_snapshot < earliest:
             problem = f"wants={next_snapshot} earliest={earliest} fix=reset it"
             yield Finding(check="consumer", subject=name, problem=problem)
 
 
-def _savepoints(table: TableStore) -> Iterator[Finding]:
-    for savepoint in list_savepoints(table):
-        tag = table.snapshots.find_tag(savepoint.tag_name)
+def _savepoints(store: TableStore) -> Iterator[Finding]:
+    for savepoint in list_savepoints(store):
+        tag = store.snapshots.find_tag(savepoint.tag_name)
         if tag is None or tag.id != savepoint.saved_snapshot_id:
             problem = "other engines do not know that its files stay fix=create a savepoint, which renews the tags"
             yield Finding(check="savepoint", subject=f"tag {savepoint.tag_name}", problem=problem)
-        missing = [path for path in savepoint.own_paths(table.paths) if not table.io.exists(path)]
+        missing = [path for path in savepoint.own_paths(store.paths) if not store.io.exists(path)]
         if missing:
             yield Finding(check="savepoint", subject=f"savepoint {savepoint.id}", problem=f"missing={missing[0]}")
 
 
 def _snapshot(
-    table: TableStore, subject: str, snapshot: Snapshot, sizes: dict[str, int | None], *, has_delta: bool
+    store: TableStore, subject: str, snapshot: Snapshot, sizes: dict[str, int | None], *, has_delta: bool
 ) -> Iterator[Finding]:
     try:
-        live = LiveFiles(table, snapshot)
-        metadata = metadata_files(table, snapshot, with_changelog=has_delta)
-        delta = delta_entries(table, snapshot) if has_delta else []
+        live = LiveFiles(store, snapshot)
+        metadata = metadata_files(store, snapshot, with_changelog=has_delta)
+        delta = delta_entries(store, snapshot) if has_delta else []
     except FileNotFoundError as error:
         yield Finding(check="manifests", subject=subject, problem=f"missing={error.filename or error}")
         return
@@ -119,10 +119,10 @@ def _snapshot(
         yield Finding(check="manifests", subject=subject, problem=str(error))
         return
     for path in sorted(metadata.leaves):
-        if _size(table, path, sizes) is None:
+        if _size(store, path, sizes) is None:
             yield Finding(check="manifests", subject=subject, problem=f"missing={path}")
-    yield from _files(table, subject, live, sizes)
-    yield from _vectors(table, subject, live, sizes)
+    yield from _files(store, subject, live, sizes)
+    yield from _vectors(store, subject, live, sizes)
     rows = sum(file.row_count for key in live.all_buckets() for file in live.files(key))
     if snapshot.total_record_count not in (None, rows):
         problem = f"says={snapshot.total_record_count} files={rows}"
@@ -133,31 +133,31 @@ def _snapshot(
         yield Finding(check="delta_record_count", subject=subject, problem=problem)
 
 
-def _files(table: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
+def _files(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
     for key in live.all_buckets():
         for file in live.files(key):
-            path = table.file_path(key.partition, key.bucket, file)
-            size_bytes = _size(table, path, sizes)
+            path = store.file_path(key.partition, key.bucket, file)
+            size_bytes = _size(store, path, sizes)
             if size_bytes is None:
                 yield Finding(check="data files", subject=subject, problem=f"missing={path}")
             elif size_bytes != file.size_bytes:
                 problem = f"file={path} size_bytes={size_bytes} manifest={file.size_bytes}"
                 yield Finding(check="data files", subject=subject, problem=problem)
-        if table.has_key:
+        if store.has_key:
             try:
                 live.levels(key)
             except CorruptDataError as error:
                 yield Finding(check="key ranges", subject=subject, problem=str(error))
 
 
-def _vectors(table: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
+def _vectors(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
     """Deletion vectors that cannot be read, or are of rows that are not there."""
     counts = {(key, file.file_name): file.row_count for key in live.all_buckets() for file in live.files(key)}
-    for entry in index_files(table, live.snapshot):
-        if _size(table, table.index_path(entry), sizes) is None:
+    for entry in index_files(store, live.snapshot):
+        if _size(store, store.index_path(entry), sizes) is None:
             continue  # told as a missing file
         try:
-            deleted = read_deletion_vectors(table, [entry])
+            deleted = read_deletion_vectors(store, [entry])
         except FluvialError as error:
             yield Finding(check="deletion vectors", subject=subject, problem=str(error))
             continue
@@ -168,11 +168,11 @@ def _vectors(table: TableStore, subject: str, live: LiveFiles, sizes: dict[str, 
                 yield Finding(check="deletion vectors", subject=subject, problem=problem)
 
 
-def _size(table: TableStore, path: str, sizes: dict[str, int | None]) -> int | None:
+def _size(store: TableStore, path: str, sizes: dict[str, int | None]) -> int | None:
     """None: there is no such file. Each is looked at once."""
     if path not in sizes:
         try:
-            sizes[path] = table.io.size_bytes(path)
+            sizes[path] = store.io.size_bytes(path)
         except FileNotFoundError:
             sizes[path] = None
     return sizes[path]

@@ -31,7 +31,7 @@ INT_MAX: Final = 2**31 - 1
 
 COUNT: Final = integer(1)
 NUMBER: Final = integer(0)
-FORMAT: Final = choice("parquet", "orc", "avro")
+FORMAT_TYPES: Final = choice("parquet", "orc", "avro")
 FORMAT_PER_LEVEL: Final = choice_per_level("parquet", "orc", "avro")
 
 
@@ -104,7 +104,7 @@ _CHANGELOG: Final = _declare(
         "Where changelog files come from.",
     ),
     ("changelog-producer.row-deduplicate", boolean, False, "Leave out updates that change nothing."),
-    ("changelog-file.format", FORMAT, None, "Format of changelog files."),
+    ("changelog-file.format", FORMAT_TYPES, None, "Format of changelog files."),
     ("changelog-file.compression", text, None, "Compression of changelog files."),
     ("changelog-file.prefix", text, "changelog-", "Start of the names of changelog files."),
     ("changelog-file.stats-mode", stats_mode, None, "Statistics of changelog files."),
@@ -149,7 +149,7 @@ _FILES: Final = _declare(
     ("write-only", boolean, False, "Neither compact nor expire."),
     ("target-file-size", size_bytes, None, "Size at which a new file begins; 128 mb, append tables 256 mb."),
     ("target-file-row-num", COUNT, None, "Rows at which a new file begins."),
-    ("file.format", FORMAT, "parquet", "Format of data files."),
+    ("file.format", FORMAT_TYPES, "parquet", "Format of data files."),
     ("file.format.per.level", FORMAT_PER_LEVEL, {}, "Format by level."),
     ("file.compression", text, "zstd", "Compression of data files."),
     ("file.compression.zstd-level", integer(-7, 22), 1, "Effort of zstd."),

@@ -52,18 +52,18 @@ class RowLookup:
             yield from rows_at(*place, positions, table.schema.column_names, with_system=True)
 
 
-def change_recorder(table: TableStore, *, emit: Callable[[pa.Table], None], below: BucketFiles) -> ChangeRecorder:
+def change_recorder(store: TableStore, *, emit: Callable[[pa.Table], None], below: BucketFiles) -> ChangeRecorder:
     """What tells the changes that a merge of a table's files makes.
 
     Args:
-        table: at the schema of the newest file.
+        store: at the schema of the newest file.
         emit: takes the changes, see ``ChangeRecorder``.
         below: files that the merge does not read, and whose rows readers know.
     """
-    options = table.options
+    options = store.options
     return ChangeRecorder(
-        inner=merge_function(table.schema, options, table.schema.column_names),
-        key_names=table.schema.trimmed_primary_keys,
+        inner=merge_function(store.schema, options, store.schema.column_names),
+        key_names=store.schema.trimmed_primary_keys,
         sequence_names=options.sequence_fields,
         sequence_descending=options.sequence_descending,
         # a row that first-row refuses is no update

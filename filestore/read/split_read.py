@@ -150,17 +150,17 @@ class BucketFiles:
 
 
 def may_hold_rows(
-    table: TableStore, partition: bytes, bucket: int, file: DataFileMeta, filter: Predicate | None
+    store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, filter: Predicate | None
 ) -> bool:
     """False only if a file's index beside it says that surely no row of the file passes a filter."""
-    if filter is None or index_file_of(file) is None or not asks_indexes(filter, table.options):
+    if filter is None or index_file_of(file) is None or not asks_indexes(filter, store.options):
         return True
-    path, then = table.file_path(partition, bucket, file), table.schema_of(file.schema_id)
-    return stored_may_match(table.io, path, file, filter, file_schema=then, read_schema=table.schema)
+    path, then = store.file_path(partition, bucket, file), store.schema_of(file.schema_id)
+    return stored_may_match(store.io, path, file, filter, file_schema=then, read_schema=store.schema)
 
 
 def read_split(
-    table: TableStore,
+    store: TableStore,
     split: DataSplit,
     *,
     columns: Sequence[str] | None = None,
@@ -170,7 +170,7 @@ def read_split(
     """The rows of a split.
 
     Args:
-        table: opened with the schema that the rows shall have.
+        store: opened with the schema that the rows shall have.
         split: of a plan of this table; of a filtered plan only together with that filter.
         columns: to return, in this order; None is all.
         filter: rows for which it is not true are left out.
@@ -179,20 +179,20 @@ def read_split(
     Yields:
         Batches of these columns, none of them empty; in key order within a section, else in file order.
     """
-    predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
-    names = list(table.schema.column_names if columns is None else columns)
-    if table.row_counts is not None:
-        found = repeated(read_split(table.stored, split, columns=with_count(names), filter=predicate))
+    predicate = parse_filter(filter, store.schema) if isinstance(filter, str) else filter
+    names = list(store.schema.column_names if columns is None else columns)
+    if store.row_counts is not None:
+        found = repeated(read_split(store.stored, split, columns=with_count(names), filter=predicate))
         yield from found if names else (batch.select([]) for batch in found)
         return
-    fields = [table.arrow_field(name) for name in names]
+    fields = [store.arrow_field(name) for name in names]
     if with_system:
         fields += [SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
     schema = pa.schema(fields)
     if split.needs_merge:
-        rows = _merged_rows(table, split, names, predicate)
+        rows = _merged_rows(store, split, names, predicate)
     else:
-        rows = _raw_rows(table, split, names, predicate, with_system=with_system)
+        rows = _raw_rows(store, split, names, predicate, with_system=with_system)
     for batch in rows:
         if batch.num_rows and not fields:
             yield batch.select([])  # rows without columns can still be counted
@@ -201,36 +201,36 @@ def read_split(
 
 
 def _raw_rows(
-    table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None, *, with_system: bool
+    store: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None, *, with_system: bool
 ) -> Iterator[pa.RecordBatch]:
-    files = _files_of(table, split)
-    columns = _in_order(table, {*names, *_columns_of(predicate), *time_field(table, split)})
+    files = _files_of(store, split)
+    columns = _in_order(store, {*names, *_columns_of(predicate), *time_field(store, split)})
     for file in split.files:
         for batch in files.read(file, columns, with_system=with_system, filter=predicate):
-            yield not_expired(table, batch, split.expiry_moment_ms)
+            yield not_expired(store, batch, split.expiry_moment_ms)
 
 
-def _files_of(table: TableStore, split: DataSplit) -> BucketFiles:
-    deleted = read_deletion_vectors(table, split.deletion_vectors)
-    return BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files, deleted=deleted)
+def _files_of(store: TableStore, split: DataSplit) -> BucketFiles:
+    deleted = read_deletion_vectors(store, split.deletion_vectors)
+    return BucketFiles(table=store, partition=split.partition, bucket=split.bucket, files=split.files, deleted=deleted)
 
 
 def _merged_rows(
-    table: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None
+    store: TableStore, split: DataSplit, names: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    files = _files_of(table, split)
-    wanted = {*names, *_columns_of(predicate), *time_field(table, split)}
-    columns = _in_order(table, columns_to_merge(table.schema, table.options, wanted))
-    by_key = on_columns_only(predicate, table.schema.trimmed_primary_keys)
+    files = _files_of(store, split)
+    wanted = {*names, *_columns_of(predicate), *time_field(store, split)}
+    columns = _in_order(store, columns_to_merge(store.schema, store.options, wanted))
+    by_key = on_columns_only(predicate, store.schema.trimmed_primary_keys)
     for runs in files.sections():
         for merged in files.merged(runs, columns, drop_deletes=True, filter=by_key):
             for batch in merged.to_batches():
-                yield _matching(not_expired(table, batch, split.expiry_moment_ms), predicate)
+                yield _matching(not_expired(store, batch, split.expiry_moment_ms), predicate)
 
 
-def time_field(table: TableStore, split: DataSplit) -> tuple[str, ...]:
+def time_field(store: TableStore, split: DataSplit) -> tuple[str, ...]:
     """The column that tells the age of rows, if some of the split may be too old."""
-    expiry = RowExpiry.of(table.schema, table.options)
+    expiry = RowExpiry.of(store.schema, store.options)
     return () if expiry is None or split.expiry_moment_ms is None else (expiry.time_field,)
 
 
@@ -242,6 +242,6 @@ def _columns_of(predicate: Predicate | None) -> frozenset[str]:
     return frozenset() if predicate is None else columns_of(predicate)
 
 
-def _in_order(table: TableStore, names: Iterable[str]) -> list[str]:
+def _in_order(store: TableStore, names: Iterable[str]) -> list[str]:
     wanted = {*names}
-    return [name for name in table.schema.column_names if name in wanted]
+    return [name for name in store.schema.column_names if name in wanted]

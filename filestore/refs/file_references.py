@@ -38,12 +38,12 @@ class FileSize:
 
 
 def metadata_files(
-    table: TableStore, snapshot: Snapshot, *, is_partial: bool = False, with_changelog: bool = True
+    store: TableStore, snapshot: Snapshot, *, is_partial: bool = False, with_changelog: bool = True
 ) -> MetadataFiles:
     """Lists, manifests, index files and statistics of a snapshot.
 
     Args:
-        table: whose.
+        store: whose.
         snapshot: gone or not.
         is_partial: take what is there, of a snapshot that is being deleted.
         with_changelog: its changelog too.
@@ -62,61 +62,61 @@ def metadata_files(
         named.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True))
     for name, size_bytes, may_be_missing in named:
         try:
-            leaves |= {table.paths.manifest(each.file_name) for each in table.manifests.read_list(name, size_bytes)}
-            lists.add(table.paths.manifest(name))
+            leaves |= {store.paths.manifest(each.file_name) for each in store.manifests.read_list(name, size_bytes)}
+            lists.add(store.paths.manifest(name))
         except FileNotFoundError:
             if not may_be_missing:
                 raise
     if snapshot.index_manifest is not None:
         try:
-            entries = table.manifests.read_index_manifest(snapshot.index_manifest)
-            leaves |= {table.index_path(each) for each in entries if each.kind is EntryKind.ADD}
-            lists.add(table.paths.manifest(snapshot.index_manifest))
+            entries = store.manifests.read_index_manifest(snapshot.index_manifest)
+            leaves |= {store.index_path(each) for each in entries if each.kind is EntryKind.ADD}
+            lists.add(store.paths.manifest(snapshot.index_manifest))
         except FileNotFoundError:
             if not is_partial:
                 raise
     if snapshot.statistics is not None:
-        leaves.add(table.paths.statistics(snapshot.statistics))
+        leaves.add(store.paths.statistics(snapshot.statistics))
     return MetadataFiles(leaves=frozenset(leaves), lists=frozenset(lists))
 
 
-def removed_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+def removed_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
     """The data files that a commit took away; one that it moved to another level stays. Raises: FileNotFoundError."""
-    entries = delta_entries(table, snapshot)
-    kept = {path for entry in entries if entry.kind is EntryKind.ADD for path in _paths(table, entry)}
+    entries = delta_entries(store, snapshot)
+    kept = {path for entry in entries if entry.kind is EntryKind.ADD for path in _paths(store, entry)}
     removed = (entry for entry in entries if entry.kind is EntryKind.DELETE)
-    return [each for entry in removed for each in _sizes(table, entry) if each.path not in kept]
+    return [each for entry in removed for each in _sizes(store, entry) if each.path not in kept]
 
 
-def added_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+def added_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
     """The data files that a commit brought, not those that it moved to another level. Raises: FileNotFoundError."""
-    entries = delta_entries(table, snapshot)
-    known = {path for entry in entries if entry.kind is EntryKind.DELETE for path in _paths(table, entry)}
+    entries = delta_entries(store, snapshot)
+    known = {path for entry in entries if entry.kind is EntryKind.DELETE for path in _paths(store, entry)}
     added = (entry for entry in entries if entry.kind is EntryKind.ADD)
-    return [each for entry in added for each in _sizes(table, entry) if each.path not in known]
+    return [each for entry in added for each in _sizes(store, entry) if each.path not in known]
 
 
-def changelog_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+def changelog_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
     """The changelog files of a commit, as far as their manifests are there."""
-    return [each for entry in _changelog(table, snapshot) for each in _sizes(table, entry)]
+    return [each for entry in _changelog(store, snapshot) for each in _sizes(store, entry)]
 
 
-def data_files(table: TableStore, snapshot: Snapshot) -> list[FileSize]:
+def data_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
     """The live data files of a snapshot. Raises: FileNotFoundError."""
-    return [each for entry in live_files(table, snapshot) for each in _sizes(table, entry)]
+    return [each for entry in live_files(store, snapshot) for each in _sizes(store, entry)]
 
 
 class FileReferences:
     """What roots use. Remembers what it has read: one object for one run."""
 
-    def __init__(self, table: TableStore, *, partitions: Collection[bytes] | None = None) -> None:
+    def __init__(self, store: TableStore, *, partitions: Collection[bytes] | None = None) -> None:
         """Nothing is read yet.
 
         Args:
-            table: whose roots.
+            store: whose roots.
             partitions: data files elsewhere are not asked for; None: of every partition.
         """
-        self._table = table
+        self._table = store
         self._partitions = partitions
         self._known: dict[tuple[LiveReference, _FilesOf], frozenset[str]] = {}
 
@@ -165,72 +165,72 @@ class FileReferences:
                 f"table={table.name} root={root} missing={error.filename or error} fix=delete that {root.kind.value}"
             ) from error
 
-    def _data(self, table: TableStore, root: LiveReference, snapshot: Snapshot) -> set[str]:
+    def _data(self, store: TableStore, root: LiveReference, snapshot: Snapshot) -> set[str]:
         if root.kind is ReferenceKind.CHANGELOG:
-            entries = _changelog(table, snapshot)
+            entries = _changelog(store, snapshot)
             if snapshot.changelog_manifest_list is None:
-                entries = _added(table, snapshot)
+                entries = _added(store, snapshot)
         elif self._partitions is None:
-            entries = live_files(table, snapshot)
+            entries = live_files(store, snapshot)
         else:
-            entries = live_files_of_partitions(table, snapshot, self._partitions)
+            entries = live_files_of_partitions(store, snapshot, self._partitions)
         if root.kind is ReferenceKind.SNAPSHOT:
-            entries = [*entries, *_changelog(table, snapshot)]
-        return {path for entry in entries for path in _paths(table, entry)}
+            entries = [*entries, *_changelog(store, snapshot)]
+        return {path for entry in entries for path in _paths(store, entry)}
 
 
 _FilesOf = Callable[[TableStore, LiveReference, Snapshot], set[str]]
 
 
-def _added_data(table: TableStore, _root: LiveReference, snapshot: Snapshot) -> set[str]:
-    entries = [*_added(table, snapshot), *_changelog(table, snapshot)]
-    return {path for entry in entries for path in _paths(table, entry)}
+def _added_data(store: TableStore, _root: LiveReference, snapshot: Snapshot) -> set[str]:
+    entries = [*_added(store, snapshot), *_changelog(store, snapshot)]
+    return {path for entry in entries for path in _paths(store, entry)}
 
 
-def _metadata(table: TableStore, root: LiveReference, snapshot: Snapshot) -> set[str]:
+def _metadata(store: TableStore, root: LiveReference, snapshot: Snapshot) -> set[str]:
     is_partial = root.kind is ReferenceKind.CHANGELOG
     with_changelog = root.kind in (ReferenceKind.SNAPSHOT, ReferenceKind.CHANGELOG)
-    return {*metadata_files(table, snapshot, is_partial=is_partial, with_changelog=with_changelog).all, *root.files}
+    return {*metadata_files(store, snapshot, is_partial=is_partial, with_changelog=with_changelog).all, *root.files}
 
 
-def _added(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
-    return [entry for entry in delta_entries(table, snapshot) if entry.kind is EntryKind.ADD]
+def _added(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    return [entry for entry in delta_entries(store, snapshot) if entry.kind is EntryKind.ADD]
 
 
-def _changelog(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+def _changelog(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     if snapshot.changelog_manifest_list is None:
         return []
     entries: list[ManifestEntry] = []
     name, size_bytes = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
     with suppress(FileNotFoundError):
-        for manifest in table.manifests.read_list(name, size_bytes):
+        for manifest in store.manifests.read_list(name, size_bytes):
             with suppress(FileNotFoundError):
-                entries += table.manifests.read_manifest(manifest)
+                entries += store.manifests.read_manifest(manifest)
     return entries
 
 
-def _paths(table: TableStore, entry: ManifestEntry) -> list[str]:
+def _paths(store: TableStore, entry: ManifestEntry) -> list[str]:
     """Where a file is, and those that belong to it."""
-    path = table.file_path(entry.partition, entry.bucket, entry.file)
+    path = store.file_path(entry.partition, entry.bucket, entry.file)
     directory = path.rpartition("/")[0]
     return [path, *(f"{directory}/{name}" for name in entry.file.extra_files)]
 
 
-def _sizes(table: TableStore, entry: ManifestEntry) -> list[FileSize]:
-    first, *others = _paths(table, entry)
+def _sizes(store: TableStore, entry: ManifestEntry) -> list[FileSize]:
+    first, *others = _paths(store, entry)
     own = FileSize(partition=entry.partition, path=first, size_bytes=entry.file.size_bytes)
     return [own, *(FileSize(partition=entry.partition, path=path, size_bytes=0) for path in others)]
 
 
-def _is_there(table: TableStore, root: LiveReference) -> bool:
+def _is_there(store: TableStore, root: LiveReference) -> bool:
     """Whether a root is neither gone nor about to go."""
     match root.kind:
         case ReferenceKind.SNAPSHOT:
-            is_claimed = root.snapshot_id < table.snapshots.claimed_up_to()
-            return not is_claimed and table.snapshots.exists(root.snapshot_id)
+            is_claimed = root.snapshot_id < store.snapshots.claimed_up_to()
+            return not is_claimed and store.snapshots.exists(root.snapshot_id)
         case ReferenceKind.TAG:
-            return table.io.exists(table.paths.tag(root.name))
+            return store.io.exists(store.paths.tag(root.name))
         case ReferenceKind.SAVEPOINT:
-            return table.io.exists(table.paths.savepoint(int(root.name)))
+            return store.io.exists(store.paths.savepoint(int(root.name)))
         case ReferenceKind.CHANGELOG:
-            return table.io.exists(table.paths.changelog(root.snapshot_id))
+            return store.io.exists(store.paths.changelog(root.snapshot_id))

@@ -40,68 +40,68 @@ class LiveReference:
         return f"{self.kind.value} {where}{self.name}"
 
 
-def branch_names(table: TableStore) -> list[str]:
+def branch_names(store: TableStore) -> list[str]:
     """Main, and every other branch that has a directory."""
-    names = table.io.list_names(table.paths.branch_dir)
+    names = store.io.list_names(store.paths.branch_dir)
     others = [name.removeprefix(BRANCH_PREFIX) for name in names if name.startswith(BRANCH_PREFIX)]
     return [MAIN_BRANCH, *others]
 
 
-def on_branch(table: TableStore, branch: str) -> TableStore:
+def on_branch(store: TableStore, branch: str) -> TableStore:
     """The same table with the snapshots and tags of another branch; its schema stays that of the opened one."""
-    if branch == table.paths.branch:
-        return table
-    return replace(table, paths=table.paths.with_branch(branch), _schemas={})
+    if branch == store.paths.branch:
+        return store
+    return replace(store, paths=store.paths.with_branch(branch), _schemas={})
 
 
-def snapshot_references(table: TableStore) -> list[LiveReference]:
+def snapshot_references(store: TableStore) -> list[LiveReference]:
     """The snapshots of the table's own branch, oldest first; none of them is read."""
-    branch = table.paths.branch
+    branch = store.paths.branch
     return [
         LiveReference(kind=ReferenceKind.SNAPSHOT, branch=branch, name=str(each), snapshot_id=each)
-        for each in table.snapshots.ids()
+        for each in store.snapshots.ids()
     ]
 
 
-def tag_references(table: TableStore) -> list[LiveReference]:
+def tag_references(store: TableStore) -> list[LiveReference]:
     """The tags of the table's own branch, by snapshot. Raises: CorruptDataError for a tag that cannot be read."""
     roots = []
-    for name in table.snapshots.tag_names():
-        snapshot = table.snapshots.find_tag(name)
+    for name in store.snapshots.tag_names():
+        snapshot = store.snapshots.find_tag(name)
         if snapshot is not None:  # else it was deleted since the listing
-            roots.append(_root(ReferenceKind.TAG, table, name, snapshot))
+            roots.append(_root(ReferenceKind.TAG, store, name, snapshot))
     return sorted(roots, key=lambda root: root.snapshot_id)
 
 
-def savepoint_references(table: TableStore) -> list[LiveReference]:
+def savepoint_references(store: TableStore) -> list[LiveReference]:
     """The savepoints of the table's own branch. Raises: CorruptDataError for one that cannot be read."""
     return [
         replace(
-            _root(ReferenceKind.SAVEPOINT, table, str(each.id), each.snapshot),
-            files=frozenset(each.own_paths(table.paths)),
+            _root(ReferenceKind.SAVEPOINT, store, str(each.id), each.snapshot),
+            files=frozenset(each.own_paths(store.paths)),
         )
-        for each in list_savepoints(table)
+        for each in list_savepoints(store)
     ]
 
 
-def changelog_references(table: TableStore) -> list[LiveReference]:
+def changelog_references(store: TableStore) -> list[LiveReference]:
     """The changelogs of the table's own branch that outlived their snapshots."""
-    return [_root(ReferenceKind.CHANGELOG, table, str(each.id), each) for each in _changelogs(table)]
+    return [_root(ReferenceKind.CHANGELOG, store, str(each.id), each) for each in _changelogs(store)]
 
 
-def other_references(table: TableStore) -> list[LiveReference]:
+def other_references(store: TableStore) -> list[LiveReference]:
     """All roots but the snapshots of the table's own branch: what an expiry of these has to spare."""
-    roots = _lasting_references(table)
-    for branch in branch_names(table):
-        if branch != table.paths.branch:
-            other = on_branch(table, branch)
+    roots = _lasting_references(store)
+    for branch in branch_names(store):
+        if branch != store.paths.branch:
+            other = on_branch(store, branch)
             roots += [*snapshot_references(other), *_lasting_references(other)]
     return roots
 
 
-def all_references(table: TableStore) -> list[LiveReference]:
+def all_references(store: TableStore) -> list[LiveReference]:
     """Every root of every branch."""
-    return [*snapshot_references(table), *other_references(table)]
+    return [*snapshot_references(store), *other_references(store)]
 
 
 class DecidingReferences:
@@ -135,25 +135,25 @@ class DecidingReferences:
         return [*near, *self._others]
 
 
-def _lasting_references(table: TableStore) -> list[LiveReference]:
-    return [*tag_references(table), *savepoint_references(table), *changelog_references(table)]
+def _lasting_references(store: TableStore) -> list[LiveReference]:
+    return [*tag_references(store), *savepoint_references(store), *changelog_references(store)]
 
 
 def _by_id(root: LiveReference) -> int:
     return root.snapshot_id
 
 
-def _root(kind: ReferenceKind, table: TableStore, name: str, snapshot: Snapshot) -> LiveReference:
-    return LiveReference(kind=kind, branch=table.paths.branch, name=name, snapshot_id=snapshot.id, snapshot=snapshot)
+def _root(kind: ReferenceKind, store: TableStore, name: str, snapshot: Snapshot) -> LiveReference:
+    return LiveReference(kind=kind, branch=store.paths.branch, name=name, snapshot_id=snapshot.id, snapshot=snapshot)
 
 
-def _changelogs(table: TableStore) -> Iterator[Snapshot]:
-    paths = table.paths
-    for name in table.io.list_names(paths.changelog_dir):
+def _changelogs(store: TableStore) -> Iterator[Snapshot]:
+    paths = store.paths
+    for name in store.io.list_names(paths.changelog_dir):
         number = name.removeprefix(CHANGELOG_PREFIX)
         if name.startswith(CHANGELOG_PREFIX) and number.isascii() and number.isdigit():
             try:
-                body = table.io.read_bytes(paths.changelog(int(number)))
+                body = store.io.read_bytes(paths.changelog(int(number)))
             except FileNotFoundError:
                 continue
             yield Snapshot.from_json(body, source=paths.changelog(int(number)))

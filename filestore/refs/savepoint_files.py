@@ -159,28 +159,28 @@ class Savepoint:
         return cls.from_json(io.read_bytes(path), source=path)
 
 
-def savepoint_directory(table: TableStore) -> str:
+def savepoint_directory(store: TableStore) -> str:
     """Where the savepoints of the table's branch are. Source: SP-12."""
-    return table.paths.savepoint_dir
+    return store.paths.savepoint_dir
 
 
-def savepoint_path(table: TableStore, savepoint_id: int) -> str:
+def savepoint_path(store: TableStore, savepoint_id: int) -> str:
     """Where a savepoint is, or would be. Source: SP-13."""
-    return table.paths.savepoint(savepoint_id)
+    return store.paths.savepoint(savepoint_id)
 
 
-def savepoint_ids(table: TableStore) -> list[int]:
+def savepoint_ids(store: TableStore) -> list[int]:
     """Numbers of the savepoints of the table's branch, ascending."""
-    names = table.io.list_names(table.paths.savepoint_dir)
+    names = store.io.list_names(store.paths.savepoint_dir)
     numbers = (name.removeprefix(SAVEPOINT_PREFIX) for name in names if name.startswith(SAVEPOINT_PREFIX))
     return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
 
 
-def find_savepoint(table: TableStore, savepoint_id: int) -> Savepoint | None:
+def find_savepoint(store: TableStore, savepoint_id: int) -> Savepoint | None:
     """One savepoint; None when there is none of this number. Raises: CorruptDataError."""
-    path = table.paths.savepoint(savepoint_id)
+    path = store.paths.savepoint(savepoint_id)
     try:
-        found = Savepoint.from_path(table.io, path)
+        found = Savepoint.from_path(store.io, path)
     except FileNotFoundError:
         return None
     if found.id != savepoint_id:
@@ -188,39 +188,39 @@ def find_savepoint(table: TableStore, savepoint_id: int) -> Savepoint | None:
     return found
 
 
-def read_savepoint(table: TableStore, savepoint_id: int) -> Savepoint:
+def read_savepoint(store: TableStore, savepoint_id: int) -> Savepoint:
     """One savepoint. Raises: InvalidInputError naming those there are; CorruptDataError. Source: SP-14."""
-    found = find_savepoint(table, savepoint_id)
+    found = find_savepoint(store, savepoint_id)
     if found is None:
         raise InvalidInputError(
-            f"no such savepoint: table={table.name} savepoint={savepoint_id} savepoints={savepoint_ids(table)}"
+            f"no such savepoint: table={store.name} savepoint={savepoint_id} savepoints={savepoint_ids(store)}"
         )
     return found
 
 
-def savepoint_exists(table: TableStore, savepoint_id: int) -> bool:
+def savepoint_exists(store: TableStore, savepoint_id: int) -> bool:
     """Whether there is a savepoint of this number. Source: SP-15."""
-    return table.io.exists(table.paths.savepoint(savepoint_id))
+    return store.io.exists(store.paths.savepoint(savepoint_id))
 
 
-def earliest_savepoint_id(table: TableStore) -> int | None:
+def earliest_savepoint_id(store: TableStore) -> int | None:
     """The lowest number of a savepoint; None when there is none. Source: SP-16."""
-    return next(iter(savepoint_ids(table)), None)
+    return next(iter(savepoint_ids(store)), None)
 
 
-def latest_savepoint_id(table: TableStore) -> int | None:
+def latest_savepoint_id(store: TableStore) -> int | None:
     """The highest number of a savepoint; None when there is none. Source: SP-16."""
-    return next(reversed(savepoint_ids(table)), None)
+    return next(reversed(savepoint_ids(store)), None)
 
 
-def list_savepoints(table: TableStore) -> list[Savepoint]:
+def list_savepoints(store: TableStore) -> list[Savepoint]:
     """The savepoints of the table's branch, oldest first. Raises: CorruptDataError for one that cannot be read."""
-    found = (find_savepoint(table, each) for each in savepoint_ids(table))
+    found = (find_savepoint(store, each) for each in savepoint_ids(store))
     return [each for each in found if each is not None]  # else it was deleted since the listing
 
 
-def is_savepoint_tag(table: TableStore, tag_name: str) -> bool:
+def is_savepoint_tag(store: TableStore, tag_name: str) -> bool:
     """Whether a tag belongs to a savepoint that is there, and so stays."""
     number = tag_name.removeprefix(SAVEPOINT_PREFIX)
     is_name = tag_name.startswith(SAVEPOINT_PREFIX) and number.isascii() and number.isdigit()
-    return is_name and savepoint_exists(table, int(number))
+    return is_name and savepoint_exists(store, int(number))

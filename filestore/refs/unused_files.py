@@ -21,7 +21,7 @@ class UnusedFiles:
 
 
 def unused_files(
-    table: TableStore,
+    store: TableStore,
     snapshot: Snapshot,
     *,
     goes: Callable[[LiveReference], bool],
@@ -31,7 +31,7 @@ def unused_files(
     """The files that nothing needs once the roots go that keep a snapshot of the table's branch.
 
     Args:
-        table: whose.
+        store: whose.
         snapshot: that is kept.
         goes: whether a root is one of those that go.
         source: path of what goes, for messages.
@@ -40,18 +40,18 @@ def unused_files(
     Raises:
         CorruptDataError: another root refers to files that are missing, so what it uses is not known.
     """
-    known = all_references(table) if roots is None else roots
+    known = all_references(store) if roots is None else roots
     left = [root for root in known if not goes(root)]
-    asked = DecidingReferences(left, branch=table.paths.branch).about(snapshot.id, is_last=False)
-    if any(root.branch == table.paths.branch and root.snapshot_id == snapshot.id for root in asked):
+    asked = DecidingReferences(left, branch=store.paths.branch).about(snapshot.id, is_last=False)
+    if any(root.branch == store.paths.branch and root.snapshot_id == snapshot.id for root in asked):
         return UnusedFiles()  # the snapshot itself, or another root of it
     try:
-        candidates = data_files(table, snapshot)
-        metadata = metadata_files(table, snapshot, with_changelog=False)
+        candidates = data_files(store, snapshot)
+        metadata = metadata_files(store, snapshot, with_changelog=False)
     except FileNotFoundError as error:
         logger.warning("a tag refers to files that are missing: tag=%s missing=%s", source, error.filename or error)
         return UnusedFiles()
-    references = FileReferences(table, partitions={file.partition for file in candidates})
+    references = FileReferences(store, partitions={file.partition for file in candidates})
     used = references.data(asked)
     return UnusedFiles(
         data=tuple(each for each in candidates if each.path not in used),
@@ -60,7 +60,7 @@ def unused_files(
 
 
 def delete_unreferenced(
-    table: TableStore,
+    store: TableStore,
     snapshot: Snapshot,
     *,
     goes: Callable[[LiveReference], bool],
@@ -73,7 +73,7 @@ def delete_unreferenced(
     The roots go first: when this is interrupted, what is left over is found by the search for orphans.
 
     Args:
-        table: as of ``unused_files``, like the other arguments.
+        store: as of ``unused_files``, like the other arguments.
         snapshot: that is kept.
         goes: whether a root is one of those that go.
         source: path of what goes, for messages.
@@ -83,24 +83,24 @@ def delete_unreferenced(
     Raises:
         CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
     """
-    roots = all_references(table)
-    unused = unused_files(table, snapshot, goes=goes, source=source, roots=roots)
+    roots = all_references(store)
+    unused = unused_files(store, snapshot, goes=goes, source=source, roots=roots)
     if not dry_run:
         remove()
-        unused = _without_newer(table, unused, {*all_references(table)} - {*roots})
-        delete_files(table, unused)
+        unused = _without_newer(store, unused, {*all_references(store)} - {*roots})
+        delete_files(store, unused)
     return unused
 
 
-def delete_files(table: TableStore, unused: UnusedFiles) -> None:
+def delete_files(store: TableStore, unused: UnusedFiles) -> None:
     """Delete them, what they are found by last."""
     for path in (*(each.path for each in unused.data), *sorted(unused.metadata)):
-        table.io.delete(path)
+        store.io.delete(path)
 
 
-def _without_newer(table: TableStore, unused: UnusedFiles, newer: Collection[LiveReference]) -> UnusedFiles:
+def _without_newer(store: TableStore, unused: UnusedFiles, newer: Collection[LiveReference]) -> UnusedFiles:
     """What roots that came meanwhile do not use: a branch may just have been made from the tag."""
-    references = FileReferences(table)
+    references = FileReferences(store)
     data = references.data(newer) if unused.data else set()
     metadata = references.metadata(newer) if unused.metadata else set()
     kept = tuple(each for each in unused.data if each.path not in data)

@@ -54,7 +54,7 @@ class FoundVersion:
     how: str  # in words, for whoever wants to know why it is this one
 
 
-def parse_version(table: TableStore, text: str) -> Version:
+def parse_version(store: TableStore, text: str) -> Version:
     """Understand a word for a state.
 
     A tag of the table's branch comes before the same word as ``branch.version``: both may hold dots.
@@ -62,35 +62,35 @@ def parse_version(table: TableStore, text: str) -> Version:
     Raises: InvalidInputError naming the tags and branches there are.
     """
     version = _plain(text)
-    if version is not None and (version.tag is None or table.io.exists(table.paths.tag(version.tag))):
+    if version is not None and (version.tag is None or store.io.exists(store.paths.tag(version.tag))):
         return version
     if text == LATEST:
         return Version()
-    branches = branch_names(table)
+    branches = branch_names(store)
     for branch in branches:
         rest = text.removeprefix(f"{branch}.")
         if rest != text and rest:
-            return replace(parse_version(on_branch(table, branch), rest), branch=branch)
+            return replace(parse_version(on_branch(store, branch), rest), branch=branch)
     raise InvalidInputError(
-        f"no such version: table={table.name} version={text!r} tags={table.snapshots.tag_names()} "
+        f"no such version: table={store.name} version={text!r} tags={store.snapshots.tag_names()} "
         f"branches={branches} fix=name a snapshot by its number, a tag, or either behind a branch and a dot"
     )
 
 
-def find_version(table: TableStore, version: Version) -> FoundVersion:
+def find_version(store: TableStore, version: Version) -> FoundVersion:
     """The snapshot of a version.
 
     Raises: InvalidInputError saying what there is, when there is none like it.
     """
-    branch = version.branch or table.paths.branch
-    there = on_branch(table, branch)
+    branch = version.branch or store.paths.branch
+    there = on_branch(store, branch)
     snapshot, how = _find(there, version)
     return FoundVersion(branch=branch, snapshot=snapshot, how=how)
 
 
-def snapshot_of(table: TableStore, text: str) -> FoundVersion:
+def snapshot_of(store: TableStore, text: str) -> FoundVersion:
     """The snapshot that a word means. Raises: InvalidInputError."""
-    return find_version(table, parse_version(table, text))
+    return find_version(store, parse_version(store, text))
 
 
 def _plain(text: str) -> Version | None:
@@ -124,62 +124,62 @@ def _time_ms(text: str) -> int:
         ) from error
 
 
-def _find(table: TableStore, version: Version) -> tuple[Snapshot, str]:
+def _find(store: TableStore, version: Version) -> tuple[Snapshot, str]:
     if version.tag is not None:
-        return table.snapshots.tag(version.tag), f"the tag {version.tag} was asked for"
+        return store.snapshots.tag(version.tag), f"the tag {version.tag} was asked for"
     if version.savepoint_id is not None:
-        return read_savepoint(table, version.savepoint_id).snapshot, "a savepoint was asked for"
+        return read_savepoint(store, version.savepoint_id).snapshot, "a savepoint was asked for"
     if version.time_ms is not None:
-        found = as_of(table, version.time_ms)
+        found = as_of(store, version.time_ms)
     elif version.watermark is not None:
-        found = at_watermark(table, version.watermark)
+        found = at_watermark(store, version.watermark)
     elif version.snapshot_id is not None:
-        snapshot = table.snapshots.find(version.snapshot_id)
+        snapshot = store.snapshots.find(version.snapshot_id)
         found = None if snapshot is None else (snapshot, "a snapshot was asked for")
     else:
-        snapshot = table.snapshots.latest()
+        snapshot = store.snapshots.latest()
         found = None if snapshot is None else (snapshot, "the newest snapshot was asked for")
     if found is None:
-        branch = "" if table.paths.branch == MAIN_BRANCH else f"branch={table.paths.branch} "
+        branch = "" if store.paths.branch == MAIN_BRANCH else f"branch={store.paths.branch} "
         raise InvalidInputError(
-            f"no such snapshot: table={table.name} {branch}version={version} "
-            f"earliest={table.snapshots.earliest_id()} latest={table.snapshots.latest_id()} "
-            f"tags={table.snapshots.tag_names()}"
+            f"no such snapshot: table={store.name} {branch}version={version} "
+            f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()} "
+            f"tags={store.snapshots.tag_names()}"
         )
     return found
 
 
-def as_of(table: TableStore, time_ms: int) -> tuple[Snapshot, str] | None:
+def as_of(store: TableStore, time_ms: int) -> tuple[Snapshot, str] | None:
     """The last snapshot committed at a time or before; the closest tag or savepoint, when all expired.
 
     Returns:
         The snapshot and how it was found; None: nothing is so old. Source: TAG-08, TAG-09, TAG-20.
     """
-    found = table.snapshots.as_of(time_ms)
+    found = store.snapshots.as_of(time_ms)
     if found is not None:
         return found, "the last snapshot of that time"
-    older = [each for each in _kept(table) if each[1].time_ms <= time_ms]
+    older = [each for each in _kept(store) if each[1].time_ms <= time_ms]
     if not older:
         return None
     (kind, name), snapshot = max(older, key=lambda each: each[1].id)
     return snapshot, f"the snapshots of that time have expired, this is the closest {kind} before it: {name}"
 
 
-def at_watermark(table: TableStore, watermark: int) -> tuple[Snapshot, str] | None:
+def at_watermark(store: TableStore, watermark: int) -> tuple[Snapshot, str] | None:
     """The first snapshot whose rows are complete up to an event time; a tag, when that one expired.
 
     Args:
-        table: whose; commits carry the highest watermark on, so it never goes back.
+        store: whose; commits carry the highest watermark on, so it never goes back.
         watermark: epoch milliseconds.
 
     Returns:
         The snapshot and how it was found; None: no watermark is that late.
     """
-    ids = table.snapshots.ids()
-    at = bisect_left(ids, watermark, key=lambda each: _watermark_ms(table, each))
-    found = next((each for each in map(table.snapshots.find, ids[at:]) if each is not None), None)
+    ids = store.snapshots.ids()
+    at = bisect_left(ids, watermark, key=lambda each: _watermark_ms(store, each))
+    found = next((each for each in map(store.snapshots.find, ids[at:]) if each is not None), None)
     if found is None or (at == 0 and found.id > FIRST_SNAPSHOT_ID):  # the first one with it may have expired
-        known = [each for each in _kept(table) if _watermark_of(each[1]) >= watermark]
+        known = [each for each in _kept(store) if _watermark_of(each[1]) >= watermark]
         if known:
             (kind, name), snapshot = min(known, key=lambda each: each[1].id)
             if found is None or snapshot.id < found.id:
@@ -187,15 +187,15 @@ def at_watermark(table: TableStore, watermark: int) -> tuple[Snapshot, str] | No
     return None if found is None else (found, "the first snapshot with that watermark")
 
 
-def before_watermark(table: TableStore, watermark: int) -> Snapshot | None:
+def before_watermark(store: TableStore, watermark: int) -> Snapshot | None:
     """The last snapshot that has no later watermark than this; None: all of them have. See ``at_watermark``."""
-    ids = table.snapshots.ids()
-    end = bisect_left(ids, watermark + 1, key=lambda each: _watermark_ms(table, each))
-    return table.snapshots.find(ids[end - 1]) if end else None
+    ids = store.snapshots.ids()
+    end = bisect_left(ids, watermark + 1, key=lambda each: _watermark_ms(store, each))
+    return store.snapshots.find(ids[end - 1]) if end else None
 
 
-def _watermark_ms(table: TableStore, snapshot_id: int) -> int:
-    snapshot = table.snapshots.find(snapshot_id)
+def _watermark_ms(store: TableStore, snapshot_id: int) -> int:
+    snapshot = store.snapshots.find(snapshot_id)
     return _NEVER if snapshot is None else _watermark_of(snapshot)
 
 
@@ -203,13 +203,13 @@ def _watermark_of(snapshot: Snapshot) -> int:
     return _NEVER if snapshot.watermark is None else snapshot.watermark
 
 
-def _kept(table: TableStore) -> Iterator[tuple[tuple[str, str], Snapshot]]:
+def _kept(store: TableStore) -> Iterator[tuple[tuple[str, str], Snapshot]]:
     """Savepoints and tags, each as its kind and name; a savepoint's own tag is not a second one."""
-    savepoints = list_savepoints(table)
+    savepoints = list_savepoints(store)
     for savepoint in savepoints:
         yield ("savepoint", str(savepoint.id)), savepoint.snapshot
-    for name in table.snapshots.tag_names():
-        snapshot = table.snapshots.find_tag(name)
+    for name in store.snapshots.tag_names():
+        snapshot = store.snapshots.find_tag(name)
         is_own = any(each.tag_name == name for each in savepoints)
         if snapshot is not None and not is_own:  # else it was deleted since the listing
             yield ("tag", name), snapshot

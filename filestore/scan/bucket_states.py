@@ -32,7 +32,7 @@ class DifferingBuckets:
 
 
 def differing_buckets(
-    table: TableStore,
+    store: TableStore,
     before: Snapshot | None,
     after: Snapshot,
     *,
@@ -42,17 +42,17 @@ def differing_buckets(
     """What may differ between two snapshots, by partition and bucket.
 
     Args:
-        table: whose.
+        store: whose.
         before: None is the empty table.
         after: the other one.
         partitions: to look at; None is all.
         least_level: files of lower levels do not count.
     """
-    old = _states(table, before, partitions, least_level)
-    new = _states(table, after, partitions, least_level)
+    old = _states(store, before, partitions, least_level)
+    new = _states(store, after, partitions, least_level)
     for partition in sorted({*old, *new}):
-        for one, two in _groups(old.get(partition, {}), new.get(partition, {}), has_key=table.has_key):
-            gone, come = _that_differ(table, one, two)
+        for one, two in _groups(old.get(partition, {}), new.get(partition, {}), has_key=store.has_key):
+            gone, come = _that_differ(store, one, two)
             if gone or come:
                 yield DifferingBuckets(partition=partition, gone=gone, come=come)
 
@@ -62,14 +62,14 @@ _Group = tuple[list[BucketState], list[BucketState]]
 
 
 def _states(
-    table: TableStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None, least_level: int
+    store: TableStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None, least_level: int
 ) -> Mapping[bytes, _States]:
     """The buckets of a snapshot, by partition and number."""
     if partitions is None:
-        entries = live_files(table, snapshot)
+        entries = live_files(store, snapshot)
     else:
-        entries = live_files_of_partitions(table, snapshot, partitions)
-    indexes = deletion_indexes(table, snapshot)
+        entries = live_files_of_partitions(store, snapshot, partitions)
+    indexes = deletion_indexes(store, snapshot)
     by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
         if entry.file.level >= least_level and entry.bucket >= 0:  # else its rows are nowhere to be seen yet
@@ -97,7 +97,7 @@ def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
 
 
 def _that_differ(
-    table: TableStore, old: Sequence[BucketState], new: Sequence[BucketState]
+    store: TableStore, old: Sequence[BucketState], new: Sequence[BucketState]
 ) -> tuple[tuple[BucketState, ...], tuple[BucketState, ...]]:
     """The states without the files that cannot make a difference.
 
@@ -106,9 +106,9 @@ def _that_differ(
     """
     one, two = _versions(old), _versions(new)
     different = {name for name in {*one, *two} if one.get(name) != two.get(name)}
-    if table.has_key and different:
+    if store.has_key and different:
         files = {file.file_name: file for state in (*old, *new) for file in state.files}
-        for runs in sections(table.sorted_file(file) for file in files.values()):
+        for runs in sections(store.sorted_file(file) for file in files.values()):
             names = {file.file_name for run in runs for file in run.files}
             if names & different:
                 different |= names

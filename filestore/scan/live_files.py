@@ -33,18 +33,18 @@ class _Bucket:
 class LiveFiles:
     """The files of every bucket at one snapshot."""
 
-    def __init__(self, table: TableStore, snapshot: Snapshot | None) -> None:
+    def __init__(self, store: TableStore, snapshot: Snapshot | None) -> None:
         """Read every live file of a snapshot; None is the empty table."""
-        self._table = table
+        self._table = store
         self._buckets: dict[BucketKey, _Bucket] = {}
         self._indexes: tuple[str | None, Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]] = (None, {})
         self.snapshot: Snapshot | None = None
         self._load(snapshot)
 
     @classmethod
-    def latest(cls, table: TableStore) -> "LiveFiles":
+    def latest(cls, store: TableStore) -> "LiveFiles":
         """The view at the newest snapshot."""
-        return cls(table, table.snapshots.latest())
+        return cls(store, store.snapshots.latest())
 
     @property
     def snapshot_id(self) -> int:

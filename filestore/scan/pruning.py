@@ -24,13 +24,13 @@ _ALL_ROWS: Final = 2**62
 class Pruner:
     """Answers of one filter about partitions, buckets and files. True = may hold a wanted row."""
 
-    def __init__(self, table: TableStore, predicate: Predicate | None) -> None:
-        self._table = table
+    def __init__(self, store: TableStore, predicate: Predicate | None) -> None:
+        self._table = store
         self._predicate = predicate
-        self._by_partition = on_columns_only(predicate, table.schema.partition_keys)
-        self._by_key = on_columns_only(predicate, table.schema.trimmed_primary_keys)
-        self._indexes_know_key = asks_indexes(self._by_key, table.options)
-        self._indexes_know = asks_indexes(predicate, table.options)
+        self._by_partition = on_columns_only(predicate, store.schema.partition_keys)
+        self._by_key = on_columns_only(predicate, store.schema.trimmed_primary_keys)
+        self._indexes_know_key = asks_indexes(self._by_key, store.options)
+        self._indexes_know = asks_indexes(predicate, store.options)
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
 
     def keep_ranges(self, ranges: Ranges) -> bool:

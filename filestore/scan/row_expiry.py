@@ -23,7 +23,7 @@ from filestore.table_store import TableStore
 from filestore.types.data_types import arrow_type
 from lsm.errors import InvalidInputError
 
-Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+RowsT = TypeVar("RowsT", pa.RecordBatch, pa.Table)
 
 _AGE: Final = "record-level.expire-time"
 _FIELD: Final = "record-level.time-field"
@@ -51,46 +51,46 @@ class RowExpiry:
         too_old = pc.less(_seconds(times), pa.scalar(moment_ms // 1000 - self.age_s, pa.int64()))
         return pc.invert(too_old.fill_null(False))
 
-    def rows_kept(self, rows: Rows, moment_ms: int) -> Rows:
+    def rows_kept(self, rows: RowsT, moment_ms: int) -> RowsT:
         """The rows that are there at a moment."""
         kept = self.kept(rows.column(self.time_field), moment_ms)
         return rows if pc.all(kept, min_count=0).as_py() else rows.filter(kept)
 
-    def may_expire(self, table: TableStore, file: DataFileMeta, moment_ms: int) -> bool:
+    def may_expire(self, store: TableStore, file: DataFileMeta, moment_ms: int) -> bool:
         """Whether a file may hold a row that is too old at a moment, by its statistics."""
-        then = table.schema_of(file.schema_id)
-        ranges = map_ranges(ranges_of(file, then), then, table.schema, file.row_count)
+        then = store.schema_of(file.schema_id)
+        ranges = map_ranges(ranges_of(file, then), then, store.schema, file.row_count)
         times = ranges.get(self.time_field)
         if times is None or (times.min is None and times.null_count != file.row_count):
             return True
-        bounds = pa.array([times.min, times.max], arrow_type(table.schema.field(self.time_field).type))
+        bounds = pa.array([times.min, times.max], arrow_type(store.schema.field(self.time_field).type))
         first, last = _seconds(bounds).to_pylist()
         if times.min is not None and (last < first or times.min < _LEAST_MS <= times.max):
             return True  # seconds and milliseconds in one column: their least number says nothing
         return not self.kept(bounds, moment_ms)[0].as_py()
 
 
-def moment_of(table: TableStore, snapshot: Snapshot) -> int | None:
+def moment_of(store: TableStore, snapshot: Snapshot) -> int | None:
     """The moment by which rows of a snapshot are too old; None: they never are.
 
     That is now for the newest snapshot. An older one shows what was there when it was made: who travels back, or reads
     a tag, wants to see the rows of that time.
     """
-    if RowExpiry.of(table.schema, table.options) is None:
+    if RowExpiry.of(store.schema, store.options) is None:
         return None
-    newest = table.snapshots.latest_id()
-    return snapshot.time_ms if newest is not None and snapshot.id < newest else table.clock.now_ms()
+    newest = store.snapshots.latest_id()
+    return snapshot.time_ms if newest is not None and snapshot.id < newest else store.clock.now_ms()
 
 
-def may_expire(table: TableStore, files: Iterable[DataFileMeta], moment_ms: int | None) -> bool:
+def may_expire(store: TableStore, files: Iterable[DataFileMeta], moment_ms: int | None) -> bool:
     """Whether some of the files may hold a row that is too old at a moment; None: rows of the table never are."""
-    expiry = RowExpiry.of(table.schema, table.options)
-    return expiry is not None and moment_ms is not None and any(expiry.may_expire(table, f, moment_ms) for f in files)
+    expiry = RowExpiry.of(store.schema, store.options)
+    return expiry is not None and moment_ms is not None and any(expiry.may_expire(store, f, moment_ms) for f in files)
 
 
-def not_expired(table: TableStore, rows: Rows, moment_ms: int | None) -> Rows:
+def not_expired(store: TableStore, rows: RowsT, moment_ms: int | None) -> RowsT:
     """The rows that are there at a moment; all for None."""
-    expiry = RowExpiry.of(table.schema, table.options)
+    expiry = RowExpiry.of(store.schema, store.options)
     return rows if expiry is None or moment_ms is None else expiry.rows_kept(rows, moment_ms)
 
 

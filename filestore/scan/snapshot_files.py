@@ -19,23 +19,23 @@ from lsm.keys.keys import comparable
 Ranges = Mapping[str, ColumnRange]
 
 
-def manifests_of(table: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
+def manifests_of(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """Every manifest of a snapshot, chronological: base list, then delta list."""
-    base = table.manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-    return [*base, *delta_manifests(table, snapshot)]
+    base = store.manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+    return [*base, *delta_manifests(store, snapshot)]
 
 
-def delta_manifests(table: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
+def delta_manifests(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """The manifests of what one commit changed."""
-    return list(table.manifests.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
+    return list(store.manifests.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
 
 
-def delta_entries(table: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
+def delta_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     """What one commit changed, in file order."""
-    return [entry for each in delta_manifests(table, snapshot) for entry in table.manifests.read_manifest(each)]
+    return [entry for each in delta_manifests(store, snapshot) for entry in store.manifests.read_manifest(each)]
 
 
-def changes_since(table: TableStore, base_id: int, latest: Snapshot) -> dict[int, list[ManifestEntry]] | None:
+def changes_since(store: TableStore, base_id: int, latest: Snapshot) -> dict[int, list[ManifestEntry]] | None:
     """What the commits after ``base_id`` up to ``latest`` changed, by snapshot id.
 
     None when some of them have expired.
@@ -45,15 +45,15 @@ def changes_since(table: TableStore, base_id: int, latest: Snapshot) -> dict[int
         return None
     for snapshot_id in range(base_id + 1, latest.id + 1):
         try:
-            snapshot = latest if snapshot_id == latest.id else table.snapshots.read(snapshot_id)
-            changes[snapshot_id] = delta_entries(table, snapshot)
+            snapshot = latest if snapshot_id == latest.id else store.snapshots.read(snapshot_id)
+            changes[snapshot_id] = delta_entries(store, snapshot)
         except FileNotFoundError:
             return None
     return changes
 
 
 def live_files(
-    table: TableStore,
+    store: TableStore,
     snapshot: Snapshot | None,
     *,
     keep_ranges: Callable[[Ranges], bool] = lambda _: True,
@@ -65,7 +65,7 @@ def live_files(
     """The live files of a snapshot.
 
     Args:
-        table: whose.
+        store: whose.
         snapshot: None has no files.
         keep_ranges: False when no partition within these value ranges (by column name) is wanted; skips whole
             manifests.
@@ -79,10 +79,10 @@ def live_files(
     wanted: dict[bytes, bool] = {}
 
     def entries() -> Iterator[ManifestEntry]:
-        for manifest in manifests_of(table, snapshot):
-            if not _spans_meet(manifest, bucket_span, min_level) or not keep_ranges(partition_ranges(table, manifest)):
+        for manifest in manifests_of(store, snapshot):
+            if not _spans_meet(manifest, bucket_span, min_level) or not keep_ranges(partition_ranges(store, manifest)):
                 continue
-            for entry in table.manifests.read_manifest(manifest):
+            for entry in store.manifests.read_manifest(manifest):
                 if entry.partition not in wanted:
                     wanted[entry.partition] = keep_partition(entry.partition)
                 if (
@@ -96,7 +96,7 @@ def live_files(
 
 
 def live_files_of_partitions(
-    table: TableStore,
+    store: TableStore,
     snapshot: Snapshot | None,
     partitions: Collection[bytes],
     *,
@@ -106,8 +106,8 @@ def live_files_of_partitions(
 
     Manifests that cannot hold one of them are skipped.
     """
-    values = [table.partition_values(each) for each in partitions]
-    names = table.schema.partition_keys
+    values = [store.partition_values(each) for each in partitions]
+    names = store.schema.partition_keys
 
     def keep_ranges(ranges: Ranges) -> bool:
         return any(
@@ -116,9 +116,9 @@ def live_files_of_partitions(
 
     keep_partition = frozenset(partitions).__contains__
     if buckets is None:
-        return live_files(table, snapshot, keep_ranges=keep_ranges, keep_partition=keep_partition)
+        return live_files(store, snapshot, keep_ranges=keep_ranges, keep_partition=keep_partition)
     return live_files(
-        table,
+        store,
         snapshot,
         keep_ranges=keep_ranges,
         keep_partition=keep_partition,
@@ -128,26 +128,26 @@ def live_files_of_partitions(
 
 
 def deletion_indexes(
-    table: TableStore, snapshot: Snapshot | None
+    store: TableStore, snapshot: Snapshot | None
 ) -> Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]:
     """The deletion vectors in force in a snapshot, by partition and bucket; buckets without any are missing."""
     indexes: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
     if snapshot is not None and snapshot.index_manifest is not None:
-        for entry in table.manifests.read_index_manifest(snapshot.index_manifest):
+        for entry in store.manifests.read_index_manifest(snapshot.index_manifest):
             if entry.index_type == DELETION_VECTORS and entry.kind is EntryKind.ADD:
                 indexes[entry.partition, entry.bucket].append(entry)
     return dict(indexes)
 
 
-def partition_ranges(table: TableStore, manifest: ManifestFileMeta) -> Ranges:
+def partition_ranges(store: TableStore, manifest: ManifestFileMeta) -> Ranges:
     """Value range of each partition column over all entries of a manifest; empty when unknown."""
     stats = manifest.partition_stats
-    lows = decode_row(stats.min_values, table.partition_types) if stats.min_values[:4] != _NO_COLUMNS else ()
-    highs = decode_row(stats.max_values, table.partition_types) if stats.max_values[:4] != _NO_COLUMNS else ()
-    if len(lows) != len(table.partition_types) or len(highs) != len(lows):
+    lows = decode_row(stats.min_values, store.partition_types) if stats.min_values[:4] != _NO_COLUMNS else ()
+    highs = decode_row(stats.max_values, store.partition_types) if stats.max_values[:4] != _NO_COLUMNS else ()
+    if len(lows) != len(store.partition_types) or len(highs) != len(lows):
         return {}
     nulls = stats.null_counts or (None,) * len(lows)
-    columns = zip(table.schema.partition_keys, lows, highs, nulls, strict=True)
+    columns = zip(store.schema.partition_keys, lows, highs, nulls, strict=True)
     return {name: ColumnRange(min=low, max=high, null_count=count) for name, low, high, count in columns}
 
 

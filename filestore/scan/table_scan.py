@@ -36,14 +36,14 @@ class Plan:
 class TableScan:
     """Plans reads of one table, with the schema that the table was opened with."""
 
-    def __init__(self, table: TableStore, *, all_levels: bool = False) -> None:
+    def __init__(self, store: TableStore, *, all_levels: bool = False) -> None:
         """Nothing is read yet.
 
         Args:
-            table: its store.
+            store: its store.
             all_levels: also rows that a scan leaves to the next compaction, for who merges newer ones with them.
         """
-        self._table = table
+        self._table = store
         self._all_levels = all_levels
 
     def plan(

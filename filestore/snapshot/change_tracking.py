@@ -23,7 +23,7 @@ SKIPPED_KEY: Final = "fluvial.skipped-log"
 _DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
-class Changes(Enum):
+class ChangeSource(Enum):
     """Where the changes of a snapshot are."""
 
     LOG = "log"  # records from the previous snapshot's offsets to this one's
@@ -31,7 +31,7 @@ class Changes(Enum):
     NONE = "none"  # there is nothing to deliver
 
 
-def changes_of(snapshot: Snapshot, *, has_log: bool) -> Changes:
+def changes_of(snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
     """Where the changes of a snapshot are.
 
     Args:
@@ -43,14 +43,14 @@ def changes_of(snapshot: Snapshot, *, has_log: bool) -> Changes:
     """
     text = snapshot.properties.get(CHANGES_KEY)
     if text is None:
-        return Changes.FILES if snapshot.commit_kind in _DATA_KINDS else Changes.NONE
+        return ChangeSource.FILES if snapshot.commit_kind in _DATA_KINDS else ChangeSource.NONE
     try:
-        changes = Changes(text)
+        changes = ChangeSource(text)
     except ValueError as error:
         raise CorruptDataError(
             f"snapshot property has an unknown value: snapshot={snapshot.id} {CHANGES_KEY}={text}"
         ) from error
-    return Changes.FILES if changes is Changes.LOG and not has_log else changes
+    return ChangeSource.FILES if changes is ChangeSource.LOG and not has_log else changes
 
 
 def is_external(snapshot: Snapshot) -> bool:
@@ -67,7 +67,7 @@ def unlogged_snapshot(history: Iterable[Snapshot]) -> int:
     """
     oldest = 1
     for snapshot in history:
-        if changes_of(snapshot, has_log=True) is Changes.FILES:
+        if changes_of(snapshot, has_log=True) is ChangeSource.FILES:
             return snapshot.id
         known = snapshot.properties.get(UNLOGGED_KEY)
         if known is not None:
@@ -76,12 +76,14 @@ def unlogged_snapshot(history: Iterable[Snapshot]) -> int:
     return oldest - 1
 
 
-def default_changes(kind: CommitKind, *, tracks_changes: bool) -> Changes:
+def default_changes(kind: CommitKind, *, tracks_changes: bool) -> ChangeSource:
     """Where the changes of a commit of ours are that did not say so: it has written no log."""
-    return Changes.FILES if kind in _DATA_KINDS and tracks_changes else Changes.NONE
+    return ChangeSource.FILES if kind in _DATA_KINDS and tracks_changes else ChangeSource.NONE
 
 
-def change_properties(changes: Changes, *, snapshot_id: int, history: Iterable[Snapshot] | None) -> Mapping[str, str]:
+def change_properties(
+    changes: ChangeSource, *, snapshot_id: int, history: Iterable[Snapshot] | None
+) -> Mapping[str, str]:
     """The properties that a snapshot of ours gets.
 
     Args:
@@ -91,7 +93,7 @@ def change_properties(changes: Changes, *, snapshot_id: int, history: Iterable[S
     """
     properties = {CHANGES_KEY: changes.value}
     if history is not None:
-        unlogged = snapshot_id if changes is Changes.FILES else unlogged_snapshot(history)
+        unlogged = snapshot_id if changes is ChangeSource.FILES else unlogged_snapshot(history)
         properties[UNLOGGED_KEY] = str(unlogged)
     return properties
 
@@ -134,6 +136,6 @@ def off_main_log(snapshot: Snapshot, *, bucket_count: int) -> Snapshot:
     """
     changes = changes_of(snapshot, has_log=False)
     kept = {key: value for key, value in snapshot.properties.items() if key != UNLOGGED_KEY}
-    if changes is Changes.FILES:
-        kept |= {CHANGES_KEY: Changes.FILES.value, UNLOGGED_KEY: str(snapshot.id)}
+    if changes is ChangeSource.FILES:
+        kept |= {CHANGES_KEY: ChangeSource.FILES.value, UNLOGGED_KEY: str(snapshot.id)}
     return replace(snapshot, log_offsets=dict.fromkeys(range(bucket_count), 0), properties=kept)

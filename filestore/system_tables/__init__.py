@@ -6,7 +6,7 @@ Source: the columns of Paimon's tables of the same names, then ours. Requirement
 from collections.abc import Mapping
 from typing import Final
 
-from filestore.system_tables.definition import AGGREGATION_FIELDS, OPTIONS, SCHEMAS
+from filestore.system_tables.definition import AGGREGATION_FIELDS, OPTIONS_TABLE, SCHEMAS
 from filestore.system_tables.files import FILE_KEY_RANGES, FILES
 from filestore.system_tables.history import COMMITS, COMPACTIONS, LOG_OFFSETS, SNAPSHOTS, STATISTICS
 from filestore.system_tables.indexes import FILE_INDEXES
@@ -21,7 +21,7 @@ SYSTEM_TABLES: Final[Mapping[str, SystemTable]] = {
     for each in (
         SNAPSHOTS,
         SCHEMAS,
-        OPTIONS,
+        OPTIONS_TABLE,
         MANIFESTS,
         FILES,
         PARTITIONS,

@@ -100,7 +100,9 @@ def _aggregation_fields(store: TableStore, _: Snapshot | None) -> pa.Table:
 
 
 SCHEMAS: Final = SystemTable(name="schemas", doc="Every version of the schema.", schema=_SCHEMAS, rows=_schemas)
-OPTIONS: Final = SystemTable(name="options", doc="The options that are set, and where.", schema=_OPTIONS, rows=_options)
+OPTIONS_TABLE: Final = SystemTable(
+    name="options", doc="The options that are set, and where.", schema=_OPTIONS, rows=_options
+)
 AGGREGATION_FIELDS: Final = SystemTable(
     name="aggregation_fields",
     doc="The function that folds each column.",

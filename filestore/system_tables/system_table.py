@@ -12,7 +12,7 @@ from filestore.schema.schema_store import new_schema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
-Rows = Callable[[TableStore, Snapshot | None], pa.Table]
+TableRows = Callable[[TableStore, Snapshot | None], pa.Table]
 """The rows of a table at a snapshot; None: nothing was committed yet."""
 
 
@@ -23,7 +23,7 @@ class SystemTable:
     name: str  # behind the dollar sign
     doc: str  # one line
     schema: pa.Schema
-    rows: Rows
+    rows: TableRows
 
     def read(
         self, store: TableStore, filter: Predicate | str | None = None, snapshot: Snapshot | None = None

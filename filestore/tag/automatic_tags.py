@@ -35,112 +35,112 @@ class AutomaticTags:
     deleted: tuple[str, ...] = ()  # names
 
 
-def makes_tags(table: TableStore) -> bool:
+def makes_tags(store: TableStore) -> bool:
     """Whether the table's options ask for any tags."""
-    options = table.options
+    options = store.options
     by_day = [options.value(key) for key in ("tag.create-time", "tag.create-interval")]
     return options.value("tag.automatic-creation") != "none" or by_day != [None, None]
 
 
-def make_due_tags(table: TableStore, *, force: bool = False) -> AutomaticTags:
+def make_due_tags(store: TableStore, *, force: bool = False) -> AutomaticTags:
     """Make the tags of periods that are over, and delete those that are too many.
 
     Args:
-        table: whose; its branch gets the tags.
+        store: whose; its branch gets the tags.
         force: also the tag of the last period when it was made before and is gone.
 
     Raises:
         InvalidInputError: the options contradict each other.
     """
-    schedule = TagSchedule.of(table.options)
-    clock_ms = None if schedule is None else _clock_ms(table, schedule)
+    schedule = TagSchedule.of(store.options)
+    clock_ms = None if schedule is None else _clock_ms(store, schedule)
     if schedule is None or clock_ms is None:
         return AutomaticTags()
-    names = table.snapshots.tag_names()
-    ends = due_ends(schedule, clock_ms=clock_ms, tags=names, noted_ms=_noted_ms(table), again=force)
+    names = store.snapshots.tag_names()
+    ends = due_ends(schedule, clock_ms=clock_ms, tags=names, noted_ms=_noted_ms(store), again=force)
     made: list[Tag] = []
     for end_ms in ends:
-        name, snapshot = schedule.name_of(end_ms), _state_at(table, schedule, end_ms)
+        name, snapshot = schedule.name_of(end_ms), _state_at(store, schedule, end_ms)
         if snapshot is not None and name not in names:
-            tag = _made(table, name, snapshot)
-            if tag is None and not table.io.exists(table.paths.tag(name)):
+            tag = _made(store, name, snapshot)
+            if tag is None and not store.io.exists(store.paths.tag(name)):
                 break  # the snapshot expired at this moment: look again later
             made += [] if tag is None else [tag]
-        table.io.replace(_note(table), json.dumps({"end": end_ms}).encode())
+        store.io.replace(_note(store), json.dumps({"end": end_ms}).encode())
     names = [*names, *(tag.name for tag in made)]
-    return AutomaticTags(made=tuple(made), deleted=_deleted(table, too_many(schedule, names)))
+    return AutomaticTags(made=tuple(made), deleted=_deleted(store, too_many(schedule, names)))
 
 
-def make_batch_tag(table: TableStore, snapshot: Snapshot) -> AutomaticTags:
+def make_batch_tag(store: TableStore, snapshot: Snapshot) -> AutomaticTags:
     """Tag what a batch write left, if ``tag.automatic-creation`` is batch; the tag of the same day moves on."""
-    options = table.options
+    options = store.options
     if options.value("tag.automatic-creation") != "batch":
         return AutomaticTags()
-    zone_ms = table.clock.local_ms() - table.clock.now_ms()
+    zone_ms = store.clock.local_ms() - store.clock.now_ms()
     day = _EPOCH + timedelta(milliseconds=snapshot.time_ms + zone_ms)
     name = options.value("tag.batch.customized-name") or f"{BATCH_PREFIX}{day:%Y-%m-%d}"
-    there = table.snapshots.find_tag(name)
+    there = store.snapshots.find_tag(name)
     if there is None:
-        tag = _made(table, name, snapshot)
+        tag = _made(store, name, snapshot)
     else:
-        replace_tag(table, name, snapshot_id=snapshot.id)
-        tag = read_tag(table, name)
-    own = sorted(name for name in table.snapshots.tag_names() if name.startswith(BATCH_PREFIX))
+        replace_tag(store, name, snapshot_id=snapshot.id)
+        tag = read_tag(store, name)
+    own = sorted(name for name in store.snapshots.tag_names() if name.startswith(BATCH_PREFIX))
     most = options.value("tag.num-retained-max")
-    gone = _deleted(table, own[:-most] if most else [])
+    gone = _deleted(store, own[:-most] if most else [])
     return AutomaticTags(made=() if tag is None else (tag,), deleted=gone)
 
 
-def _clock_ms(table: TableStore, schedule: TagSchedule) -> int | None:
+def _clock_ms(store: TableStore, schedule: TagSchedule) -> int | None:
     if schedule.clock is TagClock.PROCESS_TIME:
-        return table.clock.local_ms()
-    latest = table.snapshots.latest()
+        return store.clock.local_ms()
+    latest = store.snapshots.latest()
     return None if latest is None else latest.watermark
 
 
-def _state_at(table: TableStore, schedule: TagSchedule, end_ms: int) -> Snapshot | None:
+def _state_at(store: TableStore, schedule: TagSchedule, end_ms: int) -> Snapshot | None:
     """The snapshot of the end of a period; the oldest one that is left, when that one has expired."""
     if schedule.clock is TagClock.WATERMARK:
-        found = at_watermark(table, end_ms + schedule.delay_ms)
+        found = at_watermark(store, end_ms + schedule.delay_ms)
         return None if found is None else found[0]
-    zone_ms = table.clock.local_ms() - table.clock.now_ms()
-    snapshot = table.snapshots.as_of(end_ms + schedule.delay_ms - zone_ms - 1)
+    zone_ms = store.clock.local_ms() - store.clock.now_ms()
+    snapshot = store.snapshots.as_of(end_ms + schedule.delay_ms - zone_ms - 1)
     if snapshot is None:
-        earliest = table.snapshots.earliest_id()
+        earliest = store.snapshots.earliest_id()
         if earliest is not None and earliest > FIRST_SNAPSHOT_ID:
-            return table.snapshots.find(earliest)
+            return store.snapshots.find(earliest)
     return snapshot
 
 
-def _made(table: TableStore, name: str, snapshot: Snapshot) -> Tag | None:
+def _made(store: TableStore, name: str, snapshot: Snapshot) -> Tag | None:
     try:
-        tag = create_tag(table, name, snapshot_id=snapshot.id)
+        tag = create_tag(store, name, snapshot_id=snapshot.id)
     except (InvalidInputError, ConflictError) as error:  # another process was faster, or the snapshot is expiring
-        logger.warning("automatic tag was not made: table=%s tag=%s error=%s", table.name, name, error)
+        logger.warning("automatic tag was not made: table=%s tag=%s error=%s", store.name, name, error)
         return None
-    logger.info("tag made: table=%s tag=%s snapshot=%d", table.name, name, snapshot.id)
+    logger.info("tag made: table=%s tag=%s snapshot=%d", store.name, name, snapshot.id)
     return tag
 
 
-def _deleted(table: TableStore, names: Sequence[str]) -> tuple[str, ...]:
+def _deleted(store: TableStore, names: Sequence[str]) -> tuple[str, ...]:
     gone = []
     for name in names:
         try:
-            delete_tag(table, name)
+            delete_tag(store, name)
         except InvalidInputError as error:  # somebody else deleted it, or a branch was made from it
-            logger.warning("tag cannot go: table=%s tag=%s error=%s", table.name, name, error)
+            logger.warning("tag cannot go: table=%s tag=%s error=%s", store.name, name, error)
             continue
         gone.append(name)
-        logger.info("tag deleted, there are newer ones: table=%s tag=%s", table.name, name)
+        logger.info("tag deleted, there are newer ones: table=%s tag=%s", store.name, name)
     return tuple(gone)
 
 
-def _noted_ms(table: TableStore) -> int | None:
+def _noted_ms(store: TableStore) -> int | None:
     try:
-        return int(json.loads(table.io.read_bytes(_note(table)))["end"])
+        return int(json.loads(store.io.read_bytes(_note(store)))["end"])
     except FileNotFoundError:
         return None
 
 
-def _note(table: TableStore) -> str:
-    return f"{table.paths.branch_root}/automatic-tags/last"
+def _note(store: TableStore) -> str:
+    return f"{store.paths.branch_root}/automatic-tags/last"

@@ -47,12 +47,12 @@ class DeletedSavepoint:
 
 
 def create_savepoint(
-    table: TableStore, *, compact: bool = True, keep_checkpoints: KeepCheckpoints = lambda _: ()
+    store: TableStore, *, compact: bool = True, keep_checkpoints: KeepCheckpoints = lambda _: ()
 ) -> Savepoint:
     """Save the newest state of a table.
 
     Args:
-        table: whose; its branch gets the savepoint.
+        store: whose; its branch gets the savepoint.
         compact: merge every bucket into one run first; what others append meanwhile is saved as it is.
         keep_checkpoints: called with the saved snapshot before the savepoint is there.
 
@@ -62,18 +62,18 @@ def create_savepoint(
             is no savepoint.
         OutcomeUnknownError: there may be one.
     """
-    _check_savable(table)
+    _check_savable(store)
     if compact:
-        _compact(table)
-    snapshot = _whole_snapshot(table)
+        _compact(store)
+    snapshot = _whole_snapshot(store)
     checkpoints = tuple(keep_checkpoints(snapshot))
-    savepoint = _create(table, snapshot, checkpoints)
-    _check_still_there(table, savepoint)
-    renew_tags(table)
+    savepoint = _create(store, snapshot, checkpoints)
+    _check_still_there(store, savepoint)
+    renew_tags(store)
     return savepoint
 
 
-def delete_savepoint(table: TableStore, savepoint_id: int, *, dry_run: bool = False) -> DeletedSavepoint:
+def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = False) -> DeletedSavepoint:
     """Delete a savepoint, its tag, and the files that nothing else uses.
 
     When this is interrupted, it can be run again; what is left over behind the savepoint is found by the search for
@@ -83,38 +83,38 @@ def delete_savepoint(table: TableStore, savepoint_id: int, *, dry_run: bool = Fa
         InvalidInputError: there is no such savepoint, or a branch was made from its tag.
         CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
     """
-    savepoint = read_savepoint(table, savepoint_id)
-    check_no_branch(table, savepoint.tag_name, savepoint.snapshot)
-    branch = table.paths.branch
+    savepoint = read_savepoint(store, savepoint_id)
+    check_no_branch(store, savepoint.tag_name, savepoint.snapshot)
+    branch = store.paths.branch
 
     def goes(root: LiveReference) -> bool:
         is_own = root.kind is ReferenceKind.SAVEPOINT and (root.branch, root.name) == (branch, str(savepoint.id))
         return is_own or is_tag_reference(root, branch, savepoint.tag_name, savepoint.snapshot)
 
-    source = table.paths.savepoint(savepoint_id)
+    source = store.paths.savepoint(savepoint_id)
 
     def remove() -> None:
-        if savepoint_id == max(savepoint_ids(table), default=0):
-            table.io.replace(_latest_path(table), str(savepoint_id).encode())
-        tag = table.snapshots.find_tag(savepoint.tag_name)
+        if savepoint_id == max(savepoint_ids(store), default=0):
+            store.io.replace(_latest_path(store), str(savepoint_id).encode())
+        tag = store.snapshots.find_tag(savepoint.tag_name)
         if tag is not None and tag.id == savepoint.saved_snapshot_id:
-            table.io.delete(table.paths.tag(savepoint.tag_name))
-        table.io.delete(source)
+            store.io.delete(store.paths.tag(savepoint.tag_name))
+        store.io.delete(source)
 
-    unused = delete_unreferenced(table, savepoint.snapshot, goes=goes, source=source, remove=remove, dry_run=dry_run)
+    unused = delete_unreferenced(store, savepoint.snapshot, goes=goes, source=source, remove=remove, dry_run=dry_run)
     if not dry_run:
         for each in savepoint.checkpoints:
-            table.io.delete_tree(f"{table.paths.savepoint_dir}/{each.directory}")
-    own = frozenset(savepoint.own_paths(table.paths))
+            store.io.delete_tree(f"{store.paths.savepoint_dir}/{each.directory}")
+    own = frozenset(savepoint.own_paths(store.paths))
     return DeletedSavepoint(savepoint=savepoint, data=unused.data, metadata=unused.metadata | own)
 
 
-def renew_tags(table: TableStore) -> None:
+def renew_tags(store: TableStore) -> None:
     """Make the tags of savepoints that have none: their maker died, or somebody else deleted them."""
-    names = set(table.snapshots.tag_names())
-    for savepoint in list_savepoints(table):
+    names = set(store.snapshots.tag_names())
+    for savepoint in list_savepoints(store):
         if savepoint.tag_name not in names:
-            table.io.create_exclusive(table.paths.tag(savepoint.tag_name), savepoint.snapshot.to_json().encode())
+            store.io.create_exclusive(store.paths.tag(savepoint.tag_name), savepoint.snapshot.to_json().encode())
 
 
 def is_savepoint_due(*, now_ms: int, last_ms: int | None, interval_ms: int | None, time_of_day_ms: int | None) -> bool:
@@ -138,71 +138,71 @@ def is_savepoint_due(*, now_ms: int, last_ms: int | None, interval_ms: int | Non
 _DAY_MS: Final = 86_400_000
 
 
-def _check_savable(table: TableStore) -> None:
-    if table.snapshots.latest() is None:
-        raise InvalidInputError(f"nothing was committed yet, so there is nothing to save: table={table.name}")
+def _check_savable(store: TableStore) -> None:
+    if store.snapshots.latest() is None:
+        raise InvalidInputError(f"nothing was committed yet, so there is nothing to save: table={store.name}")
 
 
-def _compact(table: TableStore) -> None:
+def _compact(store: TableStore) -> None:
     try:
-        compact_buckets(table, full=True)
+        compact_buckets(store, full=True)
     except ConflictError as error:
         raise ConflictError(
-            f"other writers kept compacting the same files, so there is no savepoint: table={table.name} cause={error} "
+            f"other writers kept compacting the same files, so there is no savepoint: table={store.name} cause={error} "
             "fix='run it again, let the stream make it (savepoint.create-interval), or save it with compact=false'"
         ) from error
 
 
-def _whole_snapshot(table: TableStore) -> Snapshot:
+def _whole_snapshot(store: TableStore) -> Snapshot:
     """The newest snapshot if its base list is all of it, else one more of the same files."""
-    latest = table.snapshots.latest()
+    latest = store.snapshots.latest()
     assert latest is not None
-    if not table.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size):
+    if not store.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size):
         return latest
-    commit = TableCommit(table, table.new_commit_user(), history_start=latest.id)
+    commit = TableCommit(store, store.new_commit_user(), history_start=latest.id)
     snapshot = commit.merge_manifests({PURPOSE_KEY: PURPOSE}).snapshot
     assert snapshot is not None
     return snapshot
 
 
-def _create(table: TableStore, snapshot: Snapshot, checkpoints: tuple[SavedCheckpoint, ...]) -> Savepoint:
+def _create(store: TableStore, snapshot: Snapshot, checkpoints: tuple[SavedCheckpoint, ...]) -> Savepoint:
     records = snapshot.total_record_count
     if records is None:  # written by a very old version
-        records = sum(entry.file.row_count for entry in live_files(table, snapshot))
-    savepoint_id = _next_id(table)
+        records = sum(entry.file.row_count for entry in live_files(store, snapshot))
+    savepoint_id = _next_id(store)
     while True:
         savepoint = Savepoint.of(
             snapshot,
             savepoint_id=savepoint_id,
             record_count=records,
-            save_time_ms=table.clock.now_ms(),
+            save_time_ms=store.clock.now_ms(),
             checkpoints=checkpoints,
         )
-        is_free = not table.io.exists(table.paths.tag(savepoint.tag_name))  # else somebody's own tag
-        if is_free and table.io.create_exclusive(table.paths.savepoint(savepoint_id), savepoint.to_json().encode()):
+        is_free = not store.io.exists(store.paths.tag(savepoint.tag_name))  # else somebody's own tag
+        if is_free and store.io.create_exclusive(store.paths.savepoint(savepoint_id), savepoint.to_json().encode()):
             return savepoint
         savepoint_id += 1
 
 
-def _next_id(table: TableStore) -> int:
+def _next_id(store: TableStore) -> int:
     try:
-        hinted = int(table.io.read_bytes(_latest_path(table)))
+        hinted = int(store.io.read_bytes(_latest_path(store)))
     except (FileNotFoundError, ValueError):
         hinted = 0
-    return max(hinted, FIRST_SAVEPOINT_ID - 1, *savepoint_ids(table)) + 1
+    return max(hinted, FIRST_SAVEPOINT_ID - 1, *savepoint_ids(store)) + 1
 
 
-def _latest_path(table: TableStore) -> str:
-    return f"{table.paths.savepoint_dir}/{_LATEST}"
+def _latest_path(store: TableStore) -> str:
+    return f"{store.paths.savepoint_dir}/{_LATEST}"
 
 
-def _check_still_there(table: TableStore, savepoint: Savepoint) -> None:
+def _check_still_there(store: TableStore, savepoint: Savepoint) -> None:
     """Whether the savepoint was made before an expiry claimed its snapshot; else it is undone."""
-    snapshots, snapshot_id = table.snapshots, savepoint.saved_snapshot_id
+    snapshots, snapshot_id = store.snapshots, savepoint.saved_snapshot_id
     if snapshots.claimed_up_to() <= snapshot_id and snapshots.exists(snapshot_id):
         return
-    table.io.delete(table.paths.savepoint(savepoint.id))
+    store.io.delete(store.paths.savepoint(savepoint.id))
     raise ConflictError(
-        f"the snapshot expired while it was saved: table={table.name} snapshot={snapshot_id} "
+        f"the snapshot expired while it was saved: table={store.name} snapshot={snapshot_id} "
         f"earliest={snapshots.earliest_id()} fix=run it again"
     )

@@ -10,58 +10,58 @@ from filestore.table_store import TableStore
 from filestore.tag.tags import DeletedTag, Tag, create_tag, delete_tag
 
 
-def tag_directory(table: TableStore) -> str:
+def tag_directory(store: TableStore) -> str:
     """Where the tags of the table's branch are. Source: TAG-28."""
-    return table.paths.tag_dir
+    return store.paths.tag_dir
 
 
-def tag_path(table: TableStore, name: str) -> str:
+def tag_path(store: TableStore, name: str) -> str:
     """Where a tag is, or would be. Source: TAG-24, TAG-29."""
-    return table.paths.tag(name)
+    return store.paths.tag(name)
 
 
-def commit_tag(table: TableStore, snapshot: Snapshot, name: str) -> Tag:
+def commit_tag(store: TableStore, snapshot: Snapshot, name: str) -> Tag:
     """Give a snapshot a name, which is stored. Raises: as ``create_tag``. Source: TAG-30."""
-    return create_tag(table, name, snapshot_id=snapshot.id)
+    return create_tag(store, name, snapshot_id=snapshot.id)
 
 
-def expire_tag(table: TableStore, name: str) -> DeletedTag:
+def expire_tag(store: TableStore, name: str) -> DeletedTag:
     """Take a name away, and the files that nothing else uses. Raises: as ``delete_tag``. Source: TAG-31."""
-    return delete_tag(table, name)
+    return delete_tag(store, name)
 
 
-def tag_exists(table: TableStore, name: str) -> bool:
+def tag_exists(store: TableStore, name: str) -> bool:
     """Whether there is a tag of this name. Source: TAG-32."""
-    return table.io.exists(table.paths.tag(name))
+    return store.io.exists(store.paths.tag(name))
 
 
-def tagged_snapshot(table: TableStore, name: str) -> Snapshot:
+def tagged_snapshot(store: TableStore, name: str) -> Snapshot:
     """The snapshot that a tag keeps. Raises: InvalidInputError naming the tags there are. Source: TAG-33."""
-    return table.snapshots.tag(name)
+    return store.snapshots.tag(name)
 
 
-def tagged_snapshots(table: TableStore) -> Iterator[Snapshot]:
+def tagged_snapshots(store: TableStore) -> Iterator[Snapshot]:
     """The snapshots that tags keep, each once for each of its tags, by name. Source: TAG-34."""
-    found = (table.snapshots.find_tag(name) for name in table.snapshots.tag_names())
+    found = (store.snapshots.find_tag(name) for name in store.snapshots.tag_names())
     return (each for each in found if each is not None)  # else it was deleted since the listing
 
 
-def previous_tag(table: TableStore, name: str) -> str | None:
+def previous_tag(store: TableStore, name: str) -> str | None:
     """The tag of the nearest earlier commit; None when there is none. Raises: InvalidInputError. Source: TAG-35."""
-    own = tagged_snapshot(table, name)
-    earlier = [(each.id, tag) for tag, each in _by_name(table) if each.id < own.id]
+    own = tagged_snapshot(store, name)
+    earlier = [(each.id, tag) for tag, each in _by_name(store) if each.id < own.id]
     return max(earlier)[1] if earlier else None
 
 
-def next_tag(table: TableStore, name: str) -> str | None:
+def next_tag(store: TableStore, name: str) -> str | None:
     """The tag of the nearest later commit; None when there is none. Raises: InvalidInputError. Source: TAG-36."""
-    own = tagged_snapshot(table, name)
-    later = [(each.id, tag) for tag, each in _by_name(table) if each.id > own.id]
+    own = tagged_snapshot(store, name)
+    later = [(each.id, tag) for tag, each in _by_name(store) if each.id > own.id]
     return min(later)[1] if later else None
 
 
-def _by_name(table: TableStore) -> Iterator[tuple[str, Snapshot]]:
-    for name in table.snapshots.tag_names():
-        snapshot = table.snapshots.find_tag(name)
+def _by_name(store: TableStore) -> Iterator[tuple[str, Snapshot]]:
+    for name in store.snapshots.tag_names():
+        snapshot = store.snapshots.find_tag(name)
         if snapshot is not None:
             yield name, snapshot

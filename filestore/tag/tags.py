@@ -49,22 +49,22 @@ class DeletedTag:
     metadata: frozenset[str] = frozenset()
 
 
-def list_tags(table: TableStore) -> list[Tag]:
+def list_tags(store: TableStore) -> list[Tag]:
     """The tags of the table's branch, by name. Raises: CorruptDataError for one that cannot be read."""
-    found = (_find(table, name) for name in table.snapshots.tag_names())
+    found = (_find(store, name) for name in store.snapshots.tag_names())
     return [tag for tag in found if tag is not None]
 
 
-def read_tag(table: TableStore, name: str) -> Tag:
+def read_tag(store: TableStore, name: str) -> Tag:
     """One tag. Raises: InvalidInputError naming the tags there are."""
-    found = _find(table, name)
+    found = _find(store, name)
     if found is None:
-        raise InvalidInputError(f"no such tag: table={table.name} tag={name} tags={table.snapshots.tag_names()}")
+        raise InvalidInputError(f"no such tag: table={store.name} tag={name} tags={store.snapshots.tag_names()}")
     return found
 
 
 def create_tag(
-    table: TableStore,
+    store: TableStore,
     name: str,
     *,
     snapshot_id: int | None = None,
@@ -74,7 +74,7 @@ def create_tag(
     """Give a snapshot a name.
 
     Args:
-        table: whose; its branch gets the tag.
+        store: whose; its branch gets the tag.
         name: not blank, and not a number, because that would be a snapshot id.
         snapshot_id: None is the newest.
         retained_ms: how long it lives; None: ``tag.default-time-retained``, else until it is deleted.
@@ -86,60 +86,60 @@ def create_tag(
     """
     check_tag_name(name)
     _check_not_reserved(name)
-    tag, body = _new_tag(table, name, snapshot_id, retained_ms)
+    tag, body = _new_tag(store, name, snapshot_id, retained_ms)
     if notes:
         body = orjson.dumps({**orjson.loads(body), **notes}, option=orjson.OPT_INDENT_2)
-    path = table.paths.tag(name)
-    if not table.io.create_exclusive(path, body):
+    path = store.paths.tag(name)
+    if not store.io.create_exclusive(path, body):
         raise InvalidInputError(
-            f"tag exists already: table={table.name} tag={name} snapshot={read_tag(table, name).snapshot.id} "
+            f"tag exists already: table={store.name} tag={name} snapshot={read_tag(store, name).snapshot.id} "
             "fix=choose another name, or replace it"
         )
-    _check_still_there(table, tag, undo=lambda: table.io.delete(path))
-    _leave_success_file(table, name)
+    _check_still_there(store, tag, undo=lambda: store.io.delete(path))
+    _leave_success_file(store, name)
     return tag
 
 
-def hold_snapshot(table: TableStore, name: str, snapshot_id: int) -> Tag:
+def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
     """Give a snapshot a name that no retention takes away; one that it has already is fine. See ``create_tag``."""
-    there = _find(table, name)
+    there = _find(store, name)
     if there is None:
-        tag, _ = _new_tag(table, name, snapshot_id, None)
-        tag, path = replace(tag, created_ms=None, retained_ms=None), table.paths.tag(name)
-        if table.io.create_exclusive(path, table.io.read_bytes(table.paths.snapshot(snapshot_id))):
-            _check_still_there(table, tag, undo=lambda: table.io.delete(path))
+        tag, _ = _new_tag(store, name, snapshot_id, None)
+        tag, path = replace(tag, created_ms=None, retained_ms=None), store.paths.tag(name)
+        if store.io.create_exclusive(path, store.io.read_bytes(store.paths.snapshot(snapshot_id))):
+            _check_still_there(store, tag, undo=lambda: store.io.delete(path))
             return tag
-        there = read_tag(table, name)
+        there = read_tag(store, name)
     if there.snapshot.id != snapshot_id:
         raise InvalidInputError(
-            f"tag exists already: table={table.name} tag={name} snapshot={there.snapshot.id} wanted={snapshot_id} "
+            f"tag exists already: table={store.name} tag={name} snapshot={there.snapshot.id} wanted={snapshot_id} "
             "fix=delete that tag first"
         )
     return there
 
 
 def replace_tag(
-    table: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None
+    store: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None
 ) -> DeletedTag:
     """Give a name to another snapshot, and delete what only the old one used; see ``create_tag``.
 
     Returns:
         The old tag.
     """
-    old, path = read_tag(table, name), table.paths.tag(name)
-    check_not_of_savepoint(table, name)
-    check_no_branch(table, old.name, old.snapshot)
-    old_body = table.io.read_bytes(path)
-    tag, body = _new_tag(table, name, snapshot_id, retained_ms)
-    table.io.replace(path, body)
-    _check_still_there(table, tag, undo=lambda: table.io.replace(path, old_body))
-    _leave_success_file(table, name)
-    unused = unused_files(table, old.snapshot, goes=_root_of(table, old), source=path)
-    delete_files(table, unused)
+    old, path = read_tag(store, name), store.paths.tag(name)
+    check_not_of_savepoint(store, name)
+    check_no_branch(store, old.name, old.snapshot)
+    old_body = store.io.read_bytes(path)
+    tag, body = _new_tag(store, name, snapshot_id, retained_ms)
+    store.io.replace(path, body)
+    _check_still_there(store, tag, undo=lambda: store.io.replace(path, old_body))
+    _leave_success_file(store, name)
+    unused = unused_files(store, old.snapshot, goes=_root_of(store, old), source=path)
+    delete_files(store, unused)
     return DeletedTag(tag=old, data=unused.data, metadata=unused.metadata)
 
 
-def rename_tag(table: TableStore, name: str, target: str) -> Tag:
+def rename_tag(store: TableStore, name: str, target: str) -> Tag:
     """Give a tag another name; for a moment it has both.
 
     Raises:
@@ -147,16 +147,16 @@ def rename_tag(table: TableStore, name: str, target: str) -> Tag:
     """
     check_tag_name(target)
     _check_not_reserved(target)
-    old = read_tag(table, name)
-    check_not_of_savepoint(table, name)
-    check_no_branch(table, old.name, old.snapshot)
-    if not table.io.create_exclusive(table.paths.tag(target), table.io.read_bytes(table.paths.tag(name))):
-        raise InvalidInputError(f"tag exists already: table={table.name} tag={target} fix=choose another name")
-    table.io.delete(table.paths.tag(name))
+    old = read_tag(store, name)
+    check_not_of_savepoint(store, name)
+    check_no_branch(store, old.name, old.snapshot)
+    if not store.io.create_exclusive(store.paths.tag(target), store.io.read_bytes(store.paths.tag(name))):
+        raise InvalidInputError(f"tag exists already: table={store.name} tag={target} fix=choose another name")
+    store.io.delete(store.paths.tag(name))
     return replace(old, name=target)
 
 
-def delete_tag(table: TableStore, name: str, *, dry_run: bool = False) -> DeletedTag:
+def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedTag:
     """Take a name away, and delete the files that nothing else uses.
 
     The tag goes first: when this is interrupted, what is left over is found by the search for orphans.
@@ -165,44 +165,44 @@ def delete_tag(table: TableStore, name: str, *, dry_run: bool = False) -> Delete
         InvalidInputError: there is no such tag, a branch was made from it, or it belongs to a savepoint.
         CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
     """
-    tag = read_tag(table, name)
-    check_not_of_savepoint(table, name)
-    check_no_branch(table, tag.name, tag.snapshot)
-    path = table.paths.tag(name)
+    tag = read_tag(store, name)
+    check_not_of_savepoint(store, name)
+    check_no_branch(store, tag.name, tag.snapshot)
+    path = store.paths.tag(name)
     unused = delete_unreferenced(
-        table,
+        store,
         tag.snapshot,
-        goes=_root_of(table, tag),
+        goes=_root_of(store, tag),
         source=path,
-        remove=lambda: _remove(table, name),
+        remove=lambda: _remove(store, name),
         dry_run=dry_run,
     )
     return DeletedTag(tag=tag, data=unused.data, metadata=unused.metadata)
 
 
-def expired_tags(table: TableStore, *, older_than_ms: int | None = None) -> list[Tag]:
+def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list[Tag]:
     """The tags whose retention is over, by name; not those that a branch was made from, or a savepoint's.
 
     Args:
-        table: whose.
+        store: whose.
         older_than_ms: epoch milliseconds; those made before this time too, whatever their retention.
     """
-    now_ms = table.clock.local_ms()
-    zone_ms = now_ms - table.clock.now_ms()
+    now_ms = store.clock.local_ms()
+    zone_ms = now_ms - store.clock.now_ms()
     found = []
-    for tag in list_tags(table):
+    for tag in list_tags(store):
         created_ms = tag.created_ms
         if created_ms is None:
             try:
-                created_ms = table.io.modified_ms(table.paths.tag(tag.name)) + zone_ms
+                created_ms = store.io.modified_ms(store.paths.tag(tag.name)) + zone_ms
             except FileNotFoundError:
                 continue
         is_over = tag.retained_ms is not None and created_ms + tag.retained_ms < now_ms
         is_over = is_over or (older_than_ms is not None and created_ms - zone_ms < older_than_ms)
         if (
             is_over
-            and branch_made_from(table, tag.name, tag.snapshot) is None
-            and not is_savepoint_tag(table, tag.name)
+            and branch_made_from(store, tag.name, tag.snapshot) is None
+            and not is_savepoint_tag(store, tag.name)
         ):
             found.append(tag)
     return found
@@ -219,22 +219,22 @@ def check_tag_name(name: str) -> None:
         raise InvalidInputError(f"not a name of a tag: tag={name!r} fix=use a name that a file can have")
 
 
-def check_not_of_savepoint(table: TableStore, name: str) -> None:
+def check_not_of_savepoint(store: TableStore, name: str) -> None:
     """Refuse to touch the tag by which other engines know of a savepoint. Raises: InvalidInputError."""
-    if is_savepoint_tag(table, name):
+    if is_savepoint_tag(store, name):
         raise InvalidInputError(
-            f"the tag belongs to a savepoint, which other engines know by it only: table={table.name} tag={name} "
+            f"the tag belongs to a savepoint, which other engines know by it only: table={store.name} tag={name} "
             "fix=delete the savepoint"
         )
 
 
-def check_no_branch(table: TableStore, name: str, snapshot: Snapshot) -> None:
+def check_no_branch(store: TableStore, name: str, snapshot: Snapshot) -> None:
     """Refuse to touch a tag from which a branch was made. Raises: InvalidInputError."""
-    branch = branch_made_from(table, name, snapshot)
+    branch = branch_made_from(store, name, snapshot)
     if branch is not None:
         raise InvalidInputError(
             f"a branch was made from this tag, and expiry by other engines looks at the tag only: "
-            f"table={table.name} tag={name} branch={branch} fix=delete the branch first"
+            f"table={store.name} tag={name} branch={branch} fix=delete the branch first"
         )
 
 
@@ -243,24 +243,24 @@ def is_tag_reference(root: LiveReference, branch: str, name: str, snapshot: Snap
     return root.kind is ReferenceKind.TAG and (root.branch, root.name) == (branch, name) and root.snapshot == snapshot
 
 
-def _leave_success_file(table: TableStore, name: str) -> None:
+def _leave_success_file(store: TableStore, name: str) -> None:
     """For jobs that wait for a tag, as Paimon leaves it. A listing of tags passes over its directory."""
-    if table.options.value("tag.create-success-file"):
-        now_ms = table.clock.now_ms()
+    if store.options.value("tag.create-success-file"):
+        now_ms = store.clock.now_ms()
         body = orjson.dumps({"creationTime": now_ms, "modificationTime": now_ms})
-        table.io.replace(table.paths.tag_success_file(name), body)
+        store.io.replace(store.paths.tag_success_file(name), body)
 
 
-def _remove(table: TableStore, name: str) -> None:
-    table.io.delete(table.paths.tag(name))
-    if table.options.value("tag.create-success-file"):
-        table.io.delete(table.paths.tag_success_file(name))
+def _remove(store: TableStore, name: str) -> None:
+    store.io.delete(store.paths.tag(name))
+    if store.options.value("tag.create-success-file"):
+        store.io.delete(store.paths.tag_success_file(name))
 
 
-def _find(table: TableStore, name: str) -> Tag | None:
-    path = table.paths.tag(name)
+def _find(store: TableStore, name: str) -> Tag | None:
+    path = store.paths.tag(name)
     try:
-        body = table.io.read_bytes(path)
+        body = store.io.read_bytes(path)
     except FileNotFoundError:
         return None
     snapshot = Snapshot.from_json(body, source=path)
@@ -272,43 +272,43 @@ def _find(table: TableStore, name: str) -> Tag | None:
     return Tag(name=name, snapshot=snapshot, created_ms=created_ms, retained_ms=retained_ms)
 
 
-def _new_tag(table: TableStore, name: str, snapshot_id: int | None, retained_ms: int | None) -> tuple[Tag, bytes]:
-    wanted = table.snapshots.latest_id() if snapshot_id is None else snapshot_id
+def _new_tag(store: TableStore, name: str, snapshot_id: int | None, retained_ms: int | None) -> tuple[Tag, bytes]:
+    wanted = store.snapshots.latest_id() if snapshot_id is None else snapshot_id
     try:
-        body = table.io.read_bytes(table.paths.snapshot(wanted or 0))
+        body = store.io.read_bytes(store.paths.snapshot(wanted or 0))
     except FileNotFoundError as error:
         raise InvalidInputError(
-            f"no such snapshot to tag: table={table.name} snapshot={wanted} "
-            f"earliest={table.snapshots.earliest_id()} latest={table.snapshots.latest_id()}"
+            f"no such snapshot to tag: table={store.name} snapshot={wanted} "
+            f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()}"
         ) from error
-    lives_ms = table.options.value("tag.default-time-retained") if retained_ms is None else retained_ms
-    created_ms = None if lives_ms is None else table.clock.local_ms()
-    snapshot = Snapshot.from_json(body, source=table.paths.snapshot(wanted or 0))
+    lives_ms = store.options.value("tag.default-time-retained") if retained_ms is None else retained_ms
+    created_ms = None if lives_ms is None else store.clock.local_ms()
+    snapshot = Snapshot.from_json(body, source=store.paths.snapshot(wanted or 0))
     if lives_ms is not None and created_ms is not None:
         more = {_CREATED: _parts(created_ms), _RETAINED: lives_ms / 1000}
         body = orjson.dumps({**orjson.loads(body), **more}, option=orjson.OPT_INDENT_2)
     return Tag(name=name, snapshot=snapshot, created_ms=created_ms, retained_ms=lives_ms), body
 
 
-def _check_still_there(table: TableStore, tag: Tag, *, undo: Callable[[], None]) -> None:
+def _check_still_there(store: TableStore, tag: Tag, *, undo: Callable[[], None]) -> None:
     """Whether the tag was made before an expiry claimed its snapshot; else it is undone."""
-    snapshots = table.snapshots
+    snapshots = store.snapshots
     if snapshots.claimed_up_to() <= tag.snapshot.id and snapshots.exists(tag.snapshot.id):
         return
     undo()
     raise ConflictError(
-        f"the snapshot expired while it was tagged: table={table.name} tag={tag.name} snapshot={tag.snapshot.id} "
+        f"the snapshot expired while it was tagged: table={store.name} tag={tag.name} snapshot={tag.snapshot.id} "
         f"earliest={snapshots.earliest_id()} fix=tag a newer one"
     )
 
 
-def branch_made_from(table: TableStore, name: str, snapshot: Snapshot) -> str | None:
+def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | None:
     """A branch that was made from a tag of main; such a branch begins with a copy of it."""
-    if table.paths.branch != table.main_branch:
+    if store.paths.branch != store.main_branch:
         return None
-    for branch in branch_names(table):
-        if branch != table.main_branch:
-            theirs = on_branch(table, branch).snapshots.find_tag(name)
+    for branch in branch_names(store):
+        if branch != store.main_branch:
+            theirs = on_branch(store, branch).snapshots.find_tag(name)
             if theirs is not None and theirs.id == snapshot.id:
                 return branch
     return None
@@ -321,8 +321,8 @@ def _check_not_reserved(name: str) -> None:
         )
 
 
-def _root_of(table: TableStore, tag: Tag) -> Callable[[LiveReference], bool]:
-    return lambda root: is_tag_reference(root, table.paths.branch, tag.name, tag.snapshot)
+def _root_of(store: TableStore, tag: Tag) -> Callable[[LiveReference], bool]:
+    return lambda root: is_tag_reference(root, store.paths.branch, tag.name, tag.snapshot)
 
 
 def _parts(created_ms: int) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from filestore.datafile.rolling_writer import APPEND_SOURCE, RollingWriter, delete_files
+from filestore.datafile.rolling_writer import APPEND_SOURCE, RollingWriter, delete_written_files
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.options.table_options import POSTPONE_BUCKET, TableOptions
@@ -49,20 +49,20 @@ class BucketWriter(Protocol):
 
 
 def bucket_writer(
-    table: TableStore, partition: bytes, bucket: int, *, max_sequence_number: int, budget_bytes: int
+    store: TableStore, partition: bytes, bucket: int, *, max_sequence_number: int, budget_bytes: int
 ) -> BucketWriter:
     """A writer of one bucket.
 
     Args:
-        table: to write to.
+        store: to write to.
         partition: BinaryRow bytes.
         bucket: number; 0 for a table without buckets.
         max_sequence_number: highest number in the bucket; the first row gets the next one.
         budget_bytes: size from which on the memtable calls itself full.
     """
-    if table.has_key:
-        return _KeyWriter(table, partition, bucket, max_sequence_number + 1, budget_bytes)
-    return _AppendWriter(table, partition, bucket, max_sequence_number + 1)
+    if store.has_key:
+        return _KeyWriter(store, partition, bucket, max_sequence_number + 1, budget_bytes)
+    return _AppendWriter(store, partition, bucket, max_sequence_number + 1)
 
 
 POSTPONE_WRITER: Final = "-u-fluvial-s-0-w-"
@@ -78,8 +78,8 @@ def _options(options: TableOptions, bucket: int) -> TableOptions:
 class _Files:
     """Files that a writer finished and has not handed over."""
 
-    def __init__(self, table: TableStore, partition: bytes, bucket: int) -> None:
-        self.table = table
+    def __init__(self, store: TableStore, partition: bytes, bucket: int) -> None:
+        self.table = store
         self.partition = partition
         self.bucket = bucket
         self.finished: list[DataFileMeta] = []
@@ -116,7 +116,7 @@ class _Files:
     def delete(self) -> None:
         """Remove the finished files."""
         directory = self.table.bucket_dir(self.partition, self.bucket)
-        delete_files(self.table.io, directory, (*self.finished, *self.changelog))
+        delete_written_files(self.table.io, directory, (*self.finished, *self.changelog))
         self.finished.clear()
         self.changelog.clear()
 
@@ -125,22 +125,22 @@ class _KeyWriter:
     """Rows of a table with a key."""
 
     def __init__(
-        self, table: TableStore, partition: bytes, bucket: int, next_sequence_number: int, budget_bytes: int
+        self, store: TableStore, partition: bytes, bucket: int, next_sequence_number: int, budget_bytes: int
     ) -> None:
         self.partition = partition
         self.bucket = bucket
-        self._files = _Files(table, partition, bucket)
+        self._files = _Files(store, partition, bucket)
         self._memtable = MemTable(
-            key_names=table.schema.trimmed_primary_keys,
-            merge=merge_function(table.schema, table.options),
-            sequence_names=table.options.sequence_fields,
-            sequence_descending=table.options.sequence_descending,
-            resets_on_delete=resets_on_delete(table.options),
+            key_names=store.schema.trimmed_primary_keys,
+            merge=merge_function(store.schema, store.options),
+            sequence_names=store.options.sequence_fields,
+            sequence_descending=store.options.sequence_descending,
+            resets_on_delete=resets_on_delete(store.options),
             budget_bytes=budget_bytes,
             next_sequence_number=next_sequence_number,
         )
-        self._key_names = table.schema.trimmed_primary_keys
-        self._keeps_changes = table.options.changelog_producer == "input"
+        self._key_names = store.schema.trimmed_primary_keys
+        self._keeps_changes = store.options.changelog_producer == "input"
         self._changes: list[pa.RecordBatch] = []  # every row with its number, for the changelog file
 
     @property
@@ -177,11 +177,11 @@ class _KeyWriter:
 class _AppendWriter:
     """Rows of a table without a key. A file stays open across flushes, so that many small writes make one file."""
 
-    def __init__(self, table: TableStore, partition: bytes, bucket: int, next_sequence_number: int) -> None:
+    def __init__(self, store: TableStore, partition: bytes, bucket: int, next_sequence_number: int) -> None:
         self.partition = partition
         self.bucket = bucket
-        self._table = table
-        self._files = _Files(table, partition, bucket)
+        self._table = store
+        self._files = _Files(store, partition, bucket)
         self._open: RollingWriter | None = None
         self._batches: list[pa.RecordBatch] = []
         self._size_bytes = 0

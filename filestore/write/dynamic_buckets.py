@@ -25,18 +25,18 @@ from filestore.scan.live_files import BucketKey
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, FluvialError
 
-Hashes = NDArray[np.int32]
+KeyHashes = NDArray[np.int32]
 """Of keys, ascending and each once."""
 
 _CACHE_BYTES: Final = 64 << 20
 _HASH_BYTES: Final = 4
-_NONE: Final[Hashes] = np.zeros(0, np.int32)
+_NONE: Final[KeyHashes] = np.zeros(0, np.int32)
 
 
 @dataclass(slots=True)
 class _Bucket:
     entry: IndexManifestEntry | None = None  # of the hashes that were there
-    new: Hashes = field(default_factory=lambda: _NONE)  # since
+    new: KeyHashes = field(default_factory=lambda: _NONE)  # since
 
     @property
     def key_count(self) -> int:
@@ -46,11 +46,11 @@ class _Bucket:
 class BucketAssigner:
     """Gives keys their buckets, and writes down which are new. Not for use by several threads."""
 
-    def __init__(self, table: TableStore, index: Iterable[IndexManifestEntry]) -> None:
+    def __init__(self, store: TableStore, index: Iterable[IndexManifestEntry]) -> None:
         """``index``: the index files of the snapshot that the rows will follow."""
-        self._table = table
+        self._table = store
         self._buckets: dict[bytes, dict[int, _Bucket]] = {}
-        self._cache: OrderedDict[str, Hashes] = OrderedDict()  # by index file
+        self._cache: OrderedDict[str, KeyHashes] = OrderedDict()  # by index file
         self._written: list[IndexManifestEntry] = []  # that nobody has taken over yet
         for entry in index:
             if entry.index_type == HASH:
@@ -113,7 +113,7 @@ class BucketAssigner:
             most=options.value("dynamic-bucket.max-buckets"),
         )
 
-    def _hashes(self, entry: IndexManifestEntry | None) -> Hashes:
+    def _hashes(self, entry: IndexManifestEntry | None) -> KeyHashes:
         if entry is None:
             return _NONE
         if entry.file_name in self._cache:
@@ -131,7 +131,7 @@ class BucketAssigner:
             self._cache.popitem(last=False)
         return hashes
 
-    def _write(self, key: BucketKey, hashes: Hashes) -> IndexManifestEntry:
+    def _write(self, key: BucketKey, hashes: KeyHashes) -> IndexManifestEntry:
         table = self._table
         name = f"index-{table.names.uuid()}-0"
         body = hashes.astype(">i4").tobytes()
@@ -177,7 +177,7 @@ def spread(counts: Mapping[int, int], key_count: int, *, target: int, initial: i
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _are_in(keys: Hashes, known: Hashes) -> NDArray[np.bool_]:
+def _are_in(keys: KeyHashes, known: KeyHashes) -> NDArray[np.bool_]:
     """(n,) which of some ascending hashes are among others."""
     if not len(known):
         return np.zeros(len(keys), np.bool_)

@@ -35,23 +35,23 @@ Marks = Mapping[str, Positions]
 """Rows to delete, by name of the data file."""
 
 
-def check_deletable(table: TableStore) -> None:
+def check_deletable(store: TableStore) -> None:
     """Refuse tables whose rows cannot be marked. Raises: InvalidInputError that says what to change."""
-    if table.has_key or not table.options.deletion_vectors_enabled:
+    if store.has_key or not store.options.deletion_vectors_enabled:
         raise InvalidInputError(
-            f"rows of this table cannot be marked as deleted: table={table.name} "
-            f"deletion-vectors.enabled={str(table.options.deletion_vectors_enabled).lower()} "
+            f"rows of this table cannot be marked as deleted: table={store.name} "
+            f"deletion-vectors.enabled={str(store.options.deletion_vectors_enabled).lower()} "
             "fix=a table without a key, and ALTER TABLE ... SET ('deletion-vectors.enabled' = 'true')"
         )
 
 
 def read_with_places(
-    table: TableStore, split: DataSplit, columns: Sequence[str], filter: Predicate | None
+    store: TableStore, split: DataSplit, columns: Sequence[str], filter: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a split that match, with the two columns that say where they are.
 
     Args:
-        table: opened with the schema that the rows shall have.
+        store: opened with the schema that the rows shall have.
         split: of a plan of this table; of a filtered plan only together with that filter.
         columns: to return, in this order.
         filter: rows for which it is not true are left out.
@@ -59,14 +59,14 @@ def read_with_places(
     Yields:
         Batches of these columns, ``FILE_FIELD`` and ``ROW_FIELD``; none of them empty.
     """
-    deleted = read_deletion_vectors(table, split.deletion_vectors)
+    deleted = read_deletion_vectors(store, split.deletion_vectors)
     tested = columns_of(filter) if filter is not None else frozenset()
-    names = [name for name in table.schema.column_names if name in {*columns, *tested}]
-    schema = pa.schema([*(table.arrow_field(name) for name in columns), FILE_FIELD, ROW_FIELD])
+    names = [name for name in store.schema.column_names if name in {*columns, *tested}]
+    schema = pa.schema([*(store.arrow_field(name) for name in columns), FILE_FIELD, ROW_FIELD])
     for file in split.files:
         marked = deleted.get(file.file_name, NO_POSITIONS)
         for numbers, batch in numbered_rows(
-            table, split.partition, split.bucket, file, names, with_system=False, span=filter
+            store, split.partition, split.bucket, file, names, with_system=False, span=filter
         ):
             kept = ~are_deleted(numbers, marked)
             if filter is not None:
@@ -79,7 +79,7 @@ def read_with_places(
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def gathered(places: Iterable[tuple[str, Positions]]) -> dict[str, Positions]:
+def united_deletes(places: Iterable[tuple[str, Positions]]) -> dict[str, Positions]:
     """Rows by file name, each once and ascending."""
     found: defaultdict[str, list[Positions]] = defaultdict(list)
     for name, positions in places:
@@ -88,7 +88,7 @@ def gathered(places: Iterable[tuple[str, Positions]]) -> dict[str, Positions]:
 
 
 def replace_rows(
-    table: TableStore,
+    store: TableStore,
     snapshot: Snapshot,
     splits: Iterable[DataSplit],
     marks: Marks,
@@ -100,7 +100,7 @@ def replace_rows(
     """Mark rows as deleted and add others, in one commit; nothing is left behind when it is refused.
 
     Args:
-        table: see ``check_deletable``.
+        store: see ``check_deletable``.
         snapshot: in which the rows were found.
         splits: those that were read: where the files are.
         marks: rows to delete.
@@ -112,7 +112,7 @@ def replace_rows(
         ConflictError: files with these rows were rewritten meanwhile, or rows of them deleted: look for the rows again.
         OutcomeUnknownError: it may be visible: look at the newest snapshot.
     """
-    check_deletable(table)
+    check_deletable(store)
     places = {file.file_name: split for split in splits for file in split.files}
     by_bucket: defaultdict[BucketKey, dict[str, Positions]] = defaultdict(dict)
     totals: dict[BucketKey, int] = {}
@@ -120,11 +120,11 @@ def replace_rows(
         split = places[name]
         by_bucket[BucketKey(split.partition, split.bucket)][name] = positions
         totals[BucketKey(split.partition, split.bucket)] = split.total_buckets
-    indexes = deletion_indexes(table, snapshot)
+    indexes = deletion_indexes(store, snapshot)
     messages = list(added)
     try:
         for key, files in by_bucket.items():
-            change = change_index(table, key.partition, key.bucket, indexes.get(key, ()), marks=files)
+            change = change_index(store, key.partition, key.bucket, indexes.get(key, ()), marks=files)
             messages.append(
                 CommitMessage(
                     partition=key.partition,
@@ -135,7 +135,7 @@ def replace_rows(
                 )
             )
         base = committable or Committable(identifier=BATCH_IDENTIFIER)
-        commit = TableCommit(table, commit_user or table.new_commit_user(), history_start=snapshot.id)
+        commit = TableCommit(store, commit_user or store.new_commit_user(), history_start=snapshot.id)
         return commit.replace_rows(
             Committable(
                 identifier=base.identifier,
@@ -148,16 +148,16 @@ def replace_rows(
     except OutcomeUnknownError:
         raise
     except (FluvialError, OSError):
-        discard(table, messages)
+        discard(store, messages)
         raise
 
 
-def delete_rows(table: TableStore, filter: Filter) -> CommitResult:
+def delete_rows(store: TableStore, filter: Filter) -> CommitResult:
     """Delete the rows that match, in this process. Raises: as ``replace_rows``."""
-    check_deletable(table)
-    plan = TableScan(table).plan(filter=filter)
+    check_deletable(store)
+    plan = TableScan(store).plan(filter=filter)
     if plan.snapshot is None:
         return CommitResult(snapshot=None)
-    found = (each for split in plan.splits for each in read_with_places(table, split, (), plan.filter))
-    marks = gathered((each.column(0)[0].as_py(), each.column(1).to_numpy()) for each in found)
-    return replace_rows(table, plan.snapshot, plan.splits, marks)
+    found = (each for split in plan.splits for each in read_with_places(store, split, (), plan.filter))
+    marks = united_deletes((each.column(0)[0].as_py(), each.column(1).to_numpy()) for each in found)
+    return replace_rows(store, plan.snapshot, plan.splits, marks)

@@ -41,7 +41,7 @@ class TableWrite:
 
     def __init__(
         self,
-        table: TableStore,
+        store: TableStore,
         *,
         max_sequence_numbers: MaxSequenceNumbers,
         budget_bytes: int | None = None,
@@ -50,7 +50,7 @@ class TableWrite:
         """Nothing is written yet.
 
         Args:
-            table: to write to.
+            store: to write to.
             max_sequence_numbers: highest sequence number of a bucket by (partition bytes, bucket), from the snapshot
                 that the commit will name as its base; a bucket that is missing has no rows.
                 ``LiveFiles.max_sequence_numbers()`` gives it.
@@ -61,14 +61,14 @@ class TableWrite:
         Raises:
             InvalidInputError: the table cannot be written; says why.
         """
-        self._given = table  # whose rows are given
-        self._counts = table.row_counts
-        self._table = table = table.stored  # whose rows are written
-        check_writable(table.schema)
+        self._given = store  # whose rows are given
+        self._counts = store.row_counts
+        self._table = store = store.stored  # whose rows are written
+        check_writable(store.schema)
         self._max_sequence_numbers = max_sequence_numbers
-        self._budget_bytes = table.options.write_buffer_bytes if budget_bytes is None else budget_bytes
+        self._budget_bytes = store.options.write_buffer_bytes if budget_bytes is None else budget_bytes
         self._writers: dict[BucketKey, BucketWriter] = {}
-        self._assigner = BucketAssigner(table, index) if table.has_dynamic_buckets else None
+        self._assigner = BucketAssigner(store, index) if store.has_dynamic_buckets else None
 
     @property
     def size_bytes(self) -> int:
@@ -245,11 +245,11 @@ def _with_kinds(batch: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
 
 
-def partition_codes(batch: pa.RecordBatch, table: TableStore) -> tuple[Sequence[bytes], NDArray[np.int64]]:
+def partition_codes(batch: pa.RecordBatch, store: TableStore) -> tuple[Sequence[bytes], NDArray[np.int64]]:
     """The partitions that occur (BinaryRow bytes), and the index of each row's partition."""
     codes = np.zeros(batch.num_rows, np.int64)
     dictionaries = []
-    for name in table.schema.partition_keys:
+    for name in store.schema.partition_keys:
         encoded = batch.column(name).dictionary_encode(null_encoding="encode")
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
         dictionaries.append(encoded.dictionary)
@@ -262,5 +262,5 @@ def partition_codes(batch: pa.RecordBatch, table: TableStore) -> tuple[Sequence[
         for dictionary in reversed(dictionaries):
             code, index = divmod(code, len(dictionary))
             values.insert(0, internal_value(dictionary[index]))
-        partitions.append(encode_row(values, table.partition_types))
+        partitions.append(encode_row(values, store.partition_types))
     return partitions, codes

@@ -21,7 +21,7 @@ LOG_SCHEMA: Final = pa.schema(
         pa.field("value", pa.binary()),  # null: a tombstone
     ]
 )
-BATCH_ROWS: Final = 32_768
+LOG_BATCH_ROWS: Final = 32_768
 BATCH_BYTES: Final = 16 << 20
 
 _CONSUME: Final = 1000  # more at once is slower: the messages leave the processor's cache
@@ -35,7 +35,7 @@ def read_range(
     topic: str,
     log_range: LogRange,
     columns: Sequence[str] = tuple(LOG_SCHEMA.names),
-    batch_rows: int = BATCH_ROWS,
+    batch_rows: int = LOG_BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     timeout_s: float = OPERATION_TIMEOUT_S,
 ) -> Iterator[pa.RecordBatch]:

@@ -27,7 +27,7 @@ from logstore.kafka.clients import ErrorNotes, KafkaProperties, error_of_kafka, 
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 HEADER: Final = "fluvial"
-VERSION: Final = 1
+MARKER_VERSION: Final = 1
 # a commit message at least this large goes into a file, and its name into the marker
 INLINE_PAYLOAD_BYTES: Final = 48 * 1024
 
@@ -123,7 +123,7 @@ def encode_marker(
             f" limit_bytes={INLINE_PAYLOAD_BYTES} fix=store the commit message in a file and give its name"
         )
     fields = {
-        "version": VERSION,
+        "version": MARKER_VERSION,
         "query": query,
         "batch": batch,
         "rows": row_count,
@@ -144,9 +144,10 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
     line, _, payload = value.partition(b"\n")
     try:
         fields = json.loads(line)
-        if fields["version"] != VERSION:
+        if fields["version"] != MARKER_VERSION:
             raise CorruptDataError(
-                f"marker is of a newer Fluvial: offset={record_offset} version={fields['version']} known={VERSION}"
+                f"marker is of a newer Fluvial: offset={record_offset} version={fields['version']} "
+                f"known={MARKER_VERSION}"
                 " fix=upgrade"
             )
         end_offset, start, row_count = record_offset + 1, fields["start"], int(fields["rows"])

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from filestore.changelog.snapshot_changes import ChangeSplit, plan_changelog, plan_changes, plan_diff, read_changes
-from filestore.snapshot.change_tracking import Changes, changes_of, is_external
+from filestore.snapshot.change_tracking import ChangeSource, changes_of, is_external
 from filestore.table import Table
 from lsm.row_kind import RowKind
 from tests.peers import DELETE, INSERT, TableDefinition, normalise
@@ -66,7 +66,7 @@ def test_changes_of_java_give_its_table_at_every_snapshot(tmp_path: Path, java_p
     for snapshot_id in table.snapshots.ids():
         snapshot = table.snapshots.read(snapshot_id)
         assert is_external(snapshot)
-        if changes_of(snapshot, has_log=False) is Changes.FILES:
+        if changes_of(snapshot, has_log=False) is ChangeSource.FILES:
             apply(table, plan_changes(table, previous, snapshot), state)
         whole: dict[Any, Any] = {}
         apply(table, plan_diff(table, None, snapshot), whole)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage
 from engine.lineage.store.store import LineageMeta, LineageMetaContext
-from engine.lineage.tables import SCHEMAS
+from engine.lineage.tables import LINEAGE_SCHEMAS
 from filestore.predicate.predicate import Predicate
 from filestore.system_tables.system_table import matching
 from lsm.errors import UnavailableError
@@ -112,7 +112,7 @@ def contents(meta: LineageMeta) -> dict[str, list[Any]]:
 def _chosen(
     kind: type[Any], held: dict[Key, Any], table: str, predicate: Predicate | None, limit: int | None
 ) -> Iterator[Any]:
-    rows = pa.Table.from_pylist([asdict(held[key]) for key in sorted(held)], schema=SCHEMAS[table])
+    rows = pa.Table.from_pylist([asdict(held[key]) for key in sorted(held)], schema=LINEAGE_SCHEMAS[table])
     kept = rows if predicate is None else matching(rows, predicate)
     return islice((kind(**row) for row in kept.to_pylist()), limit)
 

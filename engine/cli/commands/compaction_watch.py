@@ -14,7 +14,7 @@ from engine.cli.output import console
 from engine.cli.signals import asks_for_an_end
 from engine.deploy.compaction_job import CompactionJob, JobEvent, JobPolicy, every_bucket
 from engine.procedures.maintenance.compaction import chosen_buckets, matching_tables
-from engine.procedures.values import duration_ms
+from engine.procedures.values import parse_duration_ms
 from engine.runtime.units import size_text
 from engine.table import Table
 
@@ -79,7 +79,7 @@ def watch(
     stop = threading.Event()
     time_limit = arguments.get("time_limit")
     if time_limit is not None:
-        end = threading.Timer(duration_ms("time_limit", time_limit) / 1000, stop.set)
+        end = threading.Timer(parse_duration_ms("time_limit", time_limit) / 1000, stop.set)
         end.daemon = True
         end.start()
     print_event = _print_json if as_json else _print_line

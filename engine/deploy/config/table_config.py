@@ -62,7 +62,7 @@ class TableConfig(Section):
         return self
 
 
-def fields_of(columns: Columns, *, not_null: Sequence[str] = ()) -> list[DataField]:
+def data_fields_of(columns: Columns, *, not_null: Sequence[str] = ()) -> list[DataField]:
     """The columns as the table format describes them; those of ``not_null`` are never null."""
     return [
         DataField(id=index, name=name, type=parse_sql_type(_type_text(name, spec, not_null)), description=spec.comment)

@@ -9,10 +9,10 @@ from pyspark.sql import types as T
 
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
-from engine.deploy.config.table_config import fields_of
+from engine.deploy.config.table_config import data_fields_of
 from engine.kafka.options import KafkaSourceOptions, ValueFormat
 from engine.kafka.source import RAW, KafkaSource
-from engine.spark.data_source import FORMAT as FLUVIAL_FORMAT
+from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.options.catalog_options import CatalogOptions
@@ -101,7 +101,7 @@ def source_spec(
         grown: the table's columns with those that the source has and the table will get, see ``growth``.
     """
     source, options = pipeline.source, source_options(config, pipeline)
-    fields = fields_of(source.columns) if source.columns else target.fields if grown is None else grown
+    fields = data_fields_of(source.columns) if source.columns else target.fields if grown is None else grown
     if grown is not None:
         options.setdefault("new-fields", "fail")
     if source.format == FLUVIAL:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.catalog import Catalog
-from engine.deploy.config.table_config import TableConfig, fields_of
+from engine.deploy.config.table_config import TableConfig, data_fields_of
+from engine.dialect.ddl.table_parts import quoted_where_needed
 from engine.table import Table
 from filestore.options.table_options import canonical_options
 from filestore.schema.row_counts import not_null_columns
@@ -27,7 +28,7 @@ class TableDifference:
 def job_fields(wanted: TableConfig) -> list[DataField]:
     """The columns of a table of a job file; those of the primary key, or of a stored one, are never null."""
     not_null = wanted.primary_key or not_null_columns(wanted.partition_by, wanted.options)
-    return fields_of(wanted.columns, not_null=not_null)
+    return data_fields_of(wanted.columns, not_null=not_null)
 
 
 def table_differences(name: str, schema: TableSchema, wanted: TableConfig) -> list[TableDifference]:
@@ -71,11 +72,11 @@ def _column_differences(name: str, schema: TableSchema, fields: Sequence[DataFie
             continue
         if has is None:
             comment = f" COMMENT {_text(field.description)}" if field.description else ""
-            statement = f"ALTER TABLE {name} ADD COLUMN {quoted(field.name)} {wants}{comment}"
+            statement = f"ALTER TABLE {name} ADD COLUMN {quoted_where_needed(field.name)} {wants}{comment}"
         elif has.removesuffix(" NOT NULL") == wants:
-            statement = f"ALTER TABLE {name} ALTER COLUMN {quoted(field.name)} DROP NOT NULL"
+            statement = f"ALTER TABLE {name} ALTER COLUMN {quoted_where_needed(field.name)} DROP NOT NULL"
         else:
-            statement = f"ALTER TABLE {name} ALTER COLUMN {quoted(field.name)} TYPE {wants}"
+            statement = f"ALTER TABLE {name} ALTER COLUMN {quoted_where_needed(field.name)} TYPE {wants}"
         fact = f"another column: column={field.name} table_has={has or 'no such column'} job_has={wants}"
         differences.append(TableDifference(fact=fact, statement=statement, is_refused=True))
     return differences
@@ -97,7 +98,8 @@ def _comment_differences(name: str, schema: TableSchema, wanted: TableConfig) ->
             differences.append(
                 TableDifference(
                     fact=f"another comment: column={column} table_has={found[column]!r} job_has={spec.comment!r}",
-                    statement=f"ALTER TABLE {name} ALTER COLUMN {quoted(column)} COMMENT {_text(spec.comment)}",
+                    statement=f"ALTER TABLE {name} ALTER COLUMN {quoted_where_needed(column)} "
+                    f"COMMENT {_text(spec.comment)}",
                     is_refused=False,
                 )
             )
@@ -117,11 +119,6 @@ def _option_differences(name: str, schema: TableSchema, wanted: TableConfig) -> 
                 )
             )
     return differences
-
-
-def quoted(name: str) -> str:
-    """A name as SQL takes it, with back quotes where it needs them."""
-    return name if name.isidentifier() and name.isascii() else f"`{name.replace('`', '``')}`"
 
 
 def _text(value: str) -> str:

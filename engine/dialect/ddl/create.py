@@ -18,7 +18,7 @@ from engine.dialect.ddl.table_parts import (
 )
 from engine.dialect.dml.dml import run_ctas
 from engine.dialect.grammar.create_grammar import PROVIDERS
-from engine.dialect.grammar.statements import ComputedColumn, CreateTable, Like, Watermark
+from engine.dialect.grammar.statements import ComputedColumn, CreateLike, CreateTable, Watermark
 from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
@@ -170,7 +170,7 @@ def _with_source(context: SqlContext, create: CreateTable) -> CreateTable:
 
 
 def _overlaid(
-    source: Sequence[ComputedColumn], own: Sequence[ComputedColumn], like: Like
+    source: Sequence[ComputedColumn], own: Sequence[ComputedColumn], like: CreateLike
 ) -> tuple[ComputedColumn, ...]:
     names = {each.name for each in own}
     again = sorted(names & {each.name for each in source})

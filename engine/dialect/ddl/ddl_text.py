@@ -9,7 +9,7 @@ from engine.dialect.ddl.table_parts import (
     WATERMARK_COLUMN,
     WATERMARK_EXPRESSION,
     TableParts,
-    quoted,
+    quoted_where_needed,
 )
 from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, default_topic
 from engine.table import Table
@@ -31,9 +31,9 @@ def create_statement(table: Table, name: str) -> str:
     parts = TableParts.of(schema.options)
     lines = [_column_text(field) for field in schema.fields]
     for column in parts.computed:
-        lines.append(f"{quoted(column.name)} AS {column.expression}{_comment_text(column.comment)}")
+        lines.append(f"{quoted_where_needed(column.name)} AS {column.expression}{_comment_text(column.comment)}")
     if parts.watermark is not None:
-        path = ".".join(quoted(each) for each in parts.watermark.column.split("."))
+        path = ".".join(quoted_where_needed(each) for each in parts.watermark.column.split("."))
         lines.append(f"WATERMARK FOR {path} AS {parts.watermark.expression}")
     if schema.primary_keys:
         lines.append(f"PRIMARY KEY ({_names(schema.primary_keys)}) NOT ENFORCED")
@@ -86,7 +86,7 @@ def _plain_type(data_type: DataType) -> str:
 
 
 def _field_text(field: DataField) -> str:
-    return f"{quoted(field.name)}: {type_text(field.type)}{_comment_text(field.description)}"
+    return f"{quoted_where_needed(field.name)}: {type_text(field.type)}{_comment_text(field.description)}"
 
 
 def _column_text(field: DataField) -> str:
@@ -94,7 +94,7 @@ def _column_text(field: DataField) -> str:
     if field.default_value is not None:
         is_plain = field.type.root in _PLAIN_VALUES
         default = f" DEFAULT {field.default_value if is_plain else quoted_text(field.default_value)}"
-    return f"{quoted(field.name)} {type_text(field.type)}{default}{_comment_text(field.description)}"
+    return f"{quoted_where_needed(field.name)} {type_text(field.type)}{default}{_comment_text(field.description)}"
 
 
 def _comment_text(comment: str | None) -> str:
@@ -102,4 +102,4 @@ def _comment_text(comment: str | None) -> str:
 
 
 def _names(names: tuple[str, ...]) -> str:
-    return ", ".join(quoted(name) for name in names)
+    return ", ".join(quoted_where_needed(name) for name in names)

@@ -26,7 +26,7 @@ from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
 _COLUMNS = ("col_name", "data_type", "comment")
-Row = tuple[str, str | None, str | None]
+DescribeRow = tuple[str, str | None, str | None]
 
 
 def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
@@ -47,9 +47,9 @@ def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
                 f"no such partition: table={table.name} partition={dict(statement.partition)} "
                 f"partitions={[path_of(table.store, each) for each in partitions[:5]]}"
             )
-        named: list[Row] = [("partition", path_of(table.store, found[0]).replace("/", ","), None)]
+        named: list[DescribeRow] = [("partition", path_of(table.store, found[0]).replace("/", ","), None)]
         return texts_table(_COLUMNS, [*named, *_partition_rows(table, live, found[0])])
-    rows: list[Row] = list(_column_rows(table))
+    rows: list[DescribeRow] = list(_column_rows(table))
     if statement.extended:
         rows += [("", "", ""), ("# Detailed Table Information", "", ""), *_table_rows(context, table)]
         if not table.schema.partition_keys:
@@ -82,14 +82,16 @@ def _describe_system(context: SqlContext, name: str, statement: DescribeTable) -
     read = context.catalog.system_table(name)
     if statement.column:
         return texts_table(("info_name", "info_value"), _column_facts(field_at(read.table_schema, statement.column)))
-    rows: list[Row] = [(field.name, type_text(field.type), field.description) for field in read.table_schema.fields]
+    rows: list[DescribeRow] = [
+        (field.name, type_text(field.type), field.description) for field in read.table_schema.fields
+    ]
     if statement.extended:
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]
         rows.append(("name", f"{context.catalog_name}.{read.name}", None))
     return texts_table(_COLUMNS, rows)
 
 
-def _column_rows(table: Table) -> Iterable[Row]:
+def _column_rows(table: Table) -> Iterable[DescribeRow]:
     schema, parts = table.schema, TableParts.of(table.schema.options)
     for field in schema.fields:
         yield field.name, type_text(field.type), field.description
@@ -114,7 +116,7 @@ def _column_facts(field: DataField) -> list[tuple[str, str | None]]:
     ]
 
 
-def _table_rows(context: SqlContext, table: Table) -> Iterable[Row]:
+def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     """How a table is kept, in the words of its options."""
     options = table.options
     log = TableLog.of(table.store, {"change-tracking": "true"})
@@ -132,7 +134,7 @@ def _table_rows(context: SqlContext, table: Table) -> Iterable[Row]:
         yield "watermark", latest_watermark(context, table, watermark), None
 
 
-def _partition_rows(table: Table, live: LiveFiles, partition: bytes | None) -> Iterable[Row]:
+def _partition_rows(table: Table, live: LiveFiles, partition: bytes | None) -> Iterable[DescribeRow]:
     """How one partition is kept; of an unpartitioned table its only one, None before the first row."""
     keys = [key for key in live.buckets() if key.partition == partition]
     yield "file.path", _directory(table, partition), None

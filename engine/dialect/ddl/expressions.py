@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from engine.dialect.ddl.table_parts import COMPUTED_PREFIX, WATERMARK_EXPRESSION, TableParts, quoted
+from engine.dialect.ddl.table_parts import COMPUTED_PREFIX, WATERMARK_EXPRESSION, TableParts, quoted_where_needed
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression, tokens_of
 from engine.dialect.grammar.places import SourceText
@@ -31,7 +31,7 @@ def followed(schema: TableSchema, changes: Sequence[SchemaChange]) -> list[Schem
             if places and isinstance(change, DropColumn):
                 raise InvalidInputError(f"column is in use and cannot be dropped: column={column} used_by={title!r}")
             if places and isinstance(change, RenameColumn):
-                renamed = _spliced(expression, places, quoted(change.name))
+                renamed = _spliced(expression, places, quoted_where_needed(change.name))
                 expressions[key] = (title, prefix, renamed)
                 found.append(SetOption(key, prefix + renamed))
     return found
@@ -41,7 +41,7 @@ def _expressions(schema: TableSchema) -> Iterator[tuple[str, tuple[str, str, str
     """By option: what it is, what stands before the expression, the expression."""
     parts = TableParts.of(schema.options)
     for column in parts.computed:
-        prefix = f"{quoted(column.name)} AS "
+        prefix = f"{quoted_where_needed(column.name)} AS "
         for key, text in schema.options.items():
             if key.startswith(COMPUTED_PREFIX) and text == prefix + column.expression:
                 yield key, (f"computed column {column.name}", prefix, column.expression)

@@ -14,7 +14,7 @@ from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
 
 
-def partition_values(store: Table, spec: PartitionSpec) -> dict[str, object]:
+def spec_values(store: Table, spec: PartitionSpec) -> dict[str, object]:
     """Python values by column, in the order of the table's partition columns; None is null.
 
     Raises:
@@ -32,7 +32,7 @@ def partition_values(store: Table, spec: PartitionSpec) -> dict[str, object]:
 
 def partition_test(store: Table, spec: PartitionSpec) -> Callable[[bytes], bool]:
     """Whether a partition (BinaryRow bytes) has these values; columns that are not named have any."""
-    wanted = {name: internal_value(_scalar(store, name, spec[name])) for name in partition_values(store, spec)}
+    wanted = {name: internal_value(_scalar(store, name, spec[name])) for name in spec_values(store, spec)}
 
     def matches(partition: bytes) -> bool:
         values = dict(zip(store.schema.partition_keys, store.partition_values(partition), strict=True))
@@ -43,7 +43,7 @@ def partition_test(store: Table, spec: PartitionSpec) -> Callable[[bytes], bool]
 
 def check_complete(store: Table, spec: PartitionSpec) -> None:
     """Raises: InvalidInputError when the values do not name one partition."""
-    partition_values(store, spec)
+    spec_values(store, spec)
     missing = [name for name in store.schema.partition_keys if name not in spec]
     if missing or not spec:
         raise InvalidInputError(

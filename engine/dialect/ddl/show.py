@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from engine.dialect.ddl.ddl_text import create_statement
 from engine.dialect.ddl.partition_spec import named_partitions
-from engine.dialect.ddl.table_parts import TableParts, quoted
+from engine.dialect.ddl.table_parts import TableParts, quoted_where_needed
 from engine.dialect.grammar.statements import (
     ShowColumns,
     ShowCreateTable,
@@ -45,7 +45,7 @@ def show_tables(context: SqlContext, statement: ShowTables) -> pa.Table:
 def show_create_table(context: SqlContext, statement: ShowCreateTable) -> pa.Table:
     """The statement that makes a table again."""
     table = opened(context, statement.name)
-    name = ".".join(quoted(each) for each in (context.catalog_name, *table.name.split(".")))
+    name = ".".join(quoted_where_needed(each) for each in (context.catalog_name, *table.name.split(".")))
     return texts_table(("createtab_stmt",), [(create_statement(table, name),)])
 
 

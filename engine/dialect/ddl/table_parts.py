@@ -47,13 +47,13 @@ def computed_options(columns: Sequence[ComputedColumn], stored: Sequence[str]) -
     for number, column in enumerate(columns):
         if column.name in stored:
             raise InvalidInputError(f"column is there twice: column={column.name} fix='rename one of them'")
-        options[f"{COMPUTED_PREFIX}{number}"] = f"{quoted(column.name)} AS {column.expression}"
+        options[f"{COMPUTED_PREFIX}{number}"] = f"{quoted_where_needed(column.name)} AS {column.expression}"
         if column.comment is not None:
             options[f"{COMMENT_PREFIX}{number}"] = column.comment
     return options
 
 
-def quoted(name: str) -> str:
+def quoted_where_needed(name: str) -> str:
     """A name in backticks where it needs them."""
     is_plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
     return name if is_plain and name.upper() not in _RESERVED else f"`{name.replace('`', '``')}`"

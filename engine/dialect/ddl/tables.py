@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from engine.dialect.ddl.expressions import followed
-from engine.dialect.ddl.partition_spec import check_complete, named_partitions, partition_test, partition_values
+from engine.dialect.ddl.partition_spec import check_complete, named_partitions, partition_test, spec_values
 from engine.dialect.grammar.statements import (
     AlterTable,
     CompactTable,
@@ -54,7 +54,7 @@ def truncate_table(context: SqlContext, statement: TruncateTable) -> pa.Table:
     """Take out all rows, or those of a partition; older snapshots and tags still have them."""
     table = opened(context, statement.name)
     spec = statement.partition or {}
-    values = partition_values(table.store, spec)
+    values = spec_values(table.store, spec)
     if statement.partition is not None and not values:
         check_complete(table.store, spec)
     table.overwrite(table.schema.arrow_schema.empty_table(), partition=values)
@@ -124,7 +124,7 @@ def rename_table(context: SqlContext, statement: RenameTable) -> pa.Table:
     return DONE
 
 
-def compact_table(context: SqlContext, statement: CompactTable) -> pa.Table:
+def run_compact(context: SqlContext, statement: CompactTable) -> pa.Table:
     """Rewrite files into one run per bucket, in this process, and return when it is done."""
     name = _existing(context, statement.name, if_exists=statement.if_exists)
     if name is None:
@@ -141,7 +141,7 @@ def compact_table(context: SqlContext, statement: CompactTable) -> pa.Table:
     )
 
 
-def drop_partitions(context: SqlContext, statement: DropPartitions) -> pa.Table:
+def run_drop_partitions(context: SqlContext, statement: DropPartitions) -> pa.Table:
     """Take all rows out of partitions, in one commit."""
     name = _existing(context, statement.name, if_exists=statement.if_exists)
     if name is None:

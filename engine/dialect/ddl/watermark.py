@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from engine.dialect.grammar.statements import Watermark
 from engine.dialect.scope.context import SqlContext
 from engine.table import Table
+from engine.types.sql_types import quoted
 from engine.write.event_time import fixed_delay, local_moment
 from filestore.datafile.schema_mapping import map_ranges
 from filestore.format.statistics import ColumnRange
@@ -54,7 +55,7 @@ def _by_spark(
     context: SqlContext, field: DataField, watermark: Watermark, newest: datetime.datetime
 ) -> datetime.datetime | None:
     word = "TIMESTAMP_NTZ"
-    name = "`" + field.name.replace("`", "``") + "`"
+    name = quoted(field.name)
     text = f"SELECT CAST({watermark.expression} AS {word}) FROM (SELECT {word}'{newest.isoformat(sep=' ')}' AS {name})"
     found: datetime.datetime | None = context.spark.sql(text).collect()[0][0]
     return found

@@ -14,13 +14,13 @@ from engine.dialect.dml.assignment import default_value, stored
 from engine.dialect.dml.merge_clauses import Clause, Match, MergeAction, MergeText, read_merge
 from engine.dialect.dml.row_changes import Assignment, expression_sql, read_snapshot_id
 from engine.dialect.dml.target import WriteTarget, check_names, find_target
-from engine.dialect.grammar.splice import quoted
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
 from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.sql_types import quoted
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 

@@ -15,7 +15,6 @@ from sqlglot import exp
 
 from engine.dialect.dml.assignment import default_sql, stored
 from engine.dialect.dml.target import WriteTarget, find_field, find_target
-from engine.dialect.grammar.splice import quoted
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText
 from engine.dialect.query.reads import ReadPlan, StatementReads
@@ -23,6 +22,7 @@ from engine.dialect.query.references import StatementText
 from engine.dialect.query.usage import condition_parts
 from engine.dialect.scope.context import SqlContext
 from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.sql_types import quoted
 from engine.write.row_places import FILE_NAME, ROW_NUMBER
 from filestore.predicate.predicate import Compare, CompareOp
 from filestore.schema.table_schema import TableSchema

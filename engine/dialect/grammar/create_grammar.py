@@ -12,7 +12,14 @@ from engine.dialect.grammar.clauses import (
 )
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_query, read_options
-from engine.dialect.grammar.statements import ComputedColumn, CreateDatabase, CreateTable, Like, Statement, Watermark
+from engine.dialect.grammar.statements import (
+    ComputedColumn,
+    CreateDatabase,
+    CreateLike,
+    CreateTable,
+    Statement,
+    Watermark,
+)
 from filestore.types.data_types import DataField
 
 PROVIDERS: Final = frozenset({"fluvial", "paimon"})
@@ -193,7 +200,7 @@ def _read_buckets(cursor: Cursor, table: _Table, start: int) -> None:
     _add_options(cursor, table, options, start)
 
 
-def _read_like(cursor: Cursor) -> Like:
+def _read_like(cursor: Cursor) -> CreateLike:
     source = cursor.names("the name of a table")
     chosen: dict[str, str] = {}
     if cursor.take("("):
@@ -208,7 +215,7 @@ def _read_like(cursor: Cursor) -> Like:
             chosen |= {key: how for word, key in _LIKE_PARTS.items() if part == word}
             if part == "ALL":
                 chosen = {key: chosen.get(key, how) for key in _LIKE_PARTS.values()}
-    return Like(source=source, **chosen)
+    return CreateLike(source=source, **chosen)
 
 
 def _add_options(cursor: Cursor, table: _Table, options: dict[str, str], start: int) -> None:

@@ -53,11 +53,6 @@ class Spliced:
         return offset - shift
 
 
-def quoted(name: str) -> str:
-    """A name as Spark reads it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def with_names(text: str, names: Mapping[str, str]) -> str:
     """A message of Spark's with the user's names for the temporary ones.
 

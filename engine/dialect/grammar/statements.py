@@ -74,7 +74,7 @@ class Watermark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Like:
+class CreateLike:
     """``LIKE source``; what of the source is taken."""
 
     source: Name
@@ -101,7 +101,7 @@ class CreateTable:
     options: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
     provider: str | None = None  # lower case
-    like: Like | None = None
+    like: CreateLike | None = None
     query: Statement | None = None
 
 

@@ -12,7 +12,7 @@ from engine.dialect.grammar.dialect import tokens_of
 from engine.dialect.grammar.places import SourceText
 from lsm.errors import InvalidInputError
 
-PREFIX: Final = "computed-column."
+COMPUTED_PREFIX: Final = "computed-column."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ def computed_columns(options: Mapping[str, str]) -> list[ComputedField]:
     Raises:
         InvalidInputError: a text that is not ``name AS expression``.
     """
-    keys = [key for key in options if key.startswith(PREFIX)]
+    keys = [key for key in options if key.startswith(COMPUTED_PREFIX)]
     return [_parsed(key, options[key]) for key in sorted(keys, key=_number)]
 
 
@@ -51,7 +51,7 @@ def with_computed(frame: DataFrame, columns: Sequence[ComputedField]) -> DataFra
 
 
 def _number(key: str) -> tuple[int, str]:
-    number = key.removeprefix(PREFIX)
+    number = key.removeprefix(COMPUTED_PREFIX)
     return (int(number) if number.isdecimal() else -1, number)
 
 

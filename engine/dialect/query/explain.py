@@ -51,7 +51,7 @@ _TABLE: Final = pa.struct(
         ("log_ranges", pa.list_(_RANGE)),
     ]
 )
-RESULT_SCHEMA: Final = pa.schema([("plan", pa.string()), ("tables", pa.list_(_TABLE))])
+EXPLAIN_SCHEMA: Final = pa.schema([("plan", pa.string()), ("tables", pa.list_(_TABLE))])
 """One row: the text for people, and the same facts about our tables for programs."""
 
 
@@ -63,7 +63,7 @@ def run_explain(context: SqlContext, statement: Statement) -> pa.Table:
         statement: EXPLAIN of a query, or of anything that is Spark's.
 
     Returns:
-        One row: see ``RESULT_SCHEMA``.
+        One row: see ``EXPLAIN_SCHEMA``.
 
     Raises:
         InvalidInputError: the query cannot be, or the statement writes; points at the place.
@@ -85,7 +85,7 @@ def run_explain(context: SqlContext, statement: Statement) -> pa.Table:
 def _result(plan: str, tables: Sequence[dict[str, Any]]) -> pa.Table:
     ours = [line for facts in tables for line in _lines(facts)]
     text = "\n".join([plan.rstrip(), "", "== Fluvial ==", *ours]) if ours else plan
-    return pa.Table.from_pylist([{"plan": text, "tables": list(tables)}], schema=RESULT_SCHEMA)
+    return pa.Table.from_pylist([{"plan": text, "tables": list(tables)}], schema=EXPLAIN_SCHEMA)
 
 
 def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
-from engine.dialect.grammar.splice import Edit, Spliced, quoted, with_names
+from engine.dialect.grammar.splice import Edit, Spliced, with_names
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.computed import computed_columns, needed_names, with_computed
 from engine.dialect.query.reads import ReadPlan, StatementReads, plan_read, version_options
@@ -25,6 +25,7 @@ from engine.dialect.scope.context import SqlContext
 from engine.options.write_options import WRITE_ONLY_KEYS
 from engine.system_tables.frames import system_frame
 from engine.system_tables.names import CATALOG_DATABASES
+from engine.types.sql_types import quoted
 from filestore.predicate.predicate import and_all
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError

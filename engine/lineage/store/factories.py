@@ -7,7 +7,7 @@ from typing import Final
 from engine.lineage.store.store import JDBC, LineageMetaFactory
 from lsm.errors import InvalidInputError
 
-ENTRY_POINTS: Final = "fluvial.lineage"
+FACTORY_ENTRY_POINTS: Final = "fluvial.lineage"
 
 
 @cache
@@ -21,11 +21,11 @@ def find_factory(identifier: str) -> LineageMetaFactory:
         from engine.lineage.store.jdbc import JdbcLineageMetaFactory  # SQLAlchemy takes its time to import
 
         return JdbcLineageMetaFactory()
-    others = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+    others = {each.name: each for each in entry_points(group=FACTORY_ENTRY_POINTS)}
     if identifier not in others:
         raise InvalidInputError(
             f"no such store of lineage: lineage-meta={identifier} known={sorted({JDBC, *others})} "
-            f"fix='install the package that has it: it names it in the entry points {ENTRY_POINTS}'"
+            f"fix='install the package that has it: it names it in the entry points {FACTORY_ENTRY_POINTS}'"
         )
     factory: LineageMetaFactory = others[identifier].load()()
     return factory

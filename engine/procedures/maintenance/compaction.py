@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from engine.catalog import Catalog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import Duration, duration_ms, pattern
+from engine.procedures.values import Duration, parse_duration_ms, pattern
 from engine.table import Table
 from filestore.compact.compactor import CompactionLimits, compact_buckets
 from filestore.maintenance.partitions import list_partitions, partition_predicate, path_of, select_partitions
@@ -78,7 +78,7 @@ def compact(
     if most_buckets is not None and most_buckets < 1:
         raise InvalidInputError(f"nothing would be compacted: most_buckets={most_buckets} fix='1 or more'")
     limits = CompactionLimits(
-        buckets=most_buckets, time_ms=None if time_limit is None else duration_ms("time_limit", time_limit)
+        buckets=most_buckets, time_ms=None if time_limit is None else parse_duration_ms("time_limit", time_limit)
     )
     outcome = compact_buckets(store, full=compact_strategy == "full", keep=keep, limits=limits, progress=progress)
     snapshot = outcome.committed.snapshot if outcome.committed is not None else None
@@ -183,7 +183,7 @@ def chosen_buckets(
     if predicate is not None or partition_idle_time is not None:
         states = list_partitions(store, store.snapshots.latest())
         if partition_idle_time is not None:
-            before_ms = store.clock.local_ms() - duration_ms("partition_idle_time", partition_idle_time)
+            before_ms = store.clock.local_ms() - parse_duration_ms("partition_idle_time", partition_idle_time)
             states = [state for state in states if state.last_update_ms < before_ms]
         chosen = select_partitions(store, [state.partition for state in states], predicate)
 

@@ -6,7 +6,7 @@ import orjson
 import pyarrow as pa
 
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import Duration, duration_ms
+from engine.procedures.values import Duration, parse_duration_ms
 from engine.table import Table
 from filestore.maintenance.partition_expiry import ExpiryStrategy, PartitionClock, expired_partitions
 from filestore.maintenance.partitions import (
@@ -97,7 +97,7 @@ def expire_partitions(
     _check_partitioned(store)
     age_ms = store.options.value("partition.expiration-time")
     if expiration_time is not None:
-        age_ms = duration_ms("expiration_time", expiration_time)
+        age_ms = parse_duration_ms("expiration_time", expiration_time)
     if age_ms is None:
         raise InvalidInputError(
             f"no age is given: table={table.name} fix=give expiration_time, or set partition.expiration-time"

@@ -6,13 +6,13 @@ import pyarrow as pa
 
 from engine.catalog import Catalog
 from engine.checkpoint.checkpoint_files import files_as_of, query_id_of
-from engine.checkpoint.saved_checkpoints import rewind_checkpoint as rewind
+from engine.checkpoint.saved_checkpoints import rewind_saved_checkpoint as rewind
 from engine.cuts.choice import check_tied, choose_cut
 from engine.cuts.history import NamedCheckpoint, TableBatches, links_of
 from engine.cuts.tags import CutRecord, begun_cut, cut_tables, plan_cut_rollback, tag_cut
 from engine.procedures.maintenance.rewriting import check_same_columns
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import Duration, MomentText, duration_ms, moment_ms, names_of, time_text
+from engine.procedures.values import Duration, MomentText, moment_ms, names_of, parse_duration_ms, time_text
 from engine.table import Table
 from filestore.maintenance.rewriting import restore
 from filestore.table_store import TableStore
@@ -96,7 +96,7 @@ def create_consistent_tag(
         some_store = next(iter(stores.values()))
         record = CutRecord(id=some_store.names.uuid(), tables=cut.snapshots, batches=cut.batches)
     if not dry_run:
-        retained_ms = None if time_retained is None else duration_ms("time_retained", time_retained)
+        retained_ms = None if time_retained is None else parse_duration_ms("time_retained", time_retained)
         tag_cut(stores, tag, record, retained_ms=retained_ms)
     return rows_table(_CUT, [_cut_row(name, tag, record, stores[name], histories[name]) for name in stores])
 
@@ -184,35 +184,35 @@ def _stores(catalog: Catalog, names: list[str]) -> dict[str, TableStore]:
     return {name: catalog.table(name).store for name in names}
 
 
-def _newest(table: TableStore, time_ms: int | None) -> int:
-    found = table.snapshots.latest() if time_ms is None else table.snapshots.as_of(time_ms)
+def _newest(store: TableStore, time_ms: int | None) -> int:
+    found = store.snapshots.latest() if time_ms is None else store.snapshots.as_of(time_ms)
     if found is None:
         when = "" if time_ms is None else f"timestamp={time_text(time_ms)} "
         raise InvalidInputError(
-            f"the table has no such snapshot: table={table.name} {when}earliest={table.snapshots.earliest_id()}"
+            f"the table has no such snapshot: table={store.name} {when}earliest={store.snapshots.earliest_id()}"
         )
     return found.id
 
 
-def _batch_in_tag(table: TableStore, tag: str, user: str) -> int:
-    snapshot = table.snapshots.tag(tag)
+def _batch_in_tag(store: TableStore, tag: str, user: str) -> int:
+    snapshot = store.snapshots.tag(tag)
     if snapshot.commit_user == user:
         return snapshot.commit_identifier
-    batch_id = TableBatches(table).newest_batch(user, snapshot.id)
+    batch_id = TableBatches(store).newest_batch(user, snapshot.id)
     if batch_id is None:
-        batches = cut_tables(table, tag).batches
+        batches = cut_tables(store, tag).batches
         batch_id = batches.get(user)
     if batch_id is None:
         raise InvalidInputError(
-            f"the tag contains no batch of the query: table={table.name} tag={tag} commit_user={user} "
+            f"the tag contains no batch of the query: table={store.name} tag={tag} commit_user={user} "
             "fix=look at the checkpoint's path"
         )
     return batch_id
 
 
-def _cut_row(name: str, tag: str, record: CutRecord, table: TableStore, history: TableBatches) -> dict[str, Any]:
+def _cut_row(name: str, tag: str, record: CutRecord, store: TableStore, history: TableBatches) -> dict[str, Any]:
     snapshot_id = record.tables[name]
-    snapshot = table.snapshots.find(snapshot_id) or table.snapshots.tag(tag)
+    snapshot = store.snapshots.find(snapshot_id) or store.snapshots.tag(tag)
     user = history.newest_user(snapshot_id)
     return {
         "table": name,

@@ -137,7 +137,7 @@ def restore_checkpoint(table: Table, savepoint: int, to: str, query: str | None 
         InvalidInputError: the savepoint keeps no such checkpoint, or the directory is in use.
     """
     kept = chosen_checkpoint(read_savepoint(table.store, savepoint), query)
-    query_id = saved_checkpoints.restore_checkpoint(table.store, kept, to)
+    query_id = saved_checkpoints.restore_saved_checkpoint(table.store, kept, to)
     row = {"directory": to, "query_id": query_id, "saved_query_id": kept.query_id, "batch_id": kept.batch_id}
     return rows_table(_CHECKPOINT, [row])
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.values import Duration, MomentText, duration_ms, moment_ms, names_of, time_text
+from engine.procedures.values import Duration, MomentText, moment_ms, names_of, parse_duration_ms, time_text
 from engine.table import Table
 from filestore.options.tag_schedule import TagSchedule
 from filestore.tag import tags
@@ -59,7 +59,7 @@ def create_tag(table: Table, tag: str, snapshot: int | None = None, time_retaine
         InvalidInputError: the name is taken or cannot be one, or there is no such snapshot.
         ConflictError: the snapshot expired at this moment.
     """
-    retained_ms = None if time_retained is None else duration_ms("time_retained", time_retained)
+    retained_ms = None if time_retained is None else parse_duration_ms("time_retained", time_retained)
     return _made(tags.create_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms))
 
 
@@ -104,7 +104,7 @@ def replace_tag(table: Table, tag: str, snapshot: int | None = None, time_retain
     Returns:
         One row: the tag as it is now.
     """
-    retained_ms = None if time_retained is None else duration_ms("time_retained", time_retained)
+    retained_ms = None if time_retained is None else parse_duration_ms("time_retained", time_retained)
     tags.replace_tag(table.store, tag, snapshot_id=snapshot, retained_ms=retained_ms)
     return _made(tags.read_tag(table.store, tag))
 

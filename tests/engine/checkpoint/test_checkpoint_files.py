@@ -14,8 +14,8 @@ from engine.checkpoint.saved_checkpoints import (
     CheckpointPlace,
     chosen_checkpoint,
     keep_checkpoint,
-    restore_checkpoint,
-    rewind_checkpoint,
+    restore_saved_checkpoint,
+    rewind_saved_checkpoint,
 )
 from engine.write.housekeeping import Housekeeping
 from filestore.commit.committable import Committable
@@ -147,7 +147,7 @@ def test_a_checkpoint_comes_back_with_a_new_query(table: Table, tmp_path: Path) 
     kept = chosen_checkpoint(saved, None)
     assert (kept.batch_id, kept.query_id, kept.sources) == (2, QUERY, ({"t": {"0": 20}},))
     (tmp_path / "new").mkdir()
-    query_id = restore_checkpoint(store, kept, str(tmp_path / "new"))
+    query_id = restore_saved_checkpoint(store, kept, str(tmp_path / "new"))
     files = {path.relative_to(tmp_path / "new").as_posix() for path in (tmp_path / "new").rglob("*") if path.is_file()}
     assert files == {"metadata", "offsets/1", "offsets/2", "commits/1", "commits/2"}
     assert json.loads((tmp_path / "new/metadata").read_text()) == {"id": query_id} != {"id": QUERY}
@@ -172,12 +172,12 @@ def test_a_checkpoint_that_changes_meanwhile(
         with pytest.raises(UnavailableError, match=f"the checkpoint changed while it was copied.*file={gone}"):
             keep_checkpoint(table.store, latest, CheckpointPlace.parse(str(root)))
         with pytest.raises(UnavailableError, match="the checkpoint changed while it was copied"):
-            rewind_checkpoint(table.store, found, str(tmp_path / "new"))
+            rewind_saved_checkpoint(table.store, found, str(tmp_path / "new"))
         assert not (tmp_path / "new").exists()
         return
     kept = keep_checkpoint(table.store, latest, CheckpointPlace.parse(str(root)))
     assert set(found.files) - set(kept.files) == {gone}
-    rewind_checkpoint(table.store, found, str(tmp_path / "new"))
+    rewind_saved_checkpoint(table.store, found, str(tmp_path / "new"))
     assert not (tmp_path / "new" / gone).exists()
     assert (tmp_path / "new/state/0/0/3.delta").exists()
 

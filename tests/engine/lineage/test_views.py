@@ -9,7 +9,7 @@ import pytest
 
 from engine.lineage.store.entities import DataLineage, LineageRecords, TableLineage
 from engine.lineage.store.jdbc import JdbcLineageMeta
-from engine.lineage.tables import SCHEMAS
+from engine.lineage.tables import LINEAGE_SCHEMAS
 from engine.lineage.views import view_query, view_rows
 from filestore.catalog.sql_database import ALL_DIALECTS, SqlDatabase
 from filestore.predicate.parser import parse_filter
@@ -28,9 +28,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> JdbcLineageMeta:
 
 
 def asked(store: JdbcLineageMeta, view: str, filter: str | None = None) -> list[tuple[object, ...]]:
-    predicate = None if filter is None else parse_filter(filter, new_schema(SCHEMAS[view], time_ms=0))
+    predicate = None if filter is None else parse_filter(filter, new_schema(LINEAGE_SCHEMAS[view], time_ms=0))
     rows = list(view_rows(store, view, predicate, None))
-    assert [*(rows[0] if rows else SCHEMAS[view].names)] == SCHEMAS[view].names
+    assert [*(rows[0] if rows else LINEAGE_SCHEMAS[view].names)] == LINEAGE_SCHEMAS[view].names
     return [tuple(value for key, value in row.items() if "database" not in key) for row in rows]
 
 
@@ -126,10 +126,10 @@ def test_a_job_that_reads_what_it_writes_comes_to_an_end(store: JdbcLineageMeta)
     assert ("t", 90, "j", 58, "t", 58, 32) in found
 
 
-@pytest.mark.parametrize("view", [name for name in SCHEMAS if name.startswith(("upstream", "downstream"))])
+@pytest.mark.parametrize("view", [name for name in LINEAGE_SCHEMAS if name.startswith(("upstream", "downstream"))])
 def test_the_filter_chooses_where_a_view_begins(view: str) -> None:
     """LN-26 to LN-29: a closure of all tables is never made for one of them."""
-    predicate = parse_filter("`table` = 'x' AND depth <= 3", new_schema(SCHEMAS[view], time_ms=0))
+    predicate = parse_filter("`table` = 'x' AND depth <= 3", new_schema(LINEAGE_SCHEMAS[view], time_ms=0))
     text = str(view_query(view, predicate, "sqlite").compile(compile_kwargs={"literal_binds": True}))
     begin, _, rest = text.partition("UNION")
     assert "= 'x'" in begin

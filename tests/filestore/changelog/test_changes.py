@@ -19,7 +19,7 @@ from filestore.manifest.entries import EntryKind
 from filestore.manifest.lists import DELETION_VECTORS, DeletionVectorRange, IndexManifestEntry
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import live_files, manifests_of
-from filestore.snapshot.change_tracking import Changes, changes_of
+from filestore.snapshot.change_tracking import ChangeSource, changes_of
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import Table
 from lsm.errors import InvalidInputError
@@ -151,7 +151,7 @@ def test_changes_applied_in_order_give_every_snapshot(
     previous = None
     states = []
     for snapshot in snapshots:
-        if changes_of(snapshot, has_log=False) is Changes.FILES:
+        if changes_of(snapshot, has_log=False) is ChangeSource.FILES:
             splits = plan_changes(table, previous, snapshot)
             assert [(each.partition, each.bucket) for each in splits] == sorted(
                 {(each.partition, each.bucket) for each in splits}
@@ -208,7 +208,7 @@ def test_changes_of_an_append_table_give_every_snapshot(
     states = []
     previous = None
     for snapshot in snapshots:
-        if changes_of(snapshot, has_log=False) is Changes.FILES:
+        if changes_of(snapshot, has_log=False) is ChangeSource.FILES:
             apply_to_bag(state, changes(table, plan_changes(table, previous, snapshot)))
         assert state == bag(table.read(snapshot_id=snapshot.id).to_arrow().to_pylist())
         states.append(Counter(state))

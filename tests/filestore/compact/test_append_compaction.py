@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.commit.table_commit import TableCommit
-from filestore.compact.append import keeps_order, small_groups
+from filestore.compact.append import keeps_append_order, small_groups
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import LiveFiles
@@ -148,7 +148,7 @@ def test_rows_before_are_rows_after(shape: str, steps: list[Any]) -> None:
                     told += zip(batch.column("k").to_pylist(), batch.column("n").to_pylist(), strict=True)
             previous = following
         assert sorted(told) == sorted(expected)
-        if keeps_order(table.options):
+        if keeps_append_order(table.options):
             by_key: defaultdict[int, list[int]] = defaultdict(list)
             for k, n in rows_in(table):
                 by_key[k].append(n)

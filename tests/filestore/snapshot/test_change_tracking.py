@@ -13,7 +13,7 @@ from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.change_tracking import (
     CHANGES_KEY,
     UNLOGGED_KEY,
-    Changes,
+    ChangeSource,
     change_properties,
     changes_of,
     default_changes,
@@ -45,27 +45,29 @@ def a_snapshot(snapshot_id: int, kind: CommitKind, **properties: str) -> Snapsho
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (CommitKind.APPEND, Changes.FILES),
-        (CommitKind.OVERWRITE, Changes.FILES),
-        (CommitKind.COMPACT, Changes.NONE),
-        (CommitKind.ANALYZE, Changes.NONE),
+        (CommitKind.APPEND, ChangeSource.FILES),
+        (CommitKind.OVERWRITE, ChangeSource.FILES),
+        (CommitKind.COMPACT, ChangeSource.NONE),
+        (CommitKind.ANALYZE, ChangeSource.NONE),
     ],
 )
 @pytest.mark.parametrize("has_log", [True, False])
-def test_what_another_engine_committed_is_read_from_files(kind: CommitKind, expected: Changes, has_log: bool) -> None:
+def test_what_another_engine_committed_is_read_from_files(
+    kind: CommitKind, expected: ChangeSource, has_log: bool
+) -> None:
     """FL-33: changes of batch jobs are tracked by default."""
     snapshot = a_snapshot(1, kind)
     assert is_external(snapshot)
     assert changes_of(snapshot, has_log=has_log) is expected
 
 
-@pytest.mark.parametrize("changes", Changes)
-def test_a_snapshot_of_ours_says_where_its_changes_are(changes: Changes) -> None:
+@pytest.mark.parametrize("changes", ChangeSource)
+def test_a_snapshot_of_ours_says_where_its_changes_are(changes: ChangeSource) -> None:
     snapshot = a_snapshot(1, CommitKind.APPEND, **{CHANGES_KEY: changes.value})
     assert not is_external(snapshot)
     assert changes_of(snapshot, has_log=True) is changes
     without_log = changes_of(snapshot, has_log=False)
-    assert without_log is (Changes.FILES if changes is Changes.LOG else changes), "a log that is gone"
+    assert without_log is (ChangeSource.FILES if changes is ChangeSource.LOG else changes), "a log that is gone"
 
 
 def test_a_value_that_nobody_writes_is_corrupt() -> None:
@@ -74,11 +76,11 @@ def test_a_value_that_nobody_writes_is_corrupt() -> None:
 
 
 @given(
-    kinds=st.lists(st.tuples(st.sampled_from(CommitKind), st.none() | st.sampled_from(Changes)), max_size=12),
+    kinds=st.lists(st.tuples(st.sampled_from(CommitKind), st.none() | st.sampled_from(ChangeSource)), max_size=12),
     data=st.data(),
 )
 def test_the_newest_unlogged_snapshot_is_known_from_one_snapshot_or_a_walk(
-    kinds: Sequence[tuple[CommitKind, Changes | None]], data: st.DataObject
+    kinds: Sequence[tuple[CommitKind, ChangeSource | None]], data: st.DataObject
 ) -> None:
     """Whoever commits after whom, and from whichever snapshot one looks."""
     history: list[Snapshot] = []
@@ -89,7 +91,7 @@ def test_the_newest_unlogged_snapshot_is_known_from_one_snapshot_or_a_walk(
             ours = change_properties(changes, snapshot_id=snapshot_id, history=reversed(history))
             snapshot = replace(snapshot, properties=ours)
         history.append(snapshot)
-        if changes_of(snapshot, has_log=True) is Changes.FILES:
+        if changes_of(snapshot, has_log=True) is ChangeSource.FILES:
             unlogged = snapshot_id
         assert unlogged_snapshot(reversed(history)) == unlogged
         if changes is not None:
@@ -115,7 +117,9 @@ def test_the_walk_reads_no_further_than_needed() -> None:
 @pytest.mark.parametrize("kind", CommitKind)
 def test_a_commit_that_says_nothing_has_bypassed_the_log(kind: CommitKind, tracks: bool) -> None:
     is_data = kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
-    assert default_changes(kind, tracks_changes=tracks) is (Changes.FILES if is_data and tracks else Changes.NONE)
+    assert default_changes(kind, tracks_changes=tracks) is (
+        ChangeSource.FILES if is_data and tracks else ChangeSource.NONE
+    )
 
 
 def latest(table: Table) -> Snapshot:
@@ -130,7 +134,7 @@ def properties(table: Table) -> tuple[str, str | None]:
 
 
 def commit_log(table: Table, identifier: int, data: pa.Table, offset: int) -> None:
-    committable = committable_of(table, identifier, data, log_offsets={0: offset}, changes=Changes.LOG)
+    committable = committable_of(table, identifier, data, log_offsets={0: offset}, changes=ChangeSource.LOG)
     TableCommit(table, "query").commit(committable)
 
 
@@ -200,5 +204,5 @@ def test_compactions_of_tasks_carry_the_offsets() -> None:
 
 def test_saying_where_changes_are_is_no_reason_for_a_snapshot() -> None:
     table = key_table(**LOG)
-    empty = Committable(identifier=BATCH_IDENTIFIER, changes=Changes.LOG)
+    empty = Committable(identifier=BATCH_IDENTIFIER, changes=ChangeSource.LOG)
     assert TableCommit(table, "batch").commit(empty).snapshot is None

@@ -14,7 +14,7 @@ from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecord
 from engine.lineage.store.factories import find_factory
 from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.lineage.store.store import LineageMetaContext
-from engine.lineage.tables import SCHEMAS
+from engine.lineage.tables import LINEAGE_SCHEMAS
 from filestore.catalog.sql_database import ALL_DIALECTS, SqlDatabase
 from filestore.predicate.parser import parse_filter
 from filestore.schema.schema_store import new_schema
@@ -81,7 +81,7 @@ def some_records(random: Random) -> LineageRecords:
 
 def test_any_history_leaves_what_dictionaries_would_hold(new_store: NewStore) -> None:
     """LN-17, LN-19, LN-21, LN-23, LN-54 to LN-63: keys, first and last ones, deletes, filters and limits."""
-    schema = new_schema(SCHEMAS["source_snapshot_lineage"], time_ms=0)
+    schema = new_schema(LINEAGE_SCHEMAS["source_snapshot_lineage"], time_ms=0)
     for seed in range(4 if new_store().database.dialect == "sqlite" else 2):
         random, store, oracle = Random(seed), new_store(), MemoryLineageMeta()
         for _ in range(12):

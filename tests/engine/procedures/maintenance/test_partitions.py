@@ -9,7 +9,7 @@ import pytest
 
 from engine import Catalog, Table
 from engine.procedures import drop_partition, expire_partitions, mark_partition_done
-from filestore.snapshot.change_tracking import Changes, changes_of
+from filestore.snapshot.change_tracking import ChangeSource, changes_of
 from lsm.errors import InvalidInputError
 from tests.engine.procedures.conftest import Call
 
@@ -27,7 +27,7 @@ def test_a_dropped_partition_is_gone_and_old_snapshots_still_have_it(
     assert [(each["partition"], each["rows_in_files"], each["snapshot_id"]) for each in done] == [("dt=d1", 3, 3)]
     assert content(catalog) == {("d2", 3, 3)}
     assert len(content(catalog, snapshot_id=2)) == 3
-    assert changes_of(table.latest_snapshot(), has_log=False) is Changes.FILES  # type: ignore[arg-type]
+    assert changes_of(table.latest_snapshot(), has_log=False) is ChangeSource.FILES  # type: ignore[arg-type]
     assert call("drop_partition", partitions="dt=d1") == []
 
 

@@ -15,7 +15,7 @@ from filestore.evolution.schema_change import SetOption
 from filestore.maintenance.rewriting import rescale as rescale_files
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import manifests_of
-from filestore.snapshot.change_tracking import Changes, changes_of
+from filestore.snapshot.change_tracking import ChangeSource, changes_of
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import ConflictError, InvalidInputError
 from lsm.row_kind import RowKind
@@ -61,7 +61,7 @@ def test_older_rows_come_back_as_a_new_commit(
     ]  # fmt: skip
     assert content(catalog) == ALL
     assert len(content(catalog, snapshot_id=5)) == 4
-    assert changes_of(latest(table), has_log=False) is Changes.FILES
+    assert changes_of(latest(table), has_log=False) is ChangeSource.FILES
     assert changes(table) == {
         ("-U", "d1", 1, 100), ("+U", "d1", 1, 9), ("-D", "d1", 7, 7), ("+I", "d2", 3, 3), ("-D", "d3", 5, 5),
     }  # fmt: skip
@@ -93,7 +93,7 @@ def test_a_table_with_a_log_goes_back_and_tells_its_streams(tmp_path: Path, brok
     table.write(rows(("d1", 1, 1)))
     table.write(rows(("d1", 1, 2), ("d1", 2, 2)))
     rollback_to_as_latest(table, snapshot=1)
-    assert changes_of(latest(table), has_log=True) is Changes.FILES
+    assert changes_of(latest(table), has_log=True) is ChangeSource.FILES
     assert changes(table) == {("-U", "d1", 1, 2), ("+U", "d1", 1, 1), ("-D", "d1", 2, 2)}
     table.write(rows(("d1", 3, 3)))
     assert verify(table).num_rows == 0
@@ -115,7 +115,7 @@ def test_files_get_the_indexes_that_the_options_ask_for(
     (done,) = call("rewrite_file_index")
     assert done["written_partitions"] == 1
     assert content(catalog) == ALL
-    assert changes_of(latest(table), has_log=False) is Changes.NONE
+    assert changes_of(latest(table), has_log=False) is ChangeSource.NONE
     live = LiveFiles.latest(table.store)
     assert all(file.embedded_index for key in live.buckets() for file in live.files(key))
     assert call("rewrite_file_index") == [{"written_partitions": 0, "written_indexes": 0, "snapshot_id": None}]
@@ -138,7 +138,7 @@ def test_all_rows_move_to_the_new_number_of_buckets(
     assert again.options.bucket == 5
     assert again.options.changelog_producer == options.get("changelog_producer", "none")
     assert latest(again).commit_kind is CommitKind.COMPACT
-    assert changes_of(latest(again), has_log=False) is Changes.NONE
+    assert changes_of(latest(again), has_log=False) is ChangeSource.NONE
     again.write(rows(("d1", 1, 10), ("d4", 8, 8)))
     assert set(LiveFiles.latest(again.store).partition_total_buckets().values()) == {5}
     assert content(catalog) == {*ALL} - {("d1", 1, 9)} | {("d1", 1, 10), ("d4", 8, 8)}
