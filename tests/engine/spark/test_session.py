@@ -91,7 +91,7 @@ def test_the_defaults_file_of_spark_wins_over_ours_and_conf_wins_over_it(tmp_pat
         "spark.sql.session.timeZone Europe/Paris\nspark.sql.adaptive.enabled true\nspark.master local[1]\n"
     )
     script = (
-        "import json\nfrom engine.session import session\n"
+        "import json\nfrom engine import session\n"
         "spark = session('probe', conf={'spark.sql.adaptive.enabled': 'false', 'spark.ui.enabled': 'false'})\n"
         "keys = ('spark.sql.session.timeZone', 'spark.sql.adaptive.enabled', 'spark.master', 'spark.app.name',"
         " 'spark.driver.host')\n"
@@ -119,7 +119,7 @@ def count(spark):
     return [fluvial.count(), kafka.option("subscribe", sys.argv[3]).load().count()]
 found = [count(spark)]
 if "engine" in sys.argv:
-    from engine.session import session
+    from engine import session
     found.append(count(session()))
 print(json.dumps(found))
 """
