@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,30 @@ def test_every_room_says_what_it_is_for(room: Path) -> None:
     ]
     assert decisions
     assert [part for part in decisions if not DECISION.fullmatch(part.strip())] == []
-    assert [part.splitlines()[0] for part in decisions if len(part) > 800] == []
+    assert [part.splitlines()[0] for part in decisions if len(part) > 660] == []
 
 
 def test_no_page_refers_to_decisions_by_number() -> None:
     numbered = re.compile(r"decision \d+|FORMAT\.md,? \d+", re.IGNORECASE)
     assert [page for page in [ROOT / "FORMAT.md", *READMES] if numbered.search(page.read_text(encoding="utf-8"))] == []
+
+
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+LAYERS = {
+    contract["containers"][0]: [re.split(r" *\| *", layer) for layer in contract["layers"]]
+    for contract in CONTRACTS
+    if "containers" in contract
+}
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_what_a_room_may_import_is_the_contract(room: Path) -> None:
+    lines = re.findall(r"^May import: (.*)$", (room / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    package, name = room.relative_to(ROOT).parts
+    if not lines or name == "plugin":  # a page for users, or no part of the layers
+        return
+    layers = LAYERS[package]
+    at = next(index for index, layer in enumerate(layers) if name in layer)
+    (line,) = lines
+    _, _, below = line.rpartition(f"in `{package}`, ")
+    assert quoted(below if f"in `{package}`" in line else "") == (layers[at + 1] if at + 1 < len(layers) else [])
