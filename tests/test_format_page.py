@@ -2,20 +2,16 @@
 
 import json
 import re
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 import pytest
-import zstandard
 
 from engine.cuts.tags import CutRecord
 from engine.lineage.origins import Origin as RowOrigin
 from engine.lineage.origins import SourceRead
-from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
+from engine.log.bucket_log import PAYLOAD_DIRECTORY
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.hashing.murmur import SEED
@@ -25,17 +21,15 @@ from filestore.io.commit_lock import LOCK_FILE_NAME
 from filestore.layout.branch_state import Operation, Origin, Work, begin_work, write_origin
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
-from filestore.manifest.commit_message import CommitMessage
-from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.entries import FileIdentity
+from filestore.options.table_keys import OPTIONS
 from filestore.options.table_options import TableOptions
 from filestore.refs.savepoint_files import CHECKPOINT_PREFIX, SavedCheckpoint, Savepoint
 from filestore.schema.file_fields import KEY_FIELD_ID_START, SEQUENCE_NUMBER_ID, VALUE_KIND_ID, file_fields
-from filestore.schema.row_counts import HIDDEN_NAMES
+from filestore.schema.row_counts import HIDDEN_NAMES, stored_form
 from filestore.snapshot.snapshot import CommitKind
 from filestore.types.binary_row import encode_row
 from filestore.types.data_types import parse_data_type
-from logstore.format.changelog_json import encode_changes
-from logstore.log.marker import HEADER, INLINE_PAYLOAD_BYTES, decode_marker
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 from tests.support.faults import MemoryFileIO
 from tests.support.format_samples import (
@@ -47,11 +41,10 @@ from tests.support.format_samples import (
     eventful_table,
     expired_and_rolled_back,
     json_type,
-    marker,
-    message,
+    pattern_of,
 )
-from tests.support.markdown import ROOT, quoted, sections, table, unquoted
-from tests.support.tables import KEY_SCHEMA, key_table, rows
+from tests.support.markdown import ROOT, page_types, quoted, sections, table, unquoted
+from tests.support.tables import key_table, rows
 from tests.support.vectors import GOLDEN
 
 PAGE = (ROOT / "FORMAT.md").read_text(encoding="utf-8")
@@ -60,8 +53,7 @@ JAVA = GOLDEN / "java-1.4.2" / "db.db"
 
 
 def typed(heading: str) -> dict[str, str]:
-    """The types of a table of fields whose first cells are name and type, by name, in the order of the page."""
-    return {unquoted(row[0]): row[1] for row in table(PARTS[heading])}
+    return page_types(PARTS[heading])
 
 
 # ---- the page itself
@@ -159,22 +151,6 @@ def test_the_fields_inside_of_records_are_named() -> None:
 # ---- where files are
 
 
-PLACES = {
-    "[p1=v1/p2=v2/]": r"([^/]+=[^/]+/)*",
-    "<format>": "(parquet|orc|avro)",
-    "<uuid>": r"[0-9a-f]{8}(-[0-9a-f]+){4}",
-    **dict.fromkeys(("<N>", "<n>", "<B>"), r"\d+"),
-}
-
-
-def pattern_of(path: str) -> re.Pattern[str]:
-    """What a path of the page means."""
-    parts = re.split(r"(\[.*?\]|<.*?>)", path)
-    return re.compile(
-        "".join(re.escape(part) if at % 2 == 0 else PLACES.get(part, "[^/]+") for at, part in enumerate(parts))
-    )
-
-
 def page_paths() -> dict[str, bool]:
     """Every path of the page, and whether it belongs to a branch."""
     found = {}
@@ -258,15 +234,40 @@ def test_data_files_have_the_columns_of_the_page() -> None:
     cells = [row[1] for row in table(PARTS["Data files"])]
     names = [field.name for field in file_fields(SCHEMA, key_values=True)]
     assert [word.replace("<name>", "a") for word in quoted(cells[1])] == names[:3]
-    assert len(file_fields(SCHEMA, key_values=True, thin=True)) == len(names) - 1
+    assert [field.name for field in file_fields(SCHEMA, key_values=True, thin=True)] == names[1:]
+    assert cells[2] == "the same without `_KEY_<name>`"
     text = PARTS["Data files"]
     for number in (KEY_FIELD_ID_START, SEQUENCE_NUMBER_ID, VALUE_KIND_ID):
         assert str(number) in text
     assert ", ".join(f"{kind.value} {symbol}" for kind, symbol in zip(RowKind, ROW_KIND_SYMBOLS, strict=True)) in text
 
 
-def test_the_columns_of_counted_rows_are_those_of_the_page() -> None:
-    assert set(HIDDEN_NAMES) <= set(quoted(PARTS["Tables that count their rows"]))
+def test_tables_that_count_their_rows_are_stored_as_the_page_says() -> None:
+    words = set(quoted(PARTS["Tables that count their rows"]))
+    form = stored_form(SCHEMA.fields, primary_keys=(), partitions=(), options={"row-counts": "true"})
+    stored = {f"{key}={value}" for key, value in form.options.items() if "aggregat" in key + value}
+    assert {*HIDDEN_NAMES, *stored} <= words
+    assert [field.name for field in form.columns] == ["a", *HIDDEN_NAMES]
+
+
+def test_live_files_are_told_apart_by_the_fields_of_the_page() -> None:
+    names = [f"_{name.upper()}" for name in FileIdentity._fields]
+    renamed = {"_EMBEDDED_INDEX": "_EMBEDDED_FILE_INDEX"}
+    assert quoted(PARTS["Snapshot file"])[-7:] == [renamed.get(name, name) for name in names]
+
+
+_NO_OPTIONS = ("bloom-filter", "debezium-json", "fast-forward", "replace-main")
+
+
+def test_options_of_the_page_exist() -> None:
+    found = re.findall(r"`([a-z][a-z0-9]*(?:[.-][a-z0-9-]+)+)(?:=[\w-]+)?`", PAGE)
+    known = (*OPTIONS, *typed_properties(), *_NO_OPTIONS)
+    assert [name for name in found if name not in known] == []
+    assert len(found) > 15
+
+
+def typed_properties() -> list[str]:
+    return [unquoted(row[0]) for row in table(PARTS["Properties"])]
 
 
 def test_the_numbers_of_indexes_are_those_of_the_code() -> None:
@@ -297,6 +298,8 @@ def test_slots_and_variable_parts_are_as_large_as_the_page_says() -> None:
             assert len(row) == 4 + 8 + 8
             assert row[12 + width :] == bytes(8 - width)
             assert value not in (-1,) or row[12 : 12 + width] == b"\xff" * width
+    assert by_type["text and bytes up to 7 bytes"] == ("bytes, zeros, last byte `0x80 + length`", "")
+    assert by_type["longer text and bytes"] == ("`offset << 32 + length`", "bytes, padded to 8")
     short, long = (encode_row((text,), (parse_data_type("STRING"),)) for text in ("1234567", "12345678"))
     assert (len(short), short[19]) == (20, 0x80 + 7)
     assert (len(long), long[12:20]) == (28, bytes([8, 0, 0, 0, 16, 0, 0, 0]))
@@ -308,6 +311,7 @@ def test_slots_and_variable_parts_are_as_large_as_the_page_says() -> None:
     ):
         assert cell in by_type
         assert bool(by_type[cell][1]) == bool(size)
+        assert by_type[cell][0].startswith("`offset << 32 + ") == bool(size)
         for value in (None, 1):
             kept = value is not None or size
             assert len(encode_row((value,), (parse_data_type(name),))) == 20 + (size if kept else 0)
@@ -345,64 +349,3 @@ def test_notes_of_expired_commits_have_the_keys_of_the_page() -> None:
     (cell,) = (row[2] for row in table(PARTS["Directory"]) if "expired-commits" in row[0])
     (path,) = io.files
     assert re.findall(r'"(\w+)"', cell) == list(json.loads(io.files[path]))
-
-
-# ---- the log
-
-
-def test_records_are_as_the_table_says() -> None:
-    names = [field.name for field in KEY_SCHEMA]
-    row = pa.RecordBatch.from_pylist([{"id": 1, "v": 2}] * 4, schema=KEY_SCHEMA)
-    kinds = pa.array([RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE], pa.int8())
-    cells = {unquoted(cell.split(" ")[0]): texts for cell, *texts in table(PARTS["Log"])}
-    add, retract = (unquoted(cell).replace("{…}", '{"id":1,"v":2}') for cell in cells["debezium-json"])
-    found = encode_changes(row, kinds, key_names=names[:1], log_format="debezium-json", changelog_mode="all")
-    assert found.values.to_pylist() == [text.encode() for text in (add, retract, add, retract)]
-    assert found.keys is not None
-    assert found.keys.to_pylist() == [b'{"id":1}'] * 4
-    plain = encode_changes(row, kinds, key_names=names[:1], log_format="json")
-    assert plain.values.to_pylist() == [b'{"id":1,"v":2}'] * 2 + [None]
-    assert cells["json"] == ["the row", "null value"]
-
-
-def test_the_marker_has_the_bytes_of_the_page() -> None:
-    line, _, payload = marker(payload=b"a\nb").partition(b"\n")
-    assert payload == b"a\nb"
-    assert line.isascii()
-    written = json.loads(line)
-    assert typed("Marker") == {
-        key: json_type(value) + (" or null" if key == "start" else "") for key, value in written.items()
-    }
-    assert json.loads(marker(start_offset=None).split(b"\n")[0])["start"] is None
-    assert set(typed("Marker")) - set(json.loads(marker(schema_id=None).split(b"\n")[0])) == {"schema"}
-    text = PARTS["Marker"]
-    assert f"a header `{HEADER}`" in text
-    assert f"for {INLINE_PAYLOAD_BYTES:,} bytes and more" in text
-    (example,) = re.findall(r"^```\n(.*)\n```$", text, re.MULTILINE)
-    assert marker(start_offset=None) == example.encode() + b"\np"
-    assert decode_marker(example.encode() + b"\n", record_offset=999).start_offset == 500
-
-
-def test_a_commit_message_has_the_keys_of_the_page() -> None:
-    body = json.loads(message().to_json())
-    assert [name for row in table(PARTS["Commit message"]) for name in quoted(row[0])] == list(body)
-    after = PARTS["Commit message"].split("A data file is")[1]
-    files = body["new_files"][0]
-    assert quoted(after)[1:] == list(files) == [field.name for field in fields(DataFileMeta)]
-    assert files["min_key"] == b64encode(b"k").decode()
-    assert files["key_stats"] == [b64encode(bytes(12)).decode()] * 2 + [[0]]
-    assert body["index_after"][0]["_PARTITION"] == body["partition"] == b64encode(b"p").decode()
-    assert list(body["index_after"][0]) == list(typed("Index manifest entry"))
-    without = json.loads(CommitMessage(partition=b"", bucket=0, total_buckets=1).to_json())
-    assert list(without) == ["partition", "bucket", "totalBuckets"]
-
-
-def test_payloads_are_read_as_the_page_says() -> None:
-    (form,) = (word for word in quoted(PARTS["Marker"]) if "messages" in word)
-    texts = [message().to_json()]
-    exact = dict(zip(re.findall(r'"(\w+)"', form), (texts, 5), strict=True))
-    store = key_table()
-    for body, since in ((texts, None), (exact, 5)):
-        payload = zstandard.compress(json.dumps(body).encode())
-        found = read_payload(store, decode_marker(marker(payload=payload), record_offset=999))
-        assert (found.messages, found.told_since) == ((message(),), since)

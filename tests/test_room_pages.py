@@ -71,10 +71,7 @@ def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
 # ---- rooms and their decisions
 
 ROOMS = sorted(
-    path
-    for package in PACKAGES
-    for path in (ROOT / package).iterdir()
-    if path.is_dir() and (any(path.glob("*.py")) or path.name == "plugin")
+    path for package in PACKAGES for path in (ROOT / package).iterdir() if path.is_dir() and any(path.glob("*.py"))
 )
 DECISION = re.compile(
     r"\*\*[^*\n]+\*\*\nContext: [^\n]+\nChoice: [^\n]+\nRejected: [^\n]+\nRevisit when: [^\n]+",
@@ -113,7 +110,7 @@ LAYERS = {
 def test_what_a_room_may_import_is_the_contract(room: Path) -> None:
     lines = re.findall(r"^May import: (.*)$", (room / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     package, name = room.relative_to(ROOT).parts
-    if not lines or name == "plugin":  # a page for users, or no part of the layers
+    if not lines:  # a page for users
         return
     layers = LAYERS[package]
     at = next(index for index, layer in enumerate(layers) if name in layer)

@@ -1,5 +1,6 @@
 """Samples of what FORMAT.md describes: values with every field set, and tables that have left every kind of file."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -149,3 +150,19 @@ def avro_word(kind: Any) -> str:
         items = kind["items"]
         return f"array of {avro_word(items[1] if isinstance(items, list) else items)}"
     return str(kind["type"])
+
+
+PLACES = {
+    "[p1=v1/p2=v2/]": r"([^/]+=[^/]+/)*",
+    "<format>": "(parquet|orc|avro)",
+    "<uuid>": r"[0-9a-f]{8}(-[0-9a-f]+){4}",
+    **dict.fromkeys(("<N>", "<n>", "<B>"), r"\d+"),
+}
+
+
+def pattern_of(path: str) -> re.Pattern[str]:
+    """What a path of the page means."""
+    parts = re.split(r"(\[.*?\]|<.*?>)", path)
+    return re.compile(
+        "".join(re.escape(part) if at % 2 == 0 else PLACES.get(part, "[^/]+") for at, part in enumerate(parts))
+    )

@@ -36,3 +36,8 @@ def unquoted(cell: str) -> str:
     """A cell that is one word in backquotes."""
     (word,) = quoted(cell)
     return word
+
+
+def page_types(text: str) -> dict[str, str]:
+    """The types of a table of fields whose first cells are name and type, by name, in the order of the page."""
+    return {unquoted(row[0]): row[1] for row in table(text)}
