@@ -120,6 +120,23 @@ def test_a_figure_comes_from_a_benchmark(name: str) -> None:
     assert (ROOT / "benchmarks" / f"bench_{name}.py").exists()
 
 
+def option_names() -> set[str]:
+    """What tables of options list in their first column; without placeholders and shortened names."""
+    found: set[str] = set()
+    for text in TEXT.values():
+        for table in re.findall(r"^\| option\b.*\n\|---.*\n((?:\|.*\n)+)", text, re.MULTILINE):
+            cells = [row.split("|")[1] for row in table.splitlines()]
+            found |= {name for cell in cells for name in re.findall(r"`([a-z0-9][\w.-]*)`", cell)}
+    return found
+
+
+def test_an_option_that_a_table_lists_is_one() -> None:
+    code = "".join(path.read_text("utf-8") for name in PACKAGES.split("|") for path in (ROOT / name).rglob("*.py"))
+    names = option_names()
+    assert len(names) > 100
+    assert sorted(name for name in names if f'{name}"' not in code) == []
+
+
 def anchors(text: str) -> set[str]:
     """The anchors of headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
