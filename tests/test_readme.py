@@ -1,6 +1,7 @@
 """What the README and the pages show is true: examples run; files, names, links and commands exist."""
 
 import ast
+import contextlib
 import importlib
 import importlib.util
 import re
@@ -9,8 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+import engine
 from engine.cli.app import run_command
 from tests.support.commands import parse_command, shown_commands
 
@@ -94,6 +97,18 @@ def test_a_name_in_python_exists(name: str) -> None:
 def test_a_command_that_it_shows_is_one(command: str) -> None:
     words = next(words for words in shown_commands(ALL) if " ".join(words) == command)
     assert parse_command(words)
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"`fluvial ([a-z][\w-]+(?: [\w./-]+)*)`", ALL))))
+def test_a_command_in_a_sentence_is_one(command: str) -> None:
+    """It may leave out what the command needs to run."""
+    with contextlib.suppress(click.MissingParameter):
+        parse_command(command.split())
+
+
+@pytest.mark.parametrize(("kind", "name"), sorted(set(re.findall(r"\b(Table|Catalog)\.(\w+)", ALL))))
+def test_a_method_that_it_names_exists(kind: str, name: str) -> None:
+    assert hasattr(getattr(engine, kind), name)
 
 
 @pytest.mark.parametrize(
