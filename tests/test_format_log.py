@@ -84,4 +84,4 @@ def test_payloads_are_read_as_the_page_says() -> None:
     for body, since in ((texts, None), (exact, 5)):
         payload = zstandard.compress(json.dumps(body).encode())
         found = read_payload(store, decode_marker(marker(payload=payload), record_offset=999))
-        assert (found.messages, found.told_since) == ((message(),), since)
+        assert (found.messages, found.changelog_base_snapshot) == ((message(),), since)

@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from engine.cuts.tags import CutRecord
-from engine.lineage.origins import Origin as RowOrigin
+from engine.lineage.origins import CommitOrigin as RowOrigin
 from engine.lineage.origins import SourceRead
 from engine.log.bucket_log import PAYLOAD_DIRECTORY
 from engine.spark.staged_rows import STAGING_DIRECTORY
@@ -18,7 +18,7 @@ from filestore.hashing.murmur import SEED
 from filestore.index.container import pack_indexes
 from filestore.index.deletion_vectors import MAGIC_32, MAGIC_64
 from filestore.io.commit_lock import LOCK_FILE_NAME
-from filestore.layout.branch_state import Operation, Origin, Work, begin_work, write_origin
+from filestore.layout.branch_state import BranchOrigin, Operation, Work, begin_work, write_origin
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import FileIdentity
@@ -334,7 +334,7 @@ def test_small_files_have_the_keys_of_the_page() -> None:
     assert re.findall(r'"(\w+)"', example) == list(cut)
     io = MemoryFileIO()
     paths = TablePaths("/t", "b")
-    write_origin(io, paths, Origin(schema_id=0, first_schema_id=0, created_ms=1))
+    write_origin(io, paths, BranchOrigin(schema_id=0, first_schema_id=0, created_ms=1))
     begin_work(io, paths, Work(operation=Operation.MERGE))
     origin, work = (json.loads(io.files[f"{paths.branch_root}/{name}"]) for name in ("ORIGIN", "OPERATION"))
     words = quoted(PARTS["Branches"])
