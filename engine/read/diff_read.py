@@ -19,7 +19,7 @@ from filestore.options.tag_schedule import TagSchedule
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.predicate import Predicate
 from filestore.table import FileTable
-from filestore.tag.tag_manager import previous_tag
+from filestore.tag.tags import previous_tag
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 _NEW: Final = pa.array([RowKind.INSERT, RowKind.UPDATE_AFTER], pa.int8())

@@ -9,18 +9,7 @@ from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
-from filestore.tag.tag_manager import (
-    commit_tag,
-    expire_tag,
-    next_tag,
-    previous_tag,
-    tag_directory,
-    tag_exists,
-    tag_path,
-    tagged_snapshot,
-    tagged_snapshots,
-)
-from filestore.tag.tags import create_tag, delete_tag, list_tags, read_tag, rename_tag, replace_tag
+from filestore.tag.tags import create_tag, delete_tag, list_tags, previous_tag, read_tag, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import When
 from tests.support.roots import files_there, used_files
@@ -91,20 +80,21 @@ def test_a_tag_from_which_a_branch_was_made_stays() -> None:
 
 
 def test_tags_have_an_order_and_places() -> None:
-    """TAG-24, TAG-28..TAG-36: what the seed's TagManager offers."""
+    """TAG-24, TAG-28..TAG-35: what Paimon's TagManager offers."""
     table = key_table(bucket="1")
     for number, name in enumerate(("b", "c", "a"), start=1):
         table.write(rows((1, number)))
-        commit_tag(table.store, table.store.snapshots.read(number), name)
-    assert tag_directory(table.store) == "/warehouse/db.db/t/tag"
-    assert tag_path(table.store, "b") == "/warehouse/db.db/t/tag/tag-b"
+        create_tag(table.store, name, snapshot_id=number)
+    assert table.store.paths.tag_dir == "/warehouse/db.db/t/tag"
+    assert table.store.paths.tag("b") == "/warehouse/db.db/t/tag/tag-b"
     assert [previous_tag(table.store, name) for name in ("b", "c", "a")] == [None, "b", "c"]
-    assert [next_tag(table.store, name) for name in ("b", "c", "a")] == ["c", "a", None]
-    assert tagged_snapshot(table.store, "c") == table.store.snapshots.read(2)
-    assert [each.id for each in tagged_snapshots(table.store)] == [3, 1, 2]
-    assert expire_tag(table.store, "c").tag.snapshot.id == 2
-    assert (tag_exists(table.store, "c"), tag_exists(table.store, "b")) == (False, True)
-    assert (next_tag(table.store, "b"), previous_tag(table.store, "a")) == ("a", "b")
+    assert table.store.snapshots.tag("c") == table.store.snapshots.read(2)
+    assert [each.snapshot.id for each in list_tags(table.store)] == [3, 1, 2]
+    assert delete_tag(table.store, "c").tag.snapshot.id == 2
+    assert table.store.snapshots.tag_names() == ["a", "b"]
+    assert previous_tag(table.store, "a") == "b"
+    with pytest.raises(InvalidInputError, match="no such tag"):
+        previous_tag(table.store, "c")
 
 
 def test_deleting_a_tag_spares_what_snapshots_and_its_neighbours_use() -> None:
