@@ -4,8 +4,8 @@ A table in a query may have options, as Flink's hint ``t /*+ OPTIONS('k'='v') */
 ``t WITH (k = 'v')``, and ``t$snapshots`` is a name. Positions stay on the nodes, so that a text can be spliced.
 Statements that are not queries or changes of rows have their own grammar: ``engine/dialect/grammar/parser.py``.
 
-sqlglot's parser has no public way to extend its grammar, so ``FluvialParser`` overrides and calls private members, and
-no other class does. ``tests/engine/dialect/grammar/test_sqlglot_internals.py`` fails, by name, when a release lacks one.
+sqlglot's parser has no public way to extend its grammar, so ``FluvialParser`` overrides and calls private members. No
+other class does; ``tests/engine/dialect/grammar/test_sqlglot_internals.py`` fails, by name, when a release lacks one.
 """
 
 from collections.abc import Mapping
