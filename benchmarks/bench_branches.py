@@ -20,6 +20,7 @@ from engine import Catalog, Table
 from engine.versions.branches import create_branch, delete_branch
 from filestore.branch.merge import merge_branch
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
+from filestore.commit.table_commit import TableCommit
 from filestore.format.simple_stats import EMPTY_STATS
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
@@ -112,7 +113,7 @@ def filled(catalog: Catalog, size: str, files: int) -> Table:
         )
         for day in range(1, files // FILES_PER_BUCKET + 1)
     ]
-    store.new_commit(store.names.uuid()).commit(Committable(identifier=BATCH_IDENTIFIER, messages=messages))
+    TableCommit(store, store.names.uuid()).commit(Committable(identifier=BATCH_IDENTIFIER, messages=messages))
     return table
 
 

@@ -19,7 +19,7 @@ from filestore.compact.compactor import pick_tasks, run_task
 from filestore.compact.task import CompactionTask
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 
 BUDGET = 1.6
 RUNS = 10
@@ -28,23 +28,23 @@ BELOW = "read the level below"
 FEW = 100  # the rows of a level for one of a commit
 
 
-def task_of(table: Table, *, full: bool) -> CompactionTask:
-    [task] = pick_tasks(table, LiveFiles.latest(table), full=full)
+def task_of(table: FileTable, *, full: bool) -> CompactionTask:
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store), full=full)
     return task
 
 
-def run(table: Table, task: CompactionTask) -> None:
-    discard(table, [run_task(table, task)])
+def run(table: FileTable, task: CompactionTask) -> None:
+    discard(table.store, [run_task(table.store, task)])
 
 
-def read_below(table: Table, task: CompactionTask) -> None:
-    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.lookup_files)
+def read_below(table: FileTable, task: CompactionTask) -> None:
+    files = BucketFiles(table=table.store, partition=task.partition, bucket=task.bucket, files=task.lookup_files)
     for file in files.files:
         for _ in files.read(file, table.schema.column_names, with_system=True):
             pass
 
 
-def compare(name: str, table: Table, task: CompactionTask, *, rows: int, repeats: int) -> None:
+def compare(name: str, table: FileTable, task: CompactionTask, *, rows: int, repeats: int) -> None:
     assert task.known_level is not None
     plain = replace(task, known_level=None, lookup_files=())
     peer, floor = (BELOW, lambda: read_below(table, task)) if task.lookup_files else (PLAIN, lambda: run(table, plain))

@@ -14,27 +14,27 @@ from filestore.compact.compactor import pick_tasks, run_task
 from filestore.datafile.rolling_writer import RollingWriter
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 
 BUDGET = 1.3
 RUNS = 10
 FLOOR = "read all and write all"
 
 
-def compact(table: Table) -> None:
-    [task] = pick_tasks(table, LiveFiles.latest(table), full=True)
-    discard(table, [run_task(table, task)])
+def compact(table: FileTable) -> None:
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store), full=True)
+    discard(table.store, [run_task(table.store, task)])
 
 
-def rewrite(table: Table) -> None:
+def rewrite(table: FileTable) -> None:
     [split] = table.read().plan().splits
-    files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
+    files = BucketFiles(table=table.store, partition=split.partition, bucket=split.bucket, files=split.files)
     for number, file in enumerate(split.files):
-        directory = f"{table.paths.root}/floor-{number}"
+        directory = f"{table.store.paths.root}/floor-{number}"
         writer = RollingWriter(
-            io=table.io,
-            names=table.names,
-            clock=table.clock,
+            io=table.store.io,
+            names=table.store.names,
+            clock=table.store.clock,
             bucket_dir=directory,
             schema=table.schema,
             options=table.options,

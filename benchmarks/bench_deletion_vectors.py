@@ -20,7 +20,7 @@ from filestore.compact.compactor import pick_tasks, run_task
 from filestore.compact.task import CompactionTask
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 
 RUNS = 4
 PART = 20  # of so many rows one is replaced
@@ -29,7 +29,7 @@ APART = {"compaction.max-size-amplification-percent": "1000000", "num-sorted-run
 MARKS = {"deletion-vectors.enabled": "true"}
 
 
-def filled(root: Path, rows: int, options: dict[str, str]) -> Table:
+def filled(root: Path, rows: int, options: dict[str, str]) -> FileTable:
     """All rows on the top level, and over them a part in a few runs, each on a level of its own."""
     random = np.random.default_rng(SEED)
     schema = rows_of("int", np.arange(1), random).schema
@@ -45,28 +45,28 @@ def filled(root: Path, rows: int, options: dict[str, str]) -> Table:
     return table
 
 
-def scan(table: Table) -> int:
+def scan(table: FileTable) -> int:
     return sum(batch.num_rows for batch in table.read().to_batches())
 
 
-def scan_raw(table: Table) -> int:
-    live = LiveFiles.latest(table)
+def scan_raw(table: FileTable) -> int:
+    live = LiveFiles.latest(table.store)
     found = 0
     for key in live.buckets():
         for file in live.files(key):
-            path = table.file_path(key.partition, key.bucket, file)
+            path = table.store.file_path(key.partition, key.bucket, file)
             source = pq.ParquetFile(path)
             for batch in source.iter_batches(65_536, columns=table.schema.column_names, use_threads=False):
                 found += batch.num_rows
     return found
 
 
-def compact(table: Table, task: CompactionTask) -> None:
-    discard(table, [run_task(table, task)])
+def compact(table: FileTable, task: CompactionTask) -> None:
+    discard(table.store, [run_task(table.store, task)])
 
 
-def read_keys(table: Table, task: CompactionTask) -> None:
-    files = BucketFiles(table=table, partition=task.partition, bucket=task.bucket, files=task.lookup_files)
+def read_keys(table: FileTable, task: CompactionTask) -> None:
+    files = BucketFiles(table=table.store, partition=task.partition, bucket=task.bucket, files=task.lookup_files)
     for file in files.files:
         for _ in files.read(file, ["k"], with_system=False):
             pass
@@ -77,7 +77,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
         marked = filled(Path(root, "marked"), rows, MARKS)
         merged = filled(Path(root, "merged"), rows, {})
-        [task] = pick_tasks(marked, LiveFiles.latest(marked))
+        [task] = pick_tasks(marked.store, LiveFiles.latest(marked.store))
         cost = measure(
             "deletion_vectors_compact",
             {"fluvial": lambda: compact(marked, task), BELOW: lambda: read_keys(marked, task)},

@@ -21,7 +21,7 @@ from benchmarks.lsm_tables import SEED, rows_of
 from filestore.catalog.catalog import Catalog
 from filestore.read.split_read import BucketFiles, read_split
 from filestore.scan.table_scan import TableScan
-from filestore.table import Table
+from filestore.table import FileTable
 
 RUNS = 10
 BUDGETS = {"deduplicate": 1.9, "partial-update": 2.9, "aggregation": 2.6}
@@ -46,7 +46,7 @@ def some_null(rows: pa.Table, random: np.random.Generator) -> pa.Table:
     return pa.table([rows.column(0), *columns], names=rows.column_names)
 
 
-def table_of(root: Path, engine: str, rows: int) -> Table:
+def table_of(root: Path, engine: str, rows: int) -> FileTable:
     random = np.random.default_rng(SEED)
     options = {
         "bucket": "1",
@@ -68,16 +68,16 @@ def table_of(root: Path, engine: str, rows: int) -> Table:
     return table
 
 
-def merged(table: Table) -> int:
+def merged(table: FileTable) -> int:
     """All levels: of first-row, a reader would wait for the compaction that does the same."""
-    splits = TableScan(table, all_levels=True).plan().splits
+    splits = TableScan(table.store, all_levels=True).plan().splits
     return sum(batch.num_rows for split in splits for batch in read_split(table, split))
 
 
-def streamed(table: Table) -> int:
+def streamed(table: FileTable) -> int:
     rows = 0
-    for split in TableScan(table, all_levels=True).plan().splits:
-        files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
+    for split in TableScan(table.store, all_levels=True).plan().splits:
+        files = BucketFiles(table=table.store, partition=split.partition, bucket=split.bucket, files=split.files)
         for file in split.files:
             rows += sum(batch.num_rows for batch in files.read(file, table.schema.column_names, with_system=True))
     return rows

@@ -28,7 +28,7 @@ from filestore.format.simple_stats import EMPTY_STATS
 from filestore.io.file_io import LocalFileIO
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.binary_row import encode_row
 
 BUDGET = 1.5
@@ -73,7 +73,7 @@ def main() -> None:
     print(json.dumps(line))
 
 
-def history(root: str, snapshots: int) -> Table:
+def history(root: str, snapshots: int) -> FileTable:
     """A table of so many snapshots: each second one adds a file, the next merges it into the only other one."""
     schema = pa.schema([("id", pa.int64())])
     options = {"bucket": "1", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
@@ -83,7 +83,7 @@ def history(root: str, snapshots: int) -> Table:
     for number in range(1, snapshots + 1):
         file = new_file(table, number, level=0 if new is None else 5)
         parts = {"partition": _PARTITION, "bucket": 0, "total_buckets": 1}
-        done = table.new_commit(table.names.uuid(), history_start=number)
+        done = table.new_commit(table.store.names.uuid(), history_start=number)
         if new is None:
             message = CommitMessage(**parts, new_files=(file,))  # type: ignore[arg-type]
             done.commit(Committable(identifier=BATCH_IDENTIFIER, messages=[message], base_snapshot_id=number - 1))
@@ -96,17 +96,17 @@ def history(root: str, snapshots: int) -> Table:
     return table
 
 
-def new_file(table: Table, number: int, *, level: int) -> DataFileMeta:
+def new_file(table: FileTable, number: int, *, level: int) -> DataFileMeta:
     name = f"data-{number}.parquet"
-    path = table.paths.data_file((), 0, name)
+    path = table.store.paths.data_file((), 0, name)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).touch()
-    key = encode_row((number,), table.key_types)
+    key = encode_row((number,), table.store.key_types)
     return DataFileMeta(
         file_name=name,
         size_bytes=0,
         row_count=1,
-        min_key=encode_row((0,), table.key_types) if level else key,
+        min_key=encode_row((0,), table.store.key_types) if level else key,
         max_key=key,
         key_stats=EMPTY_STATS,
         value_stats=EMPTY_STATS,
@@ -121,35 +121,35 @@ def new_file(table: Table, number: int, *, level: int) -> DataFileMeta:
     )
 
 
-def timed(root: str, original: Table, run: Callable[[Table], None], tag_every: int) -> tuple[float, int]:
+def timed(root: str, original: FileTable, run: Callable[[FileTable], None], tag_every: int) -> tuple[float, int]:
     """Milliseconds of processor time of an expiry down to one snapshot, and the files that it deleted.
 
     It works on a copy by hard links.
     """
     path = f"{root}/copy"
-    shutil.copytree(original.paths.root, path, copy_function=os.link)
-    table = Table.open("bench.copy", path)
+    shutil.copytree(original.store.paths.root, path, copy_function=os.link)
+    table = FileTable.open("bench.copy", path)
     if tag_every:
-        Path(table.paths.tag_dir).mkdir()
-        for number in range(tag_every, table.snapshots.latest_id() or 0, tag_every):
-            shutil.copyfile(table.paths.snapshot(number), table.paths.tag(f"t{number}"))
+        Path(table.store.paths.tag_dir).mkdir()
+        for number in range(tag_every, table.store.snapshots.latest_id() or 0, tag_every):
+            shutil.copyfile(table.store.paths.snapshot(number), table.store.paths.tag(f"t{number}"))
     before = count_files(path)
     began = time.process_time()
     run(table)
     spent_ms = (time.process_time() - began) * 1000
-    assert len(table.snapshots.ids()) == 1
+    assert len(table.store.snapshots.ids()) == 1
     deleted = before - count_files(path)
     shutil.rmtree(path)
     return spent_ms, deleted
 
 
-def by_procedure(table: Table) -> None:
+def by_procedure(table: FileTable) -> None:
     expire_snapshots(EngineTable(table), retain_min=1, retain_max=1)
 
 
-def by_stream(table: Table) -> None:
-    keeper = Housekeeping(table)
-    while len(table.snapshots.ids()) > 1:
+def by_stream(table: FileTable) -> None:
+    keeper = Housekeeping(table.store)
+    while len(table.store.snapshots.ids()) > 1:
         keeper.after_commit()
 
 

@@ -43,7 +43,7 @@ def main() -> None:
                 found = measure("flush", {"fluvial": flush, FLOOR: write}, rows=size)
                 cost = round(1 / found.cpu_ratio("fluvial", FLOOR), 2)
                 print(found.line(peer=FLOOR, keys=kind, cost_to_floor=cost), flush=True)
-                shutil.rmtree(table.paths.root)
+                shutil.rmtree(table.store.paths.root)
 
 
 if __name__ == "__main__":

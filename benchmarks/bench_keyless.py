@@ -15,7 +15,7 @@ from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
 from filestore.catalog.catalog import Catalog
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 
 RUNS = 10
 PEER = "deduplicate"
@@ -35,18 +35,18 @@ def batches_of(rows: int) -> list[tuple[pa.Table, pa.Array]]:
     return found
 
 
-def write(table: Table, batches: list[tuple[pa.Table, pa.Array]]) -> None:
+def write(table: FileTable, batches: list[tuple[pa.Table, pa.Array]]) -> None:
     for rows, kinds in batches:
         table.write(rows, kinds)
 
 
-def read(table: Table) -> None:
+def read(table: FileTable) -> None:
     for _ in table.read().to_batches():
         pass
 
 
-def size_of(table: Table) -> int:
-    live = LiveFiles.latest(table)
+def size_of(table: FileTable) -> int:
+    live = LiveFiles.latest(table.store)
     return sum(file.size_bytes for key in live.buckets() for file in live.files(key))
 
 
@@ -58,7 +58,7 @@ def main() -> None:
         catalog = Catalog(root)
         made = 0
 
-        def new(**more: str) -> Table:
+        def new(**more: str) -> FileTable:
             nonlocal made
             made += 1
             options = {"bucket": "1", "write-buffer-size": "4 gb", "write-only": "true", **more}

@@ -51,7 +51,7 @@ class Writes:
     """Batches of one stream, some at each call."""
 
     def __init__(self, table: Table, checkpoint: str, batches: int, rows: int) -> None:
-        self._writer = BatchWriter(table.store, TableLog.of(table.store), commit_user="bench")
+        self._writer = BatchWriter(table.files, TableLog.of(table.files), commit_user="bench")
         self._job = StreamJob(name="bench", checkpoint=checkpoint)
         self._batches, self._next = batches, 0
         chance = np.random.default_rng(7)

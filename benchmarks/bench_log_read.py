@@ -93,7 +93,7 @@ def consumed(table: Table, end: int) -> None:
 def decoded(table: Table, end: int, rows: int) -> None:
     assert table.log is not None
     whole = LogRange(bucket=0, start_offset=0, end_offset=end)
-    found = log_rows(table.store, table.log, whole, columns=SCHEMA.names)
+    found = log_rows(table.files, table.log, whole, columns=SCHEMA.names)
     assert sum(len(each.rows) for each in found) == rows
 
 

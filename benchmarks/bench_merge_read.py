@@ -14,24 +14,24 @@ from benchmarks.harness import Measurement, measure, run_in_child, sized
 from benchmarks.lsm_tables import KEYS, table_of_runs
 from filestore.read.split_read import BucketFiles, read_split
 from filestore.scan.data_split import DataSplit
-from filestore.table import Table
+from filestore.table import FileTable
 
 BUDGETS = {("int", 10): 1.6, ("string", 10): 2.2}
 MEMORY_BUDGET = 350 * 2**20
 
 
-def splits_of(table: Table) -> tuple[DataSplit, ...]:
+def splits_of(table: FileTable) -> tuple[DataSplit, ...]:
     return table.read().plan().splits
 
 
-def merged(table: Table) -> int:
+def merged(table: FileTable) -> int:
     return sum(batch.num_rows for split in splits_of(table) for batch in read_split(table, split))
 
 
-def streamed(table: Table) -> int:
+def streamed(table: FileTable) -> int:
     rows = 0
     for split in splits_of(table):
-        files = BucketFiles(table=table, partition=split.partition, bucket=split.bucket, files=split.files)
+        files = BucketFiles(table=table.store, partition=split.partition, bucket=split.bucket, files=split.files)
         for file in split.files:
             rows += sum(batch.num_rows for batch in files.read(file, table.schema.column_names, with_system=True))
     return rows
@@ -39,7 +39,7 @@ def streamed(table: Table) -> int:
 
 def merge_in_child(root: str, kind: str, runs: int, rows: int) -> int:
     """Reads a table that exists; in a process of its own."""
-    return merged(Table.open("bench.t", f"{root}/bench.db/{kind}{runs}x{rows}"))
+    return merged(FileTable.open("bench.t", f"{root}/bench.db/{kind}{runs}x{rows}"))
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
 FLOOR = "stream the files"
 
 
-def variants(table: Table) -> dict[str, Callable[[], object]]:
+def variants(table: FileTable) -> dict[str, Callable[[], object]]:
     return {"fluvial": lambda: merged(table), FLOOR: lambda: streamed(table)}
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from benchmarks.harness import measure, sized
 from filestore.catalog.catalog import Catalog
-from filestore.table import Table
+from filestore.table import FileTable
 
 FILES = 20
 LOOKUPS = 20
@@ -22,7 +22,7 @@ BUDGET = 3.0
 PEER = "without index"
 
 
-def table_of_files(root: str, rows: int) -> tuple[Table, list[int], float, int]:
+def table_of_files(root: str, rows: int) -> tuple[FileTable, list[int], float, int]:
     """An append table in FILES commits of random keys, some of the keys, the seconds and the bytes that it took."""
     random = np.random.default_rng(11)
     schema = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.float64()), ("text", pa.string())])
@@ -36,13 +36,13 @@ def table_of_files(root: str, rows: int) -> tuple[Table, list[int], float, int]:
         numbers = random.integers(0, 2**50, len(part))
         table.write(pa.table({"k": part, "a": numbers, "b": random.random(len(part)), "text": text}))
     seconds = time.perf_counter() - began
-    directory = table.bucket_dir(b"\x00" * 12, 0)
-    names = [name for name in table.io.list_names(directory) if name.endswith(".index")]
-    index_bytes = sum(table.io.size_bytes(f"{directory}/{name}") for name in names)
+    directory = table.store.bucket_dir(b"\x00" * 12, 0)
+    names = [name for name in table.store.io.list_names(directory) if name.endswith(".index")]
+    index_bytes = sum(table.store.io.size_bytes(f"{directory}/{name}") for name in names)
     return table, random.choice(keys, LOOKUPS, replace=False).tolist(), seconds, index_bytes
 
 
-def look_up(table: Table, keys: list[int]) -> int:
+def look_up(table: FileTable, keys: list[int]) -> int:
     found = sum(table.read().to_arrow(filter=f"k = {key}").num_rows for key in keys)
     assert found == len(keys)
     return found

@@ -54,7 +54,7 @@ def write_tail(table: Table, rows: int) -> int:
     count = max(1, rows // 100)
     tail = rows_of("int", np.sort(random.choice(rows + count, count, replace=False)), random)
     kinds = pa.array(np.where(random.random(count) < 0.1, "-D", "+U"))
-    writer = BatchWriter(table.store, table.log, commit_user="bench", observe=stop)
+    writer = BatchWriter(table.files, table.log, commit_user="bench", observe=stop)
     batches = tail.append_column("_row_kind", kinds).to_batches()
     try:
         writer.write(0, lambda spec: write_part(spec, batches))

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from filestore.catalog.catalog import Catalog
-from filestore.table import Table
+from filestore.table import FileTable
 
 KEYS = ("int", "string")
 SEED = 3
@@ -36,7 +36,7 @@ def rows_of(kind: str, keys: np.ndarray, random: np.random.Generator) -> pa.Tabl
     )
 
 
-def table_of_runs(root: Path, *, kind: str, runs: int, rows: int) -> Table:
+def table_of_runs(root: Path, *, kind: str, runs: int, rows: int) -> FileTable:
     """A key table whose one bucket has overlapping runs of ``rows / runs`` rows, many of them newer versions."""
     random = np.random.default_rng(SEED)
     schema = rows_of(kind, np.arange(1), random).schema

@@ -293,7 +293,7 @@ class Catalog:
 
     def _log_of(self, name: str) -> TableLog | None:
         return TableLog.of(
-            self.table(name).store, {"change-tracking": "true"}
+            self.table(name).files, {"change-tracking": "true"}
         )  # there is one, whether it is used or not
 
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:

@@ -23,7 +23,8 @@ from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
+from filestore.table_store import TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +37,12 @@ class Table:
 
     def __init__(self, files: FileTable) -> None:
         """Wrap the files of a table."""
-        self.store = files  # what reads, writes and commits are made of; can be pickled
+        self.files = files  # what reads and writes are made of; can be pickled
+
+    @property
+    def store(self) -> TableStore:
+        """What is stored: snapshots, tags, manifests; with the stored schema, see ``TableView``."""
+        return self.files.store
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, key={list(self.schema.primary_keys)}, log={self.options.log_system})"
@@ -44,7 +50,7 @@ class Table:
     @property
     def name(self) -> str:
         """``database.table``, or ``database.table$branch_b`` on a branch."""
-        return self.store.name
+        return self.files.name
 
     @property
     def branch(self) -> str:
@@ -54,17 +60,17 @@ class Table:
     @property
     def schema(self) -> TableSchema:
         """Columns, keys and options texts."""
-        return self.store.schema
+        return self.files.schema
 
     @property
     def options(self) -> TableOptions:
         """The options in force."""
-        return self.store.options
+        return self.files.options
 
     @cached_property
     def log(self) -> TableLog | None:
         """The log, None when the table has none."""
-        return TableLog.of(self.store)
+        return TableLog.of(self.files)
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot; None before the first commit."""
@@ -107,7 +113,7 @@ class Table:
             "scan.at-least": at_least,
         }
         given = {key: str(value) for key, value in asked.items() if value is not None}
-        return open_read(self.store, {**(options or {}), **given})
+        return open_read(self.files, {**(options or {}), **given})
 
     def dataframe(
         self,
@@ -162,7 +168,7 @@ class Table:
         Raises:
             InvalidInputError: there is no such state, or the keys of both differ.
         """
-        return Difference(open_diff(self.store, str(before), str(after)))
+        return Difference(open_diff(self.files, str(before), str(after)))
 
     def handle_of(self, result: CommitResult) -> CommitHandle:
         """What a reader needs to wait for a commit of this table; as text it fits ``scan.at-least``."""
@@ -199,7 +205,7 @@ class Table:
         done = target.writer().write(
             BATCH_IDENTIFIER, lambda spec: write_part(spec, target.batches(table)), origin=target.origin
         )
-        compact_if_forced(target.store, target.options)
+        compact_if_forced(target.table.store, target.options)
         return done
 
     def append(
@@ -227,7 +233,7 @@ class Table:
             return _run_in_spark(target.frame(frame), spec)
 
         done = target.writer().write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id, origin=target.origin)
-        compact_if_forced(target.store, target.options)
+        compact_if_forced(target.table.store, target.options)
         return done
 
     def overwrite(
@@ -257,17 +263,17 @@ class Table:
             return _run_in_spark(target.frame(rows), spec)
 
         return overwrite(
-            target.store,
+            target.table,
             run,
             partition=partition,
-            tracks_changes=tracks_changes(target.store, options),
+            tracks_changes=tracks_changes(target.table.store, options),
             commit_user=target.commit_user,
             origin=target.origin,
         )
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""
-        return self.store.compact(full=full)
+        return self.files.compact(full=full)
 
     def audit_branch(
         self,
@@ -297,14 +303,14 @@ class Table:
             InvalidInputError: when the block begins: the name is taken, or no such tag or snapshot.
         """
         return AuditBranch(
-            self.store, Table, name=name, tag=tag, snapshot_id=snapshot_id, log=log, replace=replace, keep=keep
+            self.files, Table, name=name, tag=tag, snapshot_id=snapshot_id, log=log, replace=replace, keep=keep
         )
 
     def _target(self, options: Mapping[str, str] | None, rows: Any) -> "BatchTarget":
         """Where a batch goes, at a schema that holds its rows; this object goes on with that schema."""
-        target = BatchTarget.of(self.store, canonical_options(options or {}), rows)
-        if target.store.paths.branch == self.store.paths.branch:
-            self.store = target.store
+        target = BatchTarget.of(self.files, canonical_options(options or {}), rows)
+        if target.table.store.paths.branch == self.store.paths.branch:
+            self.files = target.table
         return target
 
 

@@ -1,8 +1,7 @@
 """A table: read, write, overwrite and compact it without Spark and without a log."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -24,19 +23,17 @@ from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.table_scan import Filter, Plan, TableScan
-from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import SchemaStore
-from filestore.schema.table_schema import TableSchema
 from filestore.schema.validation import check_readable
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.write.table_write import MaxSequenceNumbers, TableWrite
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from lsm.keys.keys import internal_value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table(TableStore):
+class FileTable(TableView):
     """An opened table. It keeps the schema that was current when it was opened."""
 
     @classmethod
@@ -52,7 +49,7 @@ class Table(TableStore):
         names: NameSource | None = None,
         lock_factory: CatalogLockFactory | None = None,
         catalog: CatalogPlace | None = None,
-    ) -> "Table":
+    ) -> "FileTable":
         """Open the table in a directory.
 
         Args:
@@ -77,69 +74,39 @@ class Table(TableStore):
         if schema is None or (paths.branch != main and is_hidden(io, paths)):
             raise InvalidInputError(_no_table(io, name, paths, main))
         check_readable(schema)
-        return cls._of(
-            replace(schema, options=branch_options(io, paths, schema.options)),
-            options or {},
-            name=on_branch_name(name, branch),
-            paths=paths,
-            io=io,
-            clock=clock or SystemClock(),
-            names=names or RandomNames(),
-            lock_factory=lock_factory,
-            catalog=catalog,
-            main_branch=main,
-        )
-
-    @classmethod
-    def _of(cls, schema: TableSchema, dynamic: Mapping[str, str], *, paths: TablePaths, **parts: Any) -> "Table":
-        stored = replace(schema, options={**schema.options, **dynamic})
-        schema = seen_schema(stored)
-        options = schema.table_options
+        schema = replace(schema, options={**branch_options(io, paths, schema.options), **(options or {})})
         return cls(
-            schema=schema,
-            stored_schema=None if schema is stored else stored,
-            options=options,
-            paths=paths.with_layout(schema.partition_fields, options),
-            **parts,
+            TableStore(
+                name=on_branch_name(name, branch),
+                schema=schema,
+                options=schema.table_options,
+                paths=paths.with_layout(schema.partition_fields, schema.table_options),
+                io=io,
+                clock=clock or SystemClock(),
+                names=names or RandomNames(),
+                lock_factory=lock_factory,
+                catalog=catalog,
+                main_branch=main,
+            )
         )
 
-    def with_options(self, options: Mapping[str, str]) -> "Table":
-        """The same table with other options in force; nothing is stored."""
-        return self._of(
-            self.stored.schema,
-            options,
-            name=self.name,
-            paths=self.paths,
-            io=self.io,
-            clock=self.clock,
-            names=self.names,
-            lock_factory=self.lock_factory,
-            catalog=self.catalog,
-            main_branch=self.main_branch,
-        )
-
-    def on_branch(self, branch: str) -> "Table":
+    def on_branch(self, branch: str) -> "FileTable":
         """The same table on another branch, with the newest schema of that branch. Raises: as ``open``."""
+        store = self.store
         return self.open(
-            self.name,
-            self.paths.root,
+            store.name,
+            store.paths.root,
             branch=branch,
-            io=self.io,
-            clock=self.clock,
-            names=self.names,
-            lock_factory=self.lock_factory,
-            catalog=self.catalog,
+            io=store.io,
+            clock=store.clock,
+            names=store.names,
+            lock_factory=store.lock_factory,
+            catalog=store.catalog,
         )
-
-    def at_schema(self, schema_id: int) -> "Table":
-        """The same table seen with another version of its schema; today's options stay in force."""
-        if schema_id == self.schema.id:
-            return self
-        return self.at_stored(replace(self.schema_of(schema_id), options=self.stored.schema.options))
 
     def new_scan(self) -> TableScan:
         """Plans reads."""
-        return TableScan(self)
+        return TableScan(self.store)
 
     def new_write(
         self,
@@ -153,7 +120,7 @@ class Table(TableStore):
 
     def new_commit(self, commit_user: str, *, history_start: int = 0) -> TableCommit:
         """Publishes files; see ``TableCommit``."""
-        return TableCommit(self, commit_user, history_start=history_start)
+        return TableCommit(self.store, commit_user, history_start=history_start)
 
     def read(
         self,
@@ -181,16 +148,16 @@ class Table(TableStore):
                 f"snapshot_id={snapshot_id} tag={tag} timestamp_ms={timestamp_ms} version={version}"
             )
         if not asked:
-            return TableRead(self, self.snapshots.latest())
+            return TableRead(self, self.store.snapshots.latest())
         if version is None:
             version = Version(snapshot_id=snapshot_id, tag=tag, time_ms=timestamp_ms)
         return self.read_found(
-            find_version(self, parse_version(self, version) if isinstance(version, str) else version)
+            find_version(self.store, parse_version(self.store, version) if isinstance(version, str) else version)
         )
 
     def read_found(self, found: FoundVersion) -> "TableRead":
         """Read a state that was found; its branch may be another one."""
-        there = self if found.branch == self.paths.branch else self.on_branch(found.branch)
+        there = self if found.branch == self.store.paths.branch else self.on_branch(found.branch)
         return TableRead(there.at_schema(found.snapshot.schema_id), found.snapshot)
 
     def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> CommitResult:
@@ -212,7 +179,7 @@ class Table(TableStore):
             return done
 
         done = self._write(rows, kinds, publish, keeps_rows=True)
-        make_visible(self, written)
+        make_visible(self.store, written)
         return done
 
     def overwrite(self, rows: pa.Table | pa.RecordBatch, partition: Mapping[str, object] | None = None) -> CommitResult:
@@ -245,23 +212,23 @@ class Table(TableStore):
         present = {message.partition for message in committable.messages}
         outside = [each for each in present if not self._is_in(each, spec)]
         if outside:
-            values = dict(zip(self.schema.partition_keys, self.partition_values(outside[0]), strict=True))
+            values = dict(zip(self.schema.partition_keys, self.store.partition_values(outside[0]), strict=True))
             raise InvalidInputError(
                 f"rows lie outside the partition to overwrite: partition={dict(partition or {})} found={values}"
             )
         replaces = self._replaced(present, spec, is_static=partition is not None)
-        messages = upgrade_levels(self, committable.messages)
-        if not waits_for_compaction(self):
+        messages = upgrade_levels(self.store, committable.messages)
+        if not waits_for_compaction(self.store):
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
         low = [each for each in messages if any(file.level == 0 for file in each.new_files)]
         # else there would be no rows of these until they are compacted
-        messages = [*(each for each in messages if each not in low), *compact_to_top(self, low)]
+        messages = [*(each for each in messages if each not in low), *compact_to_top(self.store, low)]
         try:
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
         except OutcomeUnknownError:
             raise
         except FluvialError:
-            discard(self, messages)
+            discard(self.store, messages)
             raise
 
     def check_partition(self, partition: Mapping[str, object]) -> None:
@@ -273,7 +240,7 @@ class Table(TableStore):
 
         Raises: ConflictError.
         """
-        return compact_table(self, full=full)
+        return compact_table(self.store, full=full)
 
     def _write(
         self,
@@ -285,11 +252,13 @@ class Table(TableStore):
     ) -> CommitResult:
         wait_ms = self.options.commit_min_retry_wait_ms
         for attempts_left in reversed(range(self.options.commit_max_retries + 1)):
-            live = LiveFiles.latest(self) if keeps_rows and (self.has_key or self.options.bucket > 0) else None
-            base_id = live.snapshot_id if live else self.snapshots.latest_id() or 0
+            live = (
+                LiveFiles.latest(self.store) if keeps_rows and (self.store.has_key or self.options.bucket > 0) else None
+            )
+            base_id = live.snapshot_id if live else self.store.snapshots.latest_id() or 0
             writer = self.new_write(
                 max_sequence_numbers=live.max_sequence_numbers() if live else {},
-                index=bucket_index(self, live.snapshot) if live else (),
+                index=bucket_index(self.store, live.snapshot) if live else (),
             )
             try:
                 writer.write(rows, kinds)
@@ -301,16 +270,16 @@ class Table(TableStore):
                 if live:
                     live.check_bucket_counts(messages)
                 committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base_snapshot_id=base_id)
-                return publish(self.new_commit(self.new_commit_user(), history_start=base_id), committable)
+                return publish(self.new_commit(self.store.new_commit_user(), history_start=base_id), committable)
             except ConflictError:
-                discard(self, messages)
+                discard(self.store, messages)
                 if not attempts_left:
                     raise
-                self.clock.sleep(wait_ms / 1000)
+                self.store.clock.sleep(wait_ms / 1000)
                 wait_ms = min(2 * wait_ms, self.options.commit_max_retry_wait_ms)
             except FluvialError as error:
                 if not isinstance(error, OutcomeUnknownError):
-                    discard(self, messages)
+                    discard(self.store, messages)
                 raise
         raise AssertionError("the last attempt returns or raises")
 
@@ -324,7 +293,7 @@ class Table(TableStore):
 
     def _internal(self, name: str, value: object) -> object:
         try:
-            return internal_value(pa.scalar(value, self.arrow_field(name).type))
+            return internal_value(pa.scalar(value, self.schema.arrow_field(name).type))
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError(
                 f"not a value of the partition column: column={name} value={value!r} "
@@ -332,7 +301,7 @@ class Table(TableStore):
             ) from error
 
     def _is_in(self, partition: bytes, spec: Mapping[str, object]) -> bool:
-        values = dict(zip(self.schema.partition_keys, self.partition_values(partition), strict=True))
+        values = dict(zip(self.schema.partition_keys, self.store.partition_values(partition), strict=True))
         return all(values[name] == value for name, value in spec.items())
 
     def _replaced(self, present: set[bytes], spec: Mapping[str, object], *, is_static: bool) -> PartitionTest:
@@ -345,7 +314,7 @@ class Table(TableStore):
 class TableRead:
     """One snapshot of a table, ready to be read as often as wanted."""
 
-    def __init__(self, table: Table, snapshot: Snapshot | None) -> None:
+    def __init__(self, table: FileTable, snapshot: Snapshot | None) -> None:
         """``snapshot`` None is the empty table."""
         self.table = table
         self.snapshot = snapshot
@@ -379,7 +348,7 @@ class TableRead:
     def to_arrow(self, columns: Sequence[str] | None = None, filter: Filter = None) -> pa.Table:
         """The rows that match, in memory; see ``to_batches``."""
         names = self.table.schema.column_names if columns is None else columns
-        schema = pa.schema([self.table.arrow_field(name) for name in names])
+        schema = pa.schema([self.table.schema.arrow_field(name) for name in names])
         return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
 
 

@@ -1,11 +1,9 @@
-"""What one opened table consists of: its schema and options, its files, and the world it lives in."""
+"""What one opened table consists of: its stored schema and options, its files, and the world it lives in."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
-
-import pyarrow as pa
 
 from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
 from filestore.io.file_io import Clock, FileIO, NameSource
@@ -17,20 +15,23 @@ from filestore.manifest.lists import IndexManifestEntry
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.table_options import DYNAMIC_BUCKET, TableOptions
-from filestore.schema.row_counts import RowCounts, seen_schema
+from filestore.schema.row_counts import is_counted
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.consumers import ConsumerStore
 from filestore.snapshot.snapshot import SnapshotStore
 from filestore.types.binary_row import decode_row
-from filestore.types.data_types import DataType, arrow_field
+from filestore.types.data_types import DataType
 from lsm.keys.keys import KeyTuple, comparable
 from lsm.levels import SortedFile
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableStore:
-    """An opened table for everything that writes, commits, plans and compacts; it can be pickled."""
+    """An opened table as its files hold it, for everything that plans, merges, commits and compacts; it can be pickled.
+
+    Users may see another schema than the stored one: see ``TableView``.
+    """
 
     name: str  # "db.table" or "db.table$branch_b", for messages
     paths: TablePaths
@@ -42,7 +43,6 @@ class TableStore:
     lock_factory: CatalogLockFactory | None = None  # the catalog's lock: where files cannot be created exclusively
     catalog: CatalogPlace | None = field(default=None, compare=False)  # None: opened without one, by its path
     main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
-    stored_schema: TableSchema | None = None  # what the files have, where users see something else: see ``row_counts``
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> Mapping[str, Any]:
@@ -99,35 +99,37 @@ class TableStore:
             compression=self.options.manifest_compression,
         )
 
-    @cached_property
-    def stored(self) -> Self:
-        """The table as its files have it; the very same where that is what users see.
+    def with_options(self, options: Mapping[str, str]) -> Self:
+        """The same table with other options in force; nothing is stored."""
+        return self._with(replace(self.schema, options={**self.schema.options, **options}))
 
-        What writes, merges and compacts files works on this one; users' rows come in and go out by ``row_counts``.
-        """
-        if self.stored_schema is None:
-            return self
-        return replace(self, schema=self.stored_schema, options=self.stored_schema.table_options, stored_schema=None)
+    def with_schema(self, schema: TableSchema) -> Self:
+        """The same table with another version of its schema; today's options stay in force."""
+        return replace(self, schema=replace(schema, options=self.schema.options))
 
-    @cached_property
-    def row_counts(self) -> RowCounts | None:
-        """How users' rows become stored rows; None: they are the same."""
-        return None if self.stored_schema is None else RowCounts(self.stored_schema, self.schema)
+    def at_schema(self, schema_id: int) -> Self:
+        """The same table with a version of its schema, by id; today's options stay in force."""
+        return self if schema_id == self.schema.id else self.with_schema(self.schema_of(schema_id))
 
-    def at_stored(self, schema: TableSchema) -> Self:
-        """The same table with another version of its stored schema; today's options stay in force."""
-        seen = seen_schema(schema)
-        return replace(self, schema=seen, stored_schema=None if seen is schema else schema)
+    def _with(self, schema: TableSchema) -> Self:
+        options = schema.table_options
+        paths = self.paths.with_layout(schema.partition_fields, options)
+        return replace(self, schema=schema, options=options, paths=paths)
 
     def new_commit_user(self) -> str:
         """A user for one commit: nobody's before, with ``commit.user-prefix`` in front of it."""
         prefix = self.options.value("commit.user-prefix")
         return f"{prefix}_{self.names.uuid()}" if prefix else self.names.uuid()
 
+    @cached_property
+    def counts_rows(self) -> bool:
+        """Whether each distinct row is kept once with a count, by a key that users do not see; see ``TableView``."""
+        return is_counted(self.schema.options)
+
     @property
     def has_key(self) -> bool:
         """Whether files are sorted by a key and merged; users need not see that key."""
-        return bool(self.stored.schema.primary_keys)
+        return bool(self.schema.primary_keys)
 
     @property
     def has_dynamic_buckets(self) -> bool:
@@ -147,7 +149,7 @@ class TableStore:
     @cached_property
     def key_types(self) -> tuple[DataType, ...]:
         """Types of the trimmed primary key."""
-        return tuple(each.type for each in self.stored.schema.key_fields)
+        return tuple(each.type for each in self.schema.key_fields)
 
     @property
     def level_count(self) -> int:
@@ -157,7 +159,7 @@ class TableStore:
     def schema_of(self, schema_id: int) -> TableSchema:
         """The stored schema that a data file was written with."""
         if schema_id == self.schema.id:
-            return self.stored.schema
+            return self.schema
         if schema_id not in self._schemas:
             self._schemas[schema_id] = self.schemas.read(schema_id)
         return self._schemas[schema_id]
@@ -172,17 +174,12 @@ class TableStore:
         return [self.schema_of(schema_id) for schema_id in self.schemas.ids()] or [self.schema]
 
     def at_version(self, schema_id: int) -> Self:
-        """The same table opened at another version of its schema, with what is in force for this object only."""
-        opened = self.stored.schema
+        """The same table opened at another version of its schema, with the options of this object."""
+        opened = self.schema
         stored = self.schemas.read(opened.id).options
         dynamic = {key: text for key, text in opened.options.items() if stored.get(key) != text}
         schema = self.schema_of(schema_id)
-        schema = replace(schema, options={**schema.options, **dynamic})
-        seen = schema if self.stored_schema is None else seen_schema(schema)
-        options = seen.table_options
-        paths = self.paths.with_layout(seen.partition_fields, options)
-        stored_schema = None if seen is schema else schema
-        return replace(self, schema=seen, stored_schema=stored_schema, options=options, paths=paths)
+        return self._with(replace(schema, options={**schema.options, **dynamic}))
 
     def partition_values(self, partition: bytes) -> tuple[Any, ...]:
         """Internal values of the partition columns."""
@@ -209,10 +206,6 @@ class TableStore:
         if self.options.value("index-file-in-data-file-dir"):
             return f"{self.bucket_dir(entry.partition, entry.bucket)}/{entry.file_name}"
         return self.paths.index(entry.file_name)
-
-    def arrow_field(self, name: str) -> pa.Field:
-        """A column as Arrow sees it. Raises: InvalidInputError with the names there are."""
-        return arrow_field(self.schema.field(name))
 
     def sorted_file(self, file: DataFileMeta) -> SortedFile:
         """The file as the LSM tree sees it."""

@@ -13,10 +13,9 @@ from itertools import islice
 
 from engine.compaction.background import SOFT_WAIT_S, CompactionDebt, Pressure, compaction_debt
 from engine.runtime.metrics import COMPACTION_WAIT
-from filestore.compact.compactor import waits_for_compaction
+from filestore.compact.compactor import compact_table, waits_for_compaction
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
-from filestore.table import Table as FileTable
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
 
@@ -107,7 +106,7 @@ def waits_for_others(store: TableStore, options: Mapping[str, str]) -> bool:
     return store.has_key and is_write_only(store, options)
 
 
-def compact_if_forced(store: FileTable, options: Mapping[str, str]) -> None:
+def compact_if_forced(store: TableStore, options: Mapping[str, str]) -> None:
     """Compact behind a batch job's commit, with ``commit.force-compact`` or where nobody sees its rows before.
 
     The rows are in the table: another compaction may be faster, and what fails is done by the next one.
@@ -120,7 +119,7 @@ def compact_if_forced(store: FileTable, options: Mapping[str, str]) -> None:
     if not is_forced or is_write_only(store, options):
         return
     try:
-        store.compact()
+        compact_table(store)
     except ConflictError as error:
         logger.info("compaction abandoned: table=%s reason=%s", store.name, error)
     except (UnavailableError, OutcomeUnknownError) as error:

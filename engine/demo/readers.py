@@ -52,7 +52,7 @@ def fold_log(table: Table) -> tuple[pa.Table, int]:
     for bucket, end_offset in sorted((snapshot.log_offsets or {}).items()):
         changes = []
         log_range = LogRange(bucket=bucket, start_offset=0, end_offset=end_offset)
-        for each in log_rows(table.store, log, log_range, columns=table.schema.column_names):
+        for each in log_rows(table.files, log, log_range, columns=table.schema.column_names):
             changes.append(each.rows.append_column(_KIND, each.kinds))
         if changes:
             found.append(_last_of_each_key(pa.Table.from_batches(changes)))

@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
 from engine.lineage.origins import SourceRead, newest_reads
+from engine.runtime.spark_internals import jvm_frame
 
 logger = logging.getLogger("fluvial.lineage")
 
@@ -49,10 +50,10 @@ def reads_of_frame(frame: DataFrame) -> tuple[SourceRead, ...]:
 
 def _leaves(frame: DataFrame) -> list[Any]:
     """Of the plan and of its subqueries."""
-    jdf = getattr(frame, "_jdf", None)  # a frame of Spark Connect has none
-    if jdf is None:
+    inside = jvm_frame(frame)
+    if inside is None:
         return []
-    plan = jdf.queryExecution().analyzed()
+    plan = inside.queryExecution().analyzed()
     return [leaf for each in (plan, *_each(plan.subqueriesAll())) for leaf in _each(each.collectLeaves())]
 
 
@@ -69,7 +70,7 @@ def _is_ours(leaf: Any) -> bool:
 def _planned_reads(frame: DataFrame) -> list[SourceRead]:
     """What the scans of the frame's physical plan are of."""
     try:
-        plan = frame._jdf.queryExecution().executedPlan()
+        plan = jvm_frame(frame).queryExecution().executedPlan()
         scans = [each for each in _nodes(plan) if each.getClass().getSimpleName() == _SCAN]
         found = [_read_of(each) for each in scans if each.table().name() == _FORMAT]
     except Py4JError as error:  # the plan is Spark's own, and may look different in another version

@@ -15,6 +15,7 @@ from engine.lineage.store.store import of_columns
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.io.file_io import FileIO
 from filestore.options.catalog_options import CatalogPlace
+from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
@@ -67,7 +68,7 @@ class Recorder:
         assert store.catalog is not None
         self._lineage = lineage
         self._events = events
-        self._schema = store.schema
+        self._schema = seen_schema(store.schema)
         self._warehouse = store.catalog.warehouse
         self._name = lineage_name(store)
         self._told: set[tuple[str, str, tuple[str, str]]] = set()

@@ -22,6 +22,7 @@ from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
 from engine.lineage.batch_origin import fitting_job, session_job
 from engine.lineage.origins import JOB_KEY, CommitOrigin, SourceRead, newest_reads, reads_of_offsets
 from engine.lineage.recording import Recorder
+from engine.runtime.spark_internals import jvm_session
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
 
@@ -74,7 +75,7 @@ def running_query(frame: DataFrame) -> RunningQuery | None:
     """The streaming query whose micro-batch a frame is; None when it is of none."""
     query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     # The frame belongs to a clone of the session, which does not list the query; the state that sessions share does.
-    for each in frame.sparkSession._jsparkSession.sharedState().activeStreamingQueries().values():
+    for each in jvm_session(frame.sparkSession).sharedState().activeStreamingQueries().values():
         if each.id().toString() == query_id:
             return RunningQuery(name=each.name() or None, checkpoint=str(each.resolvedCheckpointRoot()))
     return None

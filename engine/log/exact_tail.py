@@ -65,7 +65,11 @@ def replaced_rows(
     by_key = on_columns_only(filter, keys)
     ours = [file for file in split.files if file.file_name not in tail]
     schema = pa.schema(
-        [*(store.arrow_field(name).with_nullable(True) for name in ordered), SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
+        [
+            *(store.schema.arrow_field(name).with_nullable(True) for name in ordered),
+            SEQUENCE_NUMBER_FIELD,
+            VALUE_KIND_FIELD,
+        ]
     )
 
     def files_of(files: Sequence[DataFileMeta]) -> BucketFiles:
@@ -92,7 +96,7 @@ def replaced_rows(
     runs = [RunSource(min_key=run.min_key, open=partial(told, run)) for each in files.sections() for run in each]
     before_them = [RunSource(min_key=None, open=before)] if ours else []
     merged_all = merge_runs([*before_them, *runs], key_names=keys, merge=Deduplicate(), drop_deletes=True)
-    wanted = pa.schema([store.arrow_field(name) for name in names])
+    wanted = pa.schema([store.schema.arrow_field(name) for name in names])
     for merged in merged_all:
         for batch in merged.to_batches():
             there = not_expired(store, batch, split.expiry_moment_ms)

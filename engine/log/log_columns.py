@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from filestore.datafile.schema_mapping import SchemaMapping, map_schema, newer_than
 from filestore.schema.log_names import other_names
-from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.types.data_types import arrow_field
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
@@ -24,17 +24,17 @@ class LogColumns:
     never_null: Sequence[str]  # of the opened version; in the newest they may be null
 
     @classmethod
-    def of(cls, store: TableStore, columns: Sequence[str]) -> "LogColumns":
+    def of(cls, table: TableView, columns: Sequence[str]) -> "LogColumns":
         """Look up the versions that there are now.
 
         Args:
-            store: the opened table.
+            table: the opened table.
             columns: of its schema.
         """
-        versions = store.schema_versions()
+        versions = table.store.schema_versions()
         newest = versions[-1]
-        wanted = store.schema.fields_of(columns)
-        newer = newer_than(store.schema, newest)
+        wanted = table.schema.fields_of(columns)
+        newer = newer_than(table.schema, newest)
         by_id = {} if newer is None else {field.id: field for field in newest.fields}
         read = [by_id.get(field.id, field) for field in wanted]  # what was dropped is in old records still
         others = other_names(read, versions) if len(versions) > 1 else {}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from engine.log.log_columns import LogColumns
 from engine.log.table_log import TableLog
 from engine.types.row_changes import RowChanges
-from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from logstore.format.changelog_json import decode_changes
 from logstore.kafka.prefetch import prefetched
 from logstore.log.log_reader import read_range
@@ -23,7 +23,7 @@ _BATCHES_AHEAD: Final = 2  # fetched while one is decoded
 
 
 def log_rows(
-    store: TableStore, log: TableLog, log_range: LogRange, *, columns: Sequence[str], with_origin: bool = False
+    table: TableView, log: TableLog, log_range: LogRange, *, columns: Sequence[str], with_origin: bool = False
 ) -> Iterator[RowChanges]:
     """The changes in a range of one bucket's log, in order; no batch is empty.
 
@@ -35,7 +35,7 @@ def log_rows(
     follower ``+U``; the log itself tells adds from retracts only.
 
     Args:
-        store: the table; its schema says what the columns are.
+        table: the table; its schema says what the columns are.
         log: where its records are.
         log_range: bucket and offsets.
         columns: value columns to return, in this order.
@@ -49,7 +49,7 @@ def log_rows(
     needed = list(columns)
     if log.key_names and (log.log_format == "json" or log.keeps_update_before):
         needed += [name for name in log.key_names if name not in columns]
-    columns_of_log = LogColumns.of(store, needed)
+    columns_of_log = LogColumns.of(table, needed)
     # keys are needed for deletes without a value only
     parts = [*(["key"] if log.log_format == "json" else []), "value", *(["offset", "timestamp"] if with_origin else [])]
     batches = read_range(log.properties, topic=log.topic, log_range=log_range, columns=parts)
@@ -64,7 +64,7 @@ def log_rows(
             )
         except CorruptDataError as error:
             raise CorruptDataError(
-                f"{error} table={store.name} topic={log.topic} bucket={log_range.bucket} "
+                f"{error} table={table.name} topic={log.topic} bucket={log_range.bucket} "
                 f"range={log_range.start_offset}..{log_range.end_offset}"
             ) from error
         rows = columns_of_log.apply(rows, kinds)

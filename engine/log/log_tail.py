@@ -27,6 +27,7 @@ from filestore.scan.data_split import DataSplit
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.schema.merge_engine import check_retracts, sequence_groups
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -53,17 +54,17 @@ class TailSplit:
     expiry_moment_ms: int | None = None  # rows that are too old then are no rows of the table; None: all of them are
 
 
-def refusal(store: TableStore, log: TableLog | None) -> str | None:
+def refusal(table: TableView, log: TableLog | None) -> str | None:
     """Why the log of a table cannot be merged over its files; None when it can."""
     if log is None:
         return "reason='the table has no log'"
-    options = store.options
-    if not store.schema.primary_keys or log.is_exact or options.merge_engine == "first-row":
+    options = table.options
+    if not table.schema.primary_keys or log.is_exact or options.merge_engine == "first-row":
         return None
     is_folded = options.merge_engine != "deduplicate"
     if log.log_format == "json" and (is_folded or options.sequence_fields):
         return "log.format=json reason='its deletes have no values, by which the table would order or fold them'"
-    if is_folded and not log.keeps_update_before and _takes_old_values(store):
+    if is_folded and not log.keeps_update_before and _takes_old_values(table):
         return (
             f"merge-engine={options.merge_engine} log.changelog-mode=upsert "
             "reason='what updates take back (-U) is not in the log'"
@@ -72,12 +73,12 @@ def refusal(store: TableStore, log: TableLog | None) -> str | None:
 
 
 def read_tail_split(
-    store: TableStore, split: TailSplit, *, columns: Sequence[str] | None, filter: Predicate | None
+    table: TableView, split: TailSplit, *, columns: Sequence[str] | None, filter: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a bucket, in all partitions, as they are at the end of the range.
 
     Args:
-        store: opened with the schema that the rows shall have.
+        table: opened with the schema that the rows shall have.
         split: of a plan of this table; of a filtered plan only together with that filter.
         columns: to return, in this order; None is all.
         filter: rows for which it is not true are left out.
@@ -90,17 +91,17 @@ def read_tail_split(
     for each in split.splits:
         places[BucketKey(each.partition, each.bucket)].append(each)
     with scratch_directory() as directory:
-        for message in _spooled(store, split, directory, places, filter):
+        for message in _spooled(table, split, directory, places, filter):
             files = places.pop(BucketKey(message.partition, message.bucket), [])
-            merged = _with_tail(store, files, message, directory, split.expiry_moment_ms)
+            merged = _with_tail(table.store, files, message, directory, split.expiry_moment_ms)
             if split.log.is_exact:
                 tail = {file.file_name for file in message.new_files}
-                yield from replaced_rows(store, merged, tail, columns=columns, filter=filter)
+                yield from replaced_rows(table.store, merged, tail, columns=columns, filter=filter)
             else:
-                yield from read_split(store, merged, columns=columns, filter=filter)
+                yield from read_split(table, merged, columns=columns, filter=filter)
         for untouched in places.values():
             for each in untouched:
-                yield from read_split(store, each, columns=columns, filter=filter)
+                yield from read_split(table, each, columns=columns, filter=filter)
 
 
 class _ScratchIO(LocalFileIO):
@@ -111,7 +112,7 @@ class _ScratchIO(LocalFileIO):
 
 
 def _spooled(
-    store: TableStore,
+    table: TableView,
     split: TailSplit,
     directory: str,
     places: "defaultdict[BucketKey, list[DataSplit]]",
@@ -123,9 +124,10 @@ def _spooled(
         splits = places.get(BucketKey(partition, bucket), [])
         return max((file.max_sequence_number for each in splits for file in each.files), default=NO_SEQUENCE_NUMBER)
 
-    writer = TableWrite(_scratch(store, directory, is_exact=split.log.is_exact), max_sequence_numbers=highest)
-    wanted_keys = on_columns_only(filter, store.schema.primary_keys)
-    for changes in log_rows(store, split.log, split.log_range, columns=store.schema.column_names):
+    scratch = _scratch(table.store, directory, is_exact=split.log.is_exact)
+    writer = TableWrite(TableView(scratch), max_sequence_numbers=highest)
+    wanted_keys = on_columns_only(filter, table.schema.primary_keys)
+    for changes in log_rows(table, split.log, split.log_range, columns=table.schema.column_names):
         wanted = changes if wanted_keys is None else changes.taken(filter_mask(wanted_keys, changes.rows))
         if wanted.rows.num_rows:
             writer.write(wanted.rows, wanted.kinds)
@@ -133,7 +135,7 @@ def _spooled(
     for message in messages:
         if message.bucket != split.log_range.bucket:
             raise CorruptDataError(
-                f"a log record lies in the wrong bucket: table={store.name} topic={split.log.topic} "
+                f"a log record lies in the wrong bucket: table={table.name} topic={split.log.topic} "
                 f"bucket={split.log_range.bucket} wanted_bucket={message.bucket} cause=somebody else writes to the log"
             )
     return messages
@@ -141,7 +143,7 @@ def _spooled(
 
 def _scratch(store: TableStore, directory: str, *, is_exact: bool) -> TableStore:
     """The table as a writer of temporary files sees it."""
-    stored = store.stored.schema
+    stored = store.schema
     given = without_merging(stored.options) if is_exact else stored.options
     fields = tuple(
         field
@@ -149,10 +151,10 @@ def _scratch(store: TableStore, directory: str, *, is_exact: bool) -> TableStore
         else replace(field, type=replace(field.type, nullable=True))  # a delete may have its key only
         for field in stored.fields
     )
-    scratch = store.at_stored(replace(stored, fields=fields, options={**given, **_SCRATCH_OPTIONS}))
-    options = scratch.schema.table_options
+    schema = replace(stored, fields=fields, options={**given, **_SCRATCH_OPTIONS})
+    options = schema.table_options
     paths = TablePaths(directory).with_layout(stored.partition_fields, options)
-    return replace(scratch, options=options, paths=paths, io=_ScratchIO())
+    return replace(store, schema=schema, options=options, paths=paths, io=_ScratchIO())
 
 
 def _with_tail(
@@ -186,13 +188,13 @@ def _with_tail(
     )
 
 
-def _takes_old_values(store: TableStore) -> bool:
+def _takes_old_values(table: TableView) -> bool:
     """Whether rows of kind -U may have been written into the files."""
-    options = store.options
+    options = table.options
     if options.ignore_delete or options.ignore_update_before:
         return False
     try:
-        check_retracts(store.schema, options, deletes_only=False)
+        check_retracts(table.schema, options, deletes_only=False)
     except InvalidInputError:
         return False
-    return options.merge_engine == "aggregation" or bool(sequence_groups(store.schema, options))
+    return options.merge_engine == "aggregation" or bool(sequence_groups(table.schema, options))

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Final
 
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from logstore.format.changelog_json import LogFormat
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -49,18 +50,18 @@ class TableLog:
     orphans: OrphanPolicy = OrphanPolicy.FAIL
 
     @classmethod
-    def of(cls, store: TableStore, overrides: Mapping[str, str] | None = None) -> "TableLog | None":
+    def of(cls, table: TableView, overrides: Mapping[str, str] | None = None) -> "TableLog | None":
         """The log of an opened table; None when it has none, or when ``change-tracking`` is off for this write.
 
         Args:
-            store: the table.
+            table: the table.
             overrides: options of this writer: ``change-tracking``, ``log.on-orphan-batch``, client properties.
 
         Raises:
             InvalidInputError: an override has no such value, or client properties are wrong.
         """
-        options, given = store.options, dict(overrides or {})
-        if not tracks_changes(store, given) or not store.has_log:
+        options, given = table.options, dict(overrides or {})
+        if not tracks_changes(table.store, given) or not table.store.has_log:
             return None
         policy = given.get(ORPHANS_KEY, options.raw.get(ORPHANS_KEY, OrphanPolicy.FAIL.value))
         if policy not in {each.value for each in OrphanPolicy}:
@@ -69,16 +70,16 @@ class TableLog:
         prefix = "log.kafka."
         client |= {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
         return cls(
-            topic=options.log_topic or default_topic(store.name),
+            topic=options.log_topic or default_topic(table.name),
             topic_id=options.raw.get(TOPIC_ID_KEY),
             bucket_count=options.bucket,
             properties=KafkaProperties.parse(client),
-            table_id=options.raw.get(TABLE_ID_KEY, store.name),
+            table_id=options.raw.get(TABLE_ID_KEY, table.name),
             log_format=options.log_format,
             keeps_update_before=options.log_changelog_mode == "all",
-            is_exact=options.log_is_exact and bool(store.schema.primary_keys),
+            is_exact=options.log_is_exact and bool(table.schema.primary_keys),
             is_eventual=options.log_consistency == "eventual",
-            key_names=tuple(store.schema.primary_keys),
+            key_names=tuple(table.schema.primary_keys),
             orphans=OrphanPolicy(policy),
         )
 

@@ -38,7 +38,7 @@ def log_lags(table: Table) -> list[dict[str, int]]:
 
 def stream_lags(table: Table, checkpoints: Sequence[str] = ()) -> list[dict[str, Any]]:
     """One line for each consumer and each checkpoint: stream, snapshot, and ``lag_*`` in every unit."""
-    log = log_to_read(table.store, table.log, table.options)
+    log = log_to_read(table.files, table.log, table.options)
     history = TableHistory(table.store, reads_log=log is not None)
     newest = table.latest_snapshot()
     target = ReadTarget(snapshot_id=0 if newest is None else newest.id)

@@ -109,12 +109,12 @@ class ReadOptions:
             if not is_place_key(key) and key not in (*_READER_KEYS, *keys) and not key.startswith(_FREE_PREFIX):
                 raise unknown_option(key, (*TABLE_PLACE_KEYS, *_READER_KEYS, *keys), "read option")
         given = {key: value for key, value in named.items() if not is_place_key(key) and key not in _READER_KEYS}
-        store = named_table(named).store.with_options(given)
+        files = named_table(named).files.with_options(given)
         if not _TRAVELS.isdisjoint(given):  # a state of the past has the columns of its time
-            store = store.read(version=ReadRequest.parse(store.options, given).version_in(store)).table
-        elif not given.keys().isdisjoint(DIFF_KEYS) and (words := wanted_diff(store.options)) is not None:
-            store = find_diff(store, words).table
-        table = Table(store)
+            files = files.read(version=ReadRequest.parse(files.options, given).version_in(files.store)).table
+        elif not given.keys().isdisjoint(DIFF_KEYS) and (words := wanted_diff(files.options)) is not None:
+            files = find_diff(files, words).table
+        table = Table(files)
         for key in given:
             if not key.startswith(_FREE_PREFIX):
                 table.options.value(key)  # refuses a value that cannot be read, by name

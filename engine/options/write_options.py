@@ -18,7 +18,7 @@ from engine.write.schema_evolution import cast_rows, evolve_schema, merge_rules
 from engine.write.sink import SINK_KEYS
 from filestore.evolution.schema_merge import MERGE_KEYS, MergeRules
 from filestore.options.table_options import canonical_options
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 
 PARTITION_KEY: Final = "partition"
@@ -35,7 +35,7 @@ _FREE_PREFIX: Final = "log.kafka."
 class WriteOptions:
     """A table, and the options of one writer. Picklable."""
 
-    store: FileTable
+    table: FileTable
     given: Mapping[str, str]  # as those of ``sink``
     partition: Mapping[str, object] | None = None  # to overwrite
     checkpoint: str | None = None  # of a streaming query: its location, if that is given here
@@ -60,18 +60,18 @@ class WriteOptions:
         for key in named:
             if key not in (*keys, *_SPARKS_KEYS) and not key.startswith(_FREE_PREFIX) and not is_place_key(key):
                 raise unknown_option(key, known, "write option")
-        store = named_table(named).store
+        table = named_table(named).files
         if DYNAMIC_KEY in named:
-            store = store.with_options({DYNAMIC_KEY: named[DYNAMIC_KEY]})
+            table = table.with_options({DYNAMIC_KEY: named[DYNAMIC_KEY]})
         text = named.get(PARTITION_KEY)
         used_here = (*_SPARKS_KEYS, PARTITION_KEY, DYNAMIC_KEY)
         return cls(
-            store=store,
+            table=table,
             given={key: value for key, value in named.items() if key not in used_here and not is_place_key(key)},
-            partition=None if text is None else partition_values(store, text),
+            partition=None if text is None else partition_values(table, text),
             checkpoint=named.get(_SPARKS_KEYS[0]),
             has_checkpoint=any(key in named for key in _SPARKS_KEYS),
-            rules=merge_rules(store, named),
+            rules=merge_rules(table.store, named),
         )
 
     def for_frame(self, schema: StructType) -> "WriteOptions":
@@ -82,19 +82,19 @@ class WriteOptions:
         """
         if self.rules is None:
             return self
-        return replace(self, store=evolve_schema(self.store, fields_of_frame(schema, self.store.schema), self.rules))
+        return replace(self, table=evolve_schema(self.table, fields_of_frame(schema, self.table.schema), self.rules))
 
     def check_frame(self, schema: StructType) -> None:
         """Refuse a frame whose rows the table cannot hold. Raises: InvalidInputError."""
         if self.rules is None or not self.rules.casts:  # else every column was merged, and rows are cast
-            check_frame(schema, self.store.schema)
+            check_frame(schema, self.table.schema)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of a task, cast where that is allowed."""
-        return cast_rows(batches, self.store.schema, self.rules)
+        return cast_rows(batches, self.table.schema, self.rules)
 
 
-def partition_values(store: FileTable, text: str) -> Mapping[str, object]:
+def partition_values(table: FileTable, text: str) -> Mapping[str, object]:
     """Values of partition columns out of ``dt=2024-01-01,region=eu``.
 
     Texts are those of the directories: ``%2C`` is a comma, the name of the default partition is null.
@@ -105,26 +105,26 @@ def partition_values(store: FileTable, text: str) -> Mapping[str, object]:
     found: dict[str, object] = {}
     for each in text.split(","):
         name, equals, escaped = (part.strip() for part in each.partition("="))
-        if not equals or name not in store.schema.partition_keys:
+        if not equals or name not in table.schema.partition_keys:
             raise InvalidInputError(
                 f"not a partition column and its value: partition={each.strip()} "
-                f"partition_columns={list(store.schema.partition_keys)} fix=write column=value,column=value"
+                f"partition_columns={list(table.schema.partition_keys)} fix=write column=value,column=value"
             )
-        found[name] = partition_value(store, name, unquote(escaped))
+        found[name] = partition_value(table, name, unquote(escaped))
     return found
 
 
-def partition_value(store: FileTable, name: str, text: str) -> object:
+def partition_value(table: FileTable, name: str, text: str) -> object:
     """Value of a partition column out of its text; the name of the default partition is null.
 
     Raises:
         InvalidInputError: it is not one of the column's type.
     """
-    if text == store.options.partition_default_name:
+    if text == table.options.partition_default_name:
         return None
     try:
-        return pa.scalar(text).cast(store.arrow_field(name).type).as_py()
+        return pa.scalar(text).cast(table.schema.arrow_field(name).type).as_py()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            f"not a value of the partition column: column={name} value={text!r} type={store.schema.field(name).type}"
+            f"not a value of the partition column: column={name} value={text!r} type={table.schema.field(name).type}"
         ) from error

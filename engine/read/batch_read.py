@@ -25,8 +25,8 @@ from filestore.scan.pruning import Pruner
 from filestore.scan.row_expiry import RowExpiry
 from filestore.scan.table_scan import Filter, TableScan
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table import Table as FileTable
-from filestore.table_store import TableStore
+from filestore.table import FileTable
+from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.read")
@@ -97,14 +97,14 @@ class BatchRead:
             changes = tuple(DiffSplit(diff=state.diff, split=split) for split in state.diff.plan())
             return BatchPlan(snapshot=state.snapshot, splits=changes, filter=predicate, has_changes=True)
         # with the log a read is as new as the newest write, also where files alone wait for a compaction
-        scan = TableScan(table, all_levels=state.served.source is StateSource.SNAPSHOT_AND_LOG)
+        scan = TableScan(table.store, all_levels=state.served.source is StateSource.SNAPSHOT_AND_LOG)
         splits: tuple[DataSplit, ...] = ()
         if state.snapshot is not None:
             splits = scan.plan(snapshot=state.snapshot, filter=predicate).splits
         if self.fallback is not None:
-            others = self.fallback.splits(table, state.snapshot, predicate)
+            others = self.fallback.splits(table.store, state.snapshot, predicate)
             return BatchPlan(snapshot=state.snapshot, splits=(*splits, *others), filter=predicate)
-        pruner = Pruner(table, predicate)
+        pruner = Pruner(table.store, predicate)
         ranges = [each for each in state.ranges if pruner.keep_bucket(each.bucket, table.options.bucket)]
         if not ranges:
             return BatchPlan(snapshot=state.snapshot, splits=splits, filter=predicate)
@@ -115,7 +115,7 @@ class BatchRead:
             by_key = on_columns_only(predicate, table.schema.primary_keys)
             under = scan.plan(snapshot=state.snapshot, filter=by_key, buckets=touched).splits
         expires = RowExpiry.of(table.schema, table.options) is not None
-        moment_ms = table.clock.now_ms() if state.served.as_of_ms is None else state.served.as_of_ms
+        moment_ms = table.store.clock.now_ms() if state.served.as_of_ms is None else state.served.as_of_ms
         tails = [
             TailSplit(
                 log=state.log,
@@ -147,7 +147,7 @@ class BatchRead:
     def _schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
         names = self.table.schema.column_names if columns is None else columns
         constants = [_constant_field(name, value) for name, value in self.constants.items()]
-        return pa.schema([*(self.table.arrow_field(name) for name in names), *constants])
+        return pa.schema([*(self.table.schema.arrow_field(name) for name in names), *constants])
 
 
 def open_read(table: FileTable, given: Mapping[str, str], *, falls_back: bool = True) -> BatchRead:
@@ -173,7 +173,7 @@ def open_read(table: FileTable, given: Mapping[str, str], *, falls_back: bool = 
     if not falls_back:
         return BatchRead(state, _constants(read, state.snapshot))
     as_of_ms = request.time_ms
-    if as_of_ms is None and request.version_in(read) is not None and state.snapshot is not None:
+    if as_of_ms is None and request.version_in(read.store) is not None and state.snapshot is not None:
         as_of_ms = state.snapshot.time_ms
     fallback = find_fallback(state.table, as_of_ms=as_of_ms, reads_log=state.served.source is not StateSource.SNAPSHOT)
     return BatchRead(state, _constants(read, state.snapshot), fallback)
@@ -185,7 +185,7 @@ def log_served(read: BatchRead) -> None:
 
 
 def read_piece(
-    store: TableStore,
+    table: TableView,
     piece: Piece,
     *,
     names: Sequence[str],
@@ -195,7 +195,7 @@ def read_piece(
     """The rows of a piece of a plan; no batch is empty.
 
     Args:
-        store: opened with the schema of the rows.
+        table: opened with the schema of the rows.
         piece: of a plan of this table; of a filtered plan only together with that filter.
         names: columns of the table, and constants, to return in this order; of a difference also ``_row_kind``.
         filter: rows for which it is not true are left out.
@@ -206,13 +206,13 @@ def read_piece(
         return
     columns = [name for name in names if name not in constants]
     if isinstance(piece, TailSplit):
-        batches = read_tail_split(store, piece, columns=columns, filter=filter)
+        batches = read_tail_split(table, piece, columns=columns, filter=filter)
     elif isinstance(piece, FallbackSplit):
-        schema = pa.schema([store.arrow_field(name) for name in columns])
-        found = read_split(piece.store, piece.split, columns=columns, filter=filter)
+        schema = pa.schema([table.schema.arrow_field(name) for name in columns])
+        found = read_split(piece.table, piece.split, columns=columns, filter=filter)
         batches = (pa.RecordBatch.from_arrays(each.columns, schema=schema) for each in found)
     else:
-        batches = read_split(store, piece, columns=columns, filter=filter)
+        batches = read_split(table, piece, columns=columns, filter=filter)
     if len(columns) == len(names):
         yield from batches
         return

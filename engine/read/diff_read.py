@@ -18,8 +18,8 @@ from filestore.diff.table_diff import TableDiff, open_diff
 from filestore.options.tag_schedule import TagSchedule
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.predicate import Predicate
-from filestore.table import Table
-from filestore.tag.tag_manager import previous_tag
+from filestore.table import FileTable
+from filestore.tag.tags import previous_tag
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 _NEW: Final = pa.array([RowKind.INSERT, RowKind.UPDATE_AFTER], pa.int8())
@@ -38,7 +38,7 @@ class DiffSplit:
         return self.split.row_count
 
 
-def find_diff(table: Table, words: tuple[str, str]) -> TableDiff:
+def find_diff(table: FileTable, words: tuple[str, str]) -> TableDiff:
     """The two states. Raises: InvalidInputError when there is none like it."""
     before, after = words
     return open_diff(table, before or _tag_before(table, after), after)
@@ -78,12 +78,16 @@ def read_diff_split(
         yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)) if names else kept.select([])
 
 
-def _tag_before(table: Table, name: str) -> str:
+def _tag_before(table: FileTable, name: str) -> str:
     """The automatic tag before one; ``0`` when it is the first."""
     schedule = TagSchedule.of(table.options)
-    table.snapshots.tag(name)
+    table.store.snapshots.tag(name)
     end = None if schedule is None else schedule.end_of(name)
     if schedule is None or end is None:
-        return previous_tag(table, name) or "0"
-    ends = {their_end: each for each in table.snapshots.tag_names() if (their_end := schedule.end_of(each)) is not None}
+        return previous_tag(table.store, name) or "0"
+    ends = {
+        their_end: each
+        for each in table.store.snapshots.tag_names()
+        if (their_end := schedule.end_of(each)) is not None
+    }
     return ends[max(earlier)] if (earlier := [each for each in ends if each < end]) else "0"

@@ -14,8 +14,9 @@ from filestore.scan.data_split import DataSplit
 from filestore.scan.pruning import Pruner
 from filestore.scan.snapshot_files import live_files
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
 
 FALLBACK_KEY: Final = "scan.fallback-branch"
@@ -25,7 +26,7 @@ FALLBACK_KEY: Final = "scan.fallback-branch"
 class FallbackSplit:
     """A split of the branch that is fallen back to."""
 
-    store: TableStore  # with the schema of that branch
+    table: TableView  # with the schema of that branch
     split: DataSplit
 
 
@@ -37,7 +38,7 @@ class Fallback:
     snapshot: Snapshot
 
     def __str__(self) -> str:
-        return f"fallback_branch={self.table.paths.branch} fallback_snapshot={self.snapshot.id}"
+        return f"fallback_branch={self.table.store.paths.branch} fallback_snapshot={self.snapshot.id}"
 
     def splits(self, store: TableStore, snapshot: Snapshot | None, filter: Predicate | None) -> list[FallbackSplit]:
         """What is read instead of partitions that a snapshot lacks.
@@ -51,7 +52,7 @@ class Fallback:
         entries = [] if snapshot is None else live_files(store, snapshot, keep_partition=keep)
         there = {entry.partition for entry in entries}
         found = self.table.new_scan().plan(snapshot=self.snapshot, filter=filter)
-        return [FallbackSplit(store=self.table, split=split) for split in found.splits if split.partition not in there]
+        return [FallbackSplit(table=self.table, split=split) for split in found.splits if split.partition not in there]
 
 
 def find_fallback(table: FileTable, *, as_of_ms: int | None, reads_log: bool) -> Fallback | None:
@@ -66,7 +67,7 @@ def find_fallback(table: FileTable, *, as_of_ms: int | None, reads_log: bool) ->
         InvalidInputError: there is no such branch, or it has other columns, partitions or keys; the log is read.
     """
     name = table.options.value(FALLBACK_KEY)
-    if not name or name == table.paths.branch:
+    if not name or name == table.store.paths.branch:
         return None
     if reads_log:
         raise InvalidInputError(
@@ -75,7 +76,7 @@ def find_fallback(table: FileTable, *, as_of_ms: int | None, reads_log: bool) ->
         )
     there = table.on_branch(name)
     _check_fits(table, there)
-    snapshot = there.snapshots.latest() if as_of_ms is None else there.snapshots.as_of(as_of_ms)
+    snapshot = there.store.snapshots.latest() if as_of_ms is None else there.store.snapshots.as_of(as_of_ms)
     return None if snapshot is None else Fallback(table=there, snapshot=snapshot)
 
 
@@ -91,7 +92,8 @@ def _check_fits(table: FileTable, there: FileTable) -> None:
     for what, (own, other) in facts.items():
         if own != other:
             raise InvalidInputError(
-                f"a branch to fall back to has the table's {what}: table={table.name} branch={there.paths.branch} "
-                f"own={[str(each) for each in own]} fallback={[str(each) for each in other]} "
+                f"a branch to fall back to has the table's {what}: table={table.name} "
+                f"branch={there.store.paths.branch} own={[str(each) for each in own]} "
+                f"fallback={[str(each) for each in other]} "
                 "fix=alter the branch, or fall back to another one"
             )

@@ -31,6 +31,7 @@ from filestore.read.split_read import may_hold_rows
 from filestore.scan.data_split import DataSplit
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 
 _LISTING_KEY: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_INDEXES: Final = 1000  # files; asking more would hold the driver up for longer than it is worth
@@ -40,7 +41,7 @@ _MOST_LISTED: Final = "1000"  # paths; above it Spark's job with many tasks is f
 
 def table_frame(
     spark: SparkSession,
-    store: TableStore,
+    table: TableView,
     plan: BatchPlan,
     *,
     columns: Sequence[str] | None = None,
@@ -51,27 +52,27 @@ def table_frame(
 
     Args:
         spark: the session.
-        store: the table.
+        table: the table.
         plan: made with the same filter.
         columns: names, in the wanted order; None is all.
         filter_text: what the plan was made for; applied to every row.
         constants: columns to add, with one value in all rows.
     """
-    fields = [store.schema.field(name) for name in columns] if columns else list(store.schema.fields)
+    fields = [table.schema.field(name) for name in columns] if columns else list(table.schema.fields)
     wanted = {field.name for field in fields} | (columns_of(plan.filter) if plan.filter is not None else set())
-    read = [field for field in store.schema.fields if field.name in wanted]
+    read = [field for field in table.schema.fields if field.name in wanted]
     kinds = [ROW_KIND_COLUMN] if plan.has_changes and ROW_KIND_COLUMN in (constants or {}) else []
-    raw, rest = divided(spark, store, plan, [field.name for field in read])
+    raw, rest = divided(spark, table.store, plan, [field.name for field in read])
     parts = []
     if raw:
         with _listed_here(spark):
             frame = spark.read.schema(spark_schema(read)).parquet(*raw)
         parts.append(frame.filter(F.expr(filter_text)) if filter_text else frame)
     if rest or not parts:
-        parts.append(_merged(spark, store, rest, [*(field.name for field in read), *kinds], plan.filter))
+        parts.append(_merged(spark, table, rest, [*(field.name for field in read), *kinds], plan.filter))
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     chosen = [F.col(quoted(field.name)) for field in fields]
-    read_state = SourceRead.of(store, plan.snapshot)
+    read_state = SourceRead.of(table.store, plan.snapshot)
     if read_state is not None:
         note_frame(frame, read_state)
     added = [F.col(name) if name in kinds else _literal(value).alias(name) for name, value in (constants or {}).items()]
@@ -118,7 +119,7 @@ def divided(
     raw: list[tuple[TableStore, DataSplit, DataFileMeta]] = []
     rest: list[Piece] = []
     for split in plan.splits:
-        there, files = (split.store, split.split) if isinstance(split, FallbackSplit) else (store, split)
+        there, files = (split.table.store, split.split) if isinstance(split, FallbackSplit) else (store, split)
         if isinstance(files, DataSplit) and all(_spark_can_read(there, files, file, names) for file in files.files):
             raw.extend((there, files, file) for file in files.files)
         else:
@@ -165,15 +166,15 @@ def _unchanged(then: TableSchema, now: TableSchema, name: str) -> bool:
 
 def _merged(
     spark: SparkSession,
-    store: TableStore,
+    table: TableView,
     splits: Sequence[Piece],
     names: Sequence[str],
     predicate: Predicate | None,
 ) -> DataFrame:
-    schema = spark_schema([store.schema.field(name) for name in names if name != ROW_KIND_COLUMN])
+    schema = spark_schema([table.schema.field(name) for name in names if name != ROW_KIND_COLUMN])
     if ROW_KIND_COLUMN in names:
         schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
-    read = partial(read_piece, store, names=names, filter=predicate, constants={})
+    read = partial(read_piece, table, names=names, filter=predicate, constants={})
     return pieces_frame(spark, splits, schema, read)
 
 

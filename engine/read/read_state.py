@@ -21,7 +21,7 @@ from filestore.diff.table_diff import TableDiff
 from filestore.refs.versions import Version, find_version
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.snapshot import CommitKind, Snapshot, carried_offsets
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets, LogRange
 from lsm.errors import InvalidInputError, UnavailableError
@@ -92,19 +92,19 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
         return finder.at_offsets(request.log_offsets)
     if request.time_ms is not None:
         return finder.at_time(request.time_ms, union=request.union)
-    version = request.version_in(table)
+    version = request.version_in(table.store)
     if version is not None:
         return finder.version(version)
     if request.union:
         return finder.newest_with_log("the log was asked for")
     if request.max_staleness_ms is not None:
         return finder.fresh(request.max_staleness_ms)
-    return finder.files(table, table.snapshots.latest(), "the newest snapshot was asked for")
+    return finder.files(table, table.store.snapshots.latest(), "the newest snapshot was asked for")
 
 
 def _difference(diff: TableDiff) -> ReadState:
     then = diff.before
-    before = "the empty table" if then is None else f"snapshot {then.id} of {diff.before_table.paths.branch}"
+    before = "the empty table" if then is None else f"snapshot {then.id} of {diff.before_table.store.paths.branch}"
     served = Served(
         table=diff.table.name,
         source=StateSource.DIFFERENCE,
@@ -125,14 +125,14 @@ class _Finder:
     def wait_for(self, handle: CommitHandle, *, timeout_s: float, union: bool) -> None:
         """Return once a commit is visible, in the log too when that is read. Raises: UnavailableError."""
         deadline = time.monotonic() + timeout_s
-        wait_until_visible(self._table, handle, timeout_s=timeout_s)
+        wait_until_visible(self._table.store, handle, timeout_s=timeout_s)
         if not union or not handle.log_offsets:
             return
         log = self._usable_log()
         self._check_buckets(log, handle.log_offsets, "scan.at-least")
         patience_s = deadline - time.monotonic()
         short = missing_after_wait(
-            log.checked_topics(), log.topic, handle.log_offsets, self._table.clock, patience_s=patience_s
+            log.checked_topics(), log.topic, handle.log_offsets, self._table.store.clock, patience_s=patience_s
         )
         if short is not None:
             raise UnavailableError(
@@ -157,18 +157,18 @@ class _Finder:
 
     def version(self, version: Version) -> ReadState:
         """The snapshot of a version."""
-        found = find_version(self._table, version)
+        found = find_version(self._table.store, version)
         read = self._table.read_found(found)
         return self.files(read.table, read.snapshot, found.how)
 
     def newest_with_log(self, reason: str) -> ReadState:
         """The newest snapshot, and the log behind it up to its end."""
-        log, now_ms = self._usable_log(), self._table.clock.now_ms()
+        log, now_ms = self._usable_log(), self._table.store.clock.now_ms()
         # The end of the log first: whatever is committed between the two looks is then in the snapshot, also what the
         # log does not hold, as an overwrite.
         topics = log.checked_topics()
         stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
-        snapshot = self._table.snapshots.latest()
+        snapshot = self._table.store.snapshots.latest()
         try:
             start = self._start(snapshot)
             ranges = tail_ranges(topics, log.topic, start=start, ends=stable_ends, stable_ends=stable_ends)
@@ -180,10 +180,10 @@ class _Finder:
 
     def fresh(self, limit_ms: int) -> ReadState:
         """Files if they are fresh enough, else with the log; files again where there is no log."""
-        snapshot, now_ms = self._table.snapshots.latest(), self._table.clock.now_ms()
+        snapshot, now_ms = self._table.store.snapshots.latest(), self._table.store.clock.now_ms()
         written_ms = self._written_ms(snapshot)
         age_ms = None if written_ms is None else max(0, now_ms - written_ms)
-        waits = TableScan(self._table).skips_level0  # files alone do not show what was written last
+        waits = TableScan(self._table.store).skips_level0  # files alone do not show what was written last
         if age_ms is not None and age_ms <= limit_ms and not waits:
             return self.files(self._table, snapshot, "the files are fresh enough", staleness_ms=age_ms)
         reason = refusal(self._table, self._log)
@@ -206,16 +206,16 @@ class _Finder:
         # the first record that is later ends the replay: what is before it is what the log held then
         later = topics.offsets_at(log.topic, range(log.bucket_count), time_ms + 1)
         ends = {bucket: min(offset, stable_ends[bucket]) for bucket, offset in later.items()}
-        found = find_version(self._table, Version(time_ms=time_ms))
+        found = find_version(self._table.store, Version(time_ms=time_ms))
         read = self._table.read_found(found)
-        if not self._table.snapshots.exists(found.snapshot.id):  # it is a tag's: what came after it may be gone
+        if not self._table.store.snapshots.exists(found.snapshot.id):  # it is a tag's: what came after it may be gone
             return self.files(read.table, read.snapshot, found.how)
         try:
             start = self._start(read.snapshot)
             ranges = tail_ranges(topics, log.topic, start=start, ends=ends, stable_ends=stable_ends)
         except TailLostError as error:
             return self.files(read.table, read.snapshot, str(error))
-        as_of_ms = min(time_ms, self._table.clock.now_ms())
+        as_of_ms = min(time_ms, self._table.store.clock.now_ms())
         return self._with_log(
             log, read.table, read.snapshot, ranges, as_of_ms=as_of_ms, reason="the log was replayed up to that time"
         )
@@ -225,12 +225,12 @@ class _Finder:
         log = self._usable_log()
         self._check_buckets(log, ends, "scan.log.offsets")
         topics = log.checked_topics()
-        short = missing_after_wait(topics, log.topic, ends, self._table.clock, patience_s=_PATIENCE_S)
+        short = missing_after_wait(topics, log.topic, ends, self._table.store.clock, patience_s=_PATIENCE_S)
         if short is not None:
             raise InvalidInputError(f"the log is not that long: {short} fix=ask for earlier offsets")
         found = self._before(ends)
         if found is None:
-            earliest = self._table.snapshots.earliest_id()
+            earliest = self._table.store.snapshots.earliest_id()
             raise InvalidInputError(
                 f"no snapshot is as old as these offsets: table={self._table.name} scan.log.offsets={dict(ends)} "
                 f"earliest_snapshot={earliest} fix=ask for later offsets"
@@ -251,7 +251,7 @@ class _Finder:
         reason: str,
         staleness_ms: int | None = None,
     ) -> ReadState:
-        start = log_position(self._table, snapshot) or LogOffsets()
+        start = log_position(self._table.store, snapshot) or LogOffsets()
         served = Served(
             table=table.name,
             source=StateSource.SNAPSHOT_AND_LOG,
@@ -281,7 +281,7 @@ class _Finder:
 
     def _start(self, snapshot: Snapshot | None) -> LogOffsets:
         """Where the log goes on behind a snapshot. Raises: TailLostError."""
-        start = log_position(self._table, snapshot)
+        start = log_position(self._table.store, snapshot)
         if start is None:
             raise TailLostError(
                 f"where the log goes on is not known: table={self._table.name} "
@@ -292,7 +292,7 @@ class _Finder:
 
     def _written_ms(self, snapshot: Snapshot | None) -> int | None:
         """When rows were last committed: a compaction makes no row fresher. None: never, or too long ago to tell."""
-        for each in islice(self._table.snapshots.back_from(snapshot), _MOST_SNAPSHOTS_BACK):
+        for each in islice(self._table.store.snapshots.back_from(snapshot), _MOST_SNAPSHOTS_BACK):
             if each.commit_kind in _WRITES:
                 return each.time_ms
         return None
@@ -300,8 +300,8 @@ class _Finder:
     def _before(self, ends: Mapping[int, int]) -> tuple[Snapshot | None, LogOffsets] | None:
         """The newest snapshot whose offsets are not behind these, with its offsets; None: it expired."""
         oldest_id = 1
-        for snapshot in self._table.snapshots.back_from(self._table.snapshots.latest()):
-            start = log_position(self._table, snapshot)
+        for snapshot in self._table.store.snapshots.back_from(self._table.store.snapshots.latest()):
+            start = log_position(self._table.store, snapshot)
             if start is None:
                 return None
             if all(start.get(bucket, 0) <= offset for bucket, offset in ends.items()):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from filestore.layout.branch_names import agreed_branch
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 
 BRANCH_KEY: Final = "branch"
 SCAN_BRANCH_KEY: Final = "scan.branch"
@@ -30,7 +30,7 @@ def on_named_branch(table: FileTable, given: Mapping[str, str]) -> FileTable:
         InvalidInputError: it was opened on another branch, two are named, or there is no such branch.
     """
     _, branch = branch_named(table.name, given)
-    return table if branch in (None, table.paths.branch) else table.on_branch(branch)
+    return table if branch in (None, table.store.paths.branch) else table.on_branch(branch)
 
 
 def of_session(settings: Mapping[str, str], *, named: str | None, reads: bool) -> dict[str, str]:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from engine.kafka.source import KafkaSource
+from engine.runtime.spark_internals import hadoop_setting, has_context, start_jvm
 from engine.spark.data_source import FluvialDataSource
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -74,7 +75,7 @@ def session(
         conf: settings that are not to be changed.
     """
     given = dict(conf or {})
-    if SparkContext._active_spark_context is not None:
+    if has_context():
         return _registered(_built(given))
 
     # Workers take the interpreter and module path from the environment of the JVM, so both are set before it starts:
@@ -85,9 +86,8 @@ def session(
     if master is not None:
         given["spark.master"] = master
     given["spark.app.name"] = app_name
-    # The JVM is started with what must be known at its start (memory, Java options, jars); then it can tell what
-    # spark-defaults.conf and spark-submit have set. There is no public way to start it without a context.
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(given.items())))
+    # Once the JVM runs, the settings of spark-defaults.conf and spark-submit can be read.
+    start_jvm(given)
     settled = dict(SparkConf().getAll()) | given
     is_local = settled.get("spark.master", "local").startswith("local")
     ours = {**SETTINGS, **(LOCAL_SETTINGS if is_local else {})}
@@ -161,6 +161,5 @@ def _is_local_path(spark: SparkSession, location: str) -> bool:
     scheme = urlsplit(location).scheme
     if not scheme:
         # core-site.xml may say that a path without a scheme is on HDFS
-        default = str(spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS"))
-        scheme = urlsplit(default).scheme
+        scheme = urlsplit(hadoop_setting(spark, "fs.defaultFS") or "").scheme
     return scheme == "file"

@@ -18,7 +18,7 @@ from engine.lineage.stream_job import report_read
 from engine.options.read_options import ReadOptions
 from engine.read.batch_read import Piece, log_served, open_read, read_piece
 from engine.types.spark_arrow import to_spark_batch
-from filestore.table_store import TableStore
+from filestore.table_view import TableView
 
 
 class _Part(InputPartition):
@@ -33,14 +33,14 @@ class SnapshotReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Find and plan the state that the options name; ``schema`` has the columns to return, in this order."""
-        read = open_read(options.table.store, options.given)
-        self._store: TableStore = read.table
+        read = open_read(options.table.files, options.given)
+        self._table: TableView = read.table
         self._names = schema.fieldNames()
         self._nullable = [field.nullable for field in schema]
         self._constants = read.constants
         self._plan = read.plan(filter=options.filter)
         self._job = options.job
-        self._tells = SourceRead.of(read.table, read.snapshot)
+        self._tells = SourceRead.of(read.table.store, read.snapshot)
         log_served(read)
 
     def partitions(self) -> list[InputPartition]:
@@ -53,7 +53,7 @@ class SnapshotReader(DataSourceReader):
         assert isinstance(partition, _Part)
         if partition.piece is not None:
             for rows in read_piece(
-                self._store,
+                self._table,
                 partition.piece,
                 names=self._names,
                 filter=self._plan.filter,
@@ -61,7 +61,7 @@ class SnapshotReader(DataSourceReader):
             ):
                 yield self._as_asked(to_spark_batch(rows))
         if partition.tells is not None:
-            report_read(self._store, partition.tells, self._job)
+            report_read(self._table.store, partition.tells, self._job)
 
     def _as_asked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Spark refuses columns that may be null and are declared not to be, and the other way round."""

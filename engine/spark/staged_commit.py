@@ -31,7 +31,7 @@ from engine.write.sink import compacts
 from filestore.commit.committable import BATCH_IDENTIFIER, discard
 from filestore.commit.table_commit import CommitResult
 from filestore.compact.compactor import run_task, waits_for_compaction
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 
 _MOST_THREADS: Final = 4  # each has a write buffer of its own
 _MOST_KEPT: Final = 8
@@ -43,7 +43,7 @@ class StagedCommits:
 
     def __init__(
         self,
-        store: FileTable,
+        table: FileTable,
         options: Mapping[str, str],
         *,
         commit_user: str,
@@ -56,7 +56,7 @@ class StagedCommits:
         """Nothing happens yet.
 
         Args:
-            store: the table's files.
+            table: the table's files.
             options: of this writer, as those of ``sink``.
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
             compacts: whether a batch compacts before it adds to too many sorted runs.
@@ -66,25 +66,27 @@ class StagedCommits:
             observe: told each step.
         """
         self._writer = BatchWriter(
-            store,
-            TableLog.of(store, options),
+            table,
+            TableLog.of(table, options),
             commit_user=commit_user,
-            tracks_changes=tracks_changes(store, options),
+            tracks_changes=tracks_changes(table.store, options),
             observe=observe,
         )
         self._compacts_behind = (
-            store.options.value("commit.force-compact")
-            or store.options.changelog_producer in ("lookup", "full-compaction")
-            or waits_for_compaction(store)
+            table.options.value("commit.force-compact")
+            or table.options.changelog_producer in ("lookup", "full-compaction")
+            or waits_for_compaction(table.store)
         )
-        self._store, self._options, self._commit_user = store, options, commit_user
+        self._table, self._options, self._commit_user = table, options, commit_user
         self._job = None if job is None else StreamJob(name=job, checkpoint=checkpoint)
         self._compaction: BackgroundCompaction | None = None
         if compacts:
-            self._compaction = BackgroundCompaction(store, lambda tasks: [run_task(store, task) for task in tasks])
-        self._dedicated = DedicatedCompaction(store) if waits_for_others(store, options) else None
+            self._compaction = BackgroundCompaction(
+                table.store, lambda tasks: [run_task(table.store, task) for task in tasks]
+            )
+        self._dedicated = DedicatedCompaction(table.store) if waits_for_others(table.store, options) else None
         place = None if checkpoint is None else CheckpointPlace(location=checkpoint, commit_user=commit_user)
-        self._housekeeping = Housekeeping(store, checkpoint=place) if expires else None
+        self._housekeeping = Housekeeping(table.store, checkpoint=place) if expires else None
 
     def commit(self, batch_id: int, files: Sequence[StagedFile]) -> CommitResult:
         """Make staged rows visible in files and log, unless the batch is committed already.
@@ -109,7 +111,7 @@ class StagedCommits:
     def _origin(self, batch_id: int) -> CommitOrigin:
         if self._job is not None:
             return self._job.origin(batch_id)
-        return batch_origin(self._store, {JOB_KEY: _BATCH_JOB} | dict(self._options), self._commit_user)
+        return batch_origin(self._table.store, {JOB_KEY: _BATCH_JOB} | dict(self._options), self._commit_user)
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -124,7 +126,7 @@ _kept: OrderedDict[object, StagedCommits] = OrderedDict()
 
 
 def commit_stream_batch(
-    store: FileTable,
+    table: FileTable,
     options: Mapping[str, str],
     files: Sequence[StagedFile],
     *,
@@ -140,7 +142,7 @@ def commit_stream_batch(
     The first one of a run also clears away what others left that died.
 
     Args:
-        store: the table's files.
+        table: the table's files.
         options: as those of ``sink``.
         files: in the order of the frame's partitions.
         commit_user: stable over restarts of the query.
@@ -153,22 +155,22 @@ def commit_stream_batch(
     Raises:
         FluvialError: see ``StagedCommits.commit``.
     """
-    identity = (store.paths.branch_root, store.schema.id, commit_user, run_id, tuple(sorted(options.items())))
+    identity = (table.store.paths.branch_root, table.schema.id, commit_user, run_id, tuple(sorted(options.items())))
     is_first = identity not in _kept
     commits = _kept.pop(identity, None) or StagedCommits(
-        store,
+        table,
         options,
         commit_user=commit_user,
-        compacts=compacts(store, options),
-        expires=not is_write_only(store, options),
+        compacts=compacts(table.store, options),
+        expires=not is_write_only(table.store, options),
         checkpoint=checkpoint,
         job=job or commit_user,
         observe=observe,
     )
     result = commits.commit(batch_id, files)  # when it fails, the next batch of this run recovers from the log first
-    clear_staged(store, commit_user, up_to_batch=batch_id)
+    clear_staged(table.store, commit_user, up_to_batch=batch_id)
     if is_first:
-        clear_abandoned(store, commit_user)
+        clear_abandoned(table.store, commit_user)
     _kept[identity] = commits
     while len(_kept) > _MOST_KEPT:
         _kept.popitem(last=False)[1].close()
@@ -176,34 +178,34 @@ def commit_stream_batch(
 
 
 def append_batch(
-    store: FileTable, options: Mapping[str, str], files: Sequence[StagedFile], *, commit_user: str
+    table: FileTable, options: Mapping[str, str], files: Sequence[StagedFile], *, commit_user: str
 ) -> CommitResult:
     """Commit the rows of a batch job, as ``Table.append`` does, then delete what it staged.
 
     Raises:
         FluvialError: see ``StagedCommits.commit``.
     """
-    result = StagedCommits(store, options, commit_user=commit_user, compacts=False).commit(BATCH_IDENTIFIER, files)
-    compact_if_forced(store, options)
-    clear_staged(store, commit_user)
-    clear_abandoned(store, commit_user)
+    result = StagedCommits(table, options, commit_user=commit_user, compacts=False).commit(BATCH_IDENTIFIER, files)
+    compact_if_forced(table.store, options)
+    clear_staged(table.store, commit_user)
+    clear_abandoned(table.store, commit_user)
     return result
 
 
 def overwrite_batch(
-    store: FileTable,
+    table: FileTable,
     options: Mapping[str, str],
     files: Sequence[StagedFile],
     *,
     commit_user: str,
     partition: Mapping[str, object] | None,
 ) -> CommitResult:
-    """Replace rows by staged ones, see ``filestore.table.Table.overwrite``; then delete what was staged.
+    """Replace rows by staged ones, see ``filestore.table.FileTable.overwrite``; then delete what was staged.
 
     Nothing goes to the log: readers of the table as a stream find the difference in the files.
 
     Args:
-        store: the table's files.
+        table: the table's files.
         options: as those of ``sink``; ``change-tracking=false``: streams are not told (FL-34).
         files: in the order of the frame's partitions.
         commit_user: a fresh one.
@@ -215,15 +217,15 @@ def overwrite_batch(
         OutcomeUnknownError: it may be visible.
     """
     done = overwrite(
-        store,
+        table,
         lambda spec: _write_staged(spec, files),
         partition=partition,
-        tracks_changes=tracks_changes(store, options),
+        tracks_changes=tracks_changes(table.store, options),
         commit_user=commit_user,
-        origin=batch_origin(store, {JOB_KEY: _BATCH_JOB} | dict(options), commit_user),
+        origin=batch_origin(table.store, {JOB_KEY: _BATCH_JOB} | dict(options), commit_user),
     )
-    clear_staged(store, commit_user)
-    clear_abandoned(store, commit_user)
+    clear_staged(table.store, commit_user)
+    clear_abandoned(table.store, commit_user)
     return done
 
 
@@ -231,7 +233,7 @@ def _write_staged(spec: BatchSpec, files: Sequence[StagedFile]) -> Iterable[Buck
     """``RunParts`` over staged rows: every bucket in one thread."""
     groups = _bucket_groups(files)
     with ThreadPoolExecutor(max(len(groups), 1), thread_name_prefix="fluvial-part") as pool:
-        parts = [pool.submit(write_part, spec, staged_rows(spec.store, files, group)) for group in groups]
+        parts = [pool.submit(write_part, spec, staged_rows(spec.table, files, group)) for group in groups]
     errors = [part.exception() for part in parts]
     failed = next((error for error in errors if error is not None), None)
     if failed is None:
@@ -239,7 +241,7 @@ def _write_staged(spec: BatchSpec, files: Sequence[StagedFile]) -> Iterable[Buck
     if spec.log is None:  # else the log may name the files
         for part, error in zip(parts, errors, strict=True):
             if error is None:
-                discard(spec.store, [message for result in part.result() for message in result.messages])
+                discard(spec.table.store, [message for result in part.result() for message in result.messages])
     raise failed
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from engine.types.rows import ROW_KIND_COLUMN, bucket_places, change_rows
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from lsm.errors import CorruptDataError, FluvialError
 from lsm.row_kind import ROW_KIND_SYMBOLS
 
@@ -36,12 +37,12 @@ class StagedFile:
 
 
 def stage_rows(
-    store: TableStore, batches: Iterable[pa.RecordBatch], *, commit_user: str, batch_id: int
+    table: TableView, batches: Iterable[pa.RecordBatch], *, commit_user: str, batch_id: int
 ) -> StagedFile | None:
     """Write a task's rows to a file of their own; None when there are none. Nothing is left behind when it fails.
 
     Args:
-        store: the table.
+        table: the table.
         batches: the table's columns by name, nullable ones may be missing, and optionally ``_row_kind``.
         commit_user: whose rows.
         batch_id: which batch they are.
@@ -49,8 +50,8 @@ def stage_rows(
     Raises:
         InvalidInputError: a row that the table cannot hold.
     """
-    name = f"{_user_directory(commit_user)}/{batch_id}/{store.names.uuid()}.arrow"
-    stage = _Stage(store, f"{store.paths.root}/{name}")
+    name = f"{_user_directory(commit_user)}/{batch_id}/{table.store.names.uuid()}.arrow"
+    stage = _Stage(table, f"{table.store.paths.root}/{name}")
     try:
         for batch in batches:
             stage.add(batch)
@@ -64,12 +65,12 @@ def stage_rows(
 
 
 def staged_rows(
-    store: TableStore, files: Sequence[StagedFile], buckets: Set[int] | None = None
+    table: TableView, files: Sequence[StagedFile], buckets: Set[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some buckets, as ``stage_rows`` took them: file after file, each in its order.
 
     Args:
-        store: the table.
+        table: the table.
         files: in the order of the frame's partitions.
         buckets: which; None is all.
 
@@ -84,15 +85,15 @@ def staged_rows(
         if not wanted:
             continue
         try:
-            source = store.io.open_input(f"{store.paths.root}/{file.name}")
+            source = table.store.io.open_input(f"{table.store.paths.root}/{file.name}")
         except FileNotFoundError as error:
             raise CorruptDataError(
-                f"staged rows are gone: table={store.name} file={file.name} rows={file.row_count} "
+                f"staged rows are gone: table={table.name} file={file.name} rows={file.row_count} "
                 "fix=start the query or job again"
             ) from error
         with source, pa.ipc.open_file(source) as reader:
             for place in wanted:
-                yield _with_symbols(reader.get_batch(place), store)
+                yield _with_symbols(reader.get_batch(place), table)
 
 
 def delete_staged(store: TableStore, files: Iterable[StagedFile]) -> None:
@@ -139,25 +140,25 @@ def clear_abandoned(store: TableStore, commit_user: str) -> None:
 
 
 class _Stage:
-    def __init__(self, store: TableStore, path: str) -> None:
+    def __init__(self, table: TableView, path: str) -> None:
         self.buckets: list[int] = []
         self.row_count = 0
-        self._store = store
+        self._table, self._store = table, table.store
         self._path = path
         self._opened = ExitStack()
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._waiting_bytes = 0
-        self._most_bytes = min(_BUFFER_BYTES, store.options.write_buffer_bytes // 2)
+        self._most_bytes = min(_BUFFER_BYTES, table.options.write_buffer_bytes // 2)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        rows, kinds = change_rows(batch, self._store)
+        rows, kinds = change_rows(batch, self._table)
         if rows.num_rows == 0:
             return
         self.row_count += rows.num_rows
         if kinds is not None and ROW_KIND_COLUMN not in rows.schema.names:
             rows = rows.append_column(ROW_KIND_COLUMN, kinds)
-        for bucket, places in bucket_places(rows, self._store):
+        for bucket, places in bucket_places(rows, self._table):
             piece = rows if places is None else rows.take(places)
             self._waiting.setdefault(bucket, []).append(piece)
             self._waiting_bytes += piece.nbytes
@@ -198,10 +199,10 @@ def _user_directory(commit_user: str) -> str:
     return f"{STAGING_DIRECTORY}/{quote(commit_user, safe='')}"
 
 
-def _with_symbols(rows: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
+def _with_symbols(rows: pa.RecordBatch, table: TableView) -> pa.RecordBatch:
     """Kinds are staged as numbers, and given on as whoever takes rows from a user expects them."""
     index = rows.schema.get_field_index(ROW_KIND_COLUMN)
-    if index < 0 or ROW_KIND_COLUMN in store.schema.column_names:
+    if index < 0 or ROW_KIND_COLUMN in table.schema.column_names:
         return rows
     kinds = pa.DictionaryArray.from_arrays(rows.column(index), ROW_KIND_SYMBOLS)
     return rows.set_column(index, ROW_KIND_COLUMN, kinds)

@@ -59,11 +59,11 @@ class StagedBatchWriter(DataSourceArrowWriter):
             raise InvalidInputError(f'option is for mode("overwrite") only: {PARTITION_KEY}={dict(options.partition)}')
         self._options = _checked(options, schema)
         self._overwrite = overwrite
-        self._commit_user = options.store.new_commit_user()
+        self._commit_user = options.table.store.new_commit_user()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Stage the rows of one task."""
-        file = stage_rows(self._options.store, self._options.rows(iterator), commit_user=self._commit_user, batch_id=0)
+        file = stage_rows(self._options.table, self._options.rows(iterator), commit_user=self._commit_user, batch_id=0)
         return StagedTask(file=file, commit_user=self._commit_user, run_id="")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -71,14 +71,14 @@ class StagedBatchWriter(DataSourceArrowWriter):
         options, files = self._options, _files(messages)
         if self._overwrite:
             overwrite_batch(
-                options.store, options.given, files, commit_user=self._commit_user, partition=options.partition
+                options.table, options.given, files, commit_user=self._commit_user, partition=options.partition
             )
         else:
-            append_batch(options.store, options.given, files, commit_user=self._commit_user)
+            append_batch(options.table, options.given, files, commit_user=self._commit_user)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what was staged, by tasks that were killed too."""
-        clear_staged(self._options.store, self._commit_user)
+        clear_staged(self._options.table.store, self._commit_user)
 
 
 class StagedStreamWriter(DataSourceStreamArrowWriter):
@@ -101,7 +101,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         """
         if overwrite:
             raise InvalidInputError(
-                f"a stream cannot overwrite a table: table={options.store.name} outputMode=complete "
+                f"a stream cannot overwrite a table: table={options.table.name} outputMode=complete "
                 "fix=use outputMode append, or foreachBatch and overwrite a batch"
             )
         if not options.has_checkpoint:
@@ -114,7 +114,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         query_id, run_id, batch_id = _place()
         given = self._options.given
         user, named = given.get(COMMIT_USER_KEY) or query_id, task_job(given.get(JOB_KEY))
-        file = stage_rows(self._options.store, self._options.rows(iterator), commit_user=user, batch_id=batch_id)
+        file = stage_rows(self._options.table, self._options.rows(iterator), commit_user=user, batch_id=batch_id)
         self._observe(StepEvent(step=Step.ROWS_STAGED, batch_id=batch_id))
         return StagedTask(file=file, commit_user=user, run_id=run_id, job=query_id if named is None else named[0])
 
@@ -123,7 +123,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         tasks = _tasks(messages)
         if tasks:
             commit_stream_batch(
-                self._options.store,
+                self._options.table,
                 self._options.given,
                 _files(messages),
                 commit_user=tasks[0].commit_user,
@@ -136,13 +136,13 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what the finished tasks staged; what others left goes when a later batch is committed."""
-        delete_staged(self._options.store, _files(messages))
+        delete_staged(self._options.table.store, _files(messages))
 
 
 def _checked(options: WriteOptions, schema: StructType) -> WriteOptions:
     """The options with the table at a schema that holds the frame's rows."""
-    check_writable(options.store.stored.schema)
-    TableLog.of(options.store, options.given)
+    check_writable(options.table.store.schema)
+    TableLog.of(options.table, options.given)
     fitting = options.for_frame(schema)
     fitting.check_frame(schema)
     return fitting

@@ -76,7 +76,7 @@ class SystemReader(DataSourceReader):
         self._rows: RowTable | None = None
         self._parts: list[Any] = []
         if read.name.table is not None and read.name.system in ROW_TABLES:
-            self._rows = open_row_table(read.store, read.name.system, read.given, filter)
+            self._rows = open_row_table(read.files, read.name.system, read.given, filter)
             self._parts = list(self._rows.plan.splits)
         else:
             self._parts = list(read.to_batches(self._names, filter))

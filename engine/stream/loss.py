@@ -31,9 +31,8 @@ def after_loss(
     Raises:
         CorruptDataError: it does not go on. Names what is missing, the snapshot, and the ways out.
     """
-    told = (
-        f"{loss} table={options.store.name} delivered_snapshot={here.snapshot_id} latest_snapshot={target.snapshot_id}"
-    )
+    name = options.table.name
+    told = f"{loss} table={name} delivered_snapshot={here.snapshot_id} latest_snapshot={target.snapshot_id}"
     match options.on_loss:
         case OnLoss.FAIL:
             raise CorruptDataError(
@@ -94,7 +93,7 @@ def _is_exactly_at_snapshot(here: Position, history: TableHistory) -> bool:
 def _earliest(
     here: Position, history: TableHistory, log: StreamLog | None, options: StreamOptions, target: ReadTarget
 ) -> Position:
-    earliest_id = options.store.snapshots.earliest_id() or target.snapshot_id
+    earliest_id = options.table.store.snapshots.earliest_id() or target.snapshot_id
     snapshot_id = max(here.snapshot_id, earliest_id - 1)
     offsets = here.offsets.joined({} if log is None else log.earliest())
     if here.phase is Phase.LOG and snapshot_id == here.snapshot_id and offsets == here.offsets:

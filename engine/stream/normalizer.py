@@ -24,7 +24,7 @@ from engine.types.row_changes import RowChanges
 from filestore.predicate.predicate import Compare, CompareOp, Predicate, and_all
 from filestore.read.split_read import read_split
 from filestore.scan.table_scan import TableScan
-from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.write.table_write import partition_codes
 from logstore.offsets import LogRange
 from lsm.keys.key_groups import one_chunk
@@ -38,7 +38,7 @@ Ints = NDArray[np.int64]
 
 
 def normalized(
-    store: TableStore,
+    table: TableView,
     log: TableLog,
     log_range: LogRange,
     *,
@@ -49,7 +49,7 @@ def normalized(
     """The changes of a range of one bucket's log with their exact kinds, in the log's order.
 
     Args:
-        store: the table; it has a key.
+        table: the table; it has a key.
         log: where the records are.
         log_range: bucket and offsets.
         base_id: a snapshot from before the range; 0: the empty table.
@@ -65,11 +65,11 @@ def normalized(
         start_offset=min(base_offset, log_range.start_offset),
         end_offset=log_range.end_offset,
     )
-    pieces = list(log_rows(store, log, whole, columns=needed, with_origin=True))
+    pieces = list(log_rows(table, log, whole, columns=needed, with_origin=True))
     if not pieces:
         return
     changes = _joined(pieces)
-    before = _rows_before(store, log_range.bucket, base_id, changes.rows, needed)
+    before = _rows_before(table, log_range.bucket, base_id, changes.rows, needed)
     yield from exact_changes(
         before, changes, key_names=log.key_names, first_offset=log_range.start_offset, columns=columns
     )
@@ -132,40 +132,40 @@ def _joined(pieces: Sequence[RowChanges]) -> RowChanges:
 
 
 def _rows_before(
-    store: TableStore, bucket: int, base_id: int, changed: pa.RecordBatch, columns: Sequence[str]
+    table: TableView, bucket: int, base_id: int, changed: pa.RecordBatch, columns: Sequence[str]
 ) -> pa.Table:
     """The rows of a snapshot whose keys occur among the changed ones."""
     schema = changed.schema
     if base_id == 0:
         return schema.empty_table()
-    snapshot = store.snapshots.find(base_id)
+    snapshot = table.store.snapshots.find(base_id)
     if snapshot is None:
         raise SnapshotExpiredError(
-            f"a snapshot that the stream needs is gone: table={store.name} wanted_snapshot={base_id} "
+            f"a snapshot that the stream needs is gone: table={table.name} wanted_snapshot={base_id} "
             "cause=it expired before the changes after it were read fix=keep snapshots longer, or name a consumer-id"
         )
-    keys = _distinct_keys(store, changed)
-    partitions, _ = partition_codes(changed, store)
-    plan = TableScan(store).plan(
-        snapshot=snapshot, filter=_key_span(store, keys), partitions=set(partitions), buckets={bucket}
+    keys = _distinct_keys(table, changed)
+    partitions, _ = partition_codes(changed, table.store)
+    plan = TableScan(table.store).plan(
+        snapshot=snapshot, filter=_key_span(table, keys), partitions=set(partitions), buckets={bucket}
     )
     found = []
     for split in plan.splits:
-        for batch in read_split(store, split, columns=list(columns), filter=plan.filter):
+        for batch in read_split(table, split, columns=list(columns), filter=plan.filter):
             kept = rows_with_keys(batch, keys)
             if len(kept):
                 found.append(batch.take(pa.array(kept)))
     return pa.Table.from_batches(found, schema=found[0].schema).cast(schema) if found else schema.empty_table()
 
 
-def _distinct_keys(store: TableStore, changed: pa.RecordBatch) -> pa.Table:
-    names = list(store.schema.primary_keys)
+def _distinct_keys(table: TableView, changed: pa.RecordBatch) -> pa.Table:
+    names = list(table.schema.primary_keys)
     return pa.Table.from_batches([changed.select(names)]).group_by(names).aggregate([])
 
 
-def _key_span(store: TableStore, keys: pa.Table) -> Predicate | None:
+def _key_span(table: TableView, keys: pa.Table) -> Predicate | None:
     """From the least to the greatest value of the leading key column: leaves out files that hold none of the keys."""
-    name = store.schema.trimmed_primary_keys[0]
+    name = table.schema.trimmed_primary_keys[0]
     if pa.types.is_floating(keys.column(name).type):
         return None  # the greatest of them may be NaN, which min_max does not count
     try:

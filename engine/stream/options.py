@@ -20,7 +20,7 @@ from filestore.options.table_options import TableOptions
 from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.schema.table_schema import TableSchema
-from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
 
 NORMALIZED_ROWS: Final = 1_000_000
@@ -51,7 +51,7 @@ class OnLoss(Enum):
 class StreamOptions:
     """A stream of one table. Picklable: it goes to every task."""
 
-    store: TableStore
+    table: TableView
     log: TableLog | None  # None: changes come from files
     schema: pa.Schema  # of the rows as Spark takes them: the table's columns, the row kind's, metadata
     filter: Predicate | None
@@ -73,7 +73,7 @@ class StreamOptions:
     def columns(self) -> list[str]:
         """The table's columns that are read, for rows or for the filter, in the table's order."""
         wanted = {*self.schema.names, *(columns_of(self.filter) if self.filter is not None else ())}
-        return [name for name in self.store.schema.column_names if name in wanted]
+        return [name for name in self.table.schema.column_names if name in wanted]
 
     @classmethod
     def of(cls, read: ReadOptions, schema: StructType) -> "StreamOptions":
@@ -86,21 +86,21 @@ class StreamOptions:
         Raises:
             InvalidInputError: choices that do not go together, or that would lose or repeat rows.
         """
-        store, options, names = read.table.store, read.table.options, schema.fieldNames()
-        log = log_to_read(store, read.table.log, options)
-        if store.has_key and ROW_KIND_COLUMN not in names:
+        table, options, names = read.table.files, read.table.options, schema.fieldNames()
+        log = log_to_read(table, read.table.log, options)
+        if table.store.has_key and ROW_KIND_COLUMN not in names:
             raise InvalidInputError(
-                f"rows of a table with a key or row-counts come and go, and a stream needs kinds: table={store.name} "
+                f"rows of a table with a key or row-counts come and go, and a stream needs kinds: table={table.name} "
                 "fix=set read.changelog=true, which adds the column _row_kind"
             )
-        _check_names(store.schema, names)
-        normalizes = _normalizes(store, log, options)
+        _check_names(table.schema, names)
+        normalizes = _normalizes(table, log, options)
         handle = options.value("scan.at-least")
         return cls(
-            store=store,
+            table=table,
             log=log,
             schema=to_arrow_schema(schema, timezone="UTC"),
-            filter=_checked_filter(read.filter, store),
+            filter=_checked_filter(read.filter, table),
             start=_start(options, read),
             limits=_limits(options, normalizes=normalizes),
             normalizes=normalizes,
@@ -117,21 +117,21 @@ class StreamOptions:
         )
 
 
-def log_to_read(store: TableStore, log: TableLog | None, options: TableOptions) -> TableLog | None:
+def log_to_read(table: TableView, log: TableLog | None, options: TableOptions) -> TableLog | None:
     """The log, unless changes are to come from files: there rows are what they are after merging."""
     mode = options.value("streaming-read-mode")
     if mode == "log" and log is None:
         raise InvalidInputError(
-            f"the table has no log: table={store.name} streaming-read-mode=log fix=remove it, or set log.system"
+            f"the table has no log: table={table.name} streaming-read-mode=log fix=remove it, or set log.system"
         )
     if mode == "file" or log is None:
         return None
-    reason = _not_in_log(options) if store.schema.primary_keys and not log.is_exact else None
+    reason = _not_in_log(options) if table.schema.primary_keys and not log.is_exact else None
     if reason is None:
         return log
     if mode == "log":
         raise InvalidInputError(
-            f"the log holds changes before they are merged, which readers cannot fold: table={store.name} {reason} "
+            f"the log holds changes before they are merged, which readers cannot fold: table={table.name} {reason} "
             "fix=set streaming-read-mode=file, or remove streaming-read-mode; a table that is made with "
             "log.changelog-mode=all and changelog-producer=lookup has merged rows in its log"
         )
@@ -184,22 +184,22 @@ def _alignment(options: TableOptions, *, normalizes: bool) -> Alignment | None:
     )
 
 
-def _normalizes(store: TableStore, log: TableLog | None, options: TableOptions) -> bool:
+def _normalizes(table: TableView, log: TableLog | None, options: TableOptions) -> bool:
     wanted = bool(options.value("log.scan.normalize"))
     if not wanted:
         return False
     if options.value("log.scan.remove-normalize"):
         raise InvalidInputError("options contradict each other: log.scan.normalize=true log.scan.remove-normalize=true")
-    if log is None or not store.schema.primary_keys:
+    if log is None or not table.schema.primary_keys:
         raise InvalidInputError(
-            f"nothing to normalize: table={store.name} log.scan.normalize=true "
+            f"nothing to normalize: table={table.name} log.scan.normalize=true "
             "cause=only the upsert log of a table with a key leaves out what a change replaces fix=remove it"
         )
     if log.is_exact:
         return False  # every change is complete already
     if log.keeps_update_before:
         raise InvalidInputError(
-            f"nothing to normalize: table={store.name} log.changelog-mode=all log.scan.normalize=true "
+            f"nothing to normalize: table={table.name} log.changelog-mode=all log.scan.normalize=true "
             "cause=the log holds every change already (FL-132) fix=remove log.scan.normalize"
         )
     return True
@@ -214,15 +214,15 @@ def _limits(options: TableOptions, *, normalizes: bool) -> Limits:
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
-def _checked_filter(text: str | None, store: TableStore) -> Predicate | None:
+def _checked_filter(text: str | None, table: TableView) -> Predicate | None:
     if text is None:
         return None
-    predicate = parse_filter(text, store.schema)
-    others = sorted(columns_of(predicate) - {*store.schema.primary_keys}) if store.schema.primary_keys else []
+    predicate = parse_filter(text, table.schema)
+    others = sorted(columns_of(predicate) - {*table.schema.primary_keys}) if table.schema.primary_keys else []
     if others:
         raise InvalidInputError(
             f"a stream can be filtered by key columns only: filter={text!r} column={others[0]} "
-            f"key={', '.join(store.schema.primary_keys)} cause=a row that leaves the filter would never be taken back "
+            f"key={', '.join(table.schema.primary_keys)} cause=a row that leaves the filter would never be taken back "
             "fix=filter the frame, and keep the last kind of each key"
         )
     return predicate

@@ -37,7 +37,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is looked at yet."""
         self._options = options
         self._rows = StreamRows(
-            store=options.store,
+            table=options.table,
             log=options.log,
             schema=options.schema,
             columns=options.columns,
@@ -95,7 +95,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, _Part):
             yield from self._rows.read(partition.pieces)
             if partition.tells is not None:
-                report_read(self._options.store, partition.tells, self._options.job)
+                report_read(self._options.table.store, partition.tells, self._options.job)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before this offset is processed: let go of the snapshots before it."""

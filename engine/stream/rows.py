@@ -19,7 +19,7 @@ from filestore.changelog.untracked import is_untracked
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
-from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
 
@@ -54,7 +54,7 @@ StreamPiece = SnapshotPiece | ChangePiece | LogPiece
 class StreamRows:
     """How pieces become rows of the stream; goes to every task."""
 
-    store: TableStore
+    table: TableView
     log: TableLog | None
     schema: pa.Schema  # of the rows: the table's columns, the row kind's, metadata
     columns: Sequence[str]  # of the table, that are needed
@@ -76,23 +76,23 @@ class StreamRows:
         columns = self.columns
         match piece:
             case SnapshotPiece():
-                for rows, kinds in read_whole(self.store, piece.split, columns=columns, filter=self.filter):
+                for rows, kinds in read_whole(self.table, piece.split, columns=columns, filter=self.filter):
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
             case ChangePiece():
-                newest = self.store.schemas.latest() or self.store.schema
-                if is_untracked(self.store, newest.options, piece.split.partition):
+                newest = self.table.store.schemas.latest() or self.table.schema
+                if is_untracked(self.table.store, newest.options, piece.split.partition):
                     return
-                for rows, kinds in read_changes(self.store, piece.split, columns=columns):
+                for rows, kinds in read_changes(self.table, piece.split, columns=columns):
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
             case LogPiece():
                 assert self.log is not None
                 if piece.base_id is None:
                     yield from log_rows(
-                        self.store, self.log, piece.log_range, columns=columns, with_origin=self._shows_origin
+                        self.table, self.log, piece.log_range, columns=columns, with_origin=self._shows_origin
                     )
                 else:
                     yield from normalized(
-                        self.store,
+                        self.table,
                         self.log,
                         piece.log_range,
                         base_id=piece.base_id,
@@ -106,7 +106,7 @@ class StreamRows:
     def _as_asked(self, found: RowChanges) -> pa.RecordBatch:
         if ROW_KIND_COLUMN not in self.schema.names and found.has_retracts:
             raise InvalidInputError(
-                f"a row was taken back, and the stream has no row kinds: table={self.store.name} "
+                f"a row was taken back, and the stream has no row kinds: table={self.table.name} "
                 "fix=set read.changelog=true"
             )
         columns: list[pa.Array] = []

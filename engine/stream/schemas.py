@@ -20,10 +20,10 @@ class SchemaWatch:
 
     def __init__(self, options: StreamOptions) -> None:
         """Nothing is looked at yet."""
-        self._store = options.store
+        self._table = options.table
         self._columns = options.columns
         self._drops_as_null = options.drops_as_null
-        self._checked_id = options.store.schema.id  # the newest version that the stream can cross to
+        self._checked_id = options.table.schema.id  # the newest version that the stream can cross to
 
     def check(self) -> None:
         """Go on, or say why not. Lists the versions; a new one is read, and told in the process's log.
@@ -31,12 +31,12 @@ class SchemaWatch:
         Raises:
             InvalidInputError: the columns of the stream are not what they were. Names them and the way on.
         """
-        ids = self._store.schemas.ids()
+        ids = self._table.store.schemas.ids()
         if not ids or ids[-1] == self._checked_id:
             return
-        newest = seen_schema(self._store.schemas.read(ids[-1]))
-        found = crossing(self._store.schema, newest, self._columns)
-        known_id = self._store.schema.id
+        newest = seen_schema(self._table.store.schemas.read(ids[-1]))
+        found = crossing(self._table.schema, newest, self._columns)
+        known_id = self._table.schema.id
         dropped = () if self._drops_as_null else found.dropped
         if found.refused or dropped:
             reasons = [*found.refused, *(f"column={name} reason='it was dropped'" for name in dropped)]
@@ -44,7 +44,7 @@ class SchemaWatch:
             if dropped and not found.refused:
                 fix += "; or set read.stream.on-dropped-column=null: null from now on"
             raise InvalidInputError(
-                f"the table's schema changed: table={self._store.name} {'; '.join(reasons)} schema={newest.id} "
+                f"the table's schema changed: table={self._table.name} {'; '.join(reasons)} schema={newest.id} "
                 f"stream_schema={known_id} fix={fix}"
             )
         self._checked_id = newest.id
@@ -53,7 +53,7 @@ class SchemaWatch:
             logger.warning(
                 "the table's schema changed, the stream goes on with its own columns: table=%s schema=%d "
                 "stream_schema=%d %s",
-                self._store.name, newest.id, known_id, told,
+                self._table.name, newest.id, known_id, told,
             )  # fmt: skip
 
 

@@ -28,20 +28,20 @@ class TableWatch:
     def __init__(self, options: StreamOptions) -> None:
         """Nothing is looked at yet."""
         self._options = options
-        self._store = options.store
+        self._store = options.table.store
         self.history = TableHistory(
-            options.store, reads_log=options.log is not None, is_exact=options.is_exact, filter=options.filter
+            options.table.store, reads_log=options.log is not None, is_exact=options.is_exact, filter=options.filter
         )
         self.log = None if options.log is None else StreamLog(options.log)
         self.lag: Lag | None = None
         self._stop: ReadTarget | None = None
         self._schemas = SchemaWatch(options)
         self._newest_id = 0  # at the last look
-        self._recorder = Recorder.of(options.store)
+        self._recorder = Recorder.of(options.table.store)
         self._place: ConsumerPlace | None = None
         if options.consumer_id is not None:
             ignores = options.ignores_consumer
-            self._place = ConsumerPlace(options.store, options.consumer_id, ignores_progress=ignores)
+            self._place = ConsumerPlace(options.table.store, options.consumer_id, ignores_progress=ignores)
 
     @property
     def is_bounded(self) -> bool:

@@ -53,7 +53,7 @@ def system_table_frame(spark: SparkSession, read: SystemRead, filter: Predicate 
         if not batches:
             return spark.createDataFrame([], schema)
         return spark.createDataFrame(pa.Table.from_batches(batches), schema)
-    opened = open_row_table(read.store, read.name.system, read.given, None)
+    opened = open_row_table(read.files, read.name.system, read.given, None)
     has_kinds = read.name.system in CHANGE_TABLES
     constants = {ROW_KIND_COLUMN: pa.scalar("+I")} if has_kinds else {}
     frame = table_frame(spark, opened.table, opened.plan, constants=constants)

@@ -22,7 +22,7 @@ from filestore.schema.schema_store import new_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.system_tables import SYSTEM_TABLES
 from filestore.system_tables.system_table import matching
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 from filestore.types.data_types import arrow_schema
 from lsm.errors import InvalidInputError
 
@@ -49,11 +49,11 @@ class SystemRead:
     given: Mapping[str, str]  # of this read
 
     @cached_property
-    def store(self) -> FileTable:
+    def files(self) -> FileTable:
         """The table that is spoken of, of the branch that is meant."""
         assert self.name.table is not None, "tables of the catalog speak of all tables"
-        store: FileTable = self.catalog.table(on_branch_name(self.name.table, self.name.branch)).store
-        return store
+        files: FileTable = self.catalog.table(on_branch_name(self.name.table, self.name.branch)).files
+        return files
 
     @cached_property
     def table_schema(self) -> TableSchema:
@@ -63,7 +63,7 @@ class SystemRead:
         if self.name.table is None:
             return new_schema(catalog_schema(self.name.system), time_ms=0)
         if self.name.system in ROW_TABLES:
-            return row_schema(snapshot_of_read(self.store, self._places)[0].schema, self.name.system)
+            return row_schema(snapshot_of_read(self.files, self._places)[0].schema, self.name.system)
         return new_schema(SYSTEM_TABLES[self.name.system].schema, time_ms=0)
 
     @property
@@ -126,8 +126,8 @@ class SystemRead:
         elif self.name.table is None:
             found = catalog_rows(self.catalog, self.name.system)
         else:
-            _, snapshot = snapshot_of_read(self.store, self._places)
-            found = SYSTEM_TABLES[self.name.system].read(self.store, snapshot=snapshot)
+            _, snapshot = snapshot_of_read(self.files, self._places)
+            found = SYSTEM_TABLES[self.name.system].read(self.files.store, snapshot=snapshot)
         kept = found if predicate is None else matching(found, predicate)
         yield from kept.select(names).cast(target).to_batches()
 
@@ -135,7 +135,7 @@ class SystemRead:
         """Rows of the table itself; a filter on their kind is applied here, any other one prunes files."""
         is_about_kind = predicate is not None and ROW_KIND in columns_of(predicate)
         on_kind = predicate is not None and (text is None or (is_about_kind and self.name.system in CHANGE_TABLES))
-        opened = open_row_table(self.store, self.name.system, self.given, None if on_kind else text)
+        opened = open_row_table(self.files, self.name.system, self.given, None if on_kind else text)
         wanted, is_packed = opened.schema.names if on_kind else names, opened.is_packed
         opened = replace(opened, is_packed=is_packed and not on_kind)
         for piece in opened.plan.splits:
@@ -151,7 +151,7 @@ class SystemRead:
         """The columns that a filter is about: of the binlog the values, not the arrays."""
         if self.name.table is None or self.name.system != BINLOG:
             return self.table_schema
-        return row_schema(snapshot_of_read(self.store, self._places)[0].schema, AUDIT_LOG)
+        return row_schema(snapshot_of_read(self.files, self._places)[0].schema, AUDIT_LOG)
 
     @property
     def _places(self) -> Mapping[str, str]:
@@ -177,7 +177,7 @@ def open_system(catalog: Tables, name: str | SystemName, options: Mapping[str, s
             raise unknown_option(key, known, f"option of {parsed}")
     read = SystemRead(name=parsed, catalog=catalog, given=given)
     if parsed.table is not None:
-        _ = read.store
+        _ = read.files
     return read
 
 

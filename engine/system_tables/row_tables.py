@@ -15,7 +15,7 @@ from filestore.predicate.predicate import Predicate
 from filestore.scan.table_scan import TableScan
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 from filestore.types.data_types import DataField, arrow_schema, data_type_of
 
 ROW_KIND: Final = "rowkind"
@@ -47,11 +47,11 @@ class RowTable:
             yield arrays_of_one(named, ROW_KIND) if self.is_packed else named
 
 
-def open_row_table(store: FileTable, system: str, given: Mapping[str, str], filter: str | Predicate | None) -> RowTable:
+def open_row_table(files: FileTable, system: str, given: Mapping[str, str], filter: str | Predicate | None) -> RowTable:
     """Plan ``audit_log``, ``binlog`` or ``ro``.
 
     Args:
-        store: the table, of the branch that is meant.
+        files: of the table, of the branch that is meant.
         system: which of them.
         given: options of this read, as those of a batch read.
         filter: on the table's columns.
@@ -60,13 +60,13 @@ def open_row_table(store: FileTable, system: str, given: Mapping[str, str], filt
         InvalidInputError: options that contradict each other, no such state, or a filter that cannot be read.
     """
     if system == READ_OPTIMIZED:
-        table, snapshot = snapshot_of_read(store, given)
+        table, snapshot = snapshot_of_read(files, given)
         plan = BatchPlan(snapshot=None, splits=())
         if snapshot is not None:
-            found = _TopLevel(table).plan(snapshot=snapshot, filter=filter)
+            found = _TopLevel(table.store).plan(snapshot=snapshot, filter=filter)
             plan = BatchPlan(snapshot=snapshot, splits=found.splits, filter=found.filter)
         return RowTable(table=table, plan=plan, constants={}, schema=table.schema.arrow_schema)
-    read = open_read(store, {**given, CHANGELOG_KEY: "true"})
+    read = open_read(files, {**given, CHANGELOG_KEY: "true"})
     return RowTable(
         table=read.table,
         plan=read.plan(filter=filter),
@@ -93,13 +93,13 @@ def row_schema(schema: TableSchema, system: str) -> TableSchema:
     )
 
 
-def snapshot_of_read(store: FileTable, given: Mapping[str, str]) -> tuple[FileTable, Snapshot | None]:
+def snapshot_of_read(files: FileTable, given: Mapping[str, str]) -> tuple[FileTable, Snapshot | None]:
     """The snapshot that ``scan.*`` options name, the newest without any, and the table with its schema.
 
     Raises:
         InvalidInputError: there is no such snapshot, or the options contradict each other.
     """
-    read = store.read(version=ReadRequest.parse(store.with_options(given).options, given).version_in(store))
+    read = files.read(version=ReadRequest.parse(files.with_options(given).options, given).version_in(files.store))
     return read.table, read.snapshot
 
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from filestore.hashing.buckets import bucket_ids
-from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.types.data_types import arrow_type
 from filestore.write.row_checks import conform_batch, row_kinds_of_column
 
@@ -17,14 +17,14 @@ ROW_KIND_COLUMN: Final = "_row_kind"
 _UNIT_NAMES: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 
-def change_rows(batch: pa.RecordBatch, store: TableStore) -> tuple[pa.RecordBatch, pa.Array | None]:
+def change_rows(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch, pa.Array | None]:
     """The table's columns in its order and types, and the kind of each row.
 
     Kinds come from the column ``_row_kind``, else from the table's ``rowkind.field``; None: every row is an insert.
 
     Args:
         batch: columns by name; nullable columns may be missing, others than the table's are refused.
-        store: the table.
+        table: the table.
 
     Returns:
         (n rows, (n,) int8 kinds or None).
@@ -34,39 +34,39 @@ def change_rows(batch: pa.RecordBatch, store: TableStore) -> tuple[pa.RecordBatc
     """
     kinds = None
     index = batch.schema.get_field_index(ROW_KIND_COLUMN)
-    if index >= 0 and ROW_KIND_COLUMN not in store.schema.column_names:
+    if index >= 0 and ROW_KIND_COLUMN not in table.schema.column_names:
         kinds = row_kinds_of_column(batch.column(index).cast(pa.string()), ROW_KIND_COLUMN)
         batch = batch.select([name for name in batch.schema.names if name != ROW_KIND_COLUMN])
-    rows = conform_batch(_in_precision(batch, store), store.schema)
-    field = store.options.rowkind_field
+    rows = conform_batch(_in_precision(batch, table), table.schema)
+    field = table.options.rowkind_field
     if kinds is None and field is not None:
         kinds = row_kinds_of_column(rows.column(field), field)
     return rows, kinds
 
 
-def row_buckets(rows: pa.RecordBatch, store: TableStore) -> NDArray[np.int32]:
+def row_buckets(rows: pa.RecordBatch, table: TableView) -> NDArray[np.int32]:
     """(n,) the bucket of every row of a table with fixed buckets; see ``bucket_places``."""
-    schema, options = store.stored.schema, store.options
-    keyed = rows if store.row_counts is None else store.row_counts.hashed(rows)
+    schema, options = table.store.schema, table.options
+    keyed = rows if table.row_counts is None else table.row_counts.hashed(rows)
     columns = [keyed.column(name) for name in schema.bucket_keys]
     types = [schema.field(name).type for name in schema.bucket_keys]
     return bucket_ids(columns, types, options.bucket, function=options.bucket_function)
 
 
-def bucket_places(rows: pa.RecordBatch, store: TableStore) -> Iterator[tuple[int, pa.Array | None]]:
+def bucket_places(rows: pa.RecordBatch, table: TableView) -> Iterator[tuple[int, pa.Array | None]]:
     """Where the rows of each bucket are, in arrival order.
 
     Args:
         rows: at least one; the table's columns.
-        store: the table; one without fixed buckets has the bucket 0 only.
+        table: the table; one without fixed buckets has the bucket 0 only.
 
     Yields:
         (bucket, row numbers), buckets rising; row numbers None: all rows are in this bucket.
     """
-    if store.options.bucket <= 1:
+    if table.options.bucket <= 1:
         yield 0, None
         return
-    buckets = row_buckets(rows, store)
+    buckets = row_buckets(rows, table)
     first = int(buckets[0])
     if (buckets == first).all():
         yield first, None
@@ -78,14 +78,14 @@ def bucket_places(rows: pa.RecordBatch, store: TableStore) -> Iterator[tuple[int
         yield int(sorted_buckets[start]), pa.array(order[start:end])
 
 
-def _in_precision(batch: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
+def _in_precision(batch: pa.RecordBatch, table: TableView) -> pa.RecordBatch:
     """Times with the digits that their columns have (Spark knows microseconds only), cut off towards the past."""
     for index, field in enumerate(batch.schema):
         if not (pa.types.is_timestamp(field.type) or pa.types.is_time(field.type)):
             continue
-        if field.name not in store.schema.column_names:
+        if field.name not in table.schema.column_names:
             continue
-        wanted = arrow_type(store.schema.field(field.name).type)
+        wanted = arrow_type(table.schema.field(field.name).type)
         if wanted == field.type or (type(wanted) is not type(field.type) and not pa.types.is_time(wanted)):
             continue
         batch = batch.set_column(index, field.with_type(wanted), _cut(batch.column(index), wanted))

@@ -10,7 +10,8 @@ from engine.versions.branches import create_branch, delete_branch
 from engine.versions.expectations import Check, Outcome, check_expectations, refuse_failures
 from filestore.branch.branches import list_branches
 from filestore.branch.merge import MergeResult, merge_branch
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
+from filestore.table_store import TableStore
 from lsm.errors import FluvialError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -59,12 +60,12 @@ class AuditBranch(Generic[T]):
     def __enter__(self) -> Self:
         """Make the branch. Raises: InvalidInputError, as ``create_branch``."""
         main = self._main
-        if self._replace and any(each.name == self._name for each in list_branches(main)):
-            delete_branch(main, self._name)
+        if self._replace and any(each.name == self._name for each in list_branches(main.store)):
+            delete_branch(main.store, self._name)
         start = self._snapshot_id
         if start is None and self._tag is None:
-            start = main.snapshots.latest_id()
-        create_branch(main, self._name, tag=self._tag, snapshot_id=start, log=self._log)
+            start = main.store.snapshots.latest_id()
+        create_branch(main.store, self._name, tag=self._tag, snapshot_id=start, log=self._log)
         self._table = self._opened(main.on_branch(self._name))
         return self
 
@@ -75,7 +76,7 @@ class AuditBranch(Generic[T]):
         if self._keep or (self._keep is None and self._has_failed):
             return
         try:
-            delete_branch(self._main, self._name)
+            delete_branch(self._main.store, self._name)
         except FluvialError:
             if error is None:
                 raise
@@ -127,7 +128,7 @@ class AuditBranch(Generic[T]):
             InvalidInputError: an expectation that cannot be understood.
         """
         try:
-            return publish(self._main, self._fresh(), self._name, expect, spark=spark, force=force)
+            return publish(self._main.store, self._fresh(), self._name, expect, spark=spark, force=force)
         except BaseException:
             self._has_failed = True
             raise
@@ -139,7 +140,7 @@ class AuditBranch(Generic[T]):
 
 
 def publish(
-    main: FileTable,
+    main: TableStore,
     branch: Any,
     name: str,
     expect: Sequence[str | Check],

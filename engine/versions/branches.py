@@ -16,14 +16,16 @@ from filestore.layout.branch_log import read_branch_log
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import canonical_options
 from filestore.refs.live_references import branch_names, on_branch
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
+from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from lsm.errors import ConflictError, InvalidInputError
 
 _EVEN_UNTRACKED: Final = {"change-tracking": "true"}  # there is a log, whether writers use it or not
 
 
 def create_branch(
-    table: FileTable,
+    store: TableStore,
     name: str,
     *,
     tag: str | None = None,
@@ -35,7 +37,7 @@ def create_branch(
     """Make a branch of main, with a log of its own if that is asked for.
 
     Args:
-        table: opened on its main branch.
+        store: opened on its main branch.
         name: without ``.`` and ``/``, not a number and not ``main``.
         tag: of main, to begin at.
         snapshot_id: of main, to begin at. None of both: the branch is empty.
@@ -56,29 +58,29 @@ def create_branch(
         if wanted_topic is not None:
             raise InvalidInputError(f"a topic for a branch without a log: {TOPIC_KEY}={wanted_topic} fix=log=true")
         return branches.create_branch(
-            table, name, tag=tag, snapshot_id=snapshot_id, options=others, ignore_if_exists=ignore_if_exists
+            store, name, tag=tag, snapshot_id=snapshot_id, options=others, ignore_if_exists=ignore_if_exists
         )
     branches.check_branch_name(name)
-    if any(each.name == name for each in branches.list_branches(table)):
+    if any(each.name == name for each in branches.list_branches(store)):
         if ignore_if_exists:
-            return branches.read_branch(table, name)
+            return branches.read_branch(store, name)
         raise InvalidInputError(
-            f"branch exists already: table={table.name} branch={name} fix=choose another name, or delete it first"
+            f"branch exists already: table={store.name} branch={name} fix=choose another name, or delete it first"
         )
-    ours = TableLog.of(table, _EVEN_UNTRACKED)
+    ours = TableLog.of(TableView(store), _EVEN_UNTRACKED)
     if ours is None:
         raise InvalidInputError(
-            f"a branch can have a log if its table has one: table={table.name} branch={name} log=true fix=leave it out"
+            f"a branch can have a log if its table has one: table={store.name} branch={name} log=true fix=leave it out"
         )
     topic_name = wanted_topic or default_topic(f"{ours.topic}.{name}")
-    if any(each.topic == topic_name for each in logs_of(table, but=name)):
-        raise InvalidInputError(f"the topic is that of another branch: table={table.name} topic={topic_name}")
+    if any(each.topic == topic_name for each in logs_of(store, but=name)):
+        raise InvalidInputError(f"the topic is that of another branch: table={store.name} topic={topic_name}")
     topics = ours.reached_topics()
     topic = topics.create_topic(
         topic_name,
         bucket_count=ours.bucket_count,
-        replication=table.options.log_replication,
-        retention_ms=table.options.log_retention_ms,
+        replication=store.options.log_replication,
+        retention_ms=store.options.log_retention_ms,
     )
     place = {
         "log.system": "kafka",
@@ -87,13 +89,13 @@ def create_branch(
         TABLE_ID_KEY: str(uuid.uuid4()),
     }
     try:
-        return branches.create_branch(table, name, tag=tag, snapshot_id=snapshot_id, options=others, log=place)
+        return branches.create_branch(store, name, tag=tag, snapshot_id=snapshot_id, options=others, log=place)
     except (InvalidInputError, ConflictError):
         topics.delete_topic(topic_name)
         raise
 
 
-def delete_branch(table: FileTable, name: str, *, dry_run: bool = False) -> DeletedBranch:
+def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedBranch:
     """Remove a branch, the files that nothing else uses, and its topic.
 
     When this dies, run it again; a topic that is left then holds nothing that anybody reads.
@@ -102,15 +104,15 @@ def delete_branch(table: FileTable, name: str, *, dry_run: bool = False) -> Dele
         UnavailableError: the brokers do not answer. Nothing is gone.
         InvalidInputError: see ``filestore.branch.branches.delete_branch``, as ConflictError and CorruptDataError.
     """
-    log = None if dry_run else _log_of(table, name)
+    log = None if dry_run else _log_of(store, name)
     topics = None if log is None else log.reached_topics()
-    deleted = branches.delete_branch(table, name, dry_run=dry_run)
+    deleted = branches.delete_branch(store, name, dry_run=dry_run)
     if log is not None and topics is not None:
         topics.delete_topic(log.topic)
     return deleted
 
 
-def replace_main(table: FileTable, name: str, *, force: bool = False) -> MainReplaced:
+def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainReplaced:
     """Make a branch the main one, drop the old main, and its topic.
 
     Whatever reads or writes the branch goes on. When this dies, run it again; a topic that is left then is no table's.
@@ -119,31 +121,31 @@ def replace_main(table: FileTable, name: str, *, force: bool = False) -> MainRep
         UnavailableError: main has a log, and the brokers do not answer. Nothing was done.
         InvalidInputError: see ``filestore.branch.main_replacement.replace_main``, as ConflictError.
     """
-    old = TableLog.of(table.on_branch(MAIN_BRANCH), _EVEN_UNTRACKED)
+    old = TableLog.of(FileTable(store).on_branch(MAIN_BRANCH), _EVEN_UNTRACKED)
     topics = None if old is None else old.reached_topics()
-    done = main_replacement.replace_main(table, name, force=force)
-    now = table.on_branch(MAIN_BRANCH)
-    if old is not None and topics is not None and all(each.topic != old.topic for each in logs_of(now)):
+    done = main_replacement.replace_main(store, name, force=force)
+    now = FileTable(store).on_branch(MAIN_BRANCH)
+    if old is not None and topics is not None and all(each.topic != old.topic for each in logs_of(now.store)):
         topics.delete_topic(old.topic)
     return done
 
 
-def logs_of(table: FileTable, *, but: str | None = None) -> list[TableLog]:
+def logs_of(store: TableStore, *, but: str | None = None) -> list[TableLog]:
     """The logs of a table: main's, and those of its branches, also of ones that are just being made or deleted.
 
     Args:
-        table: on its main branch.
+        store: on its main branch.
         but: a branch that is left out.
     """
-    ours = TableLog.of(table, _EVEN_UNTRACKED)
-    theirs = [_log_of(table, each) for each in branch_names(table) if each != but]
+    ours = TableLog.of(TableView(store), _EVEN_UNTRACKED)
+    theirs = [_log_of(store, each) for each in branch_names(store) if each != but]
     return list({log.topic: log for log in (ours, *theirs) if log is not None}.values())
 
 
-def _log_of(table: FileTable, name: str) -> TableLog | None:
+def _log_of(store: TableStore, name: str) -> TableLog | None:
     """The own log of a branch, whatever else is there of the branch."""
-    place = read_branch_log(table.io, table.paths.with_branch(name))
+    place = read_branch_log(store.io, store.paths.with_branch(name))
     if place is None:
         return None
-    schema = on_branch(table, name).schemas.latest() or table.schema
-    return TableLog.of(table.with_options({**schema.options, **place}), _EVEN_UNTRACKED)
+    schema = on_branch(store, name).schemas.latest() or store.schema
+    return TableLog.of(TableView(store.with_options({**schema.options, **place})), _EVEN_UNTRACKED)

@@ -28,6 +28,7 @@ from filestore.manifest.lists import IndexManifestEntry
 from filestore.predicate.evaluation import filter_mask
 from filestore.scan.live_files import BucketKey
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
 from logstore.log.marker import CommitMarker
 from logstore.offsets import LogSlice
@@ -42,7 +43,7 @@ REPLACED: Final = "replaced"
 class BatchSpec:
     """What every task of a batch is told. Picklable; size grows with the number of buckets, not of rows."""
 
-    store: TableStore
+    table: TableView
     log: TableLog | None
     commit_user: str
     batch_id: int
@@ -134,7 +135,7 @@ class _Part:
     def __init__(self, spec: BatchSpec) -> None:
         self._spec = spec
         self._write = TableWrite(
-            spec.store,
+            spec.table,
             max_sequence_numbers=spec.max_sequence_numbers,
             index=spec.index,
         )
@@ -143,10 +144,10 @@ class _Part:
         self._messages: dict[int, list[CommitMessage]] = {}  # by bucket, once the files are written
         self._row_count = 0
         self._kind_counts = np.zeros(len(RowKind), np.int64)
-        self._untracked = None if spec.log is None else untracked_rows(spec.store)
+        self._untracked = None if spec.log is None else untracked_rows(spec.table.store)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        rows, kinds = change_rows(batch, self._spec.store)
+        rows, kinds = change_rows(batch, self._spec.table)
         if rows.num_rows == 0:
             return
         if kinds is None:
@@ -161,7 +162,7 @@ class _Part:
                     if not self._spec.log.is_exact:
                         log.append(*self._tracked(bucket_rows, bucket_kinds))
         self._row_count += rows.num_rows
-        if self._spec.store.row_counts is not None:
+        if self._spec.table.row_counts is not None:
             self._kind_counts += np.bincount(kinds, minlength=len(RowKind))
         self._tell(Step.ROWS_WRITTEN, None, {"rows": self._row_count})
 
@@ -201,13 +202,13 @@ class _Part:
         settled = all([log.abort() for log in self._logs.values()])
         if settled:
             self._write.abort()
-            discard(self._spec.store, [message for ours in self._messages.values() for message in ours])
+            discard(self._spec.table.store, [message for ours in self._messages.values() for message in ours])
 
     def _exact_changes(self) -> ExactChanges | None:
         """What the log gets when it does not get the rows as they came."""
         if self._spec.log is None or not self._spec.log.is_exact:
             return None
-        return ExactChanges(self._spec.store, [message for ours in self._messages.values() for message in ours])
+        return ExactChanges(self._spec.table.store, [message for ours in self._messages.values() for message in ours])
 
     def _emit_changes(self, log: BucketLog, bucket: int, exact: ExactChanges) -> None:
         """Send the changes of a bucket; its messages may get other files."""
@@ -229,16 +230,16 @@ class _Part:
             return None
         assert self._spec.log is not None
         log = BucketLog(
-            self._spec.log, self._spec.store, bucket, query=self._spec.commit_user, batch=self._spec.batch_id
+            self._spec.log, self._spec.table.store, bucket, query=self._spec.commit_user, batch=self._spec.batch_id
         )
         done = log.open(known_end=self._spec.log_offsets.get(bucket, 0))
         self._tell(Step.BUCKET_FENCED, bucket, {})
         if done is not None:
             log.close()
-            self._results[bucket] = BucketResult.of_marker(self._spec.store, bucket, done)
+            self._results[bucket] = BucketResult.of_marker(self._spec.table.store, bucket, done)
             return None
         if not self._spec.log.is_exact:
-            log.begin(self._spec.store.schema.id)
+            log.begin(self._spec.table.schema.id)
         self._logs[bucket] = log
         return log
 
@@ -251,7 +252,7 @@ class _Part:
 
     def _by_bucket(self, rows: pa.RecordBatch, kinds: pa.Array) -> Iterator[tuple[int, pa.RecordBatch, pa.Array]]:
         """Rows of each bucket, in arrival order."""
-        for bucket, places in bucket_places(rows, self._spec.store):
+        for bucket, places in bucket_places(rows, self._spec.table):
             if places is None:
                 yield bucket, rows, kinds
             else:

@@ -14,7 +14,7 @@ from engine.request.branch_choice import on_named_branch
 from engine.write.batch_writer import BatchWriter
 from engine.write.schema_evolution import cast_rows, evolve_schema, fields_of_rows, merge_rules
 from filestore.evolution.schema_merge import MergeRules, are_numbers
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 class BatchTarget:
     """A table that is about to get a batch."""
 
-    store: FileTable
+    table: FileTable
     options: Mapping[str, str]  # of the writer, by today's keys
     rules: MergeRules | None
     commit_user: str  # of this batch alone
     origin: CommitOrigin  # where the rows come from
 
     @classmethod
-    def of(cls, store: FileTable, options: Mapping[str, str], rows: Any) -> "BatchTarget":
+    def of(cls, table: FileTable, options: Mapping[str, str], rows: Any) -> "BatchTarget":
         """Merge the schema with the rows', if the options say so.
 
         Args:
-            store: the opened table.
+            table: the opened table.
             options: of the writer.
             rows: an Arrow table or batch, or a Spark frame.
 
         Raises:
             InvalidInputError: the columns cannot be merged.
         """
-        there = on_named_branch(store, options)
-        rules = merge_rules(there, options)
-        user = there.new_commit_user()
+        there = on_named_branch(table, options)
+        rules = merge_rules(there.store, options)
+        user = there.store.new_commit_user()
         frame = None if isinstance(rows, pa.Table | pa.RecordBatch) else rows
-        origin = batch_origin(there, options, user, frame)
+        origin = batch_origin(there.store, options, user, frame)
         if rules is None:
-            return cls(store=there, options=options, rules=None, commit_user=user, origin=origin)
+            return cls(table=there, options=options, rules=None, commit_user=user, origin=origin)
         if isinstance(rows, pa.Table | pa.RecordBatch):
             rules = replace(rules, fitting=are_numbers)
             fields = fields_of_rows(rows.schema, there.schema)
@@ -57,27 +57,27 @@ class BatchTarget:
 
             fields = fields_of_frame(rows.schema, there.schema)
         grown = evolve_schema(there, fields, rules)
-        return cls(store=grown, options=options, rules=rules, commit_user=user, origin=origin)
+        return cls(table=grown, options=options, rules=rules, commit_user=user, origin=origin)
 
     def writer(self) -> BatchWriter:
         """Writes one batch; first it waits for compaction, where another process compacts and is behind."""
         writer = BatchWriter(
-            self.store,
-            TableLog.of(self.store, self.options),
+            self.table,
+            TableLog.of(self.table, self.options),
             commit_user=self.commit_user,
-            tracks_changes=tracks_changes(self.store, self.options),
+            tracks_changes=tracks_changes(self.table.store, self.options),
         )
-        if waits_for_others(self.store, self.options):
-            DedicatedCompaction(self.store).before_batch(writer.live)
+        if waits_for_others(self.table.store, self.options):
+            DedicatedCompaction(self.table.store).before_batch(writer.live)
         return writer
 
     def batches(self, rows: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Rows of this process, cast where that is allowed."""
         given = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
-        return cast_rows(given, self.store.schema, self.rules)
+        return cast_rows(given, self.table.schema, self.rules)
 
     def frame(self, frame: "DataFrame") -> "DataFrame":
         """A Spark frame, cast where that is allowed."""
         from engine.types.spark_types import cast_frame
 
-        return cast_frame(frame, self.store.schema) if self.rules is not None and self.rules.casts else frame
+        return cast_frame(frame, self.table.schema) if self.rules is not None and self.rules.casts else frame

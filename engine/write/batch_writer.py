@@ -32,6 +32,7 @@ from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.snapshot.change_tracking import ChangeSource, skipping
 from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from lsm.errors import ConflictError, CorruptDataError
 
 logger = logging.getLogger("fluvial.batch")
@@ -47,7 +48,7 @@ class BatchWriter:
 
     def __init__(
         self,
-        store: TableStore,
+        table: TableView,
         log: TableLog | None,
         *,
         commit_user: str,
@@ -57,19 +58,19 @@ class BatchWriter:
         """Prepare to write.
 
         Args:
-            store: the table's files.
+            table: to write to.
             log: the table's log, None without one (or with change tracking switched off).
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
             tracks_changes: False: streams shall not get these rows; then there must be no log either.
             observe: told each step.
         """
-        self._store = store
+        self._table, self._store = table, table.store
         self._log = log
         self._observe = observe
         self._commit_user = commit_user
-        self._changes = _changes(store, log, tracks_changes=tracks_changes)
-        self._commit = TableCommit(store, commit_user)
-        self._after = AfterCommit(store)
+        self._changes = _changes(table.store, log, tracks_changes=tracks_changes)
+        self._commit = TableCommit(table.store, commit_user)
+        self._after = AfterCommit(table.store)
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
         self._newest_in_table: int | None = None  # of our batches, as the log tells it: their snapshots may be gone
@@ -173,7 +174,7 @@ class BatchWriter:
 
     def _spec(self, batch_id: int, adopted: Mapping[int, BucketResult]) -> BatchSpec:
         return BatchSpec(
-            store=self._store,
+            table=self._table,
             log=self._log,
             commit_user=self._commit_user,
             batch_id=batch_id,

@@ -14,12 +14,12 @@ from engine.write.housekeeping import tag_batch
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import FluvialError, OutcomeUnknownError
 
 
 def overwrite(
-    store: Table,
+    table: FileTable,
     run_parts: RunParts,
     *,
     partition: Mapping[str, object] | None,
@@ -32,9 +32,9 @@ def overwrite(
     What others commit while the rows are written is replaced as well, if it lies in the same partitions.
 
     Args:
-        store: the files of the table.
+        table: to overwrite.
         run_parts: writes the new rows in one or many processes.
-        partition: see ``filestore.table.Table.overwrite``.
+        partition: see ``filestore.table.FileTable.overwrite``.
         tracks_changes: False: streams do not get the difference.
         commit_user: a fresh one.
         origin: where the rows come from, for the catalog's lineage. None: nothing is told.
@@ -44,11 +44,11 @@ def overwrite(
         ConflictError: the commit lost too many races; nothing is visible: try again.
         OutcomeUnknownError: it may be visible; look at the newest snapshot before trying again.
     """
-    store.check_partition(partition or {})
-    base_id = store.snapshots.latest_id() or 0
-    after = AfterCommit(store)
+    table.check_partition(partition or {})
+    base_id = table.store.snapshots.latest_id() or 0
+    after = AfterCommit(table.store)
     spec = BatchSpec(
-        store=store,
+        table=table,
         log=None,
         commit_user=commit_user,
         batch_id=BATCH_IDENTIFIER,
@@ -65,12 +65,12 @@ def overwrite(
         properties=after.properties(origin) if messages else {},
     )
     try:
-        done = store.commit_overwrite(store.new_commit(commit_user, history_start=base_id), committable, partition)
+        done = table.commit_overwrite(table.new_commit(commit_user, history_start=base_id), committable, partition)
     except OutcomeUnknownError:
         raise
     except FluvialError:
-        discard(store, messages)
+        discard(table.store, messages)
         raise
-    tag_batch(store, done)
+    tag_batch(table.store, done)
     after.tell(done.snapshot, origin, commit_user=commit_user, identifier=BATCH_IDENTIFIER)
     return done

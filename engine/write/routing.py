@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType
 from engine.types.rows import change_rows, row_buckets
 from engine.types.sql_types import quoted
 from filestore.hashing.buckets import bucket_ids
-from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.types.data_types import DataField, DataType, arrow_type
 
 _BYTES_1_OF_2: Final = 0x00FF00FF00FF00FF
@@ -45,19 +45,19 @@ def shuffle_by_bucket(
     return frame.repartitionById(task_count, bucket_column(keys, bucket_count, function=function) % F.lit(task_count))
 
 
-def shuffle_counted_rows(frame: DataFrame, store: TableStore, task_count: int) -> DataFrame:
+def shuffle_counted_rows(frame: DataFrame, table: TableView, task_count: int) -> DataFrame:
     """The same for a table that counts its rows: the bucket is of all values, so it is worked out by an Arrow function.
 
     Args:
         frame: already in the table's types, perhaps with ``_row_kind``.
-        store: the table.
+        table: the table.
         task_count: > 0, at most the number of buckets.
     """
-    names = store.schema.column_names
+    names = table.schema.column_names
 
     def tasks(*columns: pa.Array) -> pa.Array:
-        rows, _ = change_rows(pa.RecordBatch.from_arrays(list(columns), names=list(names)), store)
-        return pa.array(row_buckets(rows, store) % task_count, pa.int32())
+        rows, _ = change_rows(pa.RecordBatch.from_arrays(list(columns), names=list(names)), table)
+        return pa.array(row_buckets(rows, table) % task_count, pa.int32())
 
     if task_count == 1:
         return frame.repartitionById(1, F.lit(0))

@@ -29,7 +29,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.data_split import DataSplit
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.write.row_deletion import FILE_FIELD, ROW_FIELD, Marks, read_with_places, replace_rows, united_deletes
 from lsm.errors import InvalidInputError
@@ -67,7 +67,7 @@ def marks_of(frame: DataFrame) -> Marks:
 
 
 def commit_deletes(
-    table: Table, plan: BatchPlan, marks: Marks, *, new_rows: DataFrame | None = None, options: Mapping[str, str]
+    table: FileTable, plan: BatchPlan, marks: Marks, *, new_rows: DataFrame | None = None, options: Mapping[str, str]
 ) -> CommitResult:
     """Mark rows as deleted, and add others, in one commit.
 
@@ -84,13 +84,13 @@ def commit_deletes(
     """
     if plan.snapshot is None or not marks:
         return CommitResult(snapshot=plan.snapshot)
-    user, after = str(uuid.uuid4()), AfterCommit(table)
-    origin = batch_origin(table, options, user, new_rows)
+    user, after = str(uuid.uuid4()), AfterCommit(table.store)
+    origin = batch_origin(table.store, options, user, new_rows)
     added: list[CommitMessage] = []
     if new_rows is not None:
-        live = LiveFiles(table, plan.snapshot)
+        live = LiveFiles(table.store, plan.snapshot)
         spec = BatchSpec(
-            store=table,
+            table=table,
             log=None,
             commit_user=user,
             batch_id=BATCH_IDENTIFIER,
@@ -99,10 +99,10 @@ def commit_deletes(
             log_offsets={},
         )
         added = [message for result in run_parts(new_rows, spec) for message in result.messages]
-    changes = ChangeSource.FILES if tracks_changes(table, options) else ChangeSource.NONE
+    changes = ChangeSource.FILES if tracks_changes(table.store, options) else ChangeSource.NONE
     committable = Committable(identifier=BATCH_IDENTIFIER, changes=changes, properties=after.properties(origin))
     done = replace_rows(
-        table, plan.snapshot, file_splits(plan), marks, added=added, commit_user=user, committable=committable
+        table.store, plan.snapshot, file_splits(plan), marks, added=added, commit_user=user, committable=committable
     )
     after.tell(done.snapshot, origin, commit_user=user, identifier=BATCH_IDENTIFIER)
     return done

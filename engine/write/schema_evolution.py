@@ -18,12 +18,13 @@ from filestore.evolution.schema_change import SchemaChange
 from filestore.evolution.schema_merge import MERGE_KEY, MergeRules, merge_changes, needs_cast, with_known_ids
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.types.data_types import DataField, data_type_of
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.schema")
 
-Store = TypeVar("Store", bound=TableStore)
+View = TypeVar("View", bound=TableView)
 
 
 def merge_rules(store: TableStore, given: Mapping[str, str] | None) -> MergeRules | None:
@@ -31,11 +32,11 @@ def merge_rules(store: TableStore, given: Mapping[str, str] | None) -> MergeRule
     return MergeRules.of(store.options, given or {})
 
 
-def evolve_schema(store: Store, given: Sequence[DataField], rules: MergeRules | None) -> Store:
+def evolve_schema(table: View, given: Sequence[DataField], rules: MergeRules | None) -> View:
     """The table at a version of its schema that holds rows of these columns, which is published if there is none.
 
     Args:
-        store: the opened table.
+        table: the opened table.
         given: columns of the rows.
         rules: of the writer; None: nothing changes.
 
@@ -44,22 +45,22 @@ def evolve_schema(store: Store, given: Sequence[DataField], rules: MergeRules | 
         ConflictError: others altered the table again and again: try again.
         OutcomeUnknownError: the version may be there: write the batch again.
     """
-    if rules is None or not merge_changes(store.schema, given, rules):
-        return store
+    if rules is None or not merge_changes(table.schema, given, rules):
+        return table
 
     def decide(newest: TableSchema) -> Sequence[SchemaChange]:
-        _check_same_columns(store, newest, given)
+        _check_same_columns(table, newest, given)
         return merge_changes(newest, given, rules)
 
     try:
-        merged = publish_changes(store, decide)
+        merged = publish_changes(table.store, decide)
     except InvalidInputError as error:
         raise InvalidInputError(f"{error} asked_by={MERGE_KEY}=true") from error
     logger.info(
         "the table's schema was merged with the rows': table=%s schema=%d known_schema=%d columns=%s",
-        store.name, merged.id, store.schema.id, list(merged.column_names),
+        table.name, merged.id, table.schema.id, list(merged.column_names),
     )  # fmt: skip
-    return store.at_version(merged.id)
+    return table.at_version(merged.id)
 
 
 def fields_of_rows(schema: pa.Schema, known: TableSchema) -> list[DataField]:
@@ -106,16 +107,16 @@ def _cast(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     return batch
 
 
-def _check_same_columns(store: TableStore, newest: TableSchema, given: Sequence[DataField]) -> None:
+def _check_same_columns(table: TableView, newest: TableSchema, given: Sequence[DataField]) -> None:
     """Refuse to make a column anew that the rows bring under a name that it had."""
-    ids = {field.name: field.id for field in store.schema.fields}
+    ids = {field.name: field.id for field in table.schema.fields}
     names = {field.id: field.name for field in newest.fields}
     for field in given:
         if field.name not in ids or names.get(ids[field.name]) == field.name:
             continue
         now = names.get(ids[field.name])
         raise InvalidInputError(
-            f"the table's schema changed: table={store.name} column={field.name} "
+            f"the table's schema changed: table={table.name} column={field.name} "
             f"reason='{'it was dropped' if now is None else f'its name is {now} now'}' schema={newest.id} "
-            f"known_schema={store.schema.id} fix=restart the query with the columns of today"
+            f"known_schema={table.schema.id} fix=restart the query with the columns of today"
         )

@@ -37,6 +37,7 @@ from filestore.evolution.schema_merge import MERGE_KEYS, MergeRules
 from filestore.options.table_options import canonical_options
 from filestore.schema.validation import check_writable
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.sink")
@@ -73,21 +74,21 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
     for key in given:
         if key not in SINK_KEYS and not key.startswith("log.kafka."):
             raise unknown_option(key, SINK_KEYS, "sink option")
-    return StreamSink(on_named_branch(table.store, given), given, observe)
+    return StreamSink(on_named_branch(table.files, given), given, observe)
 
 
 class StreamSink:
     """What ``foreachBatch`` calls. It serves one run of one query, and starts with its first micro-batch."""
 
-    def __init__(self, store: TableStore, options: Mapping[str, str], observe: Observer) -> None:
+    def __init__(self, table: TableView, options: Mapping[str, str], observe: Observer) -> None:
         """Made by ``sink``."""
-        check_writable(store.stored.schema)
-        self._store = store
+        check_writable(table.store.schema)
+        self._table = table
         self._options = options
         self._observe = observe
-        self._rules = merge_rules(store, options)
+        self._rules = merge_rules(table.store, options)
         self._merged: T.StructType | None = None  # the columns of the newest frame that the table holds
-        self._log = TableLog.of(store, options)
+        self._log = TableLog.of(table, options)
         self._writer: BatchWriter | None = None
         self._compaction: BackgroundCompaction | None = None
         self._dedicated: DedicatedCompaction | None = None
@@ -108,9 +109,9 @@ class StreamSink:
             self._compaction.before_batch(self._writer.live)
         elif self._dedicated is not None:
             self._dedicated.before_batch(self._writer.live)
-        origin = None if self._job is None else self._job.origin(batch_id, reads_beside(self._store, frame))
+        origin = None if self._job is None else self._job.origin(batch_id, reads_beside(self._table.store, frame))
         if origin is not None:
-            report_tasks(frame, origin.reads, self._store)
+            report_tasks(frame, origin.reads, self._table.store)
         committed = self._writer.write(batch_id, lambda spec: run_parts(frame, spec), origin=origin)
         self._last_commit = CommitHandle.of(committed)
         if self._compaction is not None:
@@ -138,36 +139,38 @@ class StreamSink:
     def _merge(self, frame: DataFrame, rules: MergeRules) -> DataFrame:
         """The frame as the table holds it, whose schema grows before anything of the batch is written."""
         if frame.schema != self._merged:
-            store = evolve_schema(self._store, fields_of_frame(frame.schema, self._store.schema), rules)
+            table = evolve_schema(self._table, fields_of_frame(frame.schema, self._table.schema), rules)
             self._merged = frame.schema
-            if store is not self._store:  # the old writer does not know the new columns; compaction learns from files
-                self._store, self._writer = store, None if self._writer is None else self._new_writer(frame, store)
-        return cast_frame(frame, self._store.schema) if rules.casts else frame
+            if table is not self._table:  # the old writer does not know the new columns; compaction learns from files
+                self._table, self._writer = table, None if self._writer is None else self._new_writer(frame, table)
+        return cast_frame(frame, self._table.schema) if rules.casts else frame
 
-    def _new_writer(self, frame: DataFrame, store: TableStore) -> BatchWriter:
+    def _new_writer(self, frame: DataFrame, table: TableView) -> BatchWriter:
         return BatchWriter(
-            store,
+            table,
             self._log,
             commit_user=self._options.get(COMMIT_USER_KEY) or _query_id(frame),
-            tracks_changes=tracks_changes(store, self._options),
+            tracks_changes=tracks_changes(table.store, self._options),
             observe=self._observe,
         )
 
     def _start(self, frame: DataFrame, batch_id: int) -> None:
         user = self._options.get(COMMIT_USER_KEY) or _query_id(frame)
-        recorder = Recorder.of(self._store)
+        recorder = Recorder.of(self._table.store)
         if recorder is not None:
             self._job = job_of_frame(frame, self._options, user)
-            recorder.opened(self._job.name, self._job.origin(batch_id, reads_beside(self._store, frame)).reads)
-        self._writer = self._new_writer(frame, self._store)
-        if compacts(self._store, self._options):
-            self._compaction = BackgroundCompaction(self._store, SparkUnits(frame.sparkSession, self._store))
-        elif waits_for_others(self._store, self._options):
-            self._dedicated = DedicatedCompaction(self._store)
-        if not is_write_only(self._store, self._options):
+            recorder.opened(self._job.name, self._job.origin(batch_id, reads_beside(self._table.store, frame)).reads)
+        self._writer = self._new_writer(frame, self._table)
+        if compacts(self._table.store, self._options):
+            self._compaction = BackgroundCompaction(
+                self._table.store, SparkUnits(frame.sparkSession, self._table.store)
+            )
+        elif waits_for_others(self._table.store, self._options):
+            self._dedicated = DedicatedCompaction(self._table.store)
+        if not is_write_only(self._table.store, self._options):
             location = checkpoint_of(frame)
             place = None if location is None else CheckpointPlace(location=location, commit_user=user)
-            self._housekeeping = Housekeeping(self._store, checkpoint=place)
+            self._housekeeping = Housekeeping(self._table.store, checkpoint=place)
 
 
 def compacts(store: TableStore, options: Mapping[str, str]) -> bool:
@@ -177,25 +180,25 @@ def compacts(store: TableStore, options: Mapping[str, str]) -> bool:
 
 def run_parts(frame: DataFrame, spec: BatchSpec) -> list[BucketResult]:
     """Write a frame's rows in Spark tasks, every bucket in one of them."""
-    store = spec.store
-    rows = aligned(frame, store.schema)
-    local = LocalMerge.of(store, has_log=spec.log is not None)
+    table, options = spec.table, spec.table.options
+    rows = aligned(frame, table.schema)
+    local = LocalMerge.of(table.store, has_log=spec.log is not None)
     if local is not None:
         rows = local.applied(rows)
-    if store.row_counts is not None:
+    if table.row_counts is not None:
         parallelism = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
-        rows = shuffle_counted_rows(rows, store, min(store.options.bucket, parallelism))
-    elif store.options.bucket > 0:
-        keys = [store.schema.field(name) for name in store.schema.bucket_keys]
+        rows = shuffle_counted_rows(rows, table, min(options.bucket, parallelism))
+    elif options.bucket > 0:
+        keys = [table.schema.field(name) for name in table.schema.bucket_keys]
         parallelism = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
         rows = shuffle_by_bucket(
             rows,
             keys,
-            store.options.bucket,
-            min(store.options.bucket, parallelism),
-            function=store.options.bucket_function,
+            options.bucket,
+            min(options.bucket, parallelism),
+            function=options.bucket_function,
         )
-    elif store.has_dynamic_buckets:
+    elif table.store.has_dynamic_buckets:
         rows = rows.repartition(1)  # who assigns a key knows all the others
     answers = rows.mapInArrow(_PartTask(spec), "result string").collect()
     return [BucketResult.from_json(answer.result) for answer in answers]

@@ -31,7 +31,7 @@ from filestore.layout.branch_state import (
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, branch_names, on_branch
 from filestore.schema.schema_store import SchemaStore
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.tag.tags import delete_tag
 from lsm.errors import ConflictError, InvalidInputError
@@ -242,7 +242,7 @@ def opened_on_main(store: TableStore) -> TableStore:
     now = current(store)
     if now.paths.branch == now.main_branch:
         return now
-    return Table.open(
+    return FileTable.open(
         split_branch(store.name)[0],
         store.paths.root,
         io=store.io,
@@ -250,7 +250,7 @@ def opened_on_main(store: TableStore) -> TableStore:
         names=store.names,
         lock_factory=store.lock_factory,
         catalog=store.catalog,
-    )
+    ).store
 
 
 # ---- making one

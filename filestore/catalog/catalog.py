@@ -27,7 +27,7 @@ from filestore.scan.row_expiry import check_expiry
 from filestore.schema.merge_engine import check_merging
 from filestore.schema.schema_store import SchemaStore, new_schema
 from filestore.schema.table_schema import TableSchema
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.data_types import DataField
 from lsm.errors import ConflictError, InvalidInputError
 
@@ -118,7 +118,7 @@ class Catalog:
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
         ignore_if_exists: bool = False,
-    ) -> Table:
+    ) -> FileTable:
         """Make a table; it is there completely or not at all.
 
         Args:
@@ -172,7 +172,7 @@ class Catalog:
             raise InvalidInputError(f"table exists already: table={name} path={root}")
         return self.table(name)
 
-    def table(self, name: str, *, branch: str | None = None, options: Mapping[str, str] | None = None) -> Table:
+    def table(self, name: str, *, branch: str | None = None, options: Mapping[str, str] | None = None) -> FileTable:
         """Open a table.
 
         Args:
@@ -191,7 +191,7 @@ class Catalog:
             raise InvalidInputError(
                 f"no such table: table={name} path={root} tables={self._tables.tables(database)[:_TABLES_LISTED]}"
             )
-        return Table.open(
+        return FileTable.open(
             name,
             root,
             branch=branch or MAIN_BRANCH,
@@ -261,7 +261,7 @@ class Catalog:
             InvalidInputError: no such table, or a change is refused; nothing has changed.
             ConflictError: others altered the table again and again: try again.
         """
-        return publish_changes(self.table(name, branch=branch), lambda _: changes)
+        return publish_changes(self.table(name, branch=branch).store, lambda _: changes)
 
     @property
     def can_rename_tables(self) -> bool:

@@ -19,7 +19,7 @@ from filestore.commit.conflicts import sequence_conflict
 from filestore.index.deletion_vectors import Positions, read_deletion_vectors
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.predicate.predicate import Predicate
-from filestore.read.split_read import BucketFiles, read_split
+from filestore.read.split_read import BucketFiles, read_stored
 from filestore.scan.bucket_states import BucketState, differing_buckets
 from filestore.scan.data_split import DataSplit
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files_of_partitions
@@ -28,6 +28,7 @@ from filestore.schema.row_counts import signed, with_count
 from filestore.snapshot.change_tracking import is_external
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
 from lsm.merge.row_diff import diff_runs
 from lsm.row_kind import VALUE_KIND, RowKind
@@ -149,16 +150,16 @@ def plan_diff(
 
 
 def read_changes(
-    store: TableStore,
+    table: TableView,
     split: ChangeSplit,
     *,
     columns: Sequence[str] | None = None,
-    before_table: TableStore | None = None,
+    before_table: TableView | None = None,
 ) -> Changes:
-    """The changes of a split.
+    """The changes of a split as users see them.
 
     Args:
-        store: that the split was planned with.
+        table: that the split was planned with.
         split: to read.
         columns: to return, in this order; None is all. Of a difference, rows that are equal in these are equal.
         before_table: of a difference, through which the rows before are read; None: the same.
@@ -167,19 +168,23 @@ def read_changes(
         Rows, never none, and their (n,) int8 row kinds; rows of one key in order. Of a table with a key: upserts (+I +U
         -D) when ``added`` is read and no changelog; else all kinds. Of one without: rows that came (+I) or went (-D).
     """
-    names = list(store.schema.column_names if columns is None else columns)
-    if store.row_counts is not None:
-        before = None if before_table is None else before_table.stored
-        found = read_changes(store.stored, split, columns=with_count(names), before_table=before)
+    names = list(table.schema.column_names if columns is None else columns)
+    before = table.store if before_table is None else before_table.store
+    if table.row_counts is None:
+        yield from _stored_changes(table.store, before, split, names)
+    else:
+        found = _stored_changes(table.store, before, split, with_count(names))
         yield from signed(found, is_difference=not split.added)
-        return
+
+
+def _stored_changes(store: TableStore, before: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
     if split.added:
         changes = _added_rows(store, split, names)
     elif store.has_key:
-        changes = _diff_by_key(store, before_table or store, split, names)
+        changes = _diff_by_key(store, before, split, names)
     else:
-        changes = _diff_by_file(store, before_table or store, split, names)
-    schema = pa.schema([store.arrow_field(name) for name in names])
+        changes = _diff_by_file(store, before, split, names)
+    schema = pa.schema([store.schema.arrow_field(name) for name in names])
     for rows, kinds in changes:
         if rows.num_rows and names:
             yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema), kinds
@@ -188,17 +193,17 @@ def read_changes(
 
 
 def read_whole(
-    store: TableStore, split: DataSplit, *, columns: Sequence[str] | None = None, filter: Predicate | None = None
+    table: TableView, split: DataSplit, *, columns: Sequence[str] | None = None, filter: Predicate | None = None
 ) -> Changes:
     """The rows of a snapshot as the changes of a stream that begins there, see ``split_read.read_split``.
 
     Rows that went more often than they came are told too, as -D, so that sums of what streams are told are right.
     """
-    names = list(store.schema.column_names if columns is None else columns)
-    shown = names if store.row_counts is None else with_count(names)
-    found = read_split(store.stored, split, columns=shown, filter=filter)
+    names = list(table.schema.column_names if columns is None else columns)
+    shown = names if table.row_counts is None else with_count(names)
+    found = read_stored(table.store, split, columns=shown, filter=filter)
     changes = ((rows, _kinds(rows, RowKind.INSERT)) for rows in found)
-    yield from changes if store.row_counts is None else signed(changes)
+    yield from changes if table.row_counts is None else signed(changes)
 
 
 # ---- planning
@@ -220,7 +225,7 @@ def _is_insert_only(
         return False
     if snapshot.index_manifest is not None and deletion_indexes(store, previous) != deletion_indexes(store, snapshot):
         return False
-    if not store.has_key or store.row_counts is not None:
+    if not store.has_key or store.counts_rows:
         return True
     if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
         return False

@@ -76,7 +76,7 @@ class TableCommit:
             history_start: no snapshot up to this id is by this user; saves a fresh user the walk through the whole
                 history.
         """
-        check_writable(store.stored.schema)
+        check_writable(store.schema)
         store.check_commit_lock()
         self._table = store
         self._commit_user = commit_user

@@ -53,7 +53,6 @@ def pick_tasks(
         full: everything into one run, whether it is worth it or not.
         rewrites_all: with ``full``, also what is one run already.
     """
-    store = store.stored
     found = [
         task
         for key in (live.buckets() if keys is None else keys)
@@ -65,7 +64,6 @@ def pick_tasks(
 def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
     """Write the files that replace those of a task; nothing is left behind when it fails."""
     written: list[DataFileMeta] = []
-    store = store.stored
     store = store.with_columns_of((*task.files, *task.lookup_files))
     changelog = _changelog(store, task)
     try:

@@ -18,6 +18,7 @@ from filestore.options.table_options import POSTPONE_BUCKET
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.write.bucket_writer import POSTPONE_WRITER
 from filestore.write.table_write import TableWrite
 from lsm.errors import FluvialError, OutcomeUnknownError
@@ -75,9 +76,10 @@ def distribute(
 def _distributed(store: TableStore, live: LiveFiles, key: BucketKey, budget_bytes: int | None) -> list[CommitMessage]:
     """Level-0 files of one partition, in the buckets that the table has there."""
     writer = TableWrite(
-        store,
+        TableView(store),
         max_sequence_numbers=lambda partition, bucket: live.max_sequence_number(BucketKey(partition, bucket)),
         budget_bytes=budget_bytes,
+        takes_stored_rows=True,
     )
     try:
         for rows in _in_order(store, key, live.files(key)):

@@ -14,8 +14,9 @@ from typing import Final
 import pyarrow as pa
 
 from filestore.datafile.schema_mapping import SchemaMapping, map_schema, newer_than
-from filestore.format.file_format import WriteSettings, format_of_file
-from filestore.format.parquet import KeepRows, missing_ranges
+from filestore.format.file_format import format_of_file
+from filestore.format.interface import KeepRows, WriteSettings
+from filestore.format.parquet import missing_ranges
 from filestore.format.statistics import ColumnRange, has_order
 from filestore.io.file_io import FileIO
 from filestore.manifest.entries import DataFileMeta
@@ -242,7 +243,7 @@ def open_data_file(
         read_schema: the schema that the rows shall have.
         columns: of the read schema, in the order wanted.
         with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
-        keep: asked with ranges of columns of the read schema, see ``FileFormat.reader``; None: all.
+        keep: asked with ranges of columns of the read schema, see ``interface.ReadFile``; None: all.
         tested: the columns whose ranges it gets; None: all that are read.
         batch_rows: most rows of a batch.
 

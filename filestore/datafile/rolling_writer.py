@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from filestore.datafile.data_file import DataFileWriter, compression_of
-from filestore.format.file_format import FileFormat, file_format
+from filestore.format.file_format import file_format
+from filestore.format.interface import FileFormat
 from filestore.format.statistics import ColumnRange, key_stats, value_stats
 from filestore.index.file_index import INDEX_SUFFIX, IndexWriter, written_blooms
 from filestore.io.file_io import Clock, FileIO, NameSource

@@ -6,7 +6,7 @@ by name and type too.
 
 from dataclasses import dataclass, replace
 
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
@@ -34,7 +34,7 @@ class ColumnChange:
         return ", ".join(words)
 
 
-def column_changes(before: Table, after: Table) -> tuple[ColumnChange, ...]:
+def column_changes(before: FileTable, after: FileTable) -> tuple[ColumnChange, ...]:
     """The columns that are not the same in two states: those of the later one in their order, then dropped ones."""
     pairs = _pairs(before, after)
     own = {field.id: known for known, field in pairs}
@@ -44,12 +44,12 @@ def column_changes(before: Table, after: Table) -> tuple[ColumnChange, ...]:
     return tuple(each for each in changes if str(each))
 
 
-def read_as(before: Table, after: Table) -> Table:
+def read_as(before: FileTable, after: FileTable) -> FileTable:
     """The earlier state's table, made to give rows with the columns of the later one; a new column is null.
 
     Raises: InvalidInputError: the keys differ, so rows cannot be compared.
     """
-    if before.stored.schema.primary_keys != after.stored.schema.primary_keys or (
+    if before.store.schema.primary_keys != after.store.schema.primary_keys or (
         before.schema.partition_keys != after.schema.partition_keys
     ):
         raise InvalidInputError(
@@ -59,21 +59,21 @@ def read_as(before: Table, after: Table) -> Table:
     ids = {field.id: own.id for own, field in _pairs(before, after)}
     unused = -1
     fields: list[DataField] = []
-    for field in after.stored.schema.fields:
+    for field in after.store.schema.fields:
         known = ids.get(field.id)
         if known is None:
             known, unused = unused, unused - 1  # no file of that side has such an id
         fields.append(replace(field, id=known))
     # a number of no version, so that files are looked up in the schemas of their own branch
-    return before.at_stored(replace(after.stored.schema, id=-1, fields=tuple(fields)))
+    return FileTable(before.store.with_schema(replace(after.store.schema, id=-1, fields=tuple(fields))))
 
 
-def _pairs(before: Table, after: Table) -> list[tuple[DataField, DataField]]:
+def _pairs(before: FileTable, after: FileTable) -> list[tuple[DataField, DataField]]:
     shared = _shared_ids(before, after)
-    by_id = {field.id: field for field in before.stored.schema.fields}
-    by_name = {field.name: field for field in before.stored.schema.fields}
+    by_id = {field.id: field for field in before.store.schema.fields}
+    by_name = {field.name: field for field in before.store.schema.fields}
     pairs = []
-    for field in after.stored.schema.fields:
+    for field in after.store.schema.fields:
         if shared is None or field.id <= shared:
             own = by_id.get(field.id)
         else:
@@ -85,16 +85,16 @@ def _pairs(before: Table, after: Table) -> list[tuple[DataField, DataField]]:
     return pairs
 
 
-def _shared_ids(before: Table, after: Table) -> int | None:
+def _shared_ids(before: FileTable, after: FileTable) -> int | None:
     """The highest field id from before two branches parted; None: it is one branch."""
-    if before.paths.branch == after.paths.branch:
+    if before.store.paths.branch == after.store.paths.branch:
         return None
     highest = -1
-    theirs = set(before.schemas.ids())
-    for schema_id in after.schemas.ids():
+    theirs = set(before.store.schemas.ids())
+    for schema_id in after.store.schemas.ids():
         if schema_id not in theirs:
             break
-        one, two = before.schemas.read(schema_id), after.schemas.read(schema_id)
+        one, two = before.store.schemas.read(schema_id), after.store.schemas.read(schema_id)
         if (one.fields, one.highest_field_id, one.time_ms) != (two.fields, two.highest_field_id, two.time_ms):
             break
         highest = one.highest_field_id

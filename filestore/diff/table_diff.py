@@ -17,7 +17,7 @@ from filestore.changelog.snapshot_changes import Changes, ChangeSplit, plan_diff
 from filestore.diff.columns import ColumnChange, column_changes, read_as
 from filestore.refs.versions import Version, as_of, find_version, parse_version
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
-from filestore.table import Table, TableRead
+from filestore.table import FileTable, TableRead
 from lsm.errors import InvalidInputError
 from lsm.merge.row_diff import differs
 from lsm.row_kind import RowKind
@@ -27,15 +27,15 @@ from lsm.row_kind import RowKind
 class TableDiff:
     """Two states, ready to be compared as often as wanted. It stays the same whatever is written meanwhile."""
 
-    before_table: Table  # gives the rows of the earlier state with the columns of the later one
-    table: Table  # with the schema of the later state
+    before_table: FileTable  # gives the rows of the earlier state with the columns of the later one
+    table: FileTable  # with the schema of the later state
     before: Snapshot | None  # None: the empty table
     after: Snapshot
     columns: tuple[ColumnChange, ...]  # that are not the same on both sides
 
     def plan(self) -> tuple[ChangeSplit, ...]:
         """What has to be read, in independent pieces. Raises: FileNotFoundError when a state expired meanwhile."""
-        return plan_diff(self.table, self.before, self.after)
+        return plan_diff(self.table.store, self.before, self.after)
 
     def read(self, split: ChangeSplit) -> Changes:
         """The changes of a piece, see ``filestore.changelog.snapshot_changes.read_changes``."""
@@ -58,7 +58,7 @@ class DiffSummary:
     columns: tuple[ColumnChange, ...] = ()
 
 
-def open_diff(table: Table, before: Version | str, after: Version | str) -> TableDiff:
+def open_diff(table: FileTable, before: Version | str, after: Version | str) -> TableDiff:
     """Find two states.
 
     Args:
@@ -119,13 +119,13 @@ def _taken(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
-def _find(table: Table, wanted: Version | str) -> TableRead | None:
+def _find(table: FileTable, wanted: Version | str) -> TableRead | None:
     """The state; None: the empty table."""
-    version = parse_version(table, wanted) if isinstance(wanted, str) else wanted
-    there = table if version.branch in (None, table.paths.branch) else table.on_branch(version.branch)
+    version = parse_version(table.store, wanted) if isinstance(wanted, str) else wanted
+    there = table if version.branch in (None, table.store.paths.branch) else table.on_branch(version.branch)
     if version.snapshot_id == 0:
         return None
-    is_whole = there.snapshots.earliest_id() in (None, FIRST_SNAPSHOT_ID)
-    if version.time_ms is not None and is_whole and as_of(there, version.time_ms) is None:
+    is_whole = there.store.snapshots.earliest_id() in (None, FIRST_SNAPSHOT_ID)
+    if version.time_ms is not None and is_whole and as_of(there.store, version.time_ms) is None:
         return None
-    return table.read_found(find_version(table, version))
+    return table.read_found(find_version(table.store, version))

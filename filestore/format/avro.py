@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from filestore.format.avro_blocks import BlockWriter, read_blocks
+from filestore.format.interface import FileFormat, KeepRows, WriteSettings
 from filestore.format.statistics import ColumnRange, RangeCollector
 from filestore.schema.file_fields import map_parts
 from filestore.types.data_types import (
@@ -42,18 +43,14 @@ class AvroFileWriter:
     """Writes one file, block by block."""
 
     def __init__(
-        self,
-        sink: pa.NativeFile,
-        fields: Sequence[DataField],
-        *,
-        compression: str,
-        zstd_level: int,
-        shared: Mapping[str, str],
+        self, sink: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings, *, shared: Mapping[str, str]
     ) -> None:
-        """``shared``: columns whose content, and range, is that of another one."""
+        """See ``interface.NewWriter``."""
         self._sink = sink
         self._fields = fields
-        self._writer = BlockWriter(sink, avro_schema(fields), compression=compression, zstd_level=zstd_level)
+        self._writer = BlockWriter(
+            sink, avro_schema(fields), compression=settings.compression, zstd_level=settings.zstd_level
+        )
         self._collector = RangeCollector([field for field in fields if field.name not in shared])
 
     def write(self, rows: pa.Table) -> None:
@@ -165,10 +162,18 @@ def _nested_to_python(array: pa.Array, data_type: DataType) -> list[Any]:
     return [dicts[start:end] if ok else None for ok, start, end in spans]
 
 
-def read_avro(source: pa.NativeFile, fields: Sequence[DataField], *, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The columns that the file has of ``fields``, in file order of rows; a block at a time is in memory.
+def read_avro(
+    source: pa.NativeFile,
+    fields: Sequence[DataField],
+    *,
+    batch_rows: int,
+    keep: KeepRows | None = None,
+    keep_fields: Sequence[DataField] = (),
+) -> Iterator[pa.RecordBatch]:
+    """All rows, a block at a time in memory; see ``interface.ReadFile``. The format has no statistics.
 
-    Raises: CorruptDataError when the container is broken or uses a codec that nobody here knows.
+    Raises:
+        CorruptDataError: the container is broken, or uses an unknown codec.
     """
     try:
         schema, blocks = read_blocks(source, _without_logic)
@@ -233,3 +238,7 @@ def _without_logic(schema: Any) -> Any:
         for key, value in schema.items()
         if key != "logicalType" or value == "decimal"
     }
+
+
+AVRO: Final = FileFormat(name="avro", writer=AvroFileWriter, reader=read_avro)
+"""Apache Avro containers."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
+from filestore.format.interface import FileFormat, KeepRows, WriteSettings
 from filestore.format.statistics import ColumnRange, RangeCollector
 from filestore.schema.file_fields import leaf_columns
 from filestore.types.data_types import NESTED_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
@@ -37,24 +38,20 @@ class OrcFileWriter:
     """Writes one file; stripes leave memory when they are full."""
 
     def __init__(
-        self,
-        sink: pa.NativeFile,
-        fields: Sequence[DataField],
-        *,
-        compression: str,
-        shared: Mapping[str, str],
-        stripe_bytes: int | None = None,
+        self, sink: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings, *, shared: Mapping[str, str]
     ) -> None:
-        """``shared``: columns whose content, and range, is that of another one."""
-        codec = _CODECS.get(compression.strip().lower())
+        """See ``interface.NewWriter``."""
+        codec = _CODECS.get(settings.compression.strip().lower())
         if codec is None:
-            raise InvalidInputError(f"unknown compression: file.compression={compression} allowed={sorted(_CODECS)}")
+            raise InvalidInputError(
+                f"unknown compression: file.compression={settings.compression} allowed={sorted(_CODECS)}"
+            )
         for field in fields:
             if field.type.root in NESTED_ROOTS and any(kind.root == "TIME" for kind in walk(field.type)):
                 raise InvalidInputError(f"orc files cannot hold times inside a column: column={field.name}")
         self._sink = sink
         self._fields = fields
-        self._writer = orc.ORCWriter(sink, compression=codec, stripe_size=stripe_bytes or STRIPE_BYTES)
+        self._writer = orc.ORCWriter(sink, compression=codec, stripe_size=settings.block_bytes or STRIPE_BYTES)
         self._collector = RangeCollector([field for field in fields if field.name not in shared])
         self._is_empty = True
 
@@ -119,8 +116,15 @@ def _check_timestamps(path: str, values: pa.Array) -> None:
         )
 
 
-def read_orc(source: pa.NativeFile, fields: Sequence[DataField], *, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The columns that the file has of ``fields``, in file order of rows; a stripe at a time is in memory."""
+def read_orc(
+    source: pa.NativeFile,
+    fields: Sequence[DataField],
+    *,
+    batch_rows: int,
+    keep: KeepRows | None = None,
+    keep_fields: Sequence[DataField] = (),
+) -> Iterator[pa.RecordBatch]:
+    """All rows, a stripe at a time in memory; see ``interface.ReadFile``. Arrow does not show statistics of stripes."""
     file = orc.ORCFile(source)
     available = file.schema.names
     names = [field.name for field in fields if field.name in available]
@@ -131,3 +135,7 @@ def read_orc(source: pa.NativeFile, fields: Sequence[DataField], *, batch_rows: 
         stripe = stripe.select(names)
         for start in range(0, stripe.num_rows, batch_rows):
             yield stripe.slice(start, batch_rows)
+
+
+ORC: Final = FileFormat(name="orc", writer=OrcFileWriter, reader=read_orc)
+"""Apache ORC."""

@@ -7,7 +7,7 @@ which are checked in reading: a flipped bit is an error then, not a wrong value 
 Source: Paimon ParquetSchemaConverter, paimon-format.md 6.2 and 10.2.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 from typing import Any, Final
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from filestore.format.interface import FileFormat, KeepRows, WriteSettings
 from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector, has_order, holds_nan, merge_ranges
 from filestore.schema.file_fields import file_schema, leaf_columns
 from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
@@ -34,37 +35,26 @@ _CODECS: Final = frozenset({"zstd", "snappy", "gzip", "lz4", "brotli", "none"})
 _CODEC_SYNONYMS: Final = {"uncompressed": "none", "null": "none", "": "none"}
 _EXACT: Final = Context(prec=80)
 
-KeepRows = Callable[[Mapping[str, ColumnRange], int], bool]
-"""Whether a group of rows with these ranges may hold a row that is wanted."""
-
 
 class ParquetFileWriter:
     """Writes one file; whole row groups leave memory as soon as they are full."""
 
     def __init__(
-        self,
-        sink: pa.NativeFile,
-        fields: Sequence[DataField],
-        *,
-        compression: str,
-        zstd_level: int,
-        row_group_rows: int,
-        shared: Mapping[str, str],
-        row_group_bytes: int | None = None,
+        self, sink: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings, *, shared: Mapping[str, str]
     ) -> None:
-        """``row_group_bytes``: as large as the first rows are in memory, instead of so many rows.
+        """See ``interface.NewWriter``; ``shared`` columns take over the range and encoding of the other one.
 
-        ``shared``: columns whose content is that of another one, whose range and encoding they take over.
+        With ``block_bytes`` a row group has as many rows as the first ones fit into it, by their size in memory.
         """
         for field in fields:
             _check_writable(field)
         self._sink = sink
         self._fields = fields
         self._schema = file_schema(fields)
-        self._codec = _codec(compression)
-        self._zstd_level = zstd_level if self._codec == "zstd" else None
-        self._row_group_rows = row_group_rows
-        self._row_group_bytes = row_group_bytes
+        self._codec = _codec(settings.compression)
+        self._zstd_level = settings.zstd_level if self._codec == "zstd" else None
+        self._row_group_rows = settings.row_group_rows
+        self._row_group_bytes = settings.block_bytes
         self._shared = shared
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.Table] = []
@@ -182,14 +172,7 @@ def read_parquet(
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The columns that the file has of ``fields``, in file order of rows; in memory are a batch and a page per column.
-
-    Args:
-        source: the file.
-        fields: columns wanted, as the file's schema declares them; the file need not have them.
-        batch_rows: most rows of a batch.
-        keep: asked for every row group; one that it refuses is not read.
-        keep_fields: columns whose ranges ``keep`` gets.
+    """Rows of the row groups that ``keep`` wants, a batch and a page per column in memory; see ``interface.ReadFile``.
 
     Raises:
         CorruptDataError: the bytes are not Parquet.
@@ -292,3 +275,7 @@ def _codec(compression: str) -> str:
 def as_corrupt(error: pa.ArrowException, path: str) -> CorruptDataError:
     """An error of Arrow's reader as ours."""
     return CorruptDataError(f"data file cannot be read: path={path} error={error}")
+
+
+PARQUET: Final = FileFormat(name="parquet", writer=ParquetFileWriter, reader=read_parquet)
+"""Apache Parquet: the default."""

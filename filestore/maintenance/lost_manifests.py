@@ -13,7 +13,6 @@ from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.manifest.lists import ManifestFileMeta
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table import Table
 from filestore.table_store import TableStore
 
 _WITHOUT_MERGE: Final = {"manifest.full-compaction-threshold-size": "9223372036854775807 b"}
@@ -44,18 +43,18 @@ def lost_manifests(store: TableStore, snapshot: Snapshot) -> list[LostManifest]:
     return found
 
 
-def forget_manifests(table: Table, properties: Mapping[str, str]) -> CommitResult:
+def forget_manifests(store: TableStore, properties: Mapping[str, str]) -> CommitResult:
     """Publish a snapshot that names only those manifests that are there; streams are not told.
 
     Args:
-        table: whose.
+        store: of the table.
         properties: of the snapshot, at least one: what it was made for.
 
     Raises: ConflictError when the commit lost too many races: run it again.
     """
-    options = table.with_options(_WITHOUT_MERGE)
+    options = store.with_options(_WITHOUT_MERGE)
     kept = _WithoutLost(**{each.name: getattr(options, each.name) for each in fields(TableStore)})
-    return TableCommit(kept, table.new_commit_user()).merge_manifests(properties, recounts=True)
+    return TableCommit(kept, store.new_commit_user()).merge_manifests(properties, recounts=True)
 
 
 class _ManifestsThere(ManifestStore):

@@ -18,6 +18,7 @@ from filestore.predicate.literals import compare
 from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import And, CompareOp, IsNull, Or, Predicate, columns_of
 from filestore.scan.snapshot_files import live_files
+from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -77,7 +78,7 @@ def partition_predicate(store: TableStore, *, partitions: str | None, where: str
     if partitions is not None and where is not None:
         raise InvalidInputError(f"give partitions or where, not both: partitions={partitions!r} where={where!r}")
     if where is not None:
-        predicate = parse_filter(where, store.schema)
+        predicate = parse_filter(where, seen_schema(store.schema))
         others = sorted(columns_of(predicate) - {*store.schema.partition_keys})
         if others:
             raise InvalidInputError(_no_partition_column(store, others[0]))

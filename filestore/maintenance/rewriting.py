@@ -19,13 +19,14 @@ from filestore.io.file_io import copy_file
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
-from filestore.read.split_read import read_split
+from filestore.read.split_read import read_stored
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import deletion_indexes
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
 from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
 
@@ -70,7 +71,6 @@ def rescale(
         InvalidInputError: rows of such tables are not visible before they are compacted; or a compaction is still to
             tell readers of its changelog about some.
     """
-    store, rescaled = store.stored, rescaled.stored
     uses_vectors = store.options.deletion_vectors_enabled
     if TableScan(store).skips_level0 and not uses_vectors:
         raise InvalidInputError(
@@ -89,7 +89,7 @@ def rescale(
             f"rows wait for a compaction that tells streams about them: table={store.name} "
             f"changelog-producer={store.options.changelog_producer} fix='compact the table fully first'"
         )
-    writer = TableWrite(rescaled, max_sequence_numbers={}, budget_bytes=budget_bytes)
+    writer = TableWrite(TableView(rescaled), max_sequence_numbers={}, budget_bytes=budget_bytes, takes_stored_rows=True)
     try:
         for batch in _rows(store, live.snapshot, partitions):
             writer.write(batch)
@@ -232,7 +232,7 @@ def forget_files(store: TableStore, lost: LostFiles) -> CommitResult:
 
 def _rows(store: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iterator[pa.RecordBatch]:
     for split in TableScan(store).plan(snapshot=snapshot, partitions=partitions).splits:
-        yield from read_split(store, split)
+        yield from read_stored(store, split, columns=store.schema.column_names)
 
 
 def _names(live: LiveFiles, key: BucketKey) -> set[object]:

@@ -25,6 +25,7 @@ from filestore.scan.table_scan import Filter
 from filestore.schema.merge_engine import columns_to_merge, merge_function
 from filestore.schema.row_counts import repeated, with_count
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from lsm.levels import SortedRun, sections
 from lsm.merge.change_recorder import ChangeRecorder, marked
 from lsm.merge.merge import RunSource, merge_runs
@@ -160,17 +161,17 @@ def may_hold_rows(
 
 
 def read_split(
-    store: TableStore,
+    table: TableView,
     split: DataSplit,
     *,
     columns: Sequence[str] | None = None,
     filter: Filter = None,
     with_system: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a split.
+    """The rows of a split as users see them.
 
     Args:
-        store: opened with the schema that the rows shall have.
+        table: opened with the schema that the rows have.
         split: of a plan of this table; of a filtered plan only together with that filter.
         columns: to return, in this order; None is all.
         filter: rows for which it is not true are left out.
@@ -179,13 +180,26 @@ def read_split(
     Yields:
         Batches of these columns, none of them empty; in key order within a section, else in file order.
     """
-    predicate = parse_filter(filter, store.schema) if isinstance(filter, str) else filter
-    names = list(store.schema.column_names if columns is None else columns)
-    if store.row_counts is not None:
-        found = repeated(read_split(store.stored, split, columns=with_count(names), filter=predicate))
-        yield from found if names else (batch.select([]) for batch in found)
+    predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
+    names = list(table.schema.column_names if columns is None else columns)
+    if table.row_counts is None:
+        yield from read_stored(table.store, split, columns=names, filter=predicate, with_system=with_system)
         return
-    fields = [store.arrow_field(name) for name in names]
+    found = repeated(read_stored(table.store, split, columns=with_count(names), filter=predicate))
+    yield from found if names else (batch.select([]) for batch in found)
+
+
+def read_stored(
+    store: TableStore,
+    split: DataSplit,
+    *,
+    columns: Sequence[str],
+    filter: Predicate | None = None,
+    with_system: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split as they are stored; otherwise as ``read_split``."""
+    names, predicate = columns, filter
+    fields = [store.schema.arrow_field(name) for name in names]
     if with_system:
         fields += [SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
     schema = pa.schema(fields)

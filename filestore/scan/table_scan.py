@@ -18,6 +18,7 @@ from filestore.scan.pruning import Pruner
 from filestore.scan.row_expiry import may_expire, moment_of
 from filestore.scan.snapshot_files import deletion_indexes, live_files
 from filestore.scan.split_packing import Pack, PackLimits, pack_plain, pack_sorted
+from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
@@ -58,16 +59,16 @@ class TableScan:
 
         Args:
             snapshot: to read; None is the newest.
-            filter: leaves out what surely does not match.
+            filter: leaves out what does not match, by the columns that users see.
             partitions: only these (BinaryRow bytes).
             buckets: only these.
         """
         table = self._table
-        predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
+        predicate = parse_filter(filter, seen_schema(table.schema)) if isinstance(filter, str) else filter
         snapshot = snapshot or table.snapshots.latest()
         if snapshot is None:
             return Plan(snapshot=None, splits=(), filter=predicate)
-        pruner = Pruner(table.stored, predicate)
+        pruner = Pruner(table, predicate)
         entries = live_files(
             table,
             snapshot,
@@ -117,9 +118,7 @@ class TableScan:
                         bucket=bucket,
                         total_buckets=group[0].total_buckets,
                         files=pack.files,
-                        raw_convertible=(
-                            pack.is_raw and not vectors and not expires and self._table.row_counts is None
-                        ),
+                        raw_convertible=(pack.is_raw and not vectors and not expires and not self._table.counts_rows),
                         needs_merge=not pack.is_raw,
                         deletion_vectors=vectors,
                         expiry_moment_ms=moment_ms if expires else None,

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from filestore.options.table_options import SCHEMA_VERSION, TableOptions
-from filestore.types.data_types import DataField, arrow_schema, parse_field
+from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field
 from lsm.errors import CorruptDataError, InvalidInputError
 
 # A file without a version is from before there were any.
@@ -77,6 +77,10 @@ class TableSchema:
             if field.name == name:
                 return field
         raise InvalidInputError(f"no such column: column={name} columns={list(self.column_names)}")
+
+    def arrow_field(self, name: str) -> pa.Field:
+        """A column as Arrow has it. Raises: InvalidInputError listing the columns."""
+        return arrow_field(self.field(name))
 
     def fields_of(self, names: Sequence[str]) -> tuple[DataField, ...]:
         """Columns of some names, in the order of the names."""

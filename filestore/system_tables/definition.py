@@ -12,6 +12,7 @@ from filestore.system_tables.history import table_of
 from filestore.system_tables.json_columns import json_text
 from filestore.system_tables.system_table import INSTANT, SystemTable
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 
 _SCHEMAS: Final = pa.schema(
     [
@@ -52,15 +53,16 @@ _OPTIONS: Final = pa.schema(
 
 
 def _options(store: TableStore, _: Snapshot | None) -> pa.Table:
+    options = TableView(store).schema.options
     stored = store.schemas.latest()
     known: Mapping[str, str] = {} if stored is None else stored.options
     rows = [
         {
             "key": key,
             "value": value,
-            "source": "table" if known.get(key) == store.schema.options[key] else "reader",
+            "source": "table" if known.get(key) == options[key] else "reader",
         }
-        for key, value in without_secrets(store.schema.options).items()
+        for key, value in without_secrets(options).items()
     ]
     return table_of(rows, _OPTIONS)
 
@@ -79,12 +81,13 @@ _DEFAULT_FUNCTION: Final = "fields.default-aggregate-function"
 
 
 def _aggregation_fields(store: TableStore, _: Snapshot | None) -> pa.Table:
-    texts = store.options.raw
+    table = TableView(store)
+    texts = table.options.raw
     rows: list[dict[str, Any]] = []
-    for field in store.schema.fields:
+    for field in table.schema.fields:
         prefix = f"fields.{field.name}"
         given = {key: value for key, value in texts.items() if key.startswith(f"{prefix}.")}
-        is_folded = field.name not in store.schema.primary_keys and store.options.merge_engine == "aggregation"
+        is_folded = field.name not in table.schema.primary_keys and table.options.merge_engine == "aggregation"
         default = texts.get(_DEFAULT_FUNCTION) if is_folded else None
         rest = {key: value for key, value in sorted(given.items()) if key != prefix + _FUNCTION}
         rows.append(

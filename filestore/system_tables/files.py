@@ -70,7 +70,7 @@ class FileColumns:
 
     def key_texts(self, row: Callable[[DataFileMeta], bytes]) -> pa.Array:
         """First or last keys as JSON objects; null for tables without a key."""
-        return self._texts(row, lambda _: self.store.stored.schema.key_fields)
+        return self._texts(row, lambda _: self.store.schema.key_fields)
 
     def stats_texts(self, row: Callable[[SimpleStats], bytes]) -> pa.Array:
         """Bounds of value columns as JSON objects; null where there are none."""

@@ -19,6 +19,7 @@ from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.schema.merge_engine import check_retracts, without_old_values
 from filestore.schema.validation import check_writable
 from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.write.bucket_writer import BucketWriter, bucket_writer
 from filestore.write.dynamic_buckets import BucketAssigner
@@ -41,29 +42,31 @@ class TableWrite:
 
     def __init__(
         self,
-        store: TableStore,
+        table: TableView,
         *,
         max_sequence_numbers: MaxSequenceNumbers,
         budget_bytes: int | None = None,
         index: Iterable[IndexManifestEntry] = (),
+        takes_stored_rows: bool = False,
     ) -> None:
         """Nothing is written yet.
 
         Args:
-            store: to write to.
+            table: to write to.
             max_sequence_numbers: highest sequence number of a bucket by (partition bytes, bucket), from the snapshot
                 that the commit will name as its base; a bucket that is missing has no rows.
                 ``LiveFiles.max_sequence_numbers()`` gives it.
             budget_bytes: memory for rows of all buckets together; None is ``write-buffer-size``.
             index: index files of that snapshot, which say where the keys of dynamic buckets are; none: there are no
                 keys, or they are all replaced.
+            takes_stored_rows: rows come as they are stored: of a counted table with their hashes and counts.
 
         Raises:
             InvalidInputError: the table cannot be written; says why.
         """
-        self._given = store  # whose rows are given
-        self._counts = store.row_counts
-        self._table = store = store.stored  # whose rows are written
+        self._table = store = table.store
+        self._given = store.schema if takes_stored_rows else table.schema
+        self._counts = None if takes_stored_rows else table.row_counts
         check_writable(store.schema)
         self._max_sequence_numbers = max_sequence_numbers
         self._budget_bytes = store.options.write_buffer_bytes if budget_bytes is None else budget_bytes
@@ -131,7 +134,7 @@ class TableWrite:
         """The rows as they go to a bucket writer, checked."""
         table = self._table
         try:
-            batch = conform_batch(rows, self._given.schema)
+            batch = conform_batch(rows, self._given)
             kinds = self._kinds(batch) if given_kinds is None else given_kinds
             batch, kinds = self._without_ignored(batch, kinds)
             if self._counts is not None:

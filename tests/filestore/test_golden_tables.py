@@ -11,7 +11,7 @@ import pytest
 
 from filestore.read.split_read import read_split
 from filestore.scan.data_split import DataSplit
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.keys.keys import internal_value
@@ -44,17 +44,17 @@ EXPECTED["pypaimon-2.1.0/ty"] = [
 EXPECTED["merge/agg_sum_overflow"] = ["FAIL"]
 
 
-def open_golden(name: str) -> Table:
+def open_golden(name: str) -> FileTable:
     writer, table = name.split("/")
-    return Table.open(name, str(GOLDEN / writer / "db.db" / table))
+    return FileTable.open(name, str(GOLDEN / writer / "db.db" / table))
 
 
-def lines_of(table: Table, *, snapshot_id: int | None = None, tag: str | None = None) -> list[str]:
+def lines_of(table: FileTable, *, snapshot_id: int | None = None, tag: str | None = None) -> list[str]:
     """Rows as EXPECTED.txt shows them: ``kind|column|column``, sorted."""
     read = table.read(snapshot_id=snapshot_id, tag=tag)
     lines = []
     for split in read.plan().splits:
-        for batch in read_split(read.table, split, with_system=table.has_key):
+        for batch in read_split(read.table, split, with_system=table.store.has_key):
             # Java's raw reads do not look at the kind of a row.
             kinds = batch.column(VALUE_KIND).to_pylist() if split.needs_merge else [0] * batch.num_rows
             texts = [[shown(value, field) for value in batch.column(field.name)] for field in read.table.schema.fields]

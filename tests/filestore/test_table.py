@@ -8,7 +8,7 @@ import pytest
 from filestore.compact.compactor import pick_tasks
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, key_table, memory_catalog, referenced_files, rows
@@ -16,7 +16,7 @@ from tests.support.tables import KEY_SCHEMA, check_metadata, content, key_table,
 DAYS = pa.schema([("day", pa.date32()), ("kind", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
 
 
-def days_table(**options: str) -> Table:
+def days_table(**options: str) -> FileTable:
     return memory_catalog().create_table(
         "db.t", DAYS, primary_key=["day", "kind", "id"], partition_by=["day", "kind"], options=options
     )
@@ -34,7 +34,7 @@ def day_rows(*data: tuple[int, str, int, int]) -> pa.Table:
     )
 
 
-def day_content(table: Table) -> dict[tuple[int, str, int], int]:
+def day_content(table: FileTable) -> dict[tuple[int, str, int], int]:
     return {(r["day"].day, r["kind"], r["id"]): r["v"] for r in table.read().to_arrow().to_pylist()}
 
 
@@ -52,11 +52,11 @@ def test_rows_do_not_expire_by_themselves() -> None:
     catalog = memory_catalog()
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
     table.write(rows((1, 1), (2, 2)))
-    table.clock.sleep(100 * 365 * 86_400)
+    table.store.clock.sleep(100 * 365 * 86_400)
     table.write(rows((2, 3)))
     table.compact(full=True)
     assert content(table) == {1: 1, 2: 3}
-    snapshot = table.snapshots.latest()
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     assert snapshot.time_ms > 3_000_000_000_000  # it is a hundred years later
 
@@ -95,7 +95,7 @@ def test_a_failed_write_is_visible_as_a_whole_or_leaves_no_data_file(when: When)
         table.write(rows((1, 1), (2, 2)))
         io = FaultyFileIO(disk, fail_at=fail_at, when=when)
         try:
-            replace(table, io=io).write(rows((2, 3), (3, 3)))
+            FileTable(replace(table.store, io=io)).write(rows((2, 3), (3, 3)))
         except OutcomeUnknownError:
             unknown += 1
         except UnavailableError:
@@ -116,8 +116,8 @@ def test_reads_travel_by_snapshot_tag_and_time() -> None:
     table = key_table()
     for number in (1, 2, 3):
         table.write(rows((1, number)))
-    second = table.snapshots.read(2)
-    table.io.write_new(table.paths.tag("eod"), second.to_json().encode())
+    second = table.store.snapshots.read(2)
+    table.store.io.write_new(table.store.paths.tag("eod"), second.to_json().encode())
     assert content(table, snapshot_id=1) == {1: 1}
     assert content(table, tag="eod") == {1: 2}
     assert content(table, timestamp_ms=second.time_ms) == {1: 2}
@@ -198,10 +198,10 @@ def test_a_named_partition_is_replaced_as_a_whole() -> None:
 )
 def test_wrong_partitions_are_refused_and_nothing_is_left(partition: dict[str, object], text: str) -> None:
     table = days_table()
-    before = {*table.io.files}  # type: ignore[attr-defined]
+    before = {*table.store.io.files}  # type: ignore[attr-defined]
     with pytest.raises(InvalidInputError, match=text):
         table.overwrite(day_rows((1, "a", 1, 1)), partition=partition)
-    assert {*table.io.files} == before  # type: ignore[attr-defined]
+    assert {*table.store.io.files} == before  # type: ignore[attr-defined]
 
 
 def test_an_overwritten_table_goes_on_as_usual() -> None:
@@ -304,16 +304,18 @@ def test_a_table_can_be_sent_to_another_process() -> None:
     table = key_table()
     table.write(rows((1, 1)))
     sent = pickle.loads(pickle.dumps(table))
-    assert isinstance(sent, Table)
+    assert isinstance(sent, FileTable)
     assert content(sent) == {1: 1}
-    assert pick_tasks(sent, LiveFiles.latest(sent), full=True)
+    assert pick_tasks(sent.store, LiveFiles.latest(sent.store), full=True)
 
 
 def test_options_may_be_in_force_for_one_object_only() -> None:
     table = key_table()
     other = table.with_options({"source.split.target-size": "1 b"})
     assert other.options.value("source.split.target-size") == 1
-    assert Table.open("db.t", table.paths.root, io=table.io).options.value("source.split.target-size") > 1
+    assert (
+        FileTable.open("db.t", table.store.paths.root, io=table.store.io).options.value("source.split.target-size") > 1
+    )
     with pytest.raises(InvalidInputError, match="bucket"):
         table.with_options({"bucket": "many"})
 
@@ -323,6 +325,6 @@ def test_opening_costs_three_small_file_operations() -> None:
     disk = MemoryFileIO()
     table = key_table(disk)
     io = FaultyFileIO(disk)
-    Table.open("db.t", table.paths.root, io=io)
+    FileTable.open("db.t", table.store.paths.root, io=io)
     assert io.calls == 3
     assert KEY_SCHEMA.names == list(table.schema.column_names)

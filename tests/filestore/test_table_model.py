@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from filestore.commit.committable import Committable
 from filestore.commit.table_commit import TableCommit
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.write.table_write import TableWrite
 from lsm.row_kind import RowKind
 from tests.support.tables import check_metadata, memory_catalog, referenced_files
@@ -108,10 +108,10 @@ class TableModel(RuleBasedStateMachine):
             "source.split.open-file-cost": "1 b",
             **self.engine_options,
         }
-        self.table: Table = memory_catalog().create_table(
+        self.table: FileTable = memory_catalog().create_table(
             "db.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"] if partitioned else [], options=options
         )
-        self.view = LiveFiles.latest(self.table)
+        self.view = LiveFiles.latest(self.table.store)
         self.open_writer()
 
     def open_writer(self) -> None:
@@ -134,9 +134,9 @@ class TableModel(RuleBasedStateMachine):
     def commit(self) -> None:
         messages = self.writer.prepare_commit()
         committable = Committable(identifier=self.identifier, messages=messages, base_snapshot_id=self.base_id)
-        result = TableCommit(self.table, "model").commit(committable)
+        result = TableCommit(self.table.store, "model").commit(committable)
         assert result.snapshot is not None
-        assert TableCommit(self.table, "model").commit(committable).already_committed
+        assert TableCommit(self.table.store, "model").commit(committable).already_committed
         self.identifier += 1
         self.base_id = result.snapshot.id
         for row, kind in self.pending:
@@ -152,10 +152,14 @@ class TableModel(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.writer.abort()
         self.pending = []
-        self.table = Table.open(
-            "db.t", self.table.paths.root, io=self.table.io, clock=self.table.clock, names=self.table.names
+        self.table = FileTable.open(
+            "db.t",
+            self.table.store.paths.root,
+            io=self.table.store.io,
+            clock=self.table.store.clock,
+            names=self.table.store.names,
         )
-        self.view = LiveFiles.latest(self.table)
+        self.view = LiveFiles.latest(self.table.store)
         self.open_writer()
 
     @rule(full=st.booleans())
@@ -163,7 +167,7 @@ class TableModel(RuleBasedStateMachine):
         if self.table.compact(full=full) is None:
             return
         if full:
-            live = LiveFiles.latest(self.table)
+            live = LiveFiles.latest(self.table.store)
             for key in live.buckets():
                 levels = live.levels(key)
                 assert len(levels.runs) == 1
@@ -220,7 +224,7 @@ class TableModel(RuleBasedStateMachine):
         if not hasattr(self, "view"):
             return
         self.view.advance()
-        fresh = LiveFiles.latest(self.table)
+        fresh = LiveFiles.latest(self.table.store)
         assert {key: {*self.view.files(key)} for key in self.view.buckets()} == {
             key: {*fresh.files(key)} for key in fresh.buckets()
         }
@@ -228,7 +232,7 @@ class TableModel(RuleBasedStateMachine):
 
     def remember(self) -> None:
         assert read(self.table) == self.oracle
-        latest_id = self.table.snapshots.latest_id()
+        latest_id = self.table.store.snapshots.latest_id()
         if latest_id is not None:
             self.history[latest_id] = dict(self.oracle)
 
@@ -236,11 +240,11 @@ class TableModel(RuleBasedStateMachine):
         if hasattr(self, "table"):
             self.writer.abort()
             check_metadata(self.table)
-            data_files = {name for name in self.table.io.files if "/bucket-" in name}  # type: ignore[attr-defined]
+            data_files = {name for name in self.table.store.io.files if "/bucket-" in name}  # type: ignore[attr-defined]
             assert data_files == referenced_files(self.table), "orphans, or files that are missing"
 
 
-def read(table: Table, **travel: Any) -> Oracle:
+def read(table: FileTable, **travel: Any) -> Oracle:
     rows = table.read(**travel).to_arrow().to_pylist()
     found = {(row["p"], row["id"]): row for row in rows}
     assert len(found) == len(rows), "a key is there twice"

@@ -74,7 +74,7 @@ def test_java_reads_any_history_of_changes_alike(tmp_path: Path, assert_peers_ag
         )
         history.begin()
         history.run(steps=12)
-        rows = assert_peers_agree(catalog.table(name).paths.root, only=("java",))
+        rows = assert_peers_agree(catalog.table(name).store.paths.root, only=("java",))
         assert len(rows) == len(history.rows)
 
 

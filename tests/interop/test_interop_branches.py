@@ -11,7 +11,7 @@ from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
-from filestore.table import Table
+from filestore.table import FileTable
 from tests.peers import PeerError, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer
@@ -33,12 +33,12 @@ def seen(peer: Any, warehouse: Path, table: str, **more: Any) -> dict[int, str]:
     return {row["k"]: row["v"] for row in peer.read(warehouse, table, **more)}
 
 
-def expire(table: Table) -> None:
-    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=1000)))
+def expire(table: FileTable) -> None:
+    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=0, limit=1000)))
 
 
-def is_well(table: Table) -> bool:
-    return list(verify_files(table, progress=lambda done, of: None)) == []
+def is_well(table: FileTable) -> bool:
+    return list(verify_files(table.store, progress=lambda done, of: None)) == []
 
 
 def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer) -> None:
@@ -47,7 +47,7 @@ def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer,
     put(FLUVIAL, tmp_path, "db.t", (1, "a"))
     put(FLUVIAL, tmp_path, "db.t", (2, "b"))
     table = FLUVIAL.table(tmp_path, "db.t")
-    create_branch(table, "dev", snapshot_id=2)
+    create_branch(table.store, "dev", snapshot_id=2)
     base = {1: "a", 2: "b"}
     peers: list[Any] = [java_peer, pypaimon_peer, FLUVIAL]
     for peer in peers:
@@ -70,7 +70,7 @@ def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer,
         assert seen(peer, tmp_path, DEV) == {**base, 6: "java"}
         assert seen(peer, tmp_path, "db.t") == {1: "a", 2: "b", 5: "fluvial"}
     assert is_well(table)
-    merge_branch(table, "dev", force=True)
+    merge_branch(table.store, "dev", force=True)
     for peer in peers:
         assert seen(peer, tmp_path, "db.t") == {**base, 6: "java"}
     put(java_peer, tmp_path, DEV, (7, "java"))
@@ -80,7 +80,7 @@ def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer,
     java_peer.expire(tmp_path, "db.t", retain=1)
     assert seen(java_peer, tmp_path, "db.t") == {**base, 6: "java"}
     assert seen(FLUVIAL, tmp_path, DEV) == {**base, 6: "java", 7: "java"}
-    delete_branch(table, "dev")
+    delete_branch(table.store, "dev")
     assert seen(java_peer, tmp_path, "db.t") == {**base, 6: "java"}
     assert is_well(table)
 
@@ -93,20 +93,20 @@ def test_we_read_write_merge_and_delete_branches_of_java(tmp_path: Path, java_pe
     java_peer.create_branch(tmp_path, "db.t", "dev", tag="t")
     java_peer.create_branch(tmp_path, "db.t", "empty")
     table = FLUVIAL.table(tmp_path, "db.t")
-    assert list_branches(table) == [
+    assert list_branches(table.store) == [
         Branch(name="dev", tag="t", snapshot_id=1), Branch(name="empty", tag=None, snapshot_id=None)
     ]  # fmt: skip
     put(java_peer, tmp_path, DEV, (2, "java"))
     put(FLUVIAL, tmp_path, DEV, (3, "ours"))
     assert seen(java_peer, tmp_path, DEV) == {1: "a", 2: "java", 3: "ours"}
-    rename_branch(table, "dev", "fix")
+    rename_branch(table.store, "dev", "fix")
     put(java_peer, tmp_path, "db.t$branch_fix", (4, "java"))
-    merge_branch(table, "fix")
+    merge_branch(table.store, "fix")
     expire(table)
     wanted = {1: "a", 2: "java", 3: "ours", 4: "java"}
     assert seen(java_peer, tmp_path, "db.t") == seen(FLUVIAL, tmp_path, "db.t") == wanted
     for name in ("fix", "empty"):
-        delete_branch(table, name)
+        delete_branch(table.store, name)
     assert seen(java_peer, tmp_path, "db.t") == wanted
     assert is_well(table)
 
@@ -118,14 +118,14 @@ def test_what_others_see_of_a_main_that_was_forwarded_replaced_and_moved_back(
     FLUVIAL.create(tmp_path, "db.t", DEFINITION)
     put(FLUVIAL, tmp_path, "db.t", (1, "a"))
     table = FLUVIAL.table(tmp_path, "db.t")
-    create_branch(table, "dev", snapshot_id=1)
+    create_branch(table.store, "dev", snapshot_id=1)
     put(java_peer, tmp_path, DEV, (2, "b"))
-    fast_forward(table, "dev")
+    fast_forward(table.store, "dev")
     peers: list[Any] = [java_peer, pypaimon_peer, FLUVIAL]
     for peer in peers:
         assert seen(peer, tmp_path, "db.t") == {1: "a", 2: "b"}
     put(java_peer, tmp_path, "db.t", (3, "lost"))
-    replace_main(table, "dev")
+    replace_main(table.store, "dev")
     for peer in (java_peer, pypaimon_peer):
         with pytest.raises(PeerError):
             peer.read(tmp_path, "db.t")
@@ -133,7 +133,7 @@ def test_what_others_see_of_a_main_that_was_forwarded_replaced_and_moved_back(
     for peer in peers:
         assert seen(peer, tmp_path, DEV) == {1: "a", 2: "b", 4: "pypaimon"}
     assert seen(FLUVIAL, tmp_path, "db.t") == {1: "a", 2: "b", 4: "pypaimon"}
-    replace_main(FLUVIAL.table(tmp_path, "db.t"), "main")
+    replace_main(FLUVIAL.table(tmp_path, "db.t").store, "main")
     for peer in peers:
         assert seen(peer, tmp_path, "db.t") == {1: "a", 2: "b", 4: "pypaimon"}
     for peer in peers:

@@ -35,12 +35,16 @@ def test_postponed_rows_of_java_and_ours_get_their_buckets(
     java_peer.write(tmp_path, "db.t", rows_of(what, rows), kinds=[INSERT, INSERT, INSERT, DELETE])
     FLUVIAL.write(tmp_path, "db.t", rows_of(what, [{"k": 3, "v": "ours"}, {"k": 4, "v": "ours"}]))
     table = FLUVIAL.table(tmp_path, "db.t")
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     names = [file.file_name for key in live.postponed() for file in live.files(key)]
     assert len(names) == 2, names
-    assert assert_peers_agree(table.paths.root, only=["java"]) == []
-    distribute(table)
-    assert assert_peers_agree(table.paths.root) == [{"k": 1, "v": "java"}, {"k": 3, "v": "ours"}, {"k": 4, "v": "ours"}]
+    assert assert_peers_agree(table.store.paths.root, only=["java"]) == []
+    distribute(table.store)
+    assert assert_peers_agree(table.store.paths.root) == [
+        {"k": 1, "v": "java"},
+        {"k": 3, "v": "ours"},
+        {"k": 4, "v": "ours"},
+    ]
 
 
 def test_dynamic_buckets_of_java_are_filled_further(tmp_path: Path, assert_peers_agree: Agreement) -> None:
@@ -52,6 +56,6 @@ def test_dynamic_buckets_of_java_are_filled_further(tmp_path: Path, assert_peers
     again = [{**before[0], "k": key} for key in range(2, 12)]
     table.write(pa.Table.from_pylist(again, schema=table.schema.arrow_schema))
     expected = before[:2] + again
-    assert assert_peers_agree(table.paths.root) == normalise(pa.Table.from_pylist(expected))
-    entries = bucket_index(table, table.snapshots.latest())
+    assert assert_peers_agree(table.store.paths.root) == normalise(pa.Table.from_pylist(expected))
+    entries = bucket_index(table.store, table.store.snapshots.latest())
     assert {entry.bucket: entry.row_count for entry in entries} == {0: 7, 1: 5}

@@ -9,7 +9,7 @@ import pytest
 
 from filestore.changelog.snapshot_changes import ChangeSplit, plan_changelog, plan_changes, plan_diff, read_changes
 from filestore.snapshot.change_tracking import ChangeSource, changes_of, is_external
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.row_kind import RowKind
 from tests.peers import DELETE, INSERT, TableDefinition, normalise
 from tests.peers.agreement import FLUVIAL
@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, str]] = {
 }
 
 
-def apply(table: Table, splits: tuple[ChangeSplit, ...], state: dict[Any, Any]) -> None:
+def apply(table: FileTable, splits: tuple[ChangeSplit, ...], state: dict[Any, Any]) -> None:
     for split in splits:
         for batch, kinds in read_changes(table, split):
             for kind, row in zip(kinds.to_pylist(), batch.to_pylist(), strict=True):
@@ -63,13 +63,13 @@ def test_changes_of_java_give_its_table_at_every_snapshot(tmp_path: Path, java_p
     table = FLUVIAL.table(tmp_path, "db.t")
     state: dict[Any, Any] = {}
     previous = None
-    for snapshot_id in table.snapshots.ids():
-        snapshot = table.snapshots.read(snapshot_id)
+    for snapshot_id in table.store.snapshots.ids():
+        snapshot = table.store.snapshots.read(snapshot_id)
         assert is_external(snapshot)
         if changes_of(snapshot, has_log=False) is ChangeSource.FILES:
-            apply(table, plan_changes(table, previous, snapshot), state)
+            apply(table, plan_changes(table.store, previous, snapshot), state)
         whole: dict[Any, Any] = {}
-        apply(table, plan_diff(table, None, snapshot), whole)
+        apply(table, plan_diff(table.store, None, snapshot), whole)
         assert whole == state, f"snapshot {snapshot_id} {snapshot.commit_kind}"
         previous = snapshot
     assert normalise(rows_of(definition, state.values())) == java_peer.read(tmp_path, "db.t")
@@ -82,21 +82,21 @@ def test_consumers_of_both_sides_hold_back_expiry(tmp_path: Path, java_peer: Jav
     for turn in range(5):
         FLUVIAL.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": turn, "v": "x", "n": turn}]))
     table = FLUVIAL.table(tmp_path, "db.t")
-    table.consumers.write("ours", 3)
+    table.store.consumers.write("ours", 3)
     java_peer.reset_consumer(tmp_path, "db.t", "theirs", 4)
-    assert java_peer.consumers(tmp_path, "db.t") == {"ours": 3, "theirs": 4} == table.consumers.next_snapshots()
+    assert java_peer.consumers(tmp_path, "db.t") == {"ours": 3, "theirs": 4} == table.store.consumers.next_snapshots()
     java_peer.expire(tmp_path, "db.t", retain=1)
-    assert table.snapshots.ids() == [3, 4, 5]
+    assert table.store.snapshots.ids() == [3, 4, 5]
     assert pa.Table.from_batches(
         [
             batch
-            for split in plan_changes(table, None, table.snapshots.read(3))
+            for split in plan_changes(table.store, None, table.store.snapshots.read(3))
             for batch, _ in read_changes(table, split)
         ]
     ).column("k").to_pylist() == [2]
-    table.consumers.delete("ours")
+    table.store.consumers.delete("ours")
     java_peer.expire(tmp_path, "db.t", retain=1)
-    assert table.snapshots.ids() == [4, 5]
+    assert table.store.snapshots.ids() == [4, 5]
 
 
 COMPACTED: dict[str, dict[str, str]] = {
@@ -131,11 +131,11 @@ def test_java_and_we_go_on_with_each_others_changelogs(tmp_path: Path, java_peer
             table.compact(full=True)
         else:
             java_peer.compact(tmp_path, "db.t")
-        newest = table.snapshots.latest_id() or 0
+        newest = table.store.snapshots.latest_id() or 0
         theirs = java_peer.changes(tmp_path, "db.t", after=seen, until=newest) if seen else []
         ours = []
         for snapshot_id in range(seen + 1, newest + 1):
-            for split in plan_changelog(table, None, table.snapshots.read(snapshot_id)):
+            for split in plan_changelog(table.store, None, table.store.snapshots.read(snapshot_id)):
                 for batch, numbers in read_changes(table, split):
                     ours += list(zip(numbers.to_pylist(), normalise(pa.Table.from_batches([batch])), strict=True))
         assert ours, f"turn {turn}"

@@ -70,7 +70,7 @@ def test_java_and_we_go_on_with_each_others_vectors(
         if turn == 3:
             java_peer.compact(tmp_path, "db.t")
     table = FLUVIAL.table(tmp_path, "db.t")
-    latest = table.snapshots.latest()
+    latest = table.store.snapshots.latest()
     assert latest is not None
     assert latest.index_manifest is not None
     table.compact(full=True)

@@ -13,7 +13,7 @@ from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.refs.savepoint_files import SavedCheckpoint
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.automatic_tags import make_due_tags
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, list_tags
@@ -29,13 +29,13 @@ COLUMNS = [("pt", "STRING NOT NULL"), ("k", "INT NOT NULL"), ("v", "STRING"), ("
 DAY_MS = 86_400_000
 
 
-def expire(table: Table, *, keep: int) -> list[int]:
+def expire(table: FileTable, *, keep: int) -> list[int]:
     retention = Retention(min_count=1, max_count=keep, age_ms=10**15, limit=1000)
-    return [step.snapshot.id for step in expire_snapshots(table, retention)]
+    return [step.snapshot.id for step in expire_snapshots(table.store, retention)]
 
 
-def is_well(table: Table) -> bool:
-    return list(verify_files(table, progress=lambda done, of: None)) == []
+def is_well(table: FileTable) -> bool:
+    return list(verify_files(table.store, progress=lambda done, of: None)) == []
 
 
 def rows_at(peer: Any, warehouse: Path, tag: str) -> list[Row]:
@@ -63,13 +63,13 @@ def test_both_sides_expire_a_table_that_both_write(
         writer: Any = FLUVIAL if turn % 3 == 1 and writes_ours else java_peer
         writer.write(tmp_path, "db.t", rows_of(definition, unique), kinds=kinds)
         table = FLUVIAL.table(tmp_path, "db.t")
-        latest = table.snapshots.latest_id()
+        latest = table.store.snapshots.latest_id()
         assert latest is not None
         if turn in (2, 6):
             java_peer.create_tag(tmp_path, "db.t", f"java{turn}", snapshot_id=latest)
             contents[f"java{turn}"] = java_peer.read(tmp_path, "db.t")
         if turn in (4, 8):
-            create_tag(table, f"ours{turn}", retained_ms=DAY_MS)
+            create_tag(table.store, f"ours{turn}", retained_ms=DAY_MS)
             contents[f"ours{turn}"] = java_peer.read(tmp_path, "db.t")
         if turn == 7:
             java_peer.expire(tmp_path, "db.t", retain=2)
@@ -78,15 +78,15 @@ def test_both_sides_expire_a_table_that_both_write(
     java_peer.compact(tmp_path, "db.t")
     assert expire(table, keep=1)
     assert is_well(table)
-    rows_now = assert_peers_agree(table.paths.root)
+    rows_now = assert_peers_agree(table.store.paths.root)
     for name, expected in contents.items():
         assert rows_at(java_peer, tmp_path, name) == rows_at(FLUVIAL, tmp_path, name) == expected
     for name in sorted(contents):
-        delete_tag(table, name)
+        delete_tag(table.store, name)
         assert is_well(table)
     assert java_peer.read(tmp_path, "db.t") == rows_now
     java_peer.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": 1, "v": "new", "n": 99}]))
-    assert assert_peers_agree(table.paths.root) != rows_now
+    assert assert_peers_agree(table.store.paths.root) != rows_now
 
 
 def test_tags_are_read_by_everybody(tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer) -> None:
@@ -95,8 +95,8 @@ def test_tags_are_read_by_everybody(tmp_path: Path, java_peer: JavaPeer, pypaimo
     FLUVIAL.create(tmp_path, "db.t", definition)
     FLUVIAL.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": 1, "v": "x", "n": 1}]))
     table = FLUVIAL.table(tmp_path, "db.t")
-    create_tag(table, "plain")
-    create_tag(table, "timed", retained_ms=1500)
+    create_tag(table.store, "plain")
+    create_tag(table.store, "timed", retained_ms=1500)
     java_peer.create_tag(tmp_path, "db.t", "java", snapshot_id=1)
     FLUVIAL.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": 1, "v": "y", "n": 2}]))
     table.compact(full=True)
@@ -104,11 +104,11 @@ def test_tags_are_read_by_everybody(tmp_path: Path, java_peer: JavaPeer, pypaimo
     for name in ("plain", "timed", "java"):
         for peer in (java_peer, pypaimon_peer, FLUVIAL):
             assert [row["v"] for row in rows_at(peer, tmp_path, name)] == ["x"], (peer, name)
-    assert [(tag.name, tag.snapshot.id, tag.retained_ms) for tag in list_tags(table)] == [
+    assert [(tag.name, tag.snapshot.id, tag.retained_ms) for tag in list_tags(table.store)] == [
         ("java", 1, None), ("plain", 1, None), ("timed", 1, 1500),
     ]  # fmt: skip
-    table.clock.sleep(1.6)
-    assert [tag.name for tag in expired_tags(table)] == ["timed"]
+    table.store.clock.sleep(1.6)
+    assert [tag.name for tag in expired_tags(table.store)] == ["timed"]
 
 
 def test_java_spares_savepoints_and_cuts(tmp_path: Path, java_peer: JavaPeer) -> None:
@@ -122,7 +122,7 @@ def test_java_spares_savepoints_and_cuts(tmp_path: Path, java_peer: JavaPeer) ->
     )  # fmt: skip
     java_peer.create(tmp_path, "db.t", definition)
 
-    def write(turn: int) -> Table:
+    def write(turn: int) -> FileTable:
         row = {"pt": "a", "k": turn % 3, "v": f"v{turn}", "n": turn}
         writer: Any = FLUVIAL if turn % 2 else java_peer
         writer.write(tmp_path, "db.t", rows_of(definition, [row]), kinds=[INSERT])
@@ -130,32 +130,32 @@ def test_java_spares_savepoints_and_cuts(tmp_path: Path, java_peer: JavaPeer) ->
 
     for turn in range(4):
         table = write(turn)
-    saved = create_savepoint(table, keep_checkpoints=lambda _: [kept_checkpoint(table)])
+    saved = create_savepoint(table.store, keep_checkpoints=lambda _: [kept_checkpoint(table)])
     expected = java_peer.read(tmp_path, "db.t")
     java_peer.create_tag(tmp_path, "db.t", "beside", snapshot_id=saved.saved_snapshot_id)  # the same snapshot, twice
     table = write(4)
-    record = CutRecord(id="c", tables={"db.t": table.snapshots.latest_id() or 0}, batches={})
-    tag_cut({"db.t": table}, "cut", record)
+    record = CutRecord(id="c", tables={"db.t": table.store.snapshots.latest_id() or 0}, batches={})
+    tag_cut({"db.t": table.store}, "cut", record)
     at_cut = java_peer.read(tmp_path, "db.t")
     for turn in range(5, 9):
         table = write(turn)
     java_peer.compact(tmp_path, "db.t")
     assert java_peer.expire(tmp_path, "db.t", retain=1) > 4
     java_peer.delete_tag(tmp_path, "db.t", "beside")
-    (Path(table.paths.root) / "manifest/manifest-00000000-0000-4000-8000-000000000000-0").write_bytes(b"lost")
+    (Path(table.store.paths.root) / "manifest/manifest-00000000-0000-4000-8000-000000000000-0").write_bytes(b"lost")
     assert java_peer.clean_orphans(tmp_path, "db.t", before_ms=2**62) >= 1
     assert is_well(table)
     assert rows_at(java_peer, tmp_path, "savepoint-1") == rows_at(FLUVIAL, tmp_path, "savepoint-1") == expected
     assert rows_at(java_peer, tmp_path, "cut") == rows_at(FLUVIAL, tmp_path, "cut") == at_cut
-    assert all(table.io.exists(path) for path in saved.own_paths(table.paths))
-    assert delete_savepoint(table, 1).metadata > set(saved.own_paths(table.paths))
+    assert all(table.store.io.exists(path) for path in saved.own_paths(table.store.paths))
+    assert delete_savepoint(table.store, 1).metadata > set(saved.own_paths(table.store.paths))
     assert is_well(table)
     assert rows_at(java_peer, tmp_path, "cut") == at_cut
 
 
-def kept_checkpoint(table: Table) -> SavedCheckpoint:
-    directory = f"checkpoint-{table.names.uuid()}"
-    table.io.write_new(f"{table.paths.savepoint_dir}/{directory}/offsets/7", b"v1")
+def kept_checkpoint(table: FileTable) -> SavedCheckpoint:
+    directory = f"checkpoint-{table.store.names.uuid()}"
+    table.store.io.write_new(f"{table.store.paths.savepoint_dir}/{directory}/offsets/7", b"v1")
     return SavedCheckpoint(
         query_id="q", commit_user="q", batch_id=7, location="/c", directory=directory, files=("offsets/7",), sources=()
     )
@@ -182,24 +182,24 @@ def test_automatic_tags_and_a_rollback_are_fine_with_everybody(
     FLUVIAL.create(tmp_path, "db.t", definition)
     write(FLUVIAL, 1, "x")
     table = FLUVIAL.table(tmp_path, "db.t")
-    (ours,) = make_due_tags(replace(table, clock=Tomorrow())).made
-    assert Path(table.paths.tag_success_file(ours.name)).is_file()
+    (ours,) = make_due_tags(replace(table.store, clock=Tomorrow())).made
+    assert Path(table.store.paths.tag_success_file(ours.name)).is_file()
     write(java_peer, 1, "y")
     java_peer.create_tag(tmp_path, "db.t", "java", snapshot_id=2)
-    assert Path(table.paths.tag_success_file("java")).is_file()  # as Java leaves it too
-    assert table.snapshots.tag_names() == [ours.name, "java"]
+    assert Path(table.store.paths.tag_success_file("java")).is_file()  # as Java leaves it too
+    assert table.store.snapshots.tag_names() == [ours.name, "java"]
     for peer in (java_peer, pypaimon_peer, FLUVIAL):
         assert [row["v"] for row in rows_at(peer, tmp_path, ours.name)] == ["x"], peer
     write(java_peer, 2, "z")
     java_peer.expire(tmp_path, "db.t", retain=1)  # Java lists the tags, past the directory
-    plan = plan_rollback(table, table.snapshots.tag(ours.name))
+    plan = plan_rollback(table.store, table.store.snapshots.tag(ours.name))
     assert [str(each.root) for each in plan.removals] == ["snapshot 3", "tag java"]
-    roll_back(table, plan)
+    roll_back(table.store, plan)
     assert is_well(table)
-    assert [row["v"] for row in assert_peers_agree(table.paths.root)] == ["x"]
+    assert [row["v"] for row in assert_peers_agree(table.store.paths.root)] == ["x"]
     write(java_peer, 3, "after")
     write(FLUVIAL, 4, "ours")
-    assert [row["v"] for row in assert_peers_agree(table.paths.root)] == ["x", "after", "ours"]
-    assert table.snapshots.ids() == [1, 2, 3]
+    assert [row["v"] for row in assert_peers_agree(table.store.paths.root)] == ["x", "after", "ours"]
+    assert table.store.snapshots.ids() == [1, 2, 3]
     java_peer.create_tag(tmp_path, "db.t", "again", snapshot_id=3)
     assert is_well(table)

@@ -24,10 +24,10 @@ HIT: list[Condition] = [("text", "=", indexed_rows().column("text")[41].as_py())
 
 def _spoil(warehouse: Path, table: str) -> None:
     store = FLUVIAL.table(warehouse, table)
-    live = LiveFiles.latest(store)
+    live = LiveFiles.latest(store.store)
     for key in live.buckets():
         for file in live.files(key):
-            Path(store.file_path(key.partition, key.bucket, file)).write_bytes(b"spoilt")
+            Path(store.store.file_path(key.partition, key.bucket, file)).write_bytes(b"spoilt")
 
 
 @pytest.mark.parametrize("threshold", ["0 b", "1 mb"])

@@ -10,9 +10,10 @@ import pytest
 
 from filestore.catalog.catalog import Catalog
 from filestore.schema.row_counts import HIDDEN_NAMES
-from filestore.table import Table
+from filestore.table import FileTable
 from tests.peers.java_peer import JavaPeer
 from tests.peers.pypaimon_peer import PyPaimonPeer
+from tests.support.tables import stored_rows
 
 pytestmark = pytest.mark.interop
 
@@ -21,7 +22,7 @@ SCHEMA = pa.schema(
 )
 
 
-def seen(table: Table) -> Counter[Any]:
+def seen(table: FileTable) -> Counter[Any]:
     return Counter(str(row) for row in table.read().to_arrow().to_pylist())
 
 
@@ -63,7 +64,7 @@ def test_java_and_pypaimon_read_counts_and_java_compacts_them(
         if turn in (2, 5):
             by_java = java_peer.read_arrow(tmp_path, "db.t").select([*SCHEMA.names, *HIDDEN_NAMES]).to_pylist()
             assert stored(by_java) == +counts
-    whole = table.stored.read().to_arrow()
+    whole = stored_rows(table.store)
     java_peer.write(tmp_path, "db.t", whole)  # every count once more
     doubled = Counter({row: 2 * count for row, count in counts.items()})
     assert seen(table) == +doubled

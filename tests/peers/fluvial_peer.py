@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from filestore.catalog.catalog import Catalog
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.data_types import DataField, parse_data_type
 from tests.peers import Condition, PeerRefusedError, Row, TableDefinition, normalise
 
@@ -60,7 +60,7 @@ class FluvialPeer:
         """Compact every bucket fully and commit."""
         self.table(warehouse, table).compact(full=True)
 
-    def table(self, warehouse: Path, table: str) -> Table:
+    def table(self, warehouse: Path, table: str) -> FileTable:
         """The table itself."""
         return Catalog(str(warehouse)).table(table)
 

@@ -84,7 +84,7 @@ class DiedBeforeTheCommit(Exception):
 
 def write_without_commit(table: Table, batch: int, news: pa.Table) -> None:
     """A batch of the user ``eventual`` that is in the log, and never in the table."""
-    writer = BatchWriter(table.store, TableLog.of(table.store), commit_user="eventual")
+    writer = BatchWriter(table.files, TableLog.of(table.files), commit_user="eventual")
     ends: dict[int, int] = {}
 
     def die(spec: Any) -> Any:

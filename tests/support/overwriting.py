@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from filestore.io.file_io import LocalFileIO
-from filestore.table import Table
+from filestore.table import FileTable
 from tests.support.tables import KEY_SCHEMA
 
 REQUEST_S = 0.01
@@ -24,6 +24,6 @@ class OverwritingFileIO(LocalFileIO):
 def write_rows(root: str, writer: int, count: int, **parts: Any) -> None:
     """``count`` commits of one row each, ids of no other writer."""
     options = {"commit.max-retries": "1000", "commit.max-retry-wait": "50 ms"}
-    table = Table.open("db.t", root, io=OverwritingFileIO(), options=options, **parts)
+    table = FileTable.open("db.t", root, io=OverwritingFileIO(), options=options, **parts)
     for number in range(count):
         table.write(pa.table({"id": [writer * 1000 + number], "v": [number]}, schema=KEY_SCHEMA))

@@ -5,57 +5,66 @@ from collections.abc import Iterator
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table import Table
+from filestore.table import FileTable
 
 
-def branches_of(table: Table) -> list[Table]:
+def branches_of(table: FileTable) -> list[FileTable]:
     """The table on each of its branches."""
-    names = table.io.list_names(table.paths.branch_dir)
+    names = table.store.io.list_names(table.store.paths.branch_dir)
     found = [table]
     for name in names:
         branch = name.removeprefix("branch-")
-        if branch == table.paths.branch:
+        if branch == table.store.paths.branch:
             continue
         found.append(
-            Table.open(table.name, table.paths.root, branch=branch, io=table.io, clock=table.clock, names=table.names)
+            FileTable.open(
+                table.name,
+                table.store.paths.root,
+                branch=branch,
+                io=table.store.io,
+                clock=table.store.clock,
+                names=table.store.names,
+            )
         )
     return found
 
 
-def roots_of(table: Table) -> Iterator[tuple[Table, Snapshot, bool]]:
+def roots_of(table: FileTable) -> Iterator[tuple[FileTable, Snapshot, bool]]:
     """Branch, snapshot, and whether its changelog counts."""
     for branch in branches_of(table):
-        for snapshot_id in branch.snapshots.ids():
-            yield branch, branch.snapshots.read(snapshot_id), True
-        for name in branch.snapshots.tag_names():
-            yield branch, branch.snapshots.tag(name), False
-        for savepoint in list_savepoints(branch):
+        for snapshot_id in branch.store.snapshots.ids():
+            yield branch, branch.store.snapshots.read(snapshot_id), True
+        for name in branch.store.snapshots.tag_names():
+            yield branch, branch.store.snapshots.tag(name), False
+        for savepoint in list_savepoints(branch.store):
             yield branch, savepoint.snapshot, False
 
 
-def used_by(table: Table, snapshot: Snapshot, *, with_changelog: bool) -> set[str]:
+def used_by(table: FileTable, snapshot: Snapshot, *, with_changelog: bool) -> set[str]:
     """Every file that one snapshot refers to."""
-    paths, found, entries = table.paths, set(), []
+    paths, found, entries = table.store.paths, set(), []
     for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
         found.add(paths.manifest(name))
-        for manifest in table.manifests.read_list(name, None):
+        for manifest in table.store.manifests.read_list(name, None):
             found.add(paths.manifest(manifest.file_name))
-            entries += table.manifests.read_manifest(manifest)
+            entries += table.store.manifests.read_manifest(manifest)
     live = live_entries(entries)
     changelog = paths.manifest(snapshot.changelog_manifest_list or "")
-    if with_changelog and table.io.exists(changelog) and not table.io.is_directory(changelog):
+    if with_changelog and table.store.io.exists(changelog) and not table.store.io.is_directory(changelog):
         assert snapshot.changelog_manifest_list is not None
         found.add(changelog)
-        for manifest in table.manifests.read_list(snapshot.changelog_manifest_list, None):
+        for manifest in table.store.manifests.read_list(snapshot.changelog_manifest_list, None):
             found.add(paths.manifest(manifest.file_name))
-            live += table.manifests.read_manifest(manifest)
+            live += table.store.manifests.read_manifest(manifest)
     if snapshot.index_manifest is not None:
         found.add(paths.manifest(snapshot.index_manifest))
-        found |= {paths.index(each.file_name) for each in table.manifests.read_index_manifest(snapshot.index_manifest)}
+        found |= {
+            paths.index(each.file_name) for each in table.store.manifests.read_index_manifest(snapshot.index_manifest)
+        }
     return found | {path for entry in live for path in _paths(table, entry)}
 
 
-def used_files(table: Table) -> set[str]:
+def used_files(table: FileTable) -> set[str]:
     """Data, changelog, index, manifest and list files that anything refers to."""
     return {
         path
@@ -64,15 +73,17 @@ def used_files(table: Table) -> set[str]:
     }
 
 
-def files_there(table: Table) -> set[str]:
+def files_there(table: FileTable) -> set[str]:
     """Data, changelog, index, manifest and list files of a table in memory."""
-    inside = (path.removeprefix(f"{table.paths.root}/") for path in table.io.files)  # type: ignore[attr-defined]
+    inside = (path.removeprefix(f"{table.store.paths.root}/") for path in table.store.io.files)  # type: ignore[attr-defined]
     return {
-        f"{table.paths.root}/{path}" for path in inside if path.startswith(("manifest/", "index/")) or "bucket-" in path
+        f"{table.store.paths.root}/{path}"
+        for path in inside
+        if path.startswith(("manifest/", "index/")) or "bucket-" in path
     }
 
 
-def _paths(table: Table, entry: ManifestEntry) -> list[str]:
+def _paths(table: FileTable, entry: ManifestEntry) -> list[str]:
     assert entry.kind is EntryKind.ADD
-    directory = table.bucket_dir(entry.partition, entry.bucket)
+    directory = table.store.bucket_dir(entry.partition, entry.bucket)
     return [f"{directory}/{name}" for name in (entry.file.file_name, *entry.file.extra_files)]

@@ -102,7 +102,7 @@ def fold(changes: Iterable[Mapping[str, Any]], keys: Sequence[str] = ("id",)) ->
 
 def content(table: Table, keys: Sequence[str] = ("id",), snapshot_id: int | None = None) -> dict[Any, dict[str, Any]]:
     """The rows of a snapshot by key."""
-    found: pa.Table = table.store.read(snapshot_id=snapshot_id).to_arrow()
+    found: pa.Table = table.files.read(snapshot_id=snapshot_id).to_arrow()
     return {tuple(row[name] for name in keys): row for row in found.to_pylist()}
 
 

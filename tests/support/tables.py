@@ -11,8 +11,11 @@ from filestore.index.index_manifest import bucket_index
 from filestore.io.file_io import FileIO
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table_keys import OPTIONS
+from filestore.read.split_read import read_stored
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.scan.table_scan import TableScan
+from filestore.table import FileTable
+from filestore.table_store import TableStore
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
 
 WAREHOUSE = "/warehouse"
@@ -31,7 +34,7 @@ def key_table(
     primary_key: Sequence[str] = ("id",),
     partition_by: Sequence[str] = (),
     **options: str,
-) -> Table:
+) -> FileTable:
     """A table ``db.t`` with a key; option keys with ``_`` for ``-``."""
     return memory_catalog(io).create_table(
         "db.t",
@@ -42,14 +45,14 @@ def key_table(
     )
 
 
-def reopened(table: Table, io: FileIO) -> Table:
+def reopened(table: FileTable, io: FileIO) -> FileTable:
     """The same table through another file system object."""
-    return Table.open(table.name, table.paths.root, io=io, clock=table.clock, names=table.names)
+    return FileTable.open(table.name, table.store.paths.root, io=io, clock=table.store.clock, names=table.store.names)
 
 
-def failing_at(before: Table, fail_at: int, when: When) -> tuple[Table, Table, FaultyFileIO]:
+def failing_at(before: FileTable, fail_at: int, when: When) -> tuple[FileTable, FileTable, FaultyFileIO]:
     """A copy of a table, the same one through a file system whose n-th operation fails, and that file system."""
-    io = MemoryFileIO(before.io.files)  # type: ignore[attr-defined]
+    io = MemoryFileIO(before.store.io.files)  # type: ignore[attr-defined]
     faulty = FaultyFileIO(io, when=when)
     table, failing = reopened(before, io), reopened(before, faulty)  # type: ignore[arg-type]
     faulty.calls, faulty.fail_at = 0, fail_at
@@ -61,25 +64,27 @@ def rows(*pairs: tuple[int, int | None]) -> pa.Table:
     return pa.table({"id": [pair[0] for pair in pairs], "v": [pair[1] for pair in pairs]}, schema=KEY_SCHEMA)
 
 
-def messages_of(table: Table, data: pa.Table, kinds: Sequence[str] | None = None) -> list[CommitMessage]:
+def messages_of(table: FileTable, data: pa.Table, kinds: Sequence[str] | None = None) -> list[CommitMessage]:
     """Files with these rows, numbered from the newest snapshot, not committed."""
-    live = LiveFiles.latest(table)
-    writer = table.new_write(max_sequence_numbers=live.max_sequence_numbers(), index=bucket_index(table, live.snapshot))
+    live = LiveFiles.latest(table.store)
+    writer = table.new_write(
+        max_sequence_numbers=live.max_sequence_numbers(), index=bucket_index(table.store, live.snapshot)
+    )
     writer.write(data, None if kinds is None else pa.array(kinds))
     return writer.prepare_commit()
 
 
-def committable_of(table: Table, identifier: int, data: pa.Table, **parts: Any) -> Committable:
+def committable_of(table: FileTable, identifier: int, data: pa.Table, **parts: Any) -> Committable:
     """A committable with these rows on top of the newest snapshot."""
     return Committable(
         identifier=identifier,
         messages=messages_of(table, data),
-        base_snapshot_id=table.snapshots.latest_id() or 0,
+        base_snapshot_id=table.store.snapshots.latest_id() or 0,
         **parts,
     )
 
 
-def content(table: Table, **travel: Any) -> dict[int, int | None]:
+def content(table: FileTable, **travel: Any) -> dict[int, int | None]:
     """``{id: v}`` of a table of KEY_SCHEMA; fails when a key is there twice."""
     found = table.read(**travel).to_arrow(columns=["id", "v"]).to_pylist()
     by_id: Mapping[int, int | None] = {row["id"]: row["v"] for row in found}
@@ -87,22 +92,31 @@ def content(table: Table, **travel: Any) -> dict[int, int | None]:
     return dict(by_id)
 
 
-def check_metadata(table: Table) -> None:
+def stored_rows(store: TableStore) -> pa.Table:
+    """Rows as the files hold them: of a counted table with their hashes and counts."""
+    splits = TableScan(store).plan().splits
+    batches = [batch for split in splits for batch in read_stored(store, split, columns=store.schema.column_names)]
+    return pa.Table.from_batches(batches, schema=store.schema.arrow_schema)
+
+
+def check_metadata(table: FileTable) -> None:
     """The self-test of paimon-format.md section 14.10 for every snapshot."""
-    for snapshot_id in table.snapshots.ids():
-        snapshot = table.snapshots.read(snapshot_id)
-        live = LiveFiles(table, snapshot)
+    for snapshot_id in table.store.snapshots.ids():
+        snapshot = table.store.snapshots.read(snapshot_id)
+        live = LiveFiles(table.store, snapshot)
         files = [(key, file) for key in live.all_buckets() for file in live.files(key)]
         assert snapshot.total_record_count == sum(file.row_count for _, file in files)
         for key, file in files:
-            assert table.io.size_bytes(table.file_path(key.partition, key.bucket, file)) == file.size_bytes
+            assert table.store.io.size_bytes(table.store.file_path(key.partition, key.bucket, file)) == file.size_bytes
 
 
-def referenced_files(table: Table) -> set[str]:
+def referenced_files(table: FileTable) -> set[str]:
     """Paths of the data files that any snapshot refers to."""
-    views = [LiveFiles(table, table.snapshots.read(snapshot_id)) for snapshot_id in table.snapshots.ids()]
+    views = [
+        LiveFiles(table.store, table.store.snapshots.read(snapshot_id)) for snapshot_id in table.store.snapshots.ids()
+    ]
     return {
-        table.file_path(key.partition, key.bucket, file)
+        table.store.file_path(key.partition, key.bucket, file)
         for live in views
         for key in live.all_buckets()
         for file in live.files(key)

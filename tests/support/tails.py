@@ -55,7 +55,7 @@ def write_log_only(table: Table, rows: pa.Table) -> None:
         results.extend(write_part(spec, rows.to_batches()))
         return results
 
-    writer = BatchWriter(table.store, table.log, commit_user=f"gone-{uuid4()}", observe=dies)
+    writer = BatchWriter(table.files, table.log, commit_user=f"gone-{uuid4()}", observe=dies)
     try:
         writer.write(0, write)
     except DiedError:
@@ -66,8 +66,8 @@ def write_log_only(table: Table, rows: pa.Table) -> None:
 
 def adopt(table: Table, rows: pa.Table) -> None:
     """Write a batch, and commit before it what a dead writer has left in the log."""
-    log = TableLog.of(table.store, {"log.on-orphan-batch": "adopt"})
-    BatchWriter(table.store, log, commit_user=str(uuid4())).write(0, lambda spec: write_part(spec, rows.to_batches()))
+    log = TableLog.of(table.files, {"log.on-orphan-batch": "adopt"})
+    BatchWriter(table.files, log, commit_user=str(uuid4())).write(0, lambda spec: write_part(spec, rows.to_batches()))
 
 
 def write_aborted(table: Table, rows: pa.Table) -> None:
@@ -77,7 +77,7 @@ def write_aborted(table: Table, rows: pa.Table) -> None:
         yield from rows.to_batches()
         raise DiedError
 
-    writer = BatchWriter(table.store, table.log, commit_user=f"aborted-{uuid4()}")
+    writer = BatchWriter(table.files, table.log, commit_user=f"aborted-{uuid4()}")
     try:
         writer.write(0, lambda spec: write_part(spec, batches()))
     except DiedError:

@@ -52,8 +52,8 @@ def grown_fields(
     rules = _rules(pipeline, tables)
     if rules is None:
         return None
-    store = tables[0].store
-    schema = store.at_version(store.schemas.ids()[-1]).schema  # it may have grown since the job began
+    table = tables[0].files
+    schema = table.at_version(table.store.schemas.ids()[-1]).schema  # it may have grown since the job began
     for columns in _newest_columns(source):
         changes = merge_changes(schema, fields_of_rows(columns, schema), rules)
         schema = apply_changes(schema, changes, has_rows=False)

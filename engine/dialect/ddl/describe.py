@@ -119,7 +119,7 @@ def _column_facts(field: DataField) -> list[tuple[str, str | None]]:
 def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     """How a table is kept, in the words of its options."""
     options = table.options
-    log = TableLog.of(table.store, {"change-tracking": "true"})
+    log = TableLog.of(table.files, {"change-tracking": "true"})
     yield "name", f"{context.catalog_name}.{table.name}", None
     yield "log.system", options.log_system, None
     yield "log.kafka.bootstrap.servers", options.log_kafka.get("bootstrap.servers") if log else None, None

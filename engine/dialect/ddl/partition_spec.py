@@ -7,14 +7,14 @@ import pyarrow as pa
 from engine.dialect.grammar.places import did_you_mean
 from engine.dialect.grammar.statements import PartitionSpec
 from filestore.maintenance.partitions import path_of
-from filestore.table import Table
+from filestore.table_store import TableStore
 from filestore.types.casts import cast_array
 from filestore.types.data_types import STRING, arrow_type
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
 
 
-def spec_values(store: Table, spec: PartitionSpec) -> dict[str, object]:
+def spec_values(store: TableStore, spec: PartitionSpec) -> dict[str, object]:
     """Python values by column, in the order of the table's partition columns; None is null.
 
     Raises:
@@ -30,7 +30,7 @@ def spec_values(store: Table, spec: PartitionSpec) -> dict[str, object]:
     return {name: _scalar(store, name, spec[name]).as_py() for name in keys if name in spec}
 
 
-def partition_test(store: Table, spec: PartitionSpec) -> Callable[[bytes], bool]:
+def partition_test(store: TableStore, spec: PartitionSpec) -> Callable[[bytes], bool]:
     """Whether a partition (BinaryRow bytes) has these values; columns that are not named have any."""
     wanted = {name: internal_value(_scalar(store, name, spec[name])) for name in spec_values(store, spec)}
 
@@ -41,7 +41,7 @@ def partition_test(store: Table, spec: PartitionSpec) -> Callable[[bytes], bool]
     return matches
 
 
-def check_complete(store: Table, spec: PartitionSpec) -> None:
+def check_complete(store: TableStore, spec: PartitionSpec) -> None:
     """Raises: InvalidInputError when the values do not name one partition."""
     spec_values(store, spec)
     missing = [name for name in store.schema.partition_keys if name not in spec]
@@ -52,13 +52,13 @@ def check_complete(store: Table, spec: PartitionSpec) -> None:
         )
 
 
-def named_partitions(store: Table, spec: PartitionSpec, partitions: list[bytes]) -> list[bytes]:
+def named_partitions(store: TableStore, spec: PartitionSpec, partitions: list[bytes]) -> list[bytes]:
     """Those of some partitions that a specification means, by path."""
     matches = partition_test(store, spec)
     return sorted((each for each in partitions if matches(each)), key=lambda each: path_of(store, each))
 
 
-def _scalar(store: Table, name: str, text: str | None) -> pa.Scalar:
+def _scalar(store: TableStore, name: str, text: str | None) -> pa.Scalar:
     data_type = store.schema.field(name).type
     if text is None or text == store.options.partition_default_name:
         return pa.scalar(None, arrow_type(data_type))

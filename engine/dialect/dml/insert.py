@@ -109,7 +109,7 @@ class _Insert:
             raise self._problem(f"a partition's value is a literal: column={key} value={node.sql(dialect='spark')}")
         text = str(inner.this).lower() if isinstance(inner, exp.Boolean) else str(inner.this)
         try:
-            return partition_value(self._target.table.store, key, sign + text)
+            return partition_value(self._target.table.files, key, sign + text)
         except InvalidInputError as error:
             raise self._problem(str(error)) from error
 

@@ -77,8 +77,8 @@ class WriteTarget:
         options = {**of_session(session, named=branch, reads=False), **named}
         table = context.catalog.table(name, branch=options.pop(BRANCH_KEY, None))
         if DYNAMIC_KEY in options:
-            table = Table(table.store.with_options({DYNAMIC_KEY: options.pop(DYNAMIC_KEY)}))
-        check_writable(table.store.stored.schema)
+            table = Table(table.files.with_options({DYNAMIC_KEY: options.pop(DYNAMIC_KEY)}))
+        check_writable(table.store.schema)
         return cls(table, options)
 
     @property
@@ -106,8 +106,8 @@ class WriteTarget:
             if known is None or isinstance(column.dataType, T.AtomicType):  # values inside go by the rules of INSERT
                 given.append(T.StructField(name if known is None else known.name, column.dataType))
         fields = fields_of_frame(T.StructType(given), self.schema)
-        store = evolve_schema(self.table.store, fields, replace(rules, fitting=lambda known, given: True))
-        return self if store is self.table.store else replace(self, table=Table(store))
+        files = evolve_schema(self.table.files, fields, replace(rules, fitting=lambda known, given: True))
+        return self if files is self.table.files else replace(self, table=Table(files))
 
     def field(self, name: str) -> DataField:
         """A column by its name in any case. Raises: InvalidInputError with a similar name."""
@@ -128,7 +128,7 @@ class WriteTarget:
             InvalidInputError: says why.
         """
         options = self.table.options
-        counts_rows = self.table.store.row_counts is not None
+        counts_rows = self.table.store.counts_rows
         if counts_rows and statement == "MERGE":
             raise InvalidInputError(
                 f"a row without a key cannot be found by some of its columns alone: statement=MERGE "
@@ -190,7 +190,7 @@ class WriteTarget:
         def write() -> CommitResult:
             marks = marks_of(rows)
             found.append(sum(len(each) for each in marks.values()))
-            return commit_deletes(self.table.store, plan, marks, new_rows=new_rows, options=self.options)
+            return commit_deletes(self.table.files, plan, marks, new_rows=new_rows, options=self.options)
 
         found: list[int] = []
         done = _through_spark(write, self.table.name)

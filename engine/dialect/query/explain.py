@@ -89,9 +89,9 @@ def _result(plan: str, tables: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
-    read, store = each.read, each.read.table
-    names = [name for name in store.schema.column_names if name in {*each.columns, *_filter_columns(each)}]
-    spark_files, rest = divided(spark, store, each.plan, names)
+    read, table = each.read, each.read.table
+    names = [name for name in table.schema.column_names if name in {*each.columns, *_filter_columns(each)}]
+    spark_files, rest = divided(spark, table.store, each.plan, names)
     kept, whole = list(_splits(each.plan.splits)), list(_splits(read.plan().splits))
     merged = list(_splits(rest))
     return {
@@ -116,7 +116,7 @@ def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
         "files_of_spark": len(spark_files),
         "merged_splits": len(rest),
         "merged_files": sum(len(split.files) for split in merged),
-        "merged_because": sorted({reason for piece in rest for reason in _reasons(store, piece, names)}),
+        "merged_because": sorted({reason for piece in rest for reason in _reasons(table.store, piece, names)}),
         "log_ranges": [
             {"bucket": one.bucket, "start": one.start_offset, "end": one.end_offset}
             for one in (piece.log_range for piece in rest if isinstance(piece, TailSplit))
@@ -130,7 +130,7 @@ def _fallback(each: ReadPlan) -> dict[str, Any] | None:
         return None
     found = [piece.split for piece in each.plan.splits if isinstance(piece, FallbackSplit)]
     return {
-        "branch": each.read.fallback.table.paths.branch,
+        "branch": each.read.fallback.table.store.paths.branch,
         "snapshot_id": each.read.fallback.snapshot.id,
         "partitions": len({split.partition for split in found}),
         "files": sum(len(split.files) for split in found),
@@ -161,7 +161,7 @@ def _reasons(store: TableStore, piece: Piece, names: Sequence[str]) -> Iterator[
         yield "the log is merged over the files"
         return
     if isinstance(piece, FallbackSplit):
-        yield from _reasons(piece.store, piece.split, names)
+        yield from _reasons(piece.table.store, piece.split, names)
         return
     if isinstance(piece, DiffSplit):
         yield "two states are compared"

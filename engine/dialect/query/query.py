@@ -23,6 +23,7 @@ from engine.dialect.query.references import Reference, StatementText, find_refer
 from engine.dialect.query.usage import row_conditions, used_columns
 from engine.dialect.scope.context import SqlContext
 from engine.options.write_options import WRITE_ONLY_KEYS
+from engine.runtime.spark_internals import jvm_session
 from engine.system_tables.frames import system_frame
 from engine.system_tables.names import CATALOG_DATABASES
 from engine.types.sql_types import quoted
@@ -251,7 +252,7 @@ class _Frames:
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:
     """Whether the session has a temporary view of this name; names are told apart without case."""
-    session: Any = getattr(spark, "_jsparkSession", None)
+    session = jvm_session(spark)
     if session is not None:
         return bool(session.sessionState().catalog().getTempView(name).isDefined())
     return any(each.isTemporary and each.name.lower() == name.lower() for each in spark.catalog.listTables())

@@ -19,7 +19,7 @@ from engine.request.read_request import PLACES
 from engine.write.row_places import placed_frame
 from filestore.options.table_options import canonical_options
 from filestore.predicate.predicate import and_all
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 
 _FREE_PREFIX = "log.kafka."
@@ -77,7 +77,7 @@ class StatementReads:
             raise text.statement.source.problem(str(error), reference.start, reference.stop) from error
 
     def _table(self, name: str) -> FileTable:
-        return self._context.catalog.table(name).store
+        return self._context.catalog.table(name).files
 
     def _options(self, text: StatementText, reference: Reference, ignores: Collection[str]) -> dict[str, str]:
         given = {key: value for key, value in canonical_options(reference.options).items() if key not in ignores}
@@ -123,7 +123,7 @@ def plan_read(
     predicate = and_all([each.predicate for each in conditions if each.predicate is not None])
     if with_places:
         plan = read.plan(predicate)
-        frame = placed_frame(context.spark, read.table, plan, columns)
+        frame = placed_frame(context.spark, read.table.store, plan, columns)
         return ReadPlan(
             reference=reference, read=read, plan=plan, frame=frame, columns=columns, conditions=tuple(conditions)
         )

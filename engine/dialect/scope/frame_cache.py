@@ -47,10 +47,10 @@ def frame_key(read: BatchRead, columns: tuple[str, ...], predicate: Predicate | 
     snapshot, table = read.snapshot, read.table
     if snapshot is None or read.served.source is not StateSource.SNAPSHOT:
         return None
-    place = (table.paths.branch_root, snapshot.id, snapshot.base_manifest_list, snapshot.delta_manifest_list)
+    place = (table.store.paths.branch_root, snapshot.id, snapshot.base_manifest_list, snapshot.delta_manifest_list)
     others: tuple[Hashable, ...] = ()
     if read.fallback is not None:
         other = read.fallback.snapshot
-        others = (read.fallback.table.paths.branch, other.base_manifest_list, other.delta_manifest_list)
+        others = (read.fallback.table.store.paths.branch, other.base_manifest_list, other.delta_manifest_list)
     options = tuple(sorted(table.options.raw.items()))
     return (*place, *others, table.schema.id, options, tuple(sorted(read.constants)), columns, predicate)

@@ -7,6 +7,7 @@ from sqlglot.errors import ParseError
 from engine.dialect.grammar import statements as tree
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.dialect.scope.context import SqlContext
+from engine.runtime.spark_internals import jvm_session
 from engine.table import Table
 from lsm.errors import InvalidInputError
 
@@ -41,7 +42,7 @@ def is_sparks(context: SqlContext, statement: object) -> bool:
 
 def is_sparks_text(context: SqlContext, text: str, error: SqlSyntaxError) -> bool:
     """Whether Spark, if it runs, can parse a text in which we found a mistake that is not about our own grammar."""
-    classic = getattr(context.running_spark, "_jsparkSession", None)
+    classic = jvm_session(context.running_spark)
     is_script = text.lstrip()[:5].upper() == "BEGIN"
     if classic is None or not (is_script or isinstance(error.__cause__, ParseError)):
         return False

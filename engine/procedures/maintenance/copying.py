@@ -70,7 +70,7 @@ def copy(
     try:
         if first is not None:
             writer = BatchWriter(
-                target.store,
+                target.files,
                 target.log,
                 commit_user=target.store.new_commit_user(),
                 tracks_changes=tracks_changes(target.store),

@@ -151,7 +151,7 @@ def _into_files(
 ) -> int | None:
     """One commit of the files that are taken, and of those that are written anew."""
     store = target.store
-    writer = TableWrite(store, max_sequence_numbers={})
+    writer = TableWrite(target.files, max_sequence_numbers={})
     messages: list[CommitMessage] = []
     try:
         for done, (file, as_it_is) in enumerate(zip(files, taken, strict=True)):
@@ -159,7 +159,7 @@ def _into_files(
             if as_it_is:
                 messages.append(take_over(store, file, link=link))
                 continue
-            for rows in external_rows(store.io, file, store.schema.fields):
+            for rows in external_rows(store.io, file, target.schema.fields):
                 writer.write(rows)
         messages += writer.prepare_commit()
     except BaseException:
@@ -183,7 +183,7 @@ def _through_log(
             yield from external_rows(target.store.io, file, target.schema.fields)
 
     writer = BatchWriter(
-        target.store,
+        target.files,
         target.log,
         commit_user=target.store.new_commit_user(),
         tracks_changes=tracks_changes(target.store),

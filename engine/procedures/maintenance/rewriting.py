@@ -9,6 +9,7 @@ from engine.procedures.maintenance.compaction import chosen_buckets
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import MomentText, moment_ms
 from engine.table import Table
+from filestore.commit.table_commit import TableCommit
 from filestore.maintenance.index_rewriting import write_indexes
 from filestore.maintenance.lost_manifests import forget_manifests, lost_manifests
 from filestore.maintenance.partitions import path_of
@@ -89,7 +90,7 @@ def compact_manifest(table: Table) -> pa.Table:
     if len(before) < 2 and not any(each.deleted_count for each in before):
         return rows_table(_MANIFESTS, [])
     store = table.store.with_options(_FULL_MERGE)
-    done = store.new_commit(store.new_commit_user(), history_start=snapshot.id)
+    done = TableCommit(store, store.new_commit_user(), history_start=snapshot.id)
     merged = done.merge_manifests({PURPOSE_KEY: "compact_manifest"}).snapshot
     assert merged is not None
     after = manifests_of(table.store, merged)

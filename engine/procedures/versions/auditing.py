@@ -45,7 +45,7 @@ def audit_publish(
             published.
     """
     conditions = [each.strip() for each in (expect or "").split(";") if each.strip()]
-    there = Table(table.store.on_branch(branch))
+    there = Table(table.files.on_branch(branch))
     done = publish(table.store, there, branch, conditions, force=force)
     if drop_branch:
         delete_branch(table.store, branch)

@@ -130,10 +130,10 @@ def table(tmp_path: Path) -> Table:
 
 def write(table: Table, batch_id: int, user: str = QUERY) -> None:
     data = pa.table({"id": [1], "v": [batch_id]}, schema=SCHEMA)
-    table.store.new_commit(user).commit(
+    table.files.new_commit(user).commit(
         Committable(
             identifier=batch_id,
-            messages=messages_of(table.store, data),
+            messages=messages_of(table.files, data),
             base_snapshot_id=table.store.snapshots.latest_id() or 0,
         )
     )

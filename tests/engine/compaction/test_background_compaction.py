@@ -70,7 +70,7 @@ def test_a_stream_of_batches_never_has_more_runs_than_the_stop_trigger(
     table: Table, assert_peers_agree: Agreement
 ) -> None:
     """FL-162, FL-166, FL-168."""
-    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    writer, work = BatchWriter(table.files, None, commit_user="q"), RunHere(table)
     compaction = BackgroundCompaction(table.store, work)
     most = 0
     for batch in range(20):
@@ -89,7 +89,7 @@ def test_a_stream_of_batches_never_has_more_runs_than_the_stop_trigger(
 
 
 def test_a_slow_compaction_does_not_hold_a_commit_back_before_the_stop_trigger(table: Table) -> None:
-    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    writer, work = BatchWriter(table.files, None, commit_user="q"), RunHere(table)
     compaction = BackgroundCompaction(table.store, work)
     work.gate.clear()
     for batch in range(STOP - 1):
@@ -104,7 +104,7 @@ def test_a_slow_compaction_does_not_hold_a_commit_back_before_the_stop_trigger(t
 
 
 def test_at_the_stop_trigger_a_batch_waits_for_the_compaction(table: Table) -> None:
-    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    writer, work = BatchWriter(table.files, None, commit_user="q"), RunHere(table)
     compaction = BackgroundCompaction(table.store, work)
     work.gate.clear()
     for batch in range(STOP):
@@ -127,7 +127,7 @@ def test_a_compaction_that_lost_its_inputs_is_abandoned_and_costs_nothing(
     table: Table, assert_peers_agree: Agreement
 ) -> None:
     """FL-91: somebody else compacted the same files first."""
-    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    writer, work = BatchWriter(table.files, None, commit_user="q"), RunHere(table)
     for batch in range(TRIGGER + 1):
         write(writer, batch)
 
@@ -150,7 +150,7 @@ def test_a_compaction_that_lost_its_inputs_is_abandoned_and_costs_nothing(
 
 
 def test_a_failing_compaction_leaves_the_stream_alone(table: Table) -> None:
-    writer = BatchWriter(table.store, None, commit_user="q")
+    writer = BatchWriter(table.files, None, commit_user="q")
 
     def fails(tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         raise RuntimeError(f"no room for {len(tasks)}")
@@ -170,7 +170,7 @@ def test_a_failing_compaction_leaves_the_stream_alone(table: Table) -> None:
 def test_changes_are_told_behind_every_batch(tmp_path: Path, waits: bool) -> None:
     """FL-135: ``lookup-wait``: by the end of the batch, or beside the next one."""
     table = told_table(tmp_path, **{"changelog-producer": "lookup", "lookup-wait": str(waits).lower()})
-    writer, work = BatchWriter(table.store, None, commit_user="q"), RunHere(table)
+    writer, work = BatchWriter(table.files, None, commit_user="q"), RunHere(table)
     compaction = BackgroundCompaction(table.store, work)
     if not waits:
         work.gate.clear()
@@ -185,7 +185,7 @@ def test_changes_are_told_behind_every_batch(tmp_path: Path, waits: bool) -> Non
 
 def test_a_failing_compaction_is_not_waited_for_again(tmp_path: Path) -> None:
     table = told_table(tmp_path, **{"changelog-producer": "lookup"})
-    writer, calls = BatchWriter(table.store, None, commit_user="q"), []
+    writer, calls = BatchWriter(table.files, None, commit_user="q"), []
 
     def fails(tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         calls.append(tasks)
@@ -203,7 +203,7 @@ def test_everything_is_merged_after_so_many_commits(tmp_path: Path) -> None:
     options = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"}
     table = told_table(tmp_path, **options)
     for first in (0, 4):
-        writer = BatchWriter(table.store, None, commit_user=f"q{first}")
+        writer = BatchWriter(table.files, None, commit_user=f"q{first}")
         compaction = BackgroundCompaction(table.store, RunHere(table))
         for batch in range(first, first + 3):
             write(writer, batch)
@@ -234,7 +234,7 @@ def test_a_stream_into_a_table_without_a_key_puts_small_files_together(
     appended = Catalog(str(tmp_path)).create_table("db.t", SCHEMA, options=options)
     assert compacts(appended.store, {})
     assert not compacts(appended.store, {"write-only": "true"})
-    writer, work = BatchWriter(appended.store, None, commit_user="q"), RunHere(appended)
+    writer, work = BatchWriter(appended.files, None, commit_user="q"), RunHere(appended)
     compaction = BackgroundCompaction(appended.store, work)
     reader = query(appended, with_kinds=False)
     seen = []
@@ -262,7 +262,7 @@ def test_rows_are_seen_behind_every_batch_of_a_table_with_deletion_vectors(tmp_p
     options = {"bucket": "1", "deletion-vectors.enabled": "true", "compaction.max-size-amplification-percent": "100000"}
     table = Catalog(str(tmp_path)).create_table("db.t", SCHEMA, primary_key=["id"], options=options)
     table.write(pa.table({"id": list(range(50, 99)), "v": [0] * 49}))
-    writer = BatchWriter(table.store, None, commit_user="query")
+    writer = BatchWriter(table.files, None, commit_user="query")
     compaction = BackgroundCompaction(table.store, RunHere(table))
     for batch in range(8):
         compaction.before_batch(writer.live)

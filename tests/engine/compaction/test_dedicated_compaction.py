@@ -31,7 +31,7 @@ class Job:
     def sleep(self, seconds: float) -> None:
         before, self.now_s = self.now_s, self.now_s + seconds
         if self.every_s is not None and int(before / self.every_s) < int(self.now_s / self.every_s):
-            self.table.store.compact()
+            self.table.files.compact()
 
 
 def write_only_table(path: Path, **options: str) -> Table:
@@ -49,7 +49,7 @@ def write_only_table(path: Path, **options: str) -> Table:
 def flushed(table: Table, count: int) -> LiveFiles:
     """Write commits below the engine, which would wait itself; the writer's view."""
     for number in range(count):
-        table.store.write(pa.table({"id": [1, 100 + number], "v": [number, number]}, schema=SCHEMA))
+        table.files.write(pa.table({"id": [1, 100 + number], "v": [number, number]}, schema=SCHEMA))
     return LiveFiles.latest(table.store)
 
 
@@ -66,7 +66,7 @@ def test_at_the_stop_trigger_a_write_only_writer_waits_for_the_job(tmp_path: Pat
     """FL-162, FL-167: as it would for a compaction beside it; the job's own commits tell that it is at work."""
     table = write_only_table(tmp_path)
     flushed(table, 3)
-    table.store.compact(full=True)
+    table.files.compact(full=True)
     live = flushed(table, STOP - 1)
     job = Job(table, every_s=7)
     assert runs(table) == STOP
@@ -81,7 +81,7 @@ def test_above_the_soft_limit_it_waits_a_moment(tmp_path: Path) -> None:
     """FL-162: half-way between the triggers, once for each batch."""
     table = write_only_table(tmp_path, **{"num-sorted-run.stop-trigger": "9"})
     flushed(table, 3)
-    table.store.compact(full=True)
+    table.files.compact(full=True)
     live = flushed(table, 6)
     job = Job(table, every_s=None)
     assert [waiting(table, job).before_batch(live) for _ in range(2)] == [1.0, 1.0]
@@ -91,7 +91,7 @@ def test_a_job_that_is_gone_is_not_waited_for_again(tmp_path: Path, caplog: pyte
     """One timeout, one warning that says what to do; once the job is back it is waited for as before."""
     table = write_only_table(tmp_path)
     flushed(table, 3)
-    table.store.compact(full=True)
+    table.files.compact(full=True)
     live = flushed(table, STOP - 1)
     job = Job(table, every_s=None)
     dedicated = waiting(table, job)
@@ -99,7 +99,7 @@ def test_a_job_that_is_gone_is_not_waited_for_again(tmp_path: Path, caplog: pyte
         assert dedicated.before_batch(live) == 20.0
     assert "makes no progress, the batch goes on: table=db.t runs=5 stop_trigger=5 waited_s=20" in caplog.text
     assert dedicated.before_batch(live) == 0.0
-    table.store.compact(full=True)
+    table.files.compact(full=True)
     flushed(table, STOP)
     job.every_s = 3
     assert 0 < dedicated.before_batch(live) <= 3.0
@@ -110,7 +110,7 @@ def test_a_table_that_nobody_compacts_is_not_waited_for(tmp_path: Path) -> None:
     table = write_only_table(tmp_path)
     job = Job(table, every_s=None)
     assert waiting(table, job).before_batch(flushed(table, STOP + 2)) == 0.0
-    table.store.compact(full=True)
+    table.files.compact(full=True)
     assert waiting(table, job).before_batch(flushed(table, 2 * STOP)) == 0.0
 
 
@@ -121,7 +121,7 @@ def test_each_word_of_the_option(tmp_path: Path, word: str, soft_s: float, hard_
     """write.backpressure, of a writer that leaves compaction to others."""
     table = write_only_table(tmp_path, **{"write.backpressure": word, "num-sorted-run.stop-trigger": "7"})
     flushed(table, 3)
-    table.store.compact(full=True)
+    table.files.compact(full=True)
     job = Job(table, every_s=None)
     assert waiting(table, job).before_batch(flushed(table, 5)) == soft_s
     assert waiting(table, job).before_batch(flushed(table, 1)) == hard_s

@@ -31,14 +31,14 @@ def write(table: Table, user: str, batch_id: int, *ids: int) -> None:
     data = pa.table({"id": list(ids), "v": [batch_id] * len(ids)}, schema=SCHEMA)
     committable = Committable(
         identifier=batch_id,
-        messages=messages_of(table.store, data),
+        messages=messages_of(table.files, data),
         base_snapshot_id=table.store.snapshots.latest_id() or 0,
     )
-    table.store.new_commit(user).commit(committable)
+    table.files.new_commit(user).commit(committable)
 
 
 def ids(table: Table) -> list[int]:
-    return sorted(table.store.read().to_arrow().column("id").to_pylist())
+    return sorted(table.files.read().to_arrow().column("id").to_pylist())
 
 
 def cut(catalog: Catalog, tables: str, tag: str, **more: str) -> dict[str, int]:

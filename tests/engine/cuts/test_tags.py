@@ -5,7 +5,8 @@ import pytest
 from engine.cuts.tags import CutRecord, begun_cut, plan_cut_rollback, read_cut, tag_cut
 from filestore.catalog.catalog import Catalog
 from filestore.maintenance.rewriting import restore
-from filestore.table import Table
+from filestore.table import FileTable
+from filestore.table_store import TableStore
 from filestore.tag.tags import create_tag
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
@@ -15,7 +16,7 @@ FAULTS = (UnavailableError, OutcomeUnknownError, ConflictError)
 RECORD = CutRecord(id="c1", tables={"db.a": 1, "db.b": 2}, batches={"q": 7})
 
 
-def two_tables(io: MemoryFileIO) -> dict[str, Table]:
+def two_tables(io: MemoryFileIO) -> dict[str, FileTable]:
     """The cut is behind row 1; row 2 came later."""
     catalog = Catalog("/warehouse", io=io, clock=ManualClock(), names=CountedNames())
     made = {
@@ -29,51 +30,55 @@ def two_tables(io: MemoryFileIO) -> dict[str, Table]:
     return made
 
 
-def through(tables: dict[str, Table], io: MemoryFileIO | FaultyFileIO) -> dict[str, Table]:
+def through(tables: dict[str, FileTable], io: MemoryFileIO | FaultyFileIO) -> dict[str, FileTable]:
     return {
-        name: Table.open(name, each.paths.root, io=io, clock=each.clock, names=each.names)  # type: ignore[arg-type]
+        name: FileTable.open(name, each.store.paths.root, io=io, clock=each.store.clock, names=each.store.names)  # type: ignore[arg-type]
         for name, each in tables.items()
     }
 
 
-def tags_of(tables: dict[str, Table]) -> list[str]:
-    return [name for name, each in tables.items() if "cut" in each.snapshots.tag_names()]
+def stores(tables: dict[str, FileTable]) -> dict[str, TableStore]:
+    return {name: each.store for name, each in tables.items()}
+
+
+def tags_of(tables: dict[str, FileTable]) -> list[str]:
+    return [name for name, each in tables.items() if "cut" in each.store.snapshots.tag_names()]
 
 
 def test_every_tag_knows_the_whole_cut() -> None:
     """Issue 6 item 6: the tags read as those of their snapshots, by us and by engines that skip the rest."""
     tables = two_tables(MemoryFileIO())
-    tag_cut(tables, "cut", RECORD, retained_ms=5000)
+    tag_cut(stores(tables), "cut", RECORD, retained_ms=5000)
     for name, each in tables.items():
-        assert read_cut(each, "cut") == RECORD
-        assert each.snapshots.tag("cut") == each.snapshots.read(RECORD.tables[name])
+        assert read_cut(each.store, "cut") == RECORD
+        assert each.store.snapshots.tag("cut") == each.store.snapshots.read(RECORD.tables[name])
     with pytest.raises(InvalidInputError, match=r"cut exists already: tag=cut tables=db.a,db.b"):
-        begun_cut(tables, "cut")
-    create_tag(tables["db.a"], "eod")
+        begun_cut(stores(tables), "cut")
+    create_tag(tables["db.a"].store, "eod")
     with pytest.raises(InvalidInputError, match="the tag is not one of a cut of several tables"):
-        begun_cut(tables, "eod")
+        begun_cut(stores(tables), "eod")
     with pytest.raises(InvalidInputError, match="a tag cannot be named by a number"):
-        begun_cut(tables, "7")
+        begun_cut(stores(tables), "7")
 
 
 def test_a_cut_that_was_begun_is_completed_as_it_was() -> None:
     tables = two_tables(MemoryFileIO())
-    tag_cut({"db.a": tables["db.a"]}, "cut", RECORD)
-    assert begun_cut(tables, "cut") == RECORD
+    tag_cut({"db.a": tables["db.a"].store}, "cut", RECORD)
+    assert begun_cut(stores(tables), "cut") == RECORD
     with pytest.raises(InvalidInputError, match="tag exists already, of another cut"):
-        begun_cut({"db.a": tables["db.a"]}, "cut")
+        begun_cut({"db.a": tables["db.a"].store}, "cut")
     with pytest.raises(InvalidInputError, match=r"no such tag: table=db\.b tag=cut"):
-        plan_cut_rollback(tables, "cut")
-    tag_cut(tables, "cut", RECORD)
+        plan_cut_rollback(stores(tables), "cut")
+    tag_cut(stores(tables), "cut", RECORD)
     assert tags_of(tables) == ["db.a", "db.b"]
 
 
 def test_a_tag_that_cannot_be_made_takes_the_others_back() -> None:
     """Issue 6 item 6: all or nothing. A snapshot that expires at this moment is one cause."""
     tables = two_tables(MemoryFileIO())
-    tables["db.b"].snapshots.claim_up_to(3)
+    tables["db.b"].store.snapshots.claim_up_to(3)
     with pytest.raises(ConflictError, match="the snapshot expired while it was tagged"):
-        tag_cut(tables, "cut", RECORD)
+        tag_cut(stores(tables), "cut", RECORD)
     assert tags_of(tables) == []
 
 
@@ -88,13 +93,13 @@ def test_whatever_dies_the_cut_can_be_completed_or_is_not_there(when: When) -> N
         tables, again = through(names, io), through(names, faulty)
         faulty.calls, faulty.fail_at = 0, fail_at
         try:
-            tag_cut(again, "cut", RECORD)
+            tag_cut(stores(again), "cut", RECORD)
         except FAULTS:
             assert len(tags_of(tables)) < 2 or when is not When.BEFORE
         if tags_of(tables) != ["db.a", "db.b"]:
-            assert begun_cut(tables, "cut") in (None, RECORD)
-            tag_cut(tables, "cut", RECORD)
-        assert [read_cut(each, "cut") for each in tables.values()] == [RECORD, RECORD]
+            assert begun_cut(stores(tables), "cut") in (None, RECORD)
+            tag_cut(stores(tables), "cut", RECORD)
+        assert [read_cut(each.store, "cut") for each in tables.values()] == [RECORD, RECORD]
         if faulty.calls < fail_at:
             break
     else:
@@ -106,12 +111,12 @@ def test_whatever_dies_going_back_can_be_done_again(when: When) -> None:
     """Issue 6 item 6: tables that went back stay as they are, and each writes its rows once."""
     before = MemoryFileIO()
     names = two_tables(before)
-    tag_cut(names, "cut", RECORD)
+    tag_cut(stores(names), "cut", RECORD)
 
-    def go_back(tables: dict[str, Table]) -> None:
-        for plan in plan_cut_rollback(tables, "cut"):
+    def go_back(tables: dict[str, FileTable]) -> None:
+        for plan in plan_cut_rollback(stores(tables), "cut"):
             if plan.partitions:
-                restore(tables[plan.name], plan.wanted)
+                restore(tables[plan.name].store, plan.wanted)
 
     for fail_at in range(1, 200):
         io = MemoryFileIO(before.files)
@@ -123,8 +128,8 @@ def test_whatever_dies_going_back_can_be_done_again(when: When) -> None:
         except FAULTS:
             go_back(tables)
         assert [content(each) for each in tables.values()] == [{1: 1}, {1: 1}]
-        assert [each.snapshots.latest_id() for each in tables.values()] == [3, 4]
-        assert all(not plan.partitions for plan in plan_cut_rollback(tables, "cut"))
+        assert [each.store.snapshots.latest_id() for each in tables.values()] == [3, 4]
+        assert all(not plan.partitions for plan in plan_cut_rollback(stores(tables), "cut"))
         if faulty.calls < fail_at:
             break
     else:

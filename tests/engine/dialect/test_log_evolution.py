@@ -11,7 +11,7 @@ from engine.catalog import Catalog
 from engine.log.log_rows import log_rows
 from engine.table import Table
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, RenameColumn
-from filestore.table_store import TableStore
+from filestore.table_view import TableView
 from filestore.types.data_types import DataField, DataType
 from logstore.log.marker import read_tail
 from logstore.offsets import LogRange
@@ -22,12 +22,12 @@ INT, BIGINT = DataType(root="INT"), DataType(root="BIGINT")
 POINT = DataType(root="ROW", fields=(DataField(id=0, name="x", type=INT),))
 
 
-def logged(table: Table, store: TableStore) -> list[dict[str, Any]]:
+def logged(table: Table, seen: TableView) -> list[dict[str, Any]]:
     """All records of the log, as a reader with some schema sees them."""
     log = table.log
     assert log is not None
     whole = LogRange(bucket=0, start_offset=0, end_offset=table.log_end_offsets()[0])
-    changes = log_rows(store, log, whole, columns=store.schema.column_names)
+    changes = log_rows(seen, log, whole, columns=seen.schema.column_names)
     return [row for each in changes for row in each.rows.to_pylist()]
 
 
@@ -62,9 +62,9 @@ def test_records_are_found_under_every_name_that_a_column_had(broker: Broker, tm
         {"id": 3, "d": 3, "p": {"x": 3, "y": None}, "c": None},
         {"id": 4, "d": 4, "p": None, "c": 4},
     ]
-    assert logged(third, third.store) == rows
+    assert logged(third, third.files) == rows
     assert third.read().to_arrow().to_pylist() == rows
-    assert [row["b"] for row in logged(third, second.store)] == [1, 2**40, 3, 4]
+    assert [row["b"] for row in logged(third, second.files)] == [1, 2**40, 3, 4]
     for taken in ("gone", "a", "b"):
         with pytest.raises(InvalidInputError, match="was another column's"):
             catalog.alter_table(name, [AddColumn(path=(taken,), type=INT)])

@@ -69,7 +69,7 @@ def test_the_log_does_not_get_their_rows(broker: Broker, tmp_path: Path) -> None
     assert table.log is not None
     whole = LogRange(bucket=0, start_offset=0, end_offset=table.log_end_offsets()[0])
     rows = [
-        row for each in log_rows(table.store, table.log, whole, columns=["dt", "id"]) for row in each.rows.to_pylist()
+        row for each in log_rows(table.files, table.log, whole, columns=["dt", "id"]) for row in each.rows.to_pylist()
     ]
     assert [(row["dt"].day, row["id"]) for row in rows] == [(1, 1), (2, 1), (1, 2), (1, 3), (2, 3)]
     assert table.read().to_arrow().num_rows == 6

@@ -20,7 +20,7 @@ from engine.drawing.svg import Canvas, shortened
 from engine.drawing.terminal import run_cells, tree_lines
 from engine.drawing.theme import level_class
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from tests.support.tables import KEY_SCHEMA, committable_of, key_table, memory_catalog, rows
 from tests.support.vectors import golden_tables
 
@@ -28,8 +28,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<b>&\"'\x01]]>"
 
 
-def files_of(table: Table) -> list[str]:
-    live = LiveFiles.latest(table)
+def files_of(table: FileTable) -> list[str]:
+    live = LiveFiles.latest(table.store)
     return [file.file_name for key in live.buckets() for file in live.files(key)]
 
 
@@ -37,7 +37,7 @@ def boxes(svg: str) -> list[ET.Element]:
     return [each for each in ET.fromstring(svg).iter(f"{SVG}rect") if each.get("class", "").startswith("f l")]
 
 
-def check(table: Table, picture: TablePicture) -> None:
+def check(table: FileTable, picture: TablePicture) -> None:
     """The laws of a picture of all buckets."""
     svg = svg_page(picture)
     drawn = boxes(svg)
@@ -56,9 +56,9 @@ def check(table: Table, picture: TablePicture) -> None:
 
 @pytest.mark.parametrize("path", golden_tables(), ids=lambda path: path.name)
 def test_every_file_is_drawn_once_and_none_over_another(path: Path) -> None:
-    table = Table.open(f"db.{path.name}", str(path))
-    check(table, picture_of(table))
-    assert "<svg" in html_page(picture_of(table))
+    table = FileTable.open(f"db.{path.name}", str(path))
+    check(table, picture_of(table.store))
+    assert "<svg" in html_page(picture_of(table.store))
 
 
 @pytest.mark.parametrize("days", [1, 3, 9, 20, 60])
@@ -76,7 +76,7 @@ def test_pictures_hold_one_bucket_and_many(days: int) -> None:
         table.write(pa.table(data, schema=table.schema.arrow_schema))
         if turn == 1:
             table.compact(full=True)
-    check(table, picture_of(table))
+    check(table, picture_of(table.store))
 
 
 def test_names_are_escaped() -> None:
@@ -87,9 +87,9 @@ def test_names_are_escaped() -> None:
     key = memory_catalog().create_table("db.u", pa.schema([("id", pa.string())]), primary_key=["id"])
     key.write(pa.table({"id": [NASTY]}, schema=pa.schema([pa.field("id", pa.string(), nullable=False)])))
     for each in (table, key):
-        texts = "".join(ET.fromstring(svg_page(picture_of(each))).itertext())
+        texts = "".join(ET.fromstring(svg_page(picture_of(each.store))).itertext())
         assert "<b>&" in texts
-        ET.fromstring(html_page(picture_of(each)).partition("\n")[2])
+        ET.fromstring(html_page(picture_of(each.store)).partition("\n")[2])
 
 
 def test_whatever_is_written_is_xml() -> None:
@@ -104,7 +104,7 @@ def test_a_limit_keeps_the_worst_buckets() -> None:
     table = key_table(bucket="4")
     for start in range(3):
         table.write(rows(*((key, start) for key in range(20 if start == 0 else 1))))
-    picture = picture_of(table, bucket_limit=1)
+    picture = picture_of(table.store, bucket_limit=1)
     assert (len(picture.buckets), picture.bucket_count, len(picture.buckets[0].runs)) == (1, 4, 3)
     assert "the 1 of 4 buckets with the most runs" in svg_page(picture)
 
@@ -116,7 +116,7 @@ def test_history_shows_kinds_rows_and_the_log() -> None:
             committable_of(table, batch, rows((1, batch), (2, batch)), log_offsets={0: 3 * batch + 3})
         )
     table.compact()
-    picture = picture_of(table, snapshot_limit=3)
+    picture = picture_of(table.store, snapshot_limit=3)
     assert [(each.snapshot.id, each.log_rows) for each in picture.commits] == [(4, 3), (5, 3), (6, 0)]
     root = ET.fromstring(svg_page(picture))
     kinds = [each.get("class") for each in root.iter(f"{SVG}rect") if (each.get("class") or "").startswith("f k")]
@@ -127,7 +127,7 @@ def test_history_shows_kinds_rows_and_the_log() -> None:
 
 
 def test_a_table_without_anything_can_be_drawn() -> None:
-    svg = svg_page(picture_of(key_table(bucket="1")))
+    svg = svg_page(picture_of(key_table(bucket="1").store))
     assert "nothing was committed yet" in svg
     assert "no data files" in svg
 
@@ -190,6 +190,6 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_lines_name_buckets_and_keys() -> None:
     table = key_table(bucket="1")
     table.write(rows((5, 1), (9, 1)))
-    lines: list[Any] = [line.plain for line in tree_lines(picture_of(table), most=4, cells=6)]
+    lines: list[Any] = [line.plain for line in tree_lines(picture_of(table.store), most=4, cells=6)]
     assert lines[0] == 'bucket 0  {"id":5} to {"id":9}'
     assert lines[1].startswith("  L0  ██████     1 file            2 rows")

@@ -17,7 +17,7 @@ from engine.drawing.model import picture_of
 from engine.drawing.page import svg_page
 from engine.drawing.png import LOOKS, Points, dashes, png_picture
 from engine.drawing.svg import SVG, Canvas
-from filestore.table import Table
+from filestore.table import FileTable
 from tests.support.tables import KEY_SCHEMA, key_table, rows
 
 
@@ -27,7 +27,7 @@ def pixels(svg: str) -> Image.Image:
     return image
 
 
-def some_table() -> Table:
+def some_table() -> FileTable:
     table = key_table(bucket="2")
     for turn in range(4):
         table.write(rows((turn, turn), (turn + 7, turn), (turn + 15, turn)))
@@ -37,7 +37,7 @@ def some_table() -> Table:
 
 
 def test_every_box_has_its_colour_at_its_place() -> None:
-    svg = svg_page(picture_of(some_table()))
+    svg = svg_page(picture_of(some_table().store))
     root, image = ET.fromstring(svg), pixels(svg)
     assert image.size == (round(2 * float(root.get("width", ""))), round(2 * float(root.get("height", ""))))
     boxes = [each for each in root.iter(f"{{{SVG}}}rect") if each.get("class", "").startswith("f l")]
@@ -53,7 +53,7 @@ def test_every_box_has_its_colour_at_its_place() -> None:
 def test_every_class_that_is_drawn_has_a_look() -> None:
     classes = {
         name
-        for each in ET.fromstring(svg_page(picture_of(some_table()))).iter()
+        for each in ET.fromstring(svg_page(picture_of(some_table().store))).iter()
         for name in each.get("class", "").split()
     }
     assert classes <= LOOKS.keys()

@@ -19,7 +19,7 @@ from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.snapshot.snapshot import CommitKind
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError, UnavailableError
 
@@ -89,7 +89,7 @@ def test_a_catalog_that_keeps_no_lineage_gets_none(tmp_path: Path) -> None:
     snapshot = table.latest_snapshot()
     assert snapshot is not None
     assert CommitOrigin.of(snapshot) is None
-    assert Recorder.of(FileTable.open("db.t", table.store.paths.root)) is None  # by its path, without a catalog
+    assert Recorder.of(FileTable.open("db.t", table.store.paths.root).store) is None  # by its path, without a catalog
 
 
 class Listener:
@@ -167,7 +167,7 @@ def test_a_batch_that_is_run_again_is_told_and_not_repeated(tmp_path: Path, monk
     reads = (SourceRead(warehouse=str(tmp_path / "warehouse"), table="db.source", snapshot_id=7),)
 
     def run(batch_id: int) -> None:
-        writer = BatchWriter(table.store, None, commit_user="query")
+        writer = BatchWriter(table.files, None, commit_user="query")
         origin = CommitOrigin(job="job", barrier_id=batch_id, reads=reads)
         writer.write(batch_id, lambda spec: write_part(spec, ROWS.to_batches()), origin=origin)
 

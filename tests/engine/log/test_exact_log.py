@@ -64,7 +64,7 @@ def told(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
 
 
 def writer(table: Table, user: str = "q", observe: Observer = ignore) -> BatchWriter:
-    return BatchWriter(table.store, TableLog.of(table.store), commit_user=user, observe=observe)
+    return BatchWriter(table.files, TableLog.of(table.files), commit_user=user, observe=observe)
 
 
 def write(table: Table, batch: int, rows: pa.Table, user: str = "q", observe: Observer = ignore) -> None:
@@ -76,7 +76,7 @@ def state_of(table: Table) -> State:
     found: State = {}
     latest = table.latest_snapshot()
     for split in plan_diff(table.store, None, latest) if latest else ():
-        for batch, _ in read_changes(table.store, split):
+        for batch, _ in read_changes(table.files, split):
             found |= {(row["p"], row["id"]): tuple(row.values()) for row in batch.to_pylist()}
     return found
 

@@ -100,7 +100,7 @@ def test_without_a_log_untracked_writes_are_marked(tmp_path: Path) -> None:
 
 def writer(table: Table, user: str, **overrides: str) -> BatchWriter:
     options = {key.replace("__", "-").replace("_", "."): value for key, value in overrides.items()}
-    return BatchWriter(table.store, TableLog.of(table.store, options), commit_user=user)
+    return BatchWriter(table.files, TableLog.of(table.files, options), commit_user=user)
 
 
 def test_a_batch_that_is_written_again_changes_nothing(catalog: Catalog, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_replay_takes_over_what_the_log_holds_even_if_it_computes_other_rows(
         if event.step is Step.TASKS_DONE:
             raise Died
 
-    first = BatchWriter(table.store, table.log, commit_user="q", observe=dies_after_the_log)
+    first = BatchWriter(table.files, table.log, commit_user="q", observe=dies_after_the_log)
     with pytest.raises(Died):
         first.write(0, lambda spec: write_part(spec, rows([1, 2, 3, 4], "first").to_batches()))
     assert table.latest_snapshot() is None
@@ -145,7 +145,7 @@ def test_a_foreign_batch_in_the_log_stops_the_next_writer_unless_it_may_adopt(ca
             raise Died
 
     with pytest.raises(Died):
-        BatchWriter(table.store, table.log, commit_user="gone", observe=dies).write(
+        BatchWriter(table.files, table.log, commit_user="gone", observe=dies).write(
             3, lambda spec: write_part(spec, rows([1, 2], "orphan").to_batches())
         )
     with pytest.raises(CorruptDataError, match=r"query=gone batch=3.*on-orphan-batch=adopt"):

@@ -139,8 +139,8 @@ def test_holders_are_named() -> None:
     table = key_table(bucket="1")
     for value in range(3):
         table.write(rows((1, value)))
-    table.consumers.write("report", 2)
-    table.io.write_new(table.paths.tag("eod"), table.snapshots.read(1).to_json().encode())
+    table.store.consumers.write("report", 2)
+    table.store.io.write_new(table.store.paths.tag("eod"), table.store.snapshots.read(1).to_json().encode())
     holders = examine(Table(table)).holders
     assert [(each.kind, each.name, each.snapshot_id, each.has_end) for each in holders] == [
         ("consumer", "report", 2, False),

@@ -54,7 +54,7 @@ def test_a_later_look_is_what_a_fresh_one_sees() -> None:
         step()
         seen, fresh = probe.look(), TableProbe(Table(table)).look()
         assert (seen.commits, seen.buckets, seen.levels) == (fresh.commits, fresh.buckets, fresh.levels)
-    assert [each.snapshot.id for each in seen.commits] == sorted(table.snapshots.ids(), reverse=True)
+    assert [each.snapshot.id for each in seen.commits] == sorted(table.store.snapshots.ids(), reverse=True)
 
 
 def test_a_look_agrees_with_the_system_table() -> None:
@@ -62,7 +62,7 @@ def test_a_look_agrees_with_the_system_table() -> None:
     for key in range(8):
         table.write(rows((key, 1), (key + 20, 2), (key + 40, 3)))
     seen = {each.bucket: each for each in TableProbe(Table(table)).look().buckets}
-    for row in SYSTEM_TABLES["buckets"].read(table).to_pylist():
+    for row in SYSTEM_TABLES["buckets"].read(table.store).to_pylist():
         each = seen[row["bucket"]]
         assert (each.sorted_runs, each.level0_files, each.file_count) == (
             row["sorted_runs"],
@@ -79,8 +79,8 @@ def test_a_rolled_back_history_is_read_again() -> None:
         table.write(rows((1, value)))
     probe = TableProbe(Table(table))
     probe.look()
-    disk.delete(table.paths.snapshot(3))
-    table.snapshots.write_latest_hint(2)
+    disk.delete(table.store.paths.snapshot(3))
+    table.store.snapshots.write_latest_hint(2)
     assert [each.snapshot.id for each in probe.look().commits] == [2, 1]
 
 
@@ -139,7 +139,7 @@ def test_compactions_are_no_writes() -> None:
 def test_the_screen_shows_tables_buckets_and_commits() -> None:
     table = Table(key_table(bucket="2"))
     for value in range(6):
-        table.store.write(rows((1, value)))
+        table.files.write(rows((1, value)))
     console = Console(width=140, record=True, file=None, force_terminal=False)
     with console.capture() as captured:
         console.print(screen([TableProbe(table).look()], [table]))

@@ -100,7 +100,7 @@ def test_the_log_has_a_lag_when_it_is_ahead_of_the_files(broker: Broker, tmp_pat
 
 def test_a_table_that_cannot_be_read_is_down_and_hides_no_other(table: Table) -> None:
     broken = Table(key_table(bucket="1"))
-    broken.store.write(rows((1, 1)))
+    broken.files.write(rows((1, 1)))
     broken.store.io.replace(broken.store.paths.snapshot(1), b"{")
     found = samples(table_metrics_text([broken, table]))
     assert of(found, "fluvial_table_up", table="db.t") == 0

@@ -91,13 +91,13 @@ def batch_of(keys: Sequence[int], values: Sequence[int], kinds: Sequence[str] | 
 
 def stage(table: Table, parts: Sequence[pa.RecordBatch], batch: int = 0, user: str = "query") -> list[StagedFile]:
     pieces = [[part.slice(start, 1_000) for start in range(0, part.num_rows, 1_000)] for part in parts]
-    files = [stage_rows(table.store, part, commit_user=user, batch_id=batch) for part in pieces]
+    files = [stage_rows(table.files, part, commit_user=user, batch_id=batch) for part in pieces]
     return [file for file in files if file is not None]
 
 
 def commit(table: Table, files: Sequence[StagedFile], batch: int = 0, *, run: str = "run", **more: Any) -> Any:
     options = more.pop("options", {})
-    return commit_stream_batch(table.store, options, files, commit_user="query", run_id=run, batch_id=batch, **more)
+    return commit_stream_batch(table.files, options, files, commit_user="query", run_id=run, batch_id=batch, **more)
 
 
 def test_staged_rows_come_back_by_bucket_in_the_order_of_partitions(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_staged_rows_come_back_by_bucket_in_the_order_of_partitions(tmp_path: Pa
     assert any(len(file.buckets) > BUCKETS for file in files)
     back = []
     for bucket in range(BUCKETS):
-        rows = pa.Table.from_batches(list(staged_rows(table.store, files, {bucket}))).to_pylist()
+        rows = pa.Table.from_batches(list(staged_rows(table.files, files, {bucket}))).to_pylist()
         assert [row["v"] for row in rows] == sorted(row["v"] for row in rows)
         back += [(row["v"], row["k"], row["_row_kind"]) for row in rows]
     sent = [zip(*each, strict=True) for each in zip(numbers, keys, kinds, strict=True)]
@@ -132,7 +132,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, bad: str) -> None:
         yield batch_of([None if bad == "null key" else 1], [1], ["?" if bad == "unknown kind" else "+I"])
 
     with pytest.raises((InvalidInputError, RuntimeError)):
-        stage_rows(table.store, batches(), commit_user="query", batch_id=0)
+        stage_rows(table.files, batches(), commit_user="query", batch_id=0)
     assert staged_files(table) == []
 
 
@@ -167,9 +167,9 @@ def test_what_dead_jobs_left_goes_a_day_later_with_the_next_writer(tmp_path: Pat
     if by == "stream":
         commit(table, files, batch=4)
     elif by == "append":
-        append_batch(table.store, {}, files, commit_user="job")
+        append_batch(table.files, {}, files, commit_user="job")
     else:
-        overwrite_batch(table.store, {}, files, commit_user="job", partition=None)
+        overwrite_batch(table.files, {}, files, commit_user="job", partition=None)
     assert sorted(path.name for path in staging.iterdir()) == ["alive", "query"]
     assert len([path for path in staged_files(table) if path.parts[-3] == "alive"]) == 2
     assert table.read().to_arrow().to_pylist() == [{"k": 5, "v": 5}]

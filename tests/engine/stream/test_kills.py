@@ -50,8 +50,8 @@ class Writer:
             if event.step is deadly:
                 raise Died
 
-        log = TableLog.of(self.table.store)
-        writer = BatchWriter(self.table.store, log, commit_user="writer", observe=observe)
+        log = TableLog.of(self.table.files)
+        writer = BatchWriter(self.table.files, log, commit_user="writer", observe=observe)
         try:
             writer.write(self.batch, lambda spec: write_part(spec, rows.to_batches()))
         except Died:

@@ -72,7 +72,7 @@ def test_changes_that_are_in_files_only_count_as_well(table: Table, tmp_path: Pa
     write(table, 1)
     query = Query(tmp_path, table.name, read_stream_maxRowsPerTrigger="1")
     query.available()
-    write(Table(table.store.with_options({"log.system": "none"})), 2, 3)
+    write(Table(table.files.with_options({"log.system": "none"})), 2, 3)
     as_foreign(table)
     write(table, 4)
     query.batch()

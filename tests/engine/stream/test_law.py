@@ -64,7 +64,7 @@ def apply(table: Table, operation: tuple[str, Any]) -> None:
         case "overwrite":
             table.overwrite(batch_of(found, with_deletes=False).drop_columns(["_row_kind"]))
         case "foreign":
-            unlogged = Table(table.store.with_options({"log.system": "none"}))
+            unlogged = Table(table.files.with_options({"log.system": "none"}))
             unlogged.write(batch_of(found))
             as_foreign(table)
         case "abort":

@@ -198,7 +198,7 @@ def test_rows_that_no_snapshot_has_yet_cannot_be_made_up_for(new_table: NewTable
         list(write_part(spec, rows([2]).to_batches()))
         raise Died
 
-    writer = BatchWriter(table.store, TableLog.of(table.store), commit_user="w")
+    writer = BatchWriter(table.files, TableLog.of(table.files), commit_user="w")
     with pytest.raises(Died):
         writer.write(0, die)
     forget_log(table)
@@ -207,7 +207,7 @@ def test_rows_that_no_snapshot_has_yet_cannot_be_made_up_for(new_table: NewTable
     else:
         with pytest.raises(CorruptDataError, match="records of the log are lost"):
             stream.available(most=10)
-    BatchWriter(table.store, TableLog.of(table.store), commit_user="w").write(
+    BatchWriter(table.files, TableLog.of(table.files), commit_user="w").write(
         0, lambda spec: write_part(spec, rows([2]).to_batches())
     )
     if policy == "resnapshot":

@@ -34,7 +34,7 @@ def shown(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def write(table: Table, batch: int, news: pa.Table) -> None:
-    writer = BatchWriter(table.store, TableLog.of(table.store), commit_user="eventual")
+    writer = BatchWriter(table.files, TableLog.of(table.files), commit_user="eventual")
     writer.write(batch, lambda spec: write_part(spec, news.to_batches()))
 
 
@@ -85,7 +85,7 @@ def test_a_stream_is_right_after_commits_of_others_in_between(new_table: NewTabl
     write_without_commit(table, 1, rows([1, 3], "log"))
     found += stream.available()
     assert (fold(found)[(1,)]["v"] == "log") == (consistency == "eventual")
-    Table(table.store.with_options({"log.system": "none"})).write(rows([1, 2, 3], "foreign"))
+    Table(table.files.with_options({"log.system": "none"})).write(rows([1, 2, 3], "foreign"))
     as_foreign(table)
     stream.start()
     found += stream.available()

@@ -191,7 +191,7 @@ def apply(table: Table, what: str, found: list[tuple[str, int, int, str]]) -> No
             kept = [row for row in news if row["_row_kind"] in ADDS] or [{**news[0], "_row_kind": "+I"}]
             table.overwrite(pa.Table.from_pylist(kept, schema=WIDE))
         case "foreign":
-            Table(table.store.with_options({"log.system": "none"})).write(batch)
+            Table(table.files.with_options({"log.system": "none"})).write(batch)
             as_foreign(table)
         case "abort":
             abort(table, batch)

@@ -22,14 +22,14 @@ KILLED_AT = (Step.TASKS_DONE, 1)
 
 def main() -> None:
     warehouse, name, mark = sys.argv[1:]
-    store = Catalog(warehouse).table(name).store
+    table = Catalog(warehouse).table(name).files
 
     def kill(event: StepEvent) -> None:
         if (event.step, event.batch_id) == KILLED_AT and not Path(mark).exists():
             Path(mark).touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    writer = BatchWriter(store, TableLog.of(store), commit_user="job", observe=kill)
+    writer = BatchWriter(table, TableLog.of(table), commit_user="job", observe=kill)
     for batch in range(BATCHES):
         ids = pa.array([10 * batch + each for each in range(5)], pa.int64())
         rows = pa.RecordBatch.from_pydict({"id": ids, "v": pa.array([f"{os.getpid()}"] * 5)})

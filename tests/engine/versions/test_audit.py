@@ -74,7 +74,7 @@ def test_what_is_not_as_expected_stays_for_inspection(main: Table) -> None:
                 fix.publish(["v = 'x'", "count(*) > 0"])
         assert branches(main) == left
         assert row_ids(main) == [1, 2, 3]
-    assert row_ids(Table(main.store.on_branch("fix"))) == [1, 2, 3, 4]
+    assert row_ids(Table(main.files.on_branch("fix"))) == [1, 2, 3, 4]
     with pytest.raises(InvalidInputError, match="branch exists already"), main.audit_branch("fix"):
         pass
 

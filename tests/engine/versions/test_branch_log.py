@@ -125,7 +125,7 @@ def test_a_log_for_a_branch_is_refused_where_it_cannot_be(
     with pytest.raises(InvalidInputError, match="a branch can have a log if its table has one"):
         create_branch(bare.store, "b", log=True)
     with pytest.raises(InvalidInputError, match="no such branch"):
-        main.store.on_branch("c")
+        main.files.on_branch("c")
 
 
 def test_a_killed_writer_of_a_branch_commits_once_and_main_goes_on(

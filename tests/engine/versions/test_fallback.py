@@ -52,7 +52,7 @@ def test_a_partition_comes_from_the_branch_that_has_it_its_own_first(catalog: Ca
     assert main.read().describe().endswith("fallback_branch=raw fallback_snapshot=2")
     assert found(raw) == {("d1", 1): "raw", ("d1", 2): "raw", ("d2", 1): "raw"}
     assert found(main, options={KEY: "main"}) == {("d1", 1): "own"}
-    assert main.store.read().to_arrow().num_rows == 1  # what writes and streams are made of
+    assert main.files.read().to_arrow().num_rows == 1  # what writes and streams are made of
 
 
 def test_travel_takes_the_branch_as_it_was_then(catalog: Catalog) -> None:

@@ -51,7 +51,7 @@ class Source:
 
 
 def listed(table: Table) -> list[tuple[int, int]]:
-    return sorted((row["id"], row["v"]) for row in table.store.read().to_arrow().to_pylist())
+    return sorted((row["id"], row["v"]) for row in table.files.read().to_arrow().to_pylist())
 
 
 def test_wrong_batches_are_undone_and_the_query_goes_on(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:

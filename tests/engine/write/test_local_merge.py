@@ -82,8 +82,11 @@ def test_rows_are_left_out_only_where_nobody_asks_for_them(
 ) -> None:
     """A log, a changelog of the input, other merge engines and ignored deletes need every row."""
     table = key_table(bucket="1", **{"local-merge-buffer-size": "1 mb", **options})
-    assert (LocalMerge.of(table, has_log=has_log) is not None) == applies
-    assert LocalMerge.of(key_table(bucket="1", **options | {"local-merge-buffer-size": "0 b"}), has_log=False) is None
+    assert (LocalMerge.of(table.store, has_log=has_log) is not None) == applies
+    assert (
+        LocalMerge.of(key_table(bucket="1", **options | {"local-merge-buffer-size": "0 b"}).store, has_log=False)
+        is None
+    )
 
 
 @pytest.mark.spark

@@ -58,7 +58,7 @@ def newest_changes(table: Table) -> list[tuple[str, str, int, str]]:
     assert newest is not None
     found = []
     for split in plan_changes(store, store.snapshots.read(newest.id - 1), newest):
-        for batch, kinds in read_changes(store, split):
+        for batch, kinds in read_changes(table.files, split):
             found += [
                 (RowKind(kind).symbol, *row.values())
                 for kind, row in zip(kinds.to_pylist(), batch.to_pylist(), strict=True)
@@ -97,7 +97,7 @@ def test_an_untracked_overwrite_is_for_nobody(table: Table) -> None:
 @pytest.mark.broker
 def test_a_running_stream_goes_on_and_loses_nothing(table: Table) -> None:
     """FL-88, FL-89: the overwrite comes after the stream's rows are in the log, and before they are committed."""
-    stream = BatchWriter(table.store, table.log, commit_user="stream")
+    stream = BatchWriter(table.files, table.log, commit_user="stream")
     many = [("a", key, f"overwritten {key}") for key in range(200)]
 
     def interrupted(spec: BatchSpec) -> list[BucketResult]:
@@ -121,14 +121,14 @@ def test_a_running_stream_goes_on_and_loses_nothing(table: Table) -> None:
 @pytest.mark.broker
 def test_an_overwrite_takes_what_the_stream_committed_meanwhile(table: Table) -> None:
     """FL-89, FL-90: optimistic; it replaces the partition as it is when it is published."""
-    stream = BatchWriter(table.store, table.log, commit_user="stream")
+    stream = BatchWriter(table.files, table.log, commit_user="stream")
     table.write(rows(("a", 7, "old"), ("b", 7, "old")))
 
     def slow(spec: BatchSpec) -> list[BucketResult]:
         stream.write(0, lambda spec: write_part(spec, rows(("a", 1, "s"), ("b", 1, "s")).to_batches()))
         return write_part(spec, rows(("a", 9, "new")).to_batches())
 
-    overwrite(table.store, slow, partition=None, tracks_changes=True, commit_user="job")
+    overwrite(table.files, slow, partition=None, tracks_changes=True, commit_user="job")
     assert content(table) == {("a", 9, "new"), ("b", 7, "old"), ("b", 1, "s")}
     assert ("-D", "a", 1, "s") in newest_changes(table)
 
@@ -142,7 +142,7 @@ def test_a_compaction_whose_files_were_overwritten_is_refused(tmp_path: Path) ->
     messages = [run_task(table.store, task) for task in pick_tasks(table.store, live, full=True)]
     table.overwrite(rows(("a", 1, "z")))
     with pytest.raises(ConflictError, match="not live any more"):
-        table.store.new_commit("compactor").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        table.files.new_commit("compactor").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
     assert content(table) == {("a", 1, "z")}
     assert said(table) == ("files", None)
 
@@ -159,7 +159,7 @@ def test_rows_outside_the_partition_are_refused_and_leave_nothing(tmp_path: Path
         table.overwrite(rows(("a", 2, "x")), options={"change-tracking": "no"})
     assert content(table) == {("a", 1, "x")}
     files = {str(path) for path in Path(table.store.paths.root).rglob("bucket-*/*")}
-    assert files == referenced_files(table.store)
+    assert files == referenced_files(table.files)
 
 
 @pytest.mark.spark

@@ -264,7 +264,7 @@ def test_writers_that_meet_in_a_bucket_lose_no_count(tmp_path: Path) -> None:
     """FL-184: a commit that comes between plan and commit of another one, overwrites and merged branches."""
     table = made(tmp_path, bucket="2")
     table.write(batch(("+I", 0), ("+I", 1)))
-    writer = BatchWriter(table.store, None, commit_user="slow")
+    writer = BatchWriter(table.files, None, commit_user="slow")
 
     def run(spec: BatchSpec) -> list[BucketResult]:
         results = write_part(spec, batch(("-D", 0), ("+I", 1), ("+I", 2)).to_batches())

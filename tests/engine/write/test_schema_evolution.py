@@ -15,7 +15,7 @@ from filestore.catalog.catalog import Catalog as FileCatalog
 from filestore.evolution.schema_change import ChangeComment, DropColumn, RenameColumn
 from filestore.evolution.schema_merge import MergeRules
 from filestore.io.file_io import LocalFileIO
-from filestore.table import Table as FileTable
+from filestore.table import FileTable
 from filestore.types.data_types import parse_data_type
 from lsm.errors import FluvialError, InvalidInputError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When, fail_points
@@ -69,8 +69,10 @@ def test_a_batch_that_dies_anywhere_is_replayed_into_one_new_version(when: When)
             write_batch(disk, 1, NEW)
         table = new_table(disk)
         assert rows_of(table) == BOTH
-        assert table.schemas.ids() == [0, 1]
-        assert [each.commit_identifier for each in map(table.snapshots.find, table.snapshots.ids()) if each] == [0, 1]
+        assert table.store.schemas.ids() == [0, 1]
+        assert [
+            each.commit_identifier for each in map(table.store.snapshots.find, table.store.snapshots.ids()) if each
+        ] == [0, 1]
         return io
 
     clean = run(0)

@@ -12,7 +12,7 @@ from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.refs.live_references import on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError
 from tests.filestore.refs.test_file_references import OPTIONS, Content, VersionedTable, content
 from tests.support.roots import branches_of, files_there, used_files
@@ -28,23 +28,27 @@ class BranchedTable(VersionedTable):
         self.seen |= dict.fromkeys(SEEN, 0)
         self.base: dict[str, Content] = {}  # what a branch and main had in common at last
 
-    def actions(self) -> Mapping[Callable[[Table], None], int]:
+    def actions(self) -> Mapping[Callable[[FileTable], None], int]:
         return {
             **super().actions(), self.save: 1, self.delete_savepoint: 1, self.make_branch: 1, self.create: 3,
             self.delete: 1, self.rename: 2, self.merge: 4, self.forward: 3, self.replace: 2,
         }  # fmt: skip
 
-    def create(self, _: Table) -> None:
-        name, main = self.rng.choice(["dev", "fix", "new", "odd"]), self.table.paths.branch
-        tags, ids = self.table.snapshots.tag_names(), self.table.snapshots.ids()
-        if not ids or any(each.paths.branch == name for each in branches_of(self.table)) or f"branch-{name}" in tags:
+    def create(self, _: FileTable) -> None:
+        name, main = self.rng.choice(["dev", "fix", "new", "odd"]), self.table.store.paths.branch
+        tags, ids = self.table.store.snapshots.tag_names(), self.table.store.snapshots.ids()
+        if (
+            not ids
+            or any(each.store.paths.branch == name for each in branches_of(self.table))
+            or f"branch-{name}" in tags
+        ):
             return
         if tags and self.rng.random() < 0.5:
             tag = self.rng.choice(tags)
-            made = create_branch(self.table, name, tag=tag)
+            made = create_branch(self.table.store, name, tag=tag)
         else:
             snapshot_id = self.rng.choice(ids)
-            made = create_branch(self.table, name, snapshot_id=snapshot_id)
+            made = create_branch(self.table.store, name, snapshot_id=snapshot_id)
             self.tags[main, f"branch-{name}"] = self.states[main, snapshot_id]
         assert made.tag is not None
         assert made.snapshot_id is not None
@@ -52,42 +56,42 @@ class BranchedTable(VersionedTable):
         self.states[name, made.snapshot_id] = self.tags[name, made.tag] = self.base[name] = known
         self.seen["created"] += 1
 
-    def delete(self, _: Table) -> None:
+    def delete(self, _: FileTable) -> None:
         name = self.some_branch()
         if name is not None:
-            deleted = delete_branch(self.table, name)
+            deleted = delete_branch(self.table.store, name)
             self.forget(name)
-            if self.table.snapshots.find_tag(f"branch-{name}") is None:  # else another branch began at it, too
-                self.tags.pop((self.table.paths.branch, f"branch-{name}"), None)
+            if self.table.store.snapshots.find_tag(f"branch-{name}") is None:  # else another branch began at it, too
+                self.tags.pop((self.table.store.paths.branch, f"branch-{name}"), None)
             assert deleted.branch.name == name
             self.seen["deleted"] += 1
             self.check()
 
-    def rename(self, _: Table) -> None:
+    def rename(self, _: FileTable) -> None:
         name, target = self.some_branch(), self.rng.choice(["dev", "fix", "new", "odd"])
-        if name is None or name == target or any(each.paths.branch == target for each in branches_of(self.table)):
+        if name is None or name == target or any(each.store.paths.branch == target for each in branches_of(self.table)):
             return
         if self.has_tag(f"branch-{target}"):
             return
-        rename_branch(self.table, name, target)
+        rename_branch(self.table.store, name, target)
         for known in (self.states, self.tags, self.savepoints):
             for where, what in [key for key in known if key[0] == name]:
                 known[target, what] = known.pop((where, what))  # type: ignore[index]
-        for where in (self.table.paths.branch, target):
-            there = on_branch(self.table, where).snapshots
+        for where in (self.table.store.paths.branch, target):
+            there = on_branch(self.table.store, where).snapshots
             if (where, f"branch-{name}") in self.tags and there.find_tag(f"branch-{name}") is None:
                 self.tags[where, f"branch-{target}"] = self.tags.pop((where, f"branch-{name}"))
         self.base[target] = self.base.pop(name, frozenset())
         self.seen["renamed"] += 1
         self.check()
 
-    def merge(self, _: Table) -> None:
+    def merge(self, _: FileTable) -> None:
         name = self.some_branch()
         if name is None:
             return
         before, theirs, base = content(self.table), content(self.table.on_branch(name)), self.base.get(name)
         try:
-            done = merge_branch(self.table, name, force=self.rng.random() < 0.2)
+            done = merge_branch(self.table.store, name, force=self.rng.random() < 0.2)
         except (ConflictError, InvalidInputError):
             self.seen["refused"] += 1
             assert content(self.table) == before
@@ -99,17 +103,17 @@ class BranchedTable(VersionedTable):
                 if base is not None and was == frozenset(row for row in base if row[0] == p):
                     assert now == branch
             self.seen["merged"] += done.snapshot is not None
-            self.states.setdefault((self.table.paths.branch, self.table.snapshots.latest_id() or 0), after)
+            self.states.setdefault((self.table.store.paths.branch, self.table.store.snapshots.latest_id() or 0), after)
         self.check()
 
-    def forward(self, _: Table) -> None:
-        name, main = self.some_branch(), self.table.paths.branch
+    def forward(self, _: FileTable) -> None:
+        name, main = self.some_branch(), self.table.store.paths.branch
         if name is None:
             return
-        ids = {each: self.table.snapshots.tag(each).id for each in self.table.snapshots.tag_names()}
+        ids = {each: self.table.store.snapshots.tag(each).id for each in self.table.store.snapshots.tag_names()}
         there, force = self.table.on_branch(name), self.rng.random() < 0.7
         try:
-            done = fast_forward(self.table, name, force=force)
+            done = fast_forward(self.table.store, name, force=force)
         except (ConflictError, InvalidInputError):
             self.seen["refused"] += 1
             self.check()
@@ -122,30 +126,30 @@ class BranchedTable(VersionedTable):
             self.base[name] = content(there)
             self.seen["forwarded"] += 1
             self.seen["forced"] += bool(done.removed)
-        for tag in there.snapshots.tag_names():
-            if not is_savepoint_tag(there, tag):
+        for tag in there.store.snapshots.tag_names():
+            if not is_savepoint_tag(there.store, tag):
                 self.tags.setdefault((main, tag), self.tags[name, tag])
         self.check()
 
-    def replace(self, _: Table) -> None:
-        old, name = self.table.paths.branch, self.some_branch()
+    def replace(self, _: FileTable) -> None:
+        old, name = self.table.store.paths.branch, self.some_branch()
         if old != "main" and self.rng.random() < 0.7:
             name = "main"
         if name is None:
             return
         try:
-            replace_main(self.table, name)
+            replace_main(self.table.store, name)
         except (ConflictError, InvalidInputError):
             self.seen["refused"] += 1
             self.check()
             return
-        self.table = Table.open(
-            "db.t", self.table.paths.root, io=self.io, clock=self.table.clock, names=self.table.names
+        self.table = FileTable.open(
+            "db.t", self.table.store.paths.root, io=self.io, clock=self.table.store.clock, names=self.table.store.names
         )
-        assert self.table.paths.branch == name
-        for snapshot_id in self.table.snapshots.ids():  # of before the branch began, or all of a main that moved
+        assert self.table.store.paths.branch == name
+        for snapshot_id in self.table.store.snapshots.ids():  # of before the branch began, or all of a main that moved
             self.states.setdefault((name, snapshot_id), self.states.get((old, snapshot_id), frozenset()))
-        for tag in self.table.snapshots.tag_names():
+        for tag in self.table.store.snapshots.tag_names():
             self.tags.setdefault((name, tag), self.tags.get((old, tag), frozenset()))
         if name == "main":
             self.savepoints |= {("main", what): each for (where, what), each in self.savepoints.items() if where == old}
@@ -155,12 +159,13 @@ class BranchedTable(VersionedTable):
         self.check()
 
     def some_branch(self) -> str | None:
-        names = [each.name for each in list_branches(self.table)]
+        names = [each.name for each in list_branches(self.table.store)]
         return self.rng.choice(names) if names else None
 
     def has_tag(self, name: str) -> bool:
         return any(
-            on_branch(self.table, each.paths.branch).snapshots.find_tag(name) for each in branches_of(self.table)
+            on_branch(self.table.store, each.store.paths.branch).snapshots.find_tag(name)
+            for each in branches_of(self.table)
         )
 
     def forget(self, branch: str) -> None:
@@ -175,8 +180,8 @@ def history(kind: str, seed: int, *, steps: int = 80) -> Mapping[str, int]:
     versioned = BranchedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])
     for _ in range(steps):
         versioned.step()
-    for branch in list_branches(versioned.table):
-        delete_branch(versioned.table, branch.name)
+    for branch in list_branches(versioned.table.store):
+        delete_branch(versioned.table.store, branch.name)
     assert used_files(versioned.table) == files_there(versioned.table)
     return versioned.seen
 

@@ -15,7 +15,7 @@ from filestore.maintenance.rewriting import rescale
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.change_tracking import CHANGES_KEY, UNLOGGED_KEY
 from filestore.snapshot.snapshot import CommitKind
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import data_type_of
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
@@ -28,33 +28,33 @@ SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
 NUMBER = data_type_of(pa.int64(), nullable=True)
 
 
-def partitioned(*, has_key: bool = True, **options: str) -> Table:
+def partitioned(*, has_key: bool = True, **options: str) -> FileTable:
     """Partitions a, b, c with one row each, all of version 0; tag ``t`` holds that."""
     key = ["p", "id"] if has_key else []
     table = memory_catalog().create_table("db.t", SCHEMA, primary_key=key, partition_by=["p"], options=options)
     write(table, ("a", 1, 0), ("b", 1, 0), ("c", 1, 0))
-    create_tag(table, "t")
+    create_tag(table.store, "t")
     return table
 
 
-def write(table: Table, *rows: tuple[str, int, int]) -> None:
+def write(table: FileTable, *rows: tuple[str, int, int]) -> None:
     table.write(pa.Table.from_pylist([{"p": p, "id": each, "v": v} for p, each, v in rows], schema=SCHEMA))
 
 
-def content(table: Table) -> list[tuple[str, int, int]]:
+def content(table: FileTable) -> list[tuple[str, int, int]]:
     return sorted((row["p"], row["id"], row["v"]) for row in table.read().to_arrow().to_pylist())
 
 
-def copied(table: Table) -> Table:
-    return reopened(table, MemoryFileIO(table.io.files))  # type: ignore[attr-defined]
+def copied(table: FileTable) -> FileTable:
+    return reopened(table, MemoryFileIO(table.store.io.files))  # type: ignore[attr-defined]
 
 
-def only_newest(table: Table) -> None:
-    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
+def only_newest(table: FileTable) -> None:
+    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
 
 
-def with_branch(table: Table, name: str = "dev") -> Table:
-    create_branch(table, name, tag="t")
+def with_branch(table: FileTable, name: str = "dev") -> FileTable:
+    create_branch(table.store, name, tag="t")
     return table.on_branch(name)
 
 
@@ -65,11 +65,11 @@ def test_a_bucket_that_one_side_changed_is_as_that_side_left_it() -> None:
     write(branch, ("a", 1, 7), ("a", 2, 7))
     branch.overwrite(pa.Table.from_pylist([], schema=SCHEMA), {"p": "c"})
     write(table, ("b", 1, 8))
-    before, theirs = table.snapshots.latest_id() or 0, content(branch)
-    done = merge_branch(table, "dev")
+    before, theirs = table.store.snapshots.latest_id() or 0, content(branch)
+    done = merge_branch(table.store, "dev")
     assert content(table) == [("a", 1, 7), ("a", 2, 7), ("b", 1, 8)]
-    assert table.snapshots.latest_id() == before + 1
-    assert done.snapshot == table.snapshots.latest()
+    assert table.store.snapshots.latest_id() == before + 1
+    assert done.snapshot == table.store.snapshots.latest()
     assert (done.bucket_count, done.file_count) == (2, 1)
     assert done.snapshot is not None
     assert done.snapshot.commit_kind is CommitKind.OVERWRITE
@@ -88,12 +88,12 @@ def test_streams_get_the_difference_of_a_merge() -> None:
     write(branch, ("a", 1, 7), ("b", 2, 7))
     branch.compact(full=True)
     table.compact(full=True)
-    previous = table.snapshots.latest()
-    done = merge_branch(table, "dev")
+    previous = table.store.snapshots.latest()
+    done = merge_branch(table.store, "dev")
     assert done.snapshot is not None
     changes = [
         (RowKind(kind.as_py()).name, row["p"], row["id"], row["v"])
-        for split in plan_changes(table, previous, done.snapshot)
+        for split in plan_changes(table.store, previous, done.snapshot)
         for rows, kinds in read_changes(table, split)
         for row, kind in zip(rows.to_pylist(), kinds, strict=True)
     ]
@@ -106,15 +106,15 @@ def test_the_log_of_main_goes_on_behind_a_merge() -> None:
     """BR-15; Decisions 16, 17: its offsets are carried on and streams are sent to the files, wherever it is run."""
     table = key_table(bucket="1")
     options = {**table.schema.options, "log.kafka.bootstrap.servers": "nowhere:1"}
-    table.io.replace(table.paths.schema(0), replace(table.schema, options=options).to_json().encode())
-    table = reopened(table, table.io)
+    table.store.io.replace(table.store.paths.schema(0), replace(table.schema, options=options).to_json().encode())
+    table = reopened(table, table.store.io)
     table.write(rows((1, 10)))
-    logged = replace(table.snapshots.read(1), log_offsets={0: 7})
-    table.io.replace(table.paths.snapshot(1), logged.to_json().encode())
-    create_branch(table, "dev", snapshot_id=1)
+    logged = replace(table.store.snapshots.read(1), log_offsets={0: 7})
+    table.store.io.replace(table.store.paths.snapshot(1), logged.to_json().encode())
+    create_branch(table.store, "dev", snapshot_id=1)
     branch = table.on_branch("dev")
     branch.write(rows((2, 20)))
-    done = merge_branch(branch, "dev").snapshot
+    done = merge_branch(branch.store, "dev").snapshot
     assert done is not None
     assert done.log_offsets == {0: 7}
     assert (done.properties[CHANGES_KEY], done.properties[UNLOGGED_KEY]) == ("files", "2")
@@ -126,11 +126,11 @@ def test_both_sides_changed_a_bucket_of_a_table_with_a_key() -> None:
     branch = with_branch(table)
     write(branch, ("a", 1, 7), ("b", 1, 7))
     write(table, ("a", 2, 8), ("c", 2, 8))
-    before = dict(table.io.files)  # type: ignore[attr-defined]
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
     with pytest.raises(ConflictError, match=r"buckets=\[\"\('a',\)/bucket-0\"\] count=1"):
-        merge_branch(table, "dev")
-    assert table.io.files == before  # type: ignore[attr-defined]
-    merge_branch(table, "dev", force=True)
+        merge_branch(table.store, "dev")
+    assert table.store.io.files == before  # type: ignore[attr-defined]
+    merge_branch(table.store, "dev", force=True)
     assert content(table) == [("a", 1, 7), ("b", 1, 7), ("c", 1, 0), ("c", 2, 8)]
 
 
@@ -144,14 +144,14 @@ def test_new_rows_of_both_sides_are_united_in_a_table_without_a_key() -> None:
     write(table, ("a", 4, 8))
     table.compact(full=True)
     united = [("a", 1, 0), ("a", 2, 7), ("a", 3, 7), ("a", 4, 8), ("b", 1, 0), ("c", 1, 0)]
-    done = merge_branch(table, "dev")
+    done = merge_branch(table.store, "dev")
     assert content(table) == united
     assert done.snapshot is not None
     assert done.snapshot.commit_kind is CommitKind.APPEND
-    assert merge_branch(table, "dev") == MergeResult(branch="dev", snapshot=None)
+    assert merge_branch(table.store, "dev") == MergeResult(branch="dev", snapshot=None)
     write(branch, ("a", 5, 7))
     write(table, ("b", 5, 8))
-    merge_branch(table, "dev")
+    merge_branch(table.store, "dev")
     assert content(table) == sorted([*united, ("a", 5, 7), ("b", 5, 8)])
 
 
@@ -162,8 +162,8 @@ def test_a_removal_cannot_be_united_with_additions() -> None:
     branch.overwrite(pa.Table.from_pylist([], schema=SCHEMA), {"p": "a"})
     write(table, ("a", 4, 8))
     with pytest.raises(ConflictError, match="count=1"):
-        merge_branch(table, "dev")
-    merge_branch(table, "dev", force=True)
+        merge_branch(table.store, "dev")
+    merge_branch(table.store, "dev", force=True)
     assert content(table) == [("b", 1, 0), ("c", 1, 0)]
 
 
@@ -178,12 +178,12 @@ def test_a_branch_is_merged_again_and_again() -> None:
         if version == 3:
             only_newest(branch)  # what was merged is not known any more; the state is
             table.compact(full=True)
-        merge_branch(table, "dev")
+        merge_branch(table.store, "dev")
         assert content(table) == [("a", 1, version), ("b", 1, 0), ("c", 1, 0)]
     write(table, ("a", 1, 9))
     write(branch, ("a", 2, 5))
     with pytest.raises(ConflictError):
-        merge_branch(table, "dev")
+        merge_branch(table.store, "dev")
 
 
 def test_a_merge_shares_no_new_file_so_either_side_can_expire() -> None:
@@ -193,7 +193,7 @@ def test_a_merge_shares_no_new_file_so_either_side_can_expire() -> None:
     write(branch, ("a", 1, 7), ("b", 2, 7))
     table.compact(full=True)
     only_newest(table)
-    merge_branch(table, "dev")
+    merge_branch(table.store, "dev")
     wanted = content(table)
     for side in (branch, table, branch):
         write(side, ("c", 1, 0))
@@ -201,7 +201,7 @@ def test_a_merge_shares_no_new_file_so_either_side_can_expire() -> None:
         only_newest(side)
         assert used_files(table) == files_there(table)
         assert content(table) == content(branch) == wanted
-    delete_branch(table, "dev")
+    delete_branch(table.store, "dev")
     assert content(table) == wanted
     assert used_files(table) == files_there(table)
 
@@ -209,9 +209,9 @@ def test_a_merge_shares_no_new_file_so_either_side_can_expire() -> None:
 def test_a_branch_that_was_made_empty_is_merged() -> None:
     """BR-15: it has no common snapshot: both sides have changed all that they have."""
     table = partitioned()
-    create_branch(table, "new")
+    create_branch(table.store, "new")
     write(table.on_branch("new"), ("d", 1, 7))
-    merge_branch(table, "new")
+    merge_branch(table.store, "new")
     assert content(table) == [("a", 1, 0), ("b", 1, 0), ("c", 1, 0), ("d", 1, 7)]
 
 
@@ -220,19 +220,19 @@ def test_a_schema_that_the_branch_changed_comes_along() -> None:
     catalog = memory_catalog()
     table = catalog.create_table("db.t", SCHEMA, primary_key=["id", "p"], partition_by=["p"])
     write(table, ("a", 1, 0))
-    create_tag(table, "t")
-    create_branch(table, "dev", tag="t", options={"num-sorted-run.compaction-trigger": "9"})
+    create_tag(table.store, "t")
+    create_branch(table.store, "dev", tag="t", options={"num-sorted-run.compaction-trigger": "9"})
     assert [each.id for each in (table.schema, table.on_branch("dev").schema)] == [0, 1]
     catalog.alter_table("db.t", [AddColumn(path=("w",), type=NUMBER)], branch="dev")
     row = {"p": ["a"], "id": [2], "v": [7], "w": [70]}
     table.on_branch("dev").write(pa.table(row, schema=SCHEMA.append(pa.field("w", pa.int64()))))
-    merge_branch(table, "dev")
+    merge_branch(table.store, "dev")
     merged = catalog.table("db.t")
-    assert merged.schemas.ids() == [0, 1, 2]
+    assert merged.store.schemas.ids() == [0, 1, 2]
     assert merged.schema.options == table.schema.options
     assert merged.read().to_arrow().select(["id", "w"]).to_pylist() == [{"id": 1, "w": None}, {"id": 2, "w": 70}]
     table.on_branch("dev").write(pa.table({**row, "w": [71]}, schema=SCHEMA.append(pa.field("w", pa.int64()))))
-    merge_branch(table, "dev")
+    merge_branch(table.store, "dev")
     assert merged.read().to_arrow().select(["id", "w"]).to_pylist() == [{"id": 1, "w": None}, {"id": 2, "w": 71}]
 
 
@@ -241,29 +241,29 @@ def test_a_schema_that_main_changed_stays_and_one_that_both_changed_is_refused()
     catalog = memory_catalog()
     table = catalog.create_table("db.t", SCHEMA, primary_key=["id", "p"], partition_by=["p"])
     write(table, ("a", 1, 0))
-    create_tag(table, "t")
-    create_branch(table, "dev", tag="t", options={"num-sorted-run.compaction-trigger": "9"})
+    create_tag(table.store, "t")
+    create_branch(table.store, "dev", tag="t", options={"num-sorted-run.compaction-trigger": "9"})
     catalog.alter_table("db.t", [AddColumn(path=("mine",), type=NUMBER)])
     write(table.on_branch("dev"), ("a", 2, 7))
-    merge_branch(table, "dev")
+    merge_branch(table.store, "dev")
     found = catalog.table("db.t").read().to_arrow().select(["id", "v", "mine"]).to_pylist()
     assert found == [{"id": 1, "v": 0, "mine": None}, {"id": 2, "v": 7, "mine": None}]
     catalog.alter_table("db.t", [AddColumn(path=("theirs",), type=NUMBER)], branch="dev")
     write(table.on_branch("dev"), ("a", 3, 7))
     with pytest.raises(ConflictError, match="both changed the schema"):
-        merge_branch(table, "dev")
+        merge_branch(table.store, "dev")
     with pytest.raises(ConflictError, match="both changed the schema"):
-        merge_branch(table, "dev", force=True)
+        merge_branch(table.store, "dev", force=True)
 
 
 def test_a_partition_that_was_rescaled_is_refused() -> None:
     """BR-15: buckets of different numbers of buckets do not hold the same keys."""
     table = partitioned(bucket="1")
     branch = with_branch(table)
-    rescale(branch, branch.with_options({"bucket": "2"}), keep=lambda _: True)
+    rescale(branch.store, branch.with_options({"bucket": "2"}).store, keep=lambda _: True)
     write(branch.with_options({"bucket": "2"}), ("a", 2, 7))
     with pytest.raises(InvalidInputError, match="rescaled"):
-        merge_branch(table, "dev", force=True)
+        merge_branch(table.store, "dev", force=True)
 
 
 def test_there_is_nothing_to_merge() -> None:
@@ -272,14 +272,14 @@ def test_there_is_nothing_to_merge() -> None:
     branch = with_branch(table)
     branch.compact(full=True)
     write(table, ("a", 1, 9))
-    merge_branch(table, "dev")
+    merge_branch(table.store, "dev")
     assert content(table) == [("a", 1, 9), ("b", 1, 0), ("c", 1, 0)]
     with pytest.raises(InvalidInputError, match="no such branch"):
-        merge_branch(table, "nope")
+        merge_branch(table.store, "nope")
 
 
 @cache
-def start(*, has_key: bool) -> Table:
+def start(*, has_key: bool) -> FileTable:
     """Both sides wrote; the branch's compaction moved nothing that can be taken as it is."""
     table = partitioned(has_key=has_key)
     branch = with_branch(table)
@@ -295,24 +295,24 @@ def start(*, has_key: bool) -> Table:
 def test_a_merge_that_dies_is_all_or_nothing(when: When, has_key: bool) -> None:
     """BR-15: at every moment main is as it was or merged, and the next merge completes it; no file is left over."""
     clean = copied(start(has_key=has_key))
-    before, io = content(clean), FaultyFileIO(clean.io)
-    merge_branch(reopened(clean, io), "dev")
+    before, io = content(clean), FaultyFileIO(clean.store.io)
+    merge_branch(reopened(clean, io).store, "dev")
     after = content(clean)
     assert after != before
     for fail_at in fail_points(io, when):
         disk = copied(start(has_key=has_key))
         failure: FluvialError | None = None
         try:
-            merge_branch(reopened(disk, FaultyFileIO(disk.io, fail_at=fail_at, when=when)), "dev")
+            merge_branch(reopened(disk, FaultyFileIO(disk.store.io, fail_at=fail_at, when=when)).store, "dev")
         except FluvialError as error:
             failure = error
         assert content(disk) in ([before, after] if failure else [after])
-        merge_branch(disk, "dev")
+        merge_branch(disk.store, "dev")
         assert content(disk) == after
         assert used_files(disk) <= files_there(disk)
         if not isinstance(failure, OutcomeUnknownError):  # one that was answered for certain cleans up, if it can
             assert len(files_there(disk) - used_files(disk)) <= 4
-        delete_branch(disk, "dev")  # no operation is left at work
+        delete_branch(disk.store, "dev")  # no operation is left at work
 
 
 @pytest.mark.parametrize("rival", ["write elsewhere", "write here", "compact", "expire branch", "delete branch"])
@@ -335,11 +335,11 @@ def test_live_writers_of_main_and_merges_lose_nothing(operation: str, rival: str
             only_newest(table.on_branch("dev"))
         else:
             with suppress(ConflictError):
-                delete_branch(table, "dev")
+                delete_branch(table.store, "dev")
 
-    with paused_before(table.io, operation, act) as io:
+    with paused_before(table.store.io, operation, act) as io:
         try:
-            merge_branch(reopened(table, io), "dev")
+            merge_branch(reopened(table, io).store, "dev")
         except ConflictError:
             assert rival in ("write here", "expire branch")  # what is unknown is not overwritten
             assert (("a", 9, 9) in content(table)) == (rival == "write here")
@@ -359,9 +359,9 @@ def test_a_renamed_branch_is_known_again() -> None:
     table = partitioned()
     branch = with_branch(table)
     write(branch, ("a", 1, 7))
-    merge_branch(table, "dev")
-    rename_branch(table, "dev", "fix")
-    assert merge_branch(table, "fix").snapshot is None
+    merge_branch(table.store, "dev")
+    rename_branch(table.store, "dev", "fix")
+    assert merge_branch(table.store, "fix").snapshot is None
     write(table.on_branch("fix"), ("a", 1, 8))
-    merge_branch(table, "fix")
+    merge_branch(table.store, "fix")
     assert ("a", 1, 8) in content(table)

@@ -11,7 +11,7 @@ import pytest
 from filestore.branch.branches import Branch, create_branch, delete_branch, list_branches, read_branch, rename_branch
 from filestore.evolution.schema_change import AddColumn
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from filestore.types.data_types import data_type_of
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
@@ -22,32 +22,32 @@ from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, reopened
 ALL = [(1, 10), (2, 20), (3, 30), (4, 40)]
 
 
-def content(table: Table, **travel: object) -> list[tuple[int, int]]:
+def content(table: FileTable, **travel: object) -> list[tuple[int, int]]:
     found = table.read(**travel).to_arrow(["id", "v"]).to_pylist()  # type: ignore[arg-type]
     return sorted((row["id"], row["v"]) for row in found)
 
 
-def filled(io: MemoryFileIO | None = None, **options: str) -> Table:
+def filled(io: MemoryFileIO | None = None, **options: str) -> FileTable:
     """Four snapshots of one row each; tag ``t1`` is the second."""
     table = key_table(io or MemoryFileIO(), **options)
     for pair in ALL:
         table.write(rows(pair))
-    create_tag(table, "t1", snapshot_id=2)
+    create_tag(table.store, "t1", snapshot_id=2)
     return table
 
 
-def copied(table: Table) -> Table:
+def copied(table: FileTable) -> FileTable:
     """The same table on another disk."""
-    return reopened(table, MemoryFileIO(table.io.files))  # type: ignore[attr-defined]
+    return reopened(table, MemoryFileIO(table.store.io.files))  # type: ignore[attr-defined]
 
 
-def only_newest(table: Table) -> None:
-    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
+def only_newest(table: FileTable) -> None:
+    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
 
 
-def under(table: Table, directory: str) -> list[str]:
-    start = f"{table.paths.root}/{directory}/"
-    return sorted(path.removeprefix(start) for path in table.io.files if path.startswith(start))  # type: ignore[attr-defined]
+def under(table: FileTable, directory: str) -> list[str]:
+    start = f"{table.store.paths.root}/{directory}/"
+    return sorted(path.removeprefix(start) for path in table.store.io.files if path.startswith(start))  # type: ignore[attr-defined]
 
 
 def test_a_branch_from_a_tag_copies_the_tag_its_snapshot_and_its_schemas() -> None:
@@ -60,41 +60,41 @@ def test_a_branch_from_a_tag_copies_the_tag_its_snapshot_and_its_schemas() -> No
             catalog.alter_table("db.t", [change])
             table = catalog.table("db.t")
         table.write(pa.table({name: [number] for name in table.schema.column_names}))
-    before = dict(table.io.files)  # type: ignore[attr-defined]
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
     for branch, tag, snapshot_id, schema_id in (("b1", "tag-1", 4, 1), ("b2", "tag-7", 7, 1), ("b3", "tag-11", 11, 2)):
-        create_tag(table, tag, snapshot_id=snapshot_id)
-        assert create_branch(table, branch, tag=tag) == Branch(name=branch, tag=tag, snapshot_id=snapshot_id)
+        create_tag(table.store, tag, snapshot_id=snapshot_id)
+        assert create_branch(table.store, branch, tag=tag) == Branch(name=branch, tag=tag, snapshot_id=snapshot_id)
         schemas = [f"schema/schema-{each}" for each in range(schema_id + 1)]
         assert under(table, f"branch/branch-{branch}") == [
             "ORIGIN", *schemas, f"snapshot/snapshot-{snapshot_id}", f"tag/tag-{tag}"
         ]  # fmt: skip
         assert content(table.on_branch(branch)) == [(each, each) for each in range(1, snapshot_id + 1)]
-        assert table.on_branch(branch).schema == table.schema_of(schema_id)
-    after = table.io.files  # type: ignore[attr-defined]
+        assert table.on_branch(branch).schema == table.store.schema_of(schema_id)
+    after = table.store.io.files  # type: ignore[attr-defined]
     assert {path: after[path] for path in before} == before
     assert [path for path in after.keys() - before if "bucket-" in path or "/manifest/" in path] == []
-    assert [each.name for each in list_branches(table)] == ["b1", "b2", "b3"]
+    assert [each.name for each in list_branches(table.store)] == ["b1", "b2", "b3"]
 
 
 def test_a_branch_reads_writes_tags_and_alters_by_itself() -> None:
     """BR-09 to BR-11, BR-13, BR-24: main sees nothing of it, and the branch nothing of main."""
     table = filled()
-    create_branch(table, "dev", tag="t1")
+    create_branch(table.store, "dev", tag="t1")
     branch = table.on_branch("dev")
     branch.write(rows((1, 11), (7, 70)))
-    create_tag(branch, "mine")
+    create_tag(branch.store, "mine")
     table.write(rows((5, 50)))
     assert content(branch) == [(1, 11), (2, 20), (7, 70)]
     assert content(branch, tag="t1") == content(branch, snapshot_id=2) == ALL[:2]
     assert content(branch, tag="mine") == content(branch)
     assert content(table) == [*ALL, (5, 50)]
-    assert table.snapshots.tag_names() == ["t1"]
+    assert table.store.snapshots.tag_names() == ["t1"]
 
 
 def test_an_empty_branch_has_the_schemas_only() -> None:
     """BR-07: as Paimon's createBranch(name) makes it."""
     table = filled()
-    assert create_branch(table, "empty") == Branch(name="empty", tag=None, snapshot_id=None)
+    assert create_branch(table.store, "empty") == Branch(name="empty", tag=None, snapshot_id=None)
     assert under(table, "branch/branch-empty") == ["ORIGIN", "schema/schema-0"]
     table.on_branch("empty").write(rows((9, 90)))
     assert content(table.on_branch("empty")) == [(9, 90)]
@@ -103,8 +103,8 @@ def test_an_empty_branch_has_the_schemas_only() -> None:
 def test_a_branch_from_a_snapshot_gets_a_tag_of_its_own() -> None:
     """Trap 14: other engines' expiry of main spares what a tag of main keeps, and nothing else."""
     table = filled(**{"tag.default-time-retained": "1 d"})
-    assert create_branch(table, "dev", snapshot_id=3) == Branch(name="dev", tag="branch-dev", snapshot_id=3)
-    assert table.snapshots.tag("branch-dev").id == 3
+    assert create_branch(table.store, "dev", snapshot_id=3) == Branch(name="dev", tag="branch-dev", snapshot_id=3)
+    assert table.store.snapshots.tag("branch-dev").id == 3
     only_newest(table)
     assert content(table.on_branch("dev")) == ALL[:3]
 
@@ -113,74 +113,74 @@ def test_a_branch_of_a_table_with_a_log_has_none_or_its_own() -> None:
     """BR-22; idea 12: offsets of main's log mean nothing in the branch, and its schemas know nothing of a topic."""
     table = key_table(bucket="1")
     schema = replace(table.schema, options={**table.schema.options, "log.kafka.bootstrap.servers": "nowhere:1"})
-    table.io.replace(table.paths.schema(0), schema.to_json().encode())
+    table.store.io.replace(table.store.paths.schema(0), schema.to_json().encode())
     table.write(rows(*ALL))
-    snapshot = replace(table.snapshots.read(1), log_offsets={0: 4})
-    table.io.replace(table.paths.snapshot(1), snapshot.to_json().encode())
-    table = reopened(table, table.io)
-    assert table.has_log
-    create_tag(table, "t1", retained_ms=86_400_000)
-    create_branch(table, "dev", tag="t1")
+    snapshot = replace(table.store.snapshots.read(1), log_offsets={0: 4})
+    table.store.io.replace(table.store.paths.snapshot(1), snapshot.to_json().encode())
+    table = reopened(table, table.store.io)
+    assert table.store.has_log
+    create_tag(table.store, "t1", retained_ms=86_400_000)
+    create_branch(table.store, "dev", tag="t1")
     branch = table.on_branch("dev")
-    assert not branch.has_log
-    assert branch.schemas.latest() == schema
-    assert branch.snapshots.read(1) == replace(snapshot, log_offsets={})
-    assert b"tagCreateTime" not in table.io.read_bytes(branch.paths.snapshot(1))
-    create_branch(table, "own", tag="t1", log={"log.kafka.topic": "db.t.own"})
+    assert not branch.store.has_log
+    assert branch.store.schemas.latest() == schema
+    assert branch.store.snapshots.read(1) == replace(snapshot, log_offsets={})
+    assert b"tagCreateTime" not in table.store.io.read_bytes(branch.store.paths.snapshot(1))
+    create_branch(table.store, "own", tag="t1", log={"log.kafka.topic": "db.t.own"})
     own = table.on_branch("own")
-    assert own.has_log
+    assert own.store.has_log
     assert own.options.value("log.kafka.topic") == "db.t.own"
-    assert own.snapshots.read(1).log_offsets == own.snapshots.tag("t1").log_offsets == {0: 0}
-    assert own.schemas.latest() == schema
-    assert b"tagCreateTime" in table.io.read_bytes(own.paths.tag("t1"))
+    assert own.store.snapshots.read(1).log_offsets == own.store.snapshots.tag("t1").log_offsets == {0: 0}
+    assert own.store.schemas.latest() == schema
+    assert b"tagCreateTime" in table.store.io.read_bytes(own.store.paths.tag("t1"))
     with pytest.raises(InvalidInputError, match=r"a log of its own or none: option=log.system=none"):
-        create_branch(table, "x", tag="t1", options={"log.system": "none"})
+        create_branch(table.store, "x", tag="t1", options={"log.system": "none"})
     with pytest.raises(InvalidInputError, match="unknown option"):
-        create_branch(table, "x", tag="t1", options={"nonsense": "1"})
+        create_branch(table.store, "x", tag="t1", options={"nonsense": "1"})
 
 
 @pytest.mark.parametrize("name", ["", " ", "a.b", "a/b", "main", "12", " x", "a\nb"])
 def test_a_name_that_no_branch_can_have(name: str) -> None:
     """BR-41."""
     table = filled()
-    before = dict(table.io.files)  # type: ignore[attr-defined]
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
     with pytest.raises(InvalidInputError, match="branch"):
-        create_branch(table, name, tag="t1")
-    assert table.io.files == before  # type: ignore[attr-defined]
+        create_branch(table.store, name, tag="t1")
+    assert table.store.io.files == before  # type: ignore[attr-defined]
 
 
 def test_what_cannot_be_made_is_refused_and_leaves_nothing() -> None:
     """BR-05, BR-06: only from a tag or a snapshot of main."""
     table = filled()
-    create_branch(table, "dev", tag="t1")
-    before = dict(table.io.files)  # type: ignore[attr-defined]
+    create_branch(table.store, "dev", tag="t1")
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
     with pytest.raises(InvalidInputError, match="exists already"):
-        create_branch(table, "dev", snapshot_id=3)
-    assert create_branch(table, "dev", snapshot_id=3, ignore_if_exists=True) == read_branch(table, "dev")
+        create_branch(table.store, "dev", snapshot_id=3)
+    assert create_branch(table.store, "dev", snapshot_id=3, ignore_if_exists=True) == read_branch(table.store, "dev")
     with pytest.raises(InvalidInputError, match="no such tag"):
-        create_branch(table, "x", tag="nope")
+        create_branch(table.store, "x", tag="nope")
     with pytest.raises(InvalidInputError, match="no such snapshot"):
-        create_branch(table, "x", snapshot_id=77)
+        create_branch(table.store, "x", snapshot_id=77)
     with pytest.raises(InvalidInputError, match="a tag or a snapshot"):
-        create_branch(table, "x", tag="t1", snapshot_id=2)
+        create_branch(table.store, "x", tag="t1", snapshot_id=2)
     with pytest.raises(InvalidInputError, match="made from main"):
-        create_branch(table.on_branch("dev"), "x", tag="t1")
+        create_branch(table.on_branch("dev").store, "x", tag="t1")
     with pytest.raises(InvalidInputError, match="no such branch"):
-        read_branch(table, "x")
-    assert table.io.files == before  # type: ignore[attr-defined]
+        read_branch(table.store, "x")
+    assert table.store.io.files == before  # type: ignore[attr-defined]
 
 
 def test_the_tag_of_a_branch_stays() -> None:
     """BR-06: it is what protects the branch from other engines."""
     table = filled()
-    create_branch(table, "dev", tag="t1")
+    create_branch(table.store, "dev", tag="t1")
     for change in (
-        lambda: delete_tag(table, "t1"), lambda: rename_tag(table, "t1", "t2"),
-        lambda: replace_tag(table, "t1", snapshot_id=3),
+        lambda: delete_tag(table.store, "t1"), lambda: rename_tag(table.store, "t1", "t2"),
+        lambda: replace_tag(table.store, "t1", snapshot_id=3),
     ):  # fmt: skip
         with pytest.raises(InvalidInputError, match="delete the branch first"):
             change()
-    assert expired_tags(table, older_than_ms=2**60) == []
+    assert expired_tags(table.store, older_than_ms=2**60) == []
 
 
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
@@ -189,31 +189,31 @@ def test_a_branch_that_could_not_be_made_is_made_by_the_next_call(arguments: dic
     """BR-07: nobody sees half a branch, whatever fails; the same call completes it."""
     start = filled()
     clean = copied(start)
-    io = FaultyFileIO(clean.io)
+    io = FaultyFileIO(clean.store.io)
     make(reopened(clean, io), arguments)
-    wanted = (read_branch(clean, "dev"), content(clean.on_branch("dev")))
+    wanted = (read_branch(clean.store, "dev"), content(clean.on_branch("dev")))
     for fail_at in fail_points(io, when):
         disk = copied(start)
-        faulty = FaultyFileIO(disk.io, fail_at=fail_at, when=when)
+        faulty = FaultyFileIO(disk.store.io, fail_at=fail_at, when=when)
         try:
             make(reopened(disk, faulty), arguments)
         except FluvialError:
-            if list_branches(disk):
-                assert (read_branch(disk, "dev"), content(disk.on_branch("dev"))) == wanted
+            if list_branches(disk.store):
+                assert (read_branch(disk.store, "dev"), content(disk.on_branch("dev"))) == wanted
             else:
                 with pytest.raises(InvalidInputError, match="no such branch"):
                     disk.on_branch("dev")
             only_newest(disk)  # an expiry in between takes nothing from it
-            if "snapshot_id" not in arguments or disk.snapshots.tag_names() != ["t1"]:
+            if "snapshot_id" not in arguments or disk.store.snapshots.tag_names() != ["t1"]:
                 make(disk, {**arguments, "ignore_if_exists": True})
             else:
                 continue  # the snapshot was not protected yet
-        assert (read_branch(disk, "dev"), content(disk.on_branch("dev"))) == wanted
+        assert (read_branch(disk.store, "dev"), content(disk.on_branch("dev"))) == wanted
         assert used_files(disk) <= files_there(disk)
 
 
-def make(table: Table, arguments: dict[str, object]) -> None:
-    create_branch(table, "dev", **arguments)  # type: ignore[arg-type]
+def make(table: FileTable, arguments: dict[str, object]) -> None:
+    create_branch(table.store, "dev", **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("operation", ["create_exclusive", "replace", "list_names", "delete"])
@@ -227,13 +227,13 @@ def test_what_a_branch_needs_cannot_go_while_it_is_made(rival: str, operation: s
         if rival == "expiry":
             only_newest(table)
         else:
-            delete_tag(table, "t1")
+            delete_tag(table.store, "t1")
 
-    with paused_before(table.io, operation, _quietly(act)) as io:
+    with paused_before(table.store.io, operation, _quietly(act)) as io:
         try:
-            create_branch(reopened(table, io), "dev", tag="t1")
+            create_branch(reopened(table, io).store, "dev", tag="t1")
         except (ConflictError, InvalidInputError):
-            assert list_branches(table) == []
+            assert list_branches(table.store) == []
         else:
             assert content(table.on_branch("dev")) == ALL[:2]
 
@@ -246,10 +246,10 @@ def test_a_branch_made_while_its_tag_is_deleted(nth: int) -> None:
     made: list[Branch] = []
 
     def act() -> None:
-        made.append(create_branch(table, "dev", tag="t1"))
+        made.append(create_branch(table.store, "dev", tag="t1"))
 
-    io = Nth(table.io, nth, _quietly(act), of=("delete", "list_names"))
-    _quietly(lambda: delete_tag(reopened(table, io), "t1"))()  # type: ignore[arg-type]
+    io = Nth(table.store.io, nth, _quietly(act), of=("delete", "list_names"))
+    _quietly(lambda: delete_tag(reopened(table, io).store, "t1"))()  # type: ignore[arg-type]
     if made:
         assert content(table.on_branch("dev")) == ALL[:2]
 
@@ -257,13 +257,13 @@ def test_a_branch_made_while_its_tag_is_deleted(nth: int) -> None:
 # ---- deleting and renaming
 
 
-def grown(io: MemoryFileIO | None = None) -> Table:
+def grown(io: MemoryFileIO | None = None) -> FileTable:
     """Branch ``dev`` of snapshot 3 with commits, a compaction and a tag of its own; main went on."""
     table = filled(io)
-    create_branch(table, "dev", snapshot_id=3)
+    create_branch(table.store, "dev", snapshot_id=3)
     branch = table.on_branch("dev")
     branch.write(rows((1, 11), (8, 80)))
-    create_tag(branch, "mine")
+    create_tag(branch.store, "mine")
     branch.compact(full=True)
     table.write(rows((5, 50)))
     only_newest(table)
@@ -273,27 +273,27 @@ def grown(io: MemoryFileIO | None = None) -> Table:
 def test_a_deleted_branch_takes_its_files_with_it_and_no_others() -> None:
     """BR-08, BR-25, BR-35; Trap 5: Paimon leaks them."""
     table = filled()
-    before = dict(table.io.files)  # type: ignore[attr-defined]
-    create_branch(table, "dev", tag="t1")
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
+    create_branch(table.store, "dev", tag="t1")
     branch = table.on_branch("dev")
     branch.write(rows((1, 11)))
     branch.compact(full=True)
-    planned = delete_branch(table, "dev", dry_run=True)
+    planned = delete_branch(table.store, "dev", dry_run=True)
     assert content(branch) == [(1, 11), (2, 20)]
-    deleted = delete_branch(table, "dev")
+    deleted = delete_branch(table.store, "dev")
     assert deleted == planned
     assert deleted.branch == Branch(name="dev", tag="t1", snapshot_id=2)
     assert deleted.size_bytes > 0
     assert len(deleted.data) == 2
-    assert table.io.files == before  # type: ignore[attr-defined]
-    assert [delete_tag(table, "t1").tag.name] == ["t1"]
+    assert table.store.io.files == before  # type: ignore[attr-defined]
+    assert [delete_tag(table.store, "t1").tag.name] == ["t1"]
 
 
 def test_a_deleted_branch_frees_what_main_had_left_to_it() -> None:
     """BR-49: and the tag that was made for it goes too."""
     table = grown()
-    delete_branch(table, "dev")
-    assert table.snapshots.tag_names() == ["t1"]
+    delete_branch(table.store, "dev")
+    assert table.store.snapshots.tag_names() == ["t1"]
     assert content(table, tag="t1") == ALL[:2]
     assert used_files(table) == files_there(table)
 
@@ -301,11 +301,11 @@ def test_a_deleted_branch_frees_what_main_had_left_to_it() -> None:
 def test_a_tag_that_two_branches_began_at_stays_for_the_other() -> None:
     """Trap 14: also when it was made for the one that is renamed, or goes."""
     table = filled()
-    create_branch(table, "one", snapshot_id=3)
-    create_branch(table, "two", tag="branch-one")
-    assert rename_branch(table, "one", "first").tag == "branch-one"
-    delete_branch(table, "first")
-    assert table.snapshots.tag("branch-one").id == 3
+    create_branch(table.store, "one", snapshot_id=3)
+    create_branch(table.store, "two", tag="branch-one")
+    assert rename_branch(table.store, "one", "first").tag == "branch-one"
+    delete_branch(table.store, "first")
+    assert table.store.snapshots.tag("branch-one").id == 3
     only_newest(table)
     assert content(table.on_branch("two")) == ALL[:3]
 
@@ -313,32 +313,32 @@ def test_a_tag_that_two_branches_began_at_stays_for_the_other() -> None:
 def test_what_cannot_be_deleted_or_renamed_is_refused() -> None:
     """BR-05."""
     table = grown()
-    create_branch(table, "other", tag="t1")
-    before = dict(table.io.files)  # type: ignore[attr-defined]
+    create_branch(table.store, "other", tag="t1")
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
     for change in (
-        lambda: delete_branch(table, "main"), lambda: delete_branch(table, "nope"),
-        lambda: rename_branch(table, "main", "x"), lambda: rename_branch(table, "nope", "x"),
-        lambda: rename_branch(table, "dev", "other"), lambda: rename_branch(table, "dev", "a.b"),
+        lambda: delete_branch(table.store, "main"), lambda: delete_branch(table.store, "nope"),
+        lambda: rename_branch(table.store, "main", "x"), lambda: rename_branch(table.store, "nope", "x"),
+        lambda: rename_branch(table.store, "dev", "other"), lambda: rename_branch(table.store, "dev", "a.b"),
     ):  # fmt: skip
         with pytest.raises(InvalidInputError):
             change()
-    assert table.io.files == before  # type: ignore[attr-defined]
+    assert table.store.io.files == before  # type: ignore[attr-defined]
 
 
 def test_a_renamed_branch_is_the_same_by_another_name() -> None:
     """BR-08: its tags, snapshots and the tag that protects it come along; main is as it was."""
     table = grown()
     before = content(table.on_branch("dev"))
-    ids = table.on_branch("dev").snapshots.ids()
-    assert rename_branch(table, "dev", "fix") == Branch(name="fix", tag="branch-fix", snapshot_id=3)
-    assert [each.name for each in list_branches(table)] == ["fix"]
+    ids = table.on_branch("dev").store.snapshots.ids()
+    assert rename_branch(table.store, "dev", "fix") == Branch(name="fix", tag="branch-fix", snapshot_id=3)
+    assert [each.name for each in list_branches(table.store)] == ["fix"]
     branch = table.on_branch("fix")
-    assert (content(branch), branch.snapshots.ids()) == (before, ids)
-    assert branch.snapshots.tag_names() == ["branch-fix", "mine"]
-    assert table.snapshots.tag_names() == ["branch-fix", "t1"]
-    create_branch(table, "dev", snapshot_id=5)
-    delete_branch(table, "fix")
-    delete_branch(table, "dev")
+    assert (content(branch), branch.store.snapshots.ids()) == (before, ids)
+    assert branch.store.snapshots.tag_names() == ["branch-fix", "mine"]
+    assert table.store.snapshots.tag_names() == ["branch-fix", "t1"]
+    create_branch(table.store, "dev", snapshot_id=5)
+    delete_branch(table.store, "fix")
+    delete_branch(table.store, "dev")
     assert used_files(table) == files_there(table)
 
 
@@ -347,30 +347,30 @@ def test_a_renamed_branch_is_the_same_by_another_name() -> None:
 def test_an_interrupted_change_of_a_branch_is_completed_by_the_next_call(action: str, when: When) -> None:
     """BR-08, BR-49: at every moment main and its tags are whole; the branch is there or not, never in between."""
 
-    def run(table: Table) -> None:
+    def run(table: FileTable) -> None:
         if action == "delete":
-            delete_branch(table, "dev")
+            delete_branch(table.store, "dev")
         else:
-            rename_branch(table, "dev", "fix")
+            rename_branch(table.store, "dev", "fix")
 
     start = grown()
     clean = copied(start)
-    io = FaultyFileIO(clean.io)
+    io = FaultyFileIO(clean.store.io)
     run(reopened(clean, io))
-    wanted = [(each, content(clean.on_branch(each.name))) for each in list_branches(clean)]
+    wanted = [(each, content(clean.on_branch(each.name))) for each in list_branches(clean.store)]
     for fail_at in fail_points(io, when):
         disk = copied(start)
         whole = content(disk.on_branch("dev"))
         with suppress(FluvialError):
-            run(reopened(disk, FaultyFileIO(disk.io, fail_at=fail_at, when=when)))
+            run(reopened(disk, FaultyFileIO(disk.store.io, fail_at=fail_at, when=when)))
         assert content(disk) == [*ALL, (5, 50)]
         assert content(disk, tag="t1") == ALL[:2]
-        for each in list_branches(disk):
+        for each in list_branches(disk.store):
             assert content(disk.on_branch(each.name)) == whole
         only_newest(disk)
         with suppress(InvalidInputError):  # it was done, and only the answer got lost
             run(disk)
-        assert [(each, content(disk.on_branch(each.name))) for each in list_branches(disk)] == wanted
+        assert [(each, content(disk.on_branch(each.name))) for each in list_branches(disk.store)] == wanted
         assert used_files(disk) == files_there(disk), fail_at
 
 
@@ -379,15 +379,15 @@ def test_an_interrupted_change_of_a_branch_is_completed_by_the_next_call(action:
 def test_a_writer_whose_branch_went_is_told(change: str, nth: int) -> None:
     """BR-14, BR-28: no commit is acknowledged that nobody sees, and none comes back as a trap."""
     table = filled()
-    create_branch(table, "dev", tag="t1")
+    create_branch(table.store, "dev", tag="t1")
 
     def act() -> None:
         if change == "delete":
-            delete_branch(table, "dev")
+            delete_branch(table.store, "dev")
         else:
-            rename_branch(table, "dev", "fix")
+            rename_branch(table.store, "dev", "fix")
 
-    writer = replace(table.on_branch("dev"), io=Nth(table.io, nth, act))
+    writer = FileTable(replace(table.on_branch("dev").store, io=Nth(table.store.io, nth, act)))
     failure: FluvialError | None = None
     try:
         writer.write(rows((1, 11)))

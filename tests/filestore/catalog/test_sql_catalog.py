@@ -201,13 +201,13 @@ def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
     io = OverwritingFileIO()
     catalog = new_catalog(tmp_path, {**options, "lock.enabled": "true"}, io=io)
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "commit.lock": "jdbc"})
-    assert isinstance(table.lock_factory, SqlLockFactory)
+    assert isinstance(table.store.lock_factory, SqlLockFactory)
     assert PASSWORD not in repr(table)
-    race_of_processes(table.paths.root, lock_factory=pickle.loads(pickle.dumps(table.lock_factory)))
+    race_of_processes(table.store.paths.root, lock_factory=pickle.loads(pickle.dumps(table.store.lock_factory)))
     assert content(table) == {writer * 1000 + number: number for writer in range(WRITERS) for number in range(COMMITS)}
-    assert table.snapshots.ids() == list(range(1, WRITERS * COMMITS + 1))
+    assert table.store.snapshots.ids() == list(range(1, WRITERS * COMMITS + 1))
     check_metadata(table)
-    with table.lock_factory.database.transaction("look") as connection:
+    with table.store.lock_factory.database.transaction("look") as connection:
         held = connection.execute(sa.select(LOCKS.c.lock_id)).scalars().all()
     assert not [each for each in held if each.startswith(options["catalog-key"])]
 
@@ -274,7 +274,7 @@ def test_an_object_store_without_conditional_writes_is_safe_under_the_lock_of_th
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda number: patient.write(rows((number, number))), range(6)))
     assert content(table) == {number: number for number in range(6)}
-    assert table.snapshots.ids() == list(range(1, 7))
+    assert table.store.snapshots.ids() == list(range(1, 7))
     keys = [each["path"] for each in obstore.list(object_store.client(bucket)).collect()]
     assert "w/db.db/t/schema/schema-0" in keys
     without = Catalog(f"s3://{bucket}/w", {**options, "lock.enabled": "false"})

@@ -16,7 +16,7 @@ from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import deletion_indexes
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.row_kind import RowKind
 from tests.support.changelogs import ENGINES, SCHEMA, Change, State, apply, drops_equal, row_values
 from tests.support.faults import FaultyFileIO, MemoryFileIO
@@ -25,26 +25,26 @@ from tests.support.tables import content, key_table, memory_catalog, messages_of
 EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "4"))
 
 
-def told(table: Table, messages: list[CommitMessage]) -> list[Change]:
+def told(table: FileTable, messages: list[CommitMessage]) -> list[Change]:
     """The changes of a batch on top of the newest snapshot."""
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     found: list[Change] = []
     for message in messages:
         key = BucketKey(message.partition, message.bucket)
-        marks = read_deletion_vectors(table, deletion_indexes(table, live.snapshot).get(key, ()))
-        for batch, kinds in batch_changes(table, message, live.files(key), deleted=marks):
+        marks = read_deletion_vectors(table.store, deletion_indexes(table.store, live.snapshot).get(key, ()))
+        for batch, kinds in batch_changes(table.store, message, live.files(key), deleted=marks):
             symbols = [RowKind(kind).symbol for kind in kinds.to_pylist()]
             found += [(kind, *row.values()) for kind, row in zip(symbols, batch.to_pylist(), strict=True)]
     return found
 
 
-def write(table: Table, data: pa.Table, kinds: list[str] | None = None) -> list[Change]:
+def write(table: FileTable, data: pa.Table, kinds: list[str] | None = None) -> list[Change]:
     """Commit a batch, and return what was told of it before."""
     messages = messages_of(table, data, kinds)
     found = told(table, messages)
-    base = table.snapshots.latest_id() or 0
-    user = table.names.uuid()
-    TableCommit(table, user).commit(Committable(identifier=1, messages=messages, base_snapshot_id=base))
+    base = table.store.snapshots.latest_id() or 0
+    user = table.store.names.uuid()
+    TableCommit(table.store, user).commit(Committable(identifier=1, messages=messages, base_snapshot_id=base))
     return found
 
 
@@ -76,12 +76,12 @@ def test_only_files_are_opened_that_may_hold_a_key() -> None:
     for first in (0, 100, 200):
         table.write(rows(*((n, n) for n in range(first, first + 50, 2))))
     messages = messages_of(table, rows((3, 3), (104, 4), (150, 5)))
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     [key] = live.buckets()
     files = sorted(live.files(key), key=lambda file: file.min_sequence_number)
     watched = FaultyFileIO(disk)
     [message] = messages
-    found = [kinds.to_pylist() for _, kinds in batch_changes(reopened(table, watched), message, files)]
+    found = [kinds.to_pylist() for _, kinds in batch_changes(reopened(table, watched).store, message, files)]
     assert found == [[0, 1, 2, 0]]
     opened = [line.rpartition("/")[2] for line in watched.log if line.startswith("open_input")]
     new, low, middle = message.new_files[0].file_name, files[0].file_name, files[1].file_name
@@ -101,11 +101,11 @@ deeds = st.lists(
 )
 
 
-def state_of(table: Table) -> State:
+def state_of(table: FileTable) -> State:
     """Every row of the newest snapshot, whichever level it is in."""
     found: State = {}
-    latest = table.snapshots.latest()
-    for split in plan_diff(table, None, latest) if latest else ():
+    latest = table.store.snapshots.latest()
+    for split in plan_diff(table.store, None, latest) if latest else ():
         for batch, _ in read_changes(table, split):
             found |= {(row["p"], row["id"]): tuple(row.values()) for row in batch.to_pylist()}
     return found
@@ -134,13 +134,13 @@ def test_the_changes_of_all_batches_folded_are_the_table(
             continue
         made = data if takes_deletes else [(row, "+I") for row, _ in data]
         writer = table.new_write(
-            max_sequence_numbers=LiveFiles.latest(table).max_sequence_numbers(), budget_bytes=budget
+            max_sequence_numbers=LiveFiles.latest(table.store).max_sequence_numbers(), budget_bytes=budget
         )
         for row, kind in made:
             writer.write(pa.Table.from_pylist([row], schema=SCHEMA), pa.array([kind]))
         messages = writer.prepare_commit()
         found = told(table, messages)
-        base = table.snapshots.latest_id() or 0
-        TableCommit(table, "q").commit(Committable(identifier=number, messages=messages, base_snapshot_id=base))
+        base = table.store.snapshots.latest_id() or 0
+        TableCommit(table.store, "q").commit(Committable(identifier=number, messages=messages, base_snapshot_id=base))
         apply(state, found, drops_equal=drops_equal(engine))
         assert state == state_of(table)

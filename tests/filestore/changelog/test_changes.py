@@ -21,7 +21,7 @@ from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import live_files, manifests_of
 from filestore.snapshot.change_tracking import ChangeSource, changes_of
 from filestore.snapshot.snapshot import CommitKind, Snapshot
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, messages_of, rows
@@ -49,7 +49,7 @@ ENGINES: Mapping[str, tuple[Mapping[str, str], bool]] = {  # options, and whethe
 }
 
 
-def changes(table: Table, splits: Iterable[ChangeSplit], **options: Any) -> list[tuple[str, Row]]:
+def changes(table: FileTable, splits: Iterable[ChangeSplit], **options: Any) -> list[tuple[str, Row]]:
     found = []
     for split in splits:
         for batch, kinds in read_changes(table, pickle.loads(pickle.dumps(split)), **options):
@@ -79,14 +79,14 @@ def apply(state: State, found: Iterable[tuple[str, Row]], *, exact: bool = False
             state[key] = row
 
 
-def whole(table: Table, snapshot: Snapshot) -> State:
+def whole(table: FileTable, snapshot: Snapshot) -> State:
     """The rows of a snapshot, those of level 0 included."""
     state: State = {}
-    apply(state, changes(table, plan_diff(table, None, snapshot)), exact=True)
+    apply(state, changes(table, plan_diff(table.store, None, snapshot)), exact=True)
     return state
 
 
-def read(table: Table, snapshot: Snapshot) -> State:
+def read(table: FileTable, snapshot: Snapshot) -> State:
     found = table.read(snapshot_id=snapshot.id).to_arrow().to_pylist()
     return {key_of(row): row for row in found}
 
@@ -114,7 +114,7 @@ deeds = st.lists(
 )
 
 
-def do(table: Table, deed: tuple[str, Any], *, takes_deletes: bool) -> Table:
+def do(table: FileTable, deed: tuple[str, Any], *, takes_deletes: bool) -> FileTable:
     what, data = deed
     if what == "compact":
         table.compact(full=data)
@@ -146,19 +146,19 @@ def test_changes_applied_in_order_give_every_snapshot(
     )  # fmt: skip
     for deed in history:
         table = do(table, deed, takes_deletes=takes_deletes)
-    snapshots = [table.snapshots.read(snapshot_id) for snapshot_id in table.snapshots.ids()]
+    snapshots = [table.store.snapshots.read(snapshot_id) for snapshot_id in table.store.snapshots.ids()]
     state: State = {}
     previous = None
     states = []
     for snapshot in snapshots:
         if changes_of(snapshot, has_log=False) is ChangeSource.FILES:
-            splits = plan_changes(table, previous, snapshot)
+            splits = plan_changes(table.store, previous, snapshot)
             assert [(each.partition, each.bucket) for each in splits] == sorted(
                 {(each.partition, each.bucket) for each in splits}
             )
             apply(state, changes(table, splits))
         else:
-            assert plan_changes(table, previous, snapshot) == ()
+            assert plan_changes(table.store, previous, snapshot) == ()
         assert whole(table, snapshot) == state
         if engine != "first-row" or all(file.file.level for file in files_of(table, snapshot)):
             assert read(table, snapshot) == state
@@ -167,15 +167,15 @@ def test_changes_applied_in_order_give_every_snapshot(
     if snapshots:
         one, two = (data.draw(st.integers(0, len(snapshots) - 1)) for _ in range(2))
         moved = dict(states[one])
-        found = changes(table, plan_diff(table, snapshots[one], snapshots[two]))
+        found = changes(table, plan_diff(table.store, snapshots[one], snapshots[two]))
         apply(moved, found, exact=True)
         assert moved == states[two]
         if states[one] == states[two]:
             assert not found
 
 
-def files_of(table: Table, snapshot: Snapshot) -> list[Any]:
-    return live_files(table, snapshot)
+def files_of(table: FileTable, snapshot: Snapshot) -> list[Any]:
+    return live_files(table.store, snapshot)
 
 
 def bag(found: Iterable[Row]) -> Counter[str]:
@@ -203,37 +203,37 @@ def test_changes_of_an_append_table_give_every_snapshot(
     for deed in history:
         if deed[0] != "rescale":
             table = do(table, deed, takes_deletes=False)
-    snapshots = [table.snapshots.read(snapshot_id) for snapshot_id in table.snapshots.ids()]
+    snapshots = [table.store.snapshots.read(snapshot_id) for snapshot_id in table.store.snapshots.ids()]
     state: Counter[str] = Counter()
     states = []
     previous = None
     for snapshot in snapshots:
         if changes_of(snapshot, has_log=False) is ChangeSource.FILES:
-            apply_to_bag(state, changes(table, plan_changes(table, previous, snapshot)))
+            apply_to_bag(state, changes(table, plan_changes(table.store, previous, snapshot)))
         assert state == bag(table.read(snapshot_id=snapshot.id).to_arrow().to_pylist())
         states.append(Counter(state))
         previous = snapshot
     if snapshots:
         one, two = (data.draw(st.integers(0, len(snapshots) - 1)) for _ in range(2))
-        apply_to_bag(states[one], changes(table, plan_diff(table, snapshots[one], snapshots[two])))
+        apply_to_bag(states[one], changes(table, plan_diff(table.store, snapshots[one], snapshots[two])))
         assert states[one] == states[two]
 
 
 # ---- what is told, and how little is read
 
 
-def told(table: Table, splits: Iterable[ChangeSplit], **options: Any) -> list[tuple[Any, ...]]:
+def told(table: FileTable, splits: Iterable[ChangeSplit], **options: Any) -> list[tuple[Any, ...]]:
     return [(kind, *row.values()) for kind, row in changes(table, splits, **options)]
 
 
-def snapshot_of(table: Table, snapshot_id: int | None = None) -> Snapshot:
-    return table.snapshots.read(snapshot_id or table.snapshots.latest_id() or 0)
+def snapshot_of(table: FileTable, snapshot_id: int | None = None) -> Snapshot:
+    return table.store.snapshots.read(snapshot_id or table.store.snapshots.latest_id() or 0)
 
 
-def newest_changes(table: Table, **options: Any) -> list[tuple[Any, ...]]:
+def newest_changes(table: FileTable, **options: Any) -> list[tuple[Any, ...]]:
     newest = snapshot_of(table)
     previous = snapshot_of(table, newest.id - 1) if newest.id > 1 else None
-    return told(table, plan_changes(table, previous, newest), **options)
+    return told(table, plan_changes(table.store, previous, newest), **options)
 
 
 def test_an_append_is_told_from_the_files_that_it_added() -> None:
@@ -242,7 +242,7 @@ def test_an_append_is_told_from_the_files_that_it_added() -> None:
     table.write(rows((1, 10), (2, 20)))
     assert newest_changes(table) == [("+I", 1, 10), ("+I", 2, 20)]
     table.write(rows((1, 10), (1, 11), (2, 20), (3, 30)), pa.array(["-U", "+U", "-D", "+I"]))
-    (split,) = plan_changes(table, snapshot_of(table, 1), snapshot_of(table))
+    (split,) = plan_changes(table.store, snapshot_of(table, 1), snapshot_of(table))
     assert (split.before, split.after, len(split.added), split.row_count) == ((), (), 1, 3)
     assert split.size_bytes == split.added[0].size_bytes
     assert told(table, [split]) == [("+U", 1, 11), ("-D", 2, 20), ("+I", 3, 30)]
@@ -285,8 +285,8 @@ def test_compactions_change_nothing() -> None:
     table.write(rows((1, 10)))
     table.write(rows((1, 11)))
     table.compact(full=True)
-    assert plan_changes(table, snapshot_of(table, 2), snapshot_of(table)) == ()
-    assert told(table, plan_diff(table, snapshot_of(table, 2), snapshot_of(table))) == []
+    assert plan_changes(table.store, snapshot_of(table, 2), snapshot_of(table)) == ()
+    assert told(table, plan_diff(table.store, snapshot_of(table, 2), snapshot_of(table))) == []
 
 
 def test_a_difference_reads_only_key_ranges_whose_files_differ() -> None:
@@ -295,11 +295,11 @@ def test_a_difference_reads_only_key_ranges_whose_files_differ() -> None:
         table.write(rows((start, 1), (start + 9, 1)))
     before = snapshot_of(table)
     table.write(rows((105, 2)))
-    (split,) = plan_diff(table, before, snapshot_of(table))
+    (split,) = plan_diff(table.store, before, snapshot_of(table))
     assert [len(state.files) for state in (*split.before, *split.after)] == [1, 2]
     assert told(table, [split]) == [("+I", 105, 2)]
-    assert told(table, plan_diff(table, snapshot_of(table), before)) == [("-D", 105, 2)]
-    assert plan_diff(table, before, before) == ()
+    assert told(table, plan_diff(table.store, snapshot_of(table), before)) == [("-D", 105, 2)]
+    assert plan_diff(table.store, before, before) == ()
 
 
 def test_a_partition_whose_buckets_were_counted_anew_is_compared_as_a_whole() -> None:
@@ -309,7 +309,7 @@ def test_a_partition_whose_buckets_were_counted_anew_is_compared_as_a_whole() ->
     table = table.with_options({"bucket": "2"})
     table.overwrite(rows(*((key, 1 if key else 2) for key in range(20))))
     assert newest_changes(table) == [("-U", 0, 1), ("+U", 0, 2)]
-    (split,) = plan_diff(table, snapshot_of(table, 1), snapshot_of(table))
+    (split,) = plan_diff(table.store, snapshot_of(table, 1), snapshot_of(table))
     assert (split.bucket, len(split.before), len(split.after)) == (0, 3, 2)
 
 
@@ -317,10 +317,10 @@ def test_a_snapshot_that_needs_the_expired_one_before_it_is_refused() -> None:
     table = key_table(bucket="1")
     table.write(rows((1, 1)))
     table.write(rows((2, 2)))
-    assert told(table, plan_changes(table, None, snapshot_of(table))) == [("+I", 2, 2)], "needs no other"
+    assert told(table, plan_changes(table.store, None, snapshot_of(table))) == [("+I", 2, 2)], "needs no other"
     table.overwrite(rows((3, 3)))
     with pytest.raises(InvalidInputError, match="snapshot=3 kind=OVERWRITE"):
-        plan_changes(table, None, snapshot_of(table))
+        plan_changes(table.store, None, snapshot_of(table))
 
 
 def test_rows_of_another_engine_that_are_older_than_what_is_there_change_nothing() -> None:
@@ -329,13 +329,13 @@ def test_rows_of_another_engine_that_are_older_than_what_is_there_change_nothing
     stale = messages_of(table, rows((1, -1), (9, 9)))
     table.write(rows((1, 1), (2, 2)))
     table.write(rows((3, 3)))
-    assert told(table, plan_changes(table, snapshot_of(table, 1), snapshot_of(table))) == [("+I", 3, 3)]
+    assert told(table, plan_changes(table.store, snapshot_of(table, 1), snapshot_of(table))) == [("+I", 3, 3)]
     base = snapshot_of(table).id  # as if it had looked: other engines do not ask who numbered what
-    result = TableCommit(table, "java").commit(Committable(identifier=0, messages=stale, base_snapshot_id=base))
+    result = TableCommit(table.store, "java").commit(Committable(identifier=0, messages=stale, base_snapshot_id=base))
     assert result.snapshot is not None
     foreign = replace(result.snapshot, properties={})
     assert foreign.commit_kind is CommitKind.APPEND
-    assert told(table, plan_changes(table, snapshot_of(table, base), foreign)) == [("+I", 9, 9)]
+    assert told(table, plan_changes(table.store, snapshot_of(table, base), foreign)) == [("+I", 9, 9)]
 
 
 def test_older_files_are_read_with_the_columns_of_the_table() -> None:
@@ -343,9 +343,9 @@ def test_older_files_are_read_with_the_columns_of_the_table() -> None:
     old.write(rows((1, 10)))
     fields = [*old.schema.fields, replace(old.schema.fields[1], id=2, name="w")]
     newer = replace(old.schema, id=1, fields=tuple(fields), highest_field_id=2)
-    old.io.write_new(old.paths.schema(1), newer.to_json().encode())
-    table = Table.open("db.t", old.paths.root, io=old.io, clock=old.clock, names=old.names)
-    assert told(table, plan_changes(table, None, snapshot_of(table, 1))) == [("+I", 1, 10, None)]
+    old.store.io.write_new(old.store.paths.schema(1), newer.to_json().encode())
+    table = FileTable.open("db.t", old.store.paths.root, io=old.store.io, clock=old.store.clock, names=old.store.names)
+    assert told(table, plan_changes(table.store, None, snapshot_of(table, 1))) == [("+I", 1, 10, None)]
     table.overwrite(pa.table({"id": [1], "v": [10], "w": [5]}))
     assert newest_changes(table) == [("-U", 1, 10, None), ("+U", 1, 10, 5)]
 
@@ -354,21 +354,23 @@ def test_no_snapshot_before_is_the_empty_table() -> None:
     table = key_table(bucket="2")
     table.write(rows((1, 10), (2, 20), (3, 30)))
     table.write(rows((2, 20)), pa.array(["-D"]))
-    found = told(table, plan_diff(table, None, snapshot_of(table)))
+    found = told(table, plan_diff(table.store, None, snapshot_of(table)))
     assert sorted(found) == [("+I", 1, 10), ("+I", 3, 30)]
-    assert len(plan_diff(table, None, snapshot_of(table))) == len(list(LiveFiles.latest(table).buckets()))
+    assert len(plan_diff(table.store, None, snapshot_of(table))) == len(list(LiveFiles.latest(table.store).buckets()))
 
 
-def with_deleted_rows(table: Table) -> Snapshot:
+def with_deleted_rows(table: FileTable) -> Snapshot:
     """The newest snapshot with rows 1 and 2 of its file deleted by another engine, as the next one."""
     newest = snapshot_of(table)
     body = bytes.fromhex("01 00000018 5e43f2d0 3a300000 01000000 0000 0100 10000000 0100 0200 c3366892")
-    table.io.write_new(table.paths.index("index-0"), body)
+    table.store.io.write_new(table.store.paths.index("index-0"), body)
     ((key, file),) = [
-        (key, file) for key in LiveFiles.latest(table).buckets() for file in LiveFiles.latest(table).files(key)
+        (key, file)
+        for key in LiveFiles.latest(table.store).buckets()
+        for file in LiveFiles.latest(table.store).files(key)
     ]
     vector = DeletionVectorRange(data_file_name=file.file_name, offset=1, length=24, cardinality=2)
-    index = table.manifests.write_index_manifest(
+    index = table.store.manifests.write_index_manifest(
         [
             IndexManifestEntry(
                 kind=EntryKind.ADD, partition=key.partition, bucket=key.bucket, index_type=DELETION_VECTORS,
@@ -376,13 +378,16 @@ def with_deleted_rows(table: Table) -> Snapshot:
             )
         ]
     )  # fmt: skip
-    base, delta = table.manifests.write_list(manifests_of(table, newest)), table.manifests.write_list([])
+    base, delta = (
+        table.store.manifests.write_list(manifests_of(table.store, newest)),
+        table.store.manifests.write_list([]),
+    )
     snapshot = replace(
         newest, id=newest.id + 1, commit_kind=CommitKind.OVERWRITE, properties={}, index_manifest=index,
         base_manifest_list=base[0], base_manifest_list_size=base[1],
         delta_manifest_list=delta[0], delta_manifest_list_size=delta[1],
     )  # fmt: skip
-    assert table.snapshots.publish(snapshot)
+    assert table.store.snapshots.publish(snapshot)
     return snapshot
 
 
@@ -393,7 +398,7 @@ def test_rows_that_another_engine_deleted_in_place_are_deletes(has_key: bool) ->
     table = memory_catalog().create_table("db.t", KEY_SCHEMA, primary_key=["id"] if has_key else [], options=options)
     table.write(rows((0, 0), (1, 10), (2, 20), (3, 30)))
     first, second = snapshot_of(table), with_deleted_rows(table)
-    assert told(table, plan_changes(table, first, second)) == [("-D", 1, 10), ("-D", 2, 20)]
-    assert told(table, plan_diff(table, second, first)) == [("+I", 1, 10), ("+I", 2, 20)]
-    assert told(table, plan_diff(table, None, second)) == [("+I", 0, 0), ("+I", 3, 30)]
-    assert told(table, plan_diff(table, second, second)) == []
+    assert told(table, plan_changes(table.store, first, second)) == [("-D", 1, 10), ("-D", 2, 20)]
+    assert told(table, plan_diff(table.store, second, first)) == [("+I", 1, 10), ("+I", 2, 20)]
+    assert told(table, plan_diff(table.store, None, second)) == [("+I", 0, 0), ("+I", 3, 30)]
+    assert told(table, plan_diff(table.store, second, second)) == []

@@ -9,12 +9,12 @@ from filestore.options.effective import UNBUILT, unbuilt
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError
 from tests.support.tables import committable_of, content, key_table, memory_catalog, rows
 
 
-def with_options(table: Table, **options: str) -> Table:
+def with_options(table: FileTable, **options: str) -> FileTable:
     return table.with_options({key.replace("__", "-"): text for key, text in options.items()})
 
 
@@ -24,7 +24,7 @@ def test_users_of_single_commits_can_have_a_readable_start() -> None:
     table.write(rows((1, 1)))
     table.write(rows((1, 2)))
     table.compact(full=True)
-    users = [table.snapshots.read(each).commit_user for each in table.snapshots.ids()]
+    users = [table.store.snapshots.read(each).commit_user for each in table.store.snapshots.ids()]
     assert len(set(users)) == len(users) == 3
     assert all(user.startswith("nightly_") and len(user) == len("nightly_") + 36 for user in users)
 
@@ -45,7 +45,7 @@ def test_empty_commits_are_published_as_asked(options: dict[str, str], identifie
     table = key_table(bucket="1", **options)
     table.write(rows((1, 1)))
     table.new_commit("somebody").commit(Committable(identifier=identifier, messages=[], base_snapshot_id=1))
-    assert (table.snapshots.latest_id() == 2) == published
+    assert (table.store.snapshots.latest_id() == 2) == published
     assert content(table) == {1: 1}
 
 
@@ -55,7 +55,7 @@ def test_a_commit_gives_up_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch
         bucket="1", **{"commit.timeout": "35 ms", "commit.min-retry-wait": "10 ms", "commit.max-retry-wait": "10 ms"}
     )
     lost = []
-    monkeypatch.setattr(type(table.snapshots), "publish", lambda *_: bool(lost.append(1)))
+    monkeypatch.setattr(type(table.store.snapshots), "publish", lambda *_: bool(lost.append(1)))
     with pytest.raises(ConflictError, match=r"took too long: .*lost_races=\d passed_ms=\d+ commit.timeout=35 ms"):
         table.new_commit("u").commit(committable_of(table, 1, rows((1, 1))))
     assert 2 <= len(lost) < 11
@@ -87,10 +87,10 @@ def test_what_an_overwrite_writes_is_read_without_merging(switch: str) -> None:
     table = key_table(bucket="2", **{"overwrite-upgrade": switch})
     table.write(rows(*((number, 0) for number in range(20))))
     table.overwrite(rows(*((number, 1) for number in range(10))))
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     levels = {file.level for key in live.buckets() for file in live.files(key)}
     assert levels == {5 if switch == "true" else 0}
-    assert table.snapshots.read(2).commit_kind is CommitKind.OVERWRITE
+    assert table.store.snapshots.read(2).commit_kind is CommitKind.OVERWRITE
     table.write(rows((3, 7)))
     table.write(rows((4, 4)), pa.array(["-D"]))
     expected = {number: 1 for number in range(10) if number != 4} | {3: 7}
@@ -110,8 +110,8 @@ def test_an_overwrite_with_deletes_or_overlapping_files_waits_for_a_compaction()
         for batch, kinds in batches:
             writer.write(batch, pa.array(kinds))
         committable = Committable(identifier=BATCH_IDENTIFIER, messages=writer.prepare_commit())
-        table.commit_overwrite(table.new_commit(table.new_commit_user()), committable)
-        live = LiveFiles.latest(table)
+        table.commit_overwrite(table.new_commit(table.store.new_commit_user()), committable)
+        live = LiveFiles.latest(table.store)
         return [file.level for key in live.buckets() for file in live.files(key)]
 
     assert overwritten((rows((1, 1), (5, 5)), ["+I", "+I"]), (rows((6, 6)), ["+I"])) == [5, 5]

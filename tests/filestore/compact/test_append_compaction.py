@@ -16,7 +16,7 @@ from filestore.compact.append import keeps_append_order, small_groups
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.row_kind import RowKind
 from tests.support.entries import file
 from tests.support.tables import check_metadata, memory_catalog
@@ -103,7 +103,7 @@ SHAPES: Mapping[str, dict[str, str]] = {
 }
 
 
-def rows_in(table: Table) -> list[tuple[int, int]]:
+def rows_in(table: FileTable) -> list[tuple[int, int]]:
     return [(row["k"], row["n"]) for row in table.read().to_arrow().to_pylist()]
 
 
@@ -125,12 +125,12 @@ def test_rows_before_are_rows_after(shape: str, steps: list[Any]) -> None:
     previous = None
     for step in steps:
         if step == "late":  # a compaction that was planned before another writer came
-            live = LiveFiles.latest(table)
-            messages = [run_task(table, task) for task in pick_tasks(table, live, full=True)]
+            live = LiveFiles.latest(table.store)
+            messages = [run_task(table.store, task) for task in pick_tasks(table.store, live, full=True)]
             table.write(pa.table({"k": [0], "n": [len(expected)]}, schema=SCHEMA))
             expected.append((0, len(expected)))
             if messages:
-                TableCommit(table, "c").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+                TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
         elif isinstance(step, str):
             table.compact(full=step == "full")
         else:
@@ -138,11 +138,11 @@ def test_rows_before_are_rows_after(shape: str, steps: list[Any]) -> None:
             table.write(pa.table({"k": step, "n": numbers}, schema=SCHEMA))
             expected += zip(step, numbers, strict=True)
         assert Counter(rows_in(table)) == Counter(expected)
-        while previous is None or previous.id < (table.snapshots.latest_id() or 0):
-            if table.snapshots.latest_id() is None:
+        while previous is None or previous.id < (table.store.snapshots.latest_id() or 0):
+            if table.store.snapshots.latest_id() is None:
                 break
-            following = table.snapshots.read(1 if previous is None else previous.id + 1)
-            for split in plan_changes(table, previous, following):
+            following = table.store.snapshots.read(1 if previous is None else previous.id + 1)
+            for split in plan_changes(table.store, previous, following):
                 for batch, kinds in read_changes(table, split):
                     assert set(kinds.to_pylist()) == {RowKind.INSERT}
                     told += zip(batch.column("k").to_pylist(), batch.column("n").to_pylist(), strict=True)
@@ -162,12 +162,12 @@ def test_one_compaction_may_have_several_tasks_in_a_bucket() -> None:
     table = memory_catalog().create_table("db.t", SCHEMA, options=options)
     for turn in range(12):
         table.write(pa.table({"k": [turn] * 50, "n": range(50)}, schema=SCHEMA))
-    tasks = pick_tasks(table, LiveFiles.latest(table))
+    tasks = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert len(tasks) > 1
     assert len({task.key for task in tasks}) == 1
     table.compact()
     assert len(rows_in(table)) == 600
-    assert LiveFiles.latest(table).file_count(tasks[0].key) <= 12 - sum(len(task.files) - 1 for task in tasks)
+    assert LiveFiles.latest(table.store).file_count(tasks[0].key) <= 12 - sum(len(task.files) - 1 for task in tasks)
 
 
 def test_numbers_of_a_bucket_never_fall() -> None:
@@ -176,8 +176,8 @@ def test_numbers_of_a_bucket_never_fall() -> None:
     table = memory_catalog().create_table("db.t", SCHEMA, options=options)
     for count in (1, 2000, 1):  # the one in the middle is large
         table.write(pa.table({"k": [1] * count, "n": range(count)}, schema=SCHEMA))
-    (key,) = LiveFiles.latest(table).buckets()
-    highest = LiveFiles.latest(table).max_sequence_number(key)
+    (key,) = LiveFiles.latest(table.store).buckets()
+    highest = LiveFiles.latest(table.store).max_sequence_number(key)
     table.compact(full=True)
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     assert (live.file_count(key), live.max_sequence_number(key)) == (2, highest)

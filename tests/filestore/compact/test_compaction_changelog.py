@@ -20,7 +20,7 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.refs.file_references import changelog_files
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind, Snapshot
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
 from lsm.row_kind import RowKind
 from tests.support.changelogs import ENGINES, SCHEMA, Change, State, apply, drops_equal, row_values
@@ -31,16 +31,16 @@ EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "8"))
 PRODUCERS = ["lookup", "full-compaction"]
 
 
-def changelog(table: Table, snapshot: Snapshot) -> list[tuple[Any, int, DataFileMeta]]:
+def changelog(table: FileTable, snapshot: Snapshot) -> list[tuple[Any, int, DataFileMeta]]:
     """Partition, bucket and file of every entry."""
     if snapshot.changelog_manifest_list is None:
         return []
-    manifests = table.manifests.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
-    entries = [entry for each in manifests for entry in table.manifests.read_manifest(each)]
+    manifests = table.store.manifests.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+    entries = [entry for each in manifests for entry in table.store.manifests.read_manifest(each)]
     return [(entry.partition, entry.bucket, entry.file) for entry in entries]
 
 
-def told(table: Table, snapshot: Snapshot) -> list[Change]:
+def told(table: FileTable, snapshot: Snapshot) -> list[Change]:
     """The changes of a snapshot's changelog, in the order of its files."""
     found: list[Change] = []
     for partition, bucket, file in changelog(table, snapshot):
@@ -53,8 +53,8 @@ def told(table: Table, snapshot: Snapshot) -> list[Change]:
     return found
 
 
-def newest(table: Table) -> list[Change]:
-    snapshot = table.snapshots.latest()
+def newest(table: FileTable) -> list[Change]:
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     return told(table, snapshot)
 
@@ -71,7 +71,7 @@ def test_the_changelog_says_what_became_of_each_key(producer: str) -> None:
     assert newest(table) == [("+I", 1, 1), ("+I", 2, 2)]
     table.write(rows((1, 11), (2, 2), (3, 3), (4, 4)), pa.array(["+I", "-D", "+I", "-D"]))
     table.compact(full=True)
-    snapshot = table.snapshots.latest()
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     assert (snapshot.commit_kind, snapshot.changelog_record_count) == (CommitKind.COMPACT, 4)
     assert told(table, snapshot) == [("-U", 1, 1), ("+U", 1, 11), ("-D", 2, 2), ("+I", 3, 3)]
@@ -80,8 +80,8 @@ def test_the_changelog_says_what_became_of_each_key(producer: str) -> None:
     assert (file.level, file.file_source, file.row_count, file.delete_row_count) == (5, 0, 4, 2)
     assert (file.min_sequence_number, file.max_sequence_number) == (0, 4), "of the row before, and of the row after"
     assert content(table) == {1: 11, 3: 3}
-    assert [each.path.rpartition("/")[2] for each in changelog_files(table, snapshot)] == [file.file_name]
-    assert find_orphans(table, before_ms=2**62) == []
+    assert [each.path.rpartition("/")[2] for each in changelog_files(table.store, snapshot)] == [file.file_name]
+    assert find_orphans(table.store, before_ms=2**62) == []
     check_metadata(table)
 
 
@@ -97,7 +97,7 @@ def test_updates_that_change_nothing_are_left_out_on_request(
     table.write(rows((1, 1)))
     table.compact(full=True)
     assert newest(table) == expected
-    snapshot = table.snapshots.latest()
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     assert (snapshot.changelog_manifest_list is None) == (not expected)
 
@@ -113,15 +113,15 @@ def test_lookup_moves_level_0_at_once_and_asks_deeper_levels_for_the_old_rows() 
     table.write(rows((9000, 9)))
     table.compact(full=True)
     table.write(rows((4, 44), (5, 55), (6, 6)), pa.array(["+I", "+I", "-D"]))
-    live = LiveFiles.latest(table)
-    [task] = pick_tasks(table, live)
+    live = LiveFiles.latest(table.store)
+    [task] = pick_tasks(table.store, live)
     assert (task.known_level, task.output_level, [file.level for file in task.files]) == (1, 4, [0])
     assert [(file.level, file.row_count) for file in task.lookup_files] == [(5, 2000)]
     assert CompactionTask.from_json(task.to_json()) == task
     result = table.compact()
     assert result is not None
     assert newest(table) == [("-U", 4, 4), ("+U", 4, 44), ("+I", 5, 55), ("-D", 6, 6)]
-    after = LiveFiles.latest(table)
+    after = LiveFiles.latest(table.store)
     [key] = after.buckets()
     assert sorted(file.level for file in after.files(key)) == [4, 5, 5]
     table.write(rows((4, 45)))
@@ -133,11 +133,11 @@ def test_lookup_moves_level_0_at_once_and_asks_deeper_levels_for_the_old_rows() 
 def test_a_large_file_of_new_rows_keeps_its_place_and_is_told_all_the_same() -> None:
     table = key_table(changelog_producer="lookup", **{"target-file-size": "1 b"})
     table.write(rows((1, 1), (2, 2)))
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     [key] = live.buckets()
     [before] = live.files(key)
     table.compact()
-    [after] = LiveFiles.latest(table).files(key)
+    [after] = LiveFiles.latest(table.store).files(key)
     assert (after.file_name, after.level) == (before.file_name, 5)
     assert newest(table) == [("+I", 1, 1), ("+I", 2, 2)]
 
@@ -154,7 +154,7 @@ def test_full_compaction_tells_nothing_before_the_top_level() -> None:
     for value in (5, 6):
         table.write(rows((1, value)))
     table.compact()
-    snapshot = table.snapshots.latest()
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     assert (snapshot.commit_kind, snapshot.changelog_manifest_list) == (CommitKind.COMPACT, None)
     table.compact(full=True)
@@ -169,11 +169,11 @@ def test_rescaled_rows_are_not_told_again(producer: str) -> None:
     table.write(rows(*((n, n) for n in range(9))))
     apart = table.with_options({"bucket": "2", "changelog-producer": "none"})
     with pytest.raises(InvalidInputError, match=r"rows wait for a compaction.* fix='compact the table fully first'"):
-        rescale(table, apart, keep=lambda _: True)
+        rescale(table.store, apart.store, keep=lambda _: True)
     table.compact(full=True)
-    rescale(table, apart, keep=lambda _: True, budget_bytes=1)
+    rescale(table.store, apart.store, keep=lambda _: True, budget_bytes=1)
     table = table.with_options({"bucket": "2"})
-    assert find_orphans(table, before_ms=2**62) == []
+    assert find_orphans(table.store, before_ms=2**62) == []
     assert content(table) == {n: n for n in range(9)}
     table.write(rows((1, 10)))
     table.compact(full=True)
@@ -196,13 +196,13 @@ deeds = st.lists(
 )
 
 
-def write(table: Table, data: list[tuple[dict[str, Any], str]], *, takes_deletes: bool) -> None:
+def write(table: FileTable, data: list[tuple[dict[str, Any], str]], *, takes_deletes: bool) -> None:
     if not takes_deletes:
         data = [(row, "+I") for row, _ in data]
     table.write(pa.Table.from_pylist([row for row, _ in data], schema=SCHEMA), pa.array([kind for _, kind in data]))
 
 
-def read(table: Table) -> State:
+def read(table: FileTable) -> State:
     return {(row["p"], row["id"]): tuple(row.values()) for row in table.read().to_arrow().to_pylist()}
 
 
@@ -231,16 +231,16 @@ def test_the_changelog_folded_from_the_beginning_is_the_table(
             write(table, data, takes_deletes=takes_deletes)
             continue
         is_full = what == "compact" and (data or producer == "full-compaction")
-        live = LiveFiles.latest(table)
-        tasks = pick_tasks(table, live, full=is_full)
-        messages = [run_task(table, task) for task in tasks]
+        live = LiveFiles.latest(table.store)
+        tasks = pick_tasks(table.store, live, full=is_full)
+        messages = [run_task(table.store, task) for task in tasks]
         messages = [message for message in messages if not message.is_empty]
         if engine != "first-row":  # which shows nothing of level 0
             expected = read(table)
         if what == "race":
             write(table, data, takes_deletes=takes_deletes)
         if messages:
-            done = TableCommit(table, "c").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+            done = TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
             assert done.snapshot is not None
             apply(state, told(table, done.snapshot), drops_equal=drops_equal(engine))
         if engine == "first-row":
@@ -249,15 +249,15 @@ def test_the_changelog_folded_from_the_beginning_is_the_table(
             assert state == expected
         check_metadata(table)
     assert read(table) == state
-    for snapshot_id in table.snapshots.ids():
-        snapshot = table.snapshots.read(snapshot_id)
+    for snapshot_id in table.store.snapshots.ids():
+        snapshot = table.store.snapshots.read(snapshot_id)
         assert snapshot.commit_kind is CommitKind.COMPACT or snapshot.changelog_manifest_list is None
 
 
 # ---- faults and conflicts
 
 
-def prepared(disk: MemoryFileIO, producer: str) -> Table:
+def prepared(disk: MemoryFileIO, producer: str) -> FileTable:
     table = key_table(disk, changelog_producer=producer, **{"target-file-row-num": "3"})
     table.write(rows(*((n, n) for n in range(8))))
     table.compact(full=True)
@@ -276,7 +276,7 @@ def test_whatever_fails_the_changes_are_told_once(producer: str, when: When) -> 
     clean = MemoryFileIO()
     table = prepared(clean, producer)
     counted = FaultyFileIO(clean)
-    compact_buckets(reopened(table, counted), full=True)
+    compact_buckets(reopened(table, counted).store, full=True)
     assert counted.calls > 20
     start = MemoryFileIO()
     table = prepared(start, producer)
@@ -284,10 +284,10 @@ def test_whatever_fails_the_changes_are_told_once(producer: str, when: When) -> 
         disk = MemoryFileIO(start.files)
         faulty = FaultyFileIO(disk, fail_at=fail_at, when=when)
         with suppress(FluvialError, OSError):
-            compact_buckets(reopened(table, faulty), full=True)
+            compact_buckets(reopened(table, faulty).store, full=True)
         after = reopened(table, disk)
-        compact_buckets(after, full=True)
-        changes = [told(after, after.snapshots.read(each)) for each in after.snapshots.ids()[4:]]
+        compact_buckets(after.store, full=True)
+        changes = [told(after, after.store.snapshots.read(each)) for each in after.store.snapshots.ids()[4:]]
         assert [each for each in changes if each] == [EXPECTED], f"fail_at={fail_at}"
         assert content(after) == {0: 0, 1: 10, 2: 21, 4: 4, 5: 5, 6: 6, 7: 7, 20: 1}
 
@@ -296,12 +296,12 @@ def test_whatever_fails_the_changes_are_told_once(producer: str, when: When) -> 
 def test_a_task_that_fails_leaves_neither_rows_nor_changelog(producer: str) -> None:
     disk = MemoryFileIO()
     table = prepared(disk, producer)
-    [task] = pick_tasks(table, LiveFiles.latest(table), full=True)
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store), full=True)
     before = {*disk.files}
     failures = 0
     for fail_at in range(1, 200):
         try:
-            run_task(reopened(table, FaultyFileIO(disk, fail_at=fail_at)), task)
+            run_task(reopened(table, FaultyFileIO(disk, fail_at=fail_at)).store, task)
         except FluvialError:
             failures += 1
             assert {*disk.files} == before
@@ -315,14 +315,14 @@ def test_a_compaction_that_lost_its_inputs_takes_its_changelog_with_it(producer:
     """FL-90, FL-91."""
     disk = MemoryFileIO()
     table = prepared(disk, producer)
-    live = LiveFiles.latest(table)
-    messages = [run_task(table, task) for task in pick_tasks(table, live, full=True)]
+    live = LiveFiles.latest(table.store)
+    messages = [run_task(table.store, task) for task in pick_tasks(table.store, live, full=True)]
     assert any(message.changelog_files for message in messages)
     table.compact(full=True)
     before = {*disk.files}
     with pytest.raises(ConflictError, match="not live any more"):
-        TableCommit(table, "late").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
-    discard(table, messages)
+        TableCommit(table.store, "late").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+    discard(table.store, messages)
     assert not any(disk.files.keys() - before)
     names = {file.file_name for message in messages for file in (*message.compact_after, *message.changelog_files)}
     assert not {path.rpartition("/")[2] for path in disk.files} & names

@@ -7,7 +7,7 @@ import pytest
 
 from filestore.compact.compactor import CompactionLimits, compact_buckets, pick_tasks
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.compaction.compaction import CompactionReason
 from lsm.errors import FluvialError, InvalidInputError
 from tests.support.faults import ManualClock, When
@@ -17,18 +17,18 @@ from tests.support.tables import content, failing_at, key_table, memory_catalog,
 HOUR_MS = 3_600_000
 
 
-def runs_of(table: Table) -> list[tuple[int, int]]:
+def runs_of(table: FileTable) -> list[tuple[int, int]]:
     """(level, files) of the runs of all buckets."""
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     return [(run.level, len(run.files)) for key in live.buckets() for run in live.levels(key).runs]
 
 
-def clock_of(table: Table) -> ManualClock:
-    assert isinstance(table.clock, ManualClock)
-    return table.clock
+def clock_of(table: FileTable) -> ManualClock:
+    assert isinstance(table.store.clock, ManualClock)
+    return table.store.clock
 
 
-def written(table: Table, *values: int) -> Table:
+def written(table: FileTable, *values: int) -> FileTable:
     """One commit for each value, all of the same key and one of their own."""
     for value in values:
         table.write(rows((0, value), (value, value)))
@@ -43,7 +43,7 @@ def test_a_full_compaction_comes_when_its_interval_is_over() -> None:
     written(table, 3)
     assert table.compact() is None
     clock_of(table).ms += 2 * HOUR_MS
-    [task] = pick_tasks(table, LiveFiles.latest(table))
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert task.reason is CompactionReason.EARLY_FULL
     table.compact()
     assert runs_of(table) == [(5, 1)]
@@ -97,9 +97,9 @@ def test_off_peak_larger_runs_are_joined() -> None:
     table.write(rows(*((number, number) for number in range(60))))
     hour = clock_of(table).local_ms() // HOUR_MS % 24
     clock_of(table).ms += ((12 - hour) % 24) * HOUR_MS
-    assert pick_tasks(table, LiveFiles.latest(table)) == []
+    assert pick_tasks(table.store, LiveFiles.latest(table.store)) == []
     clock_of(table).ms += 11 * HOUR_MS
-    [task] = pick_tasks(table, LiveFiles.latest(table))
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert (task.reason, len(task.files)) == (CompactionReason.SIZE_RATIO, 2)
 
 
@@ -117,7 +117,9 @@ def test_every_file_is_written_anew_when_asked() -> None:
         assert again.compact() is None
         assert again.compact(full=True) is not None
         new = [
-            file.file_name for key in LiveFiles.latest(table).buckets() for file in LiveFiles.latest(table).files(key)
+            file.file_name
+            for key in LiveFiles.latest(table.store).buckets()
+            for file in LiveFiles.latest(table.store).files(key)
         ]
         assert all(name.endswith(".orc") for name in new)
         assert len(new) == 1
@@ -128,22 +130,22 @@ def test_every_file_is_written_anew_when_asked() -> None:
 def test_what_costs_readers_most_comes_first() -> None:
     """Runs times bytes: not the newest, not the first; a bucket that is one run is last."""
     table = key_table(bucket="4")
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     by_bucket: dict[int, int] = {}
     for number in range(4000):
         by_bucket[number] = number
     table.write(rows(*by_bucket.items()))
     table.write(rows(*((number, 0) for number in range(5))))
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     costs = [
         (len(live.levels(task.key).runs) - 1) * sum(run.size_bytes for run in live.levels(task.key).runs)
-        for task in pick_tasks(table, live, full=True)
+        for task in pick_tasks(table.store, live, full=True)
     ]
     assert costs == sorted(costs, reverse=True)
     assert costs[0] > costs[-1]
-    done = compact_buckets(table, full=True, limits=CompactionLimits(buckets=1))
+    done = compact_buckets(table.store, full=True, limits=CompactionLimits(buckets=1))
     assert len(done.messages) == 1
-    assert done.messages[0].bucket == pick_tasks(table, live, full=True)[0].bucket
+    assert done.messages[0].bucket == pick_tasks(table.store, live, full=True)[0].bucket
 
 
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
@@ -157,7 +159,7 @@ def test_a_compaction_of_many_buckets_that_dies_leaves_no_file(when: When) -> No
         table, again, faulty = failing_at(before, fail_at, when)
         with suppress(FluvialError, OSError):
             again.compact(full=True)
-        if len(list(table.snapshots.ids())) == 2:
+        if len(list(table.store.snapshots.ids())) == 2:
             left = {path for path in files_there(table) - kept if path.endswith(".parquet")}
             assert len(left) <= 1, "what cannot be deleted because the store fails just then"
         if faulty.calls < fail_at:

@@ -10,20 +10,20 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.snapshot.snapshot import CommitKind
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.compaction.compaction import CompactionReason
 from lsm.errors import ConflictError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, paused_before
 from tests.support.tables import check_metadata, content, key_table, reopened, rows
 
 
-def only_bucket(table: Table) -> tuple[LiveFiles, BucketKey]:
-    live = LiveFiles.latest(table)
+def only_bucket(table: FileTable) -> tuple[LiveFiles, BucketKey]:
+    live = LiveFiles.latest(table.store)
     [key] = live.buckets()
     return live, key
 
 
-def levels(table: Table) -> list[int]:
+def levels(table: FileTable) -> list[int]:
     live, key = only_bucket(table)
     return sorted(file.level for file in live.files(key))
 
@@ -121,7 +121,7 @@ def test_a_compaction_to_nothing_leaves_no_file() -> None:
     table.write(rows((1, 1)))
     table.write(rows((1, 1)), pa.array(["-D"]))
     table.compact(full=True)
-    assert list(LiveFiles.latest(table).buckets()) == []
+    assert list(LiveFiles.latest(table.store).buckets()) == []
     assert content(table) == {}
     table.write(rows((1, 5)))
     assert content(table) == {1: 5}
@@ -131,13 +131,13 @@ def test_tasks_and_their_results_survive_a_process_border() -> None:
     table = key_table()
     table.write(rows((1, 1)))
     table.write(rows((1, 2)))
-    live = LiveFiles.latest(table)
-    [task] = pick_tasks(table, live, full=True)
+    live = LiveFiles.latest(table.store)
+    [task] = pick_tasks(table.store, live, full=True)
     assert task.reason is CompactionReason.FORCED
     sent = CompactionTask.from_json(task.to_json())
     assert sent == task
-    message = CommitMessage.from_json(run_task(table, sent).to_json())
-    TableCommit(table, "c").commit_compaction([message], base_snapshot_id=live.snapshot_id)
+    message = CommitMessage.from_json(run_task(table.store, sent).to_json())
+    TableCommit(table.store, "c").commit_compaction([message], base_snapshot_id=live.snapshot_id)
     assert content(table) == {1: 2}
 
 
@@ -145,9 +145,9 @@ def test_only_the_buckets_asked_for_are_looked_at() -> None:
     table = key_table(bucket="2")
     for number in range(2):
         table.write(rows(*((n, number) for n in range(10))))
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     [key, _] = sorted(live.buckets())
-    assert [task.key for task in pick_tasks(table, live, keys=[key], full=True)] == [key]
+    assert [task.key for task in pick_tasks(table.store, live, keys=[key], full=True)] == [key]
 
 
 # ---- conflicts
@@ -172,14 +172,14 @@ def test_a_compaction_that_lost_its_inputs_is_abandoned_with_its_files() -> None
     table = key_table(disk)
     table.write(rows((1, 1)))
     table.write(rows((1, 2)))
-    live = LiveFiles.latest(table)
-    messages = [run_task(table, task) for task in pick_tasks(table, live, full=True)]
+    live = LiveFiles.latest(table.store)
+    messages = [run_task(table.store, task) for task in pick_tasks(table.store, live, full=True)]
     table.compact(full=True)
     before = {*disk.files}
     with pytest.raises(ConflictError, match="not live any more"):
-        TableCommit(table, "late").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        TableCommit(table.store, "late").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
     assert {*disk.files} == before
-    discard(table, messages)
+    discard(table.store, messages)
     assert {*disk.files} < before
     assert content(table) == {1: 2}
     check_metadata(table)
@@ -196,7 +196,7 @@ def test_compacting_goes_on_with_the_new_state_after_a_conflict() -> None:
         table.write(rows((2, 2)))
 
     with paused_before(disk, "create_exclusive", meanwhile) as io:
-        result = compact_table(reopened(table, io), full=True)
+        result = compact_table(reopened(table, io).store, full=True)
     assert result is not None
     assert levels(table) == [5]
     assert content(table) == {1: 1, 2: 2}
@@ -208,28 +208,28 @@ def test_a_compaction_is_committed_once() -> None:
     table = key_table()
     table.write(rows((1, 1)))
     table.write(rows((1, 2)))
-    live = LiveFiles.latest(table)
-    messages = [run_task(table, task) for task in pick_tasks(table, live, full=True)]
+    live = LiveFiles.latest(table.store)
+    messages = [run_task(table.store, task) for task in pick_tasks(table.store, live, full=True)]
     base_id = live.snapshot_id
-    first = TableCommit(table, "c").commit_compaction(messages, base_snapshot_id=base_id)
-    again = TableCommit(table, "c").commit_compaction(messages, base_snapshot_id=base_id)
+    first = TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=base_id)
+    again = TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=base_id)
     assert (first.already_committed, again.already_committed) == (False, True)
     assert first.snapshot == again.snapshot
     for snapshot_id in (1, 2):
-        table.io.delete(table.paths.snapshot(snapshot_id))
-    table.io.replace(table.paths.earliest_hint, b"3")
+        table.store.io.delete(table.store.paths.snapshot(snapshot_id))
+    table.store.io.replace(table.store.paths.earliest_hint, b"3")
     table.write(rows((2, 2)))
-    assert TableCommit(table, "c").commit_compaction(messages, base_snapshot_id=1).already_committed
+    assert TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=1).already_committed
 
 
 def test_overlapping_results_of_two_compactions_are_a_conflict() -> None:
     table = key_table()
     table.write(rows((1, 1), (5, 5)))
-    live = LiveFiles.latest(table)
-    [task] = pick_tasks(table, live, full=True)
-    mine = run_task(table, task)
+    live = LiveFiles.latest(table.store)
+    [task] = pick_tasks(table.store, live, full=True)
+    mine = run_task(table.store, task)
     table.write(rows((3, 3)))
-    newer = LiveFiles.latest(table)
+    newer = LiveFiles.latest(table.store)
     [key] = newer.buckets()
     [young] = [file for file in newer.files(key) if file.file_name != task.files[0].file_name]
     alone = CommitMessage(
@@ -239,9 +239,9 @@ def test_overlapping_results_of_two_compactions_are_a_conflict() -> None:
         compact_before=(young,),
         compact_after=(replace(young, level=5),),
     )
-    TableCommit(table, "other").commit_compaction([alone], base_snapshot_id=newer.snapshot_id)
+    TableCommit(table.store, "other").commit_compaction([alone], base_snapshot_id=newer.snapshot_id)
     with pytest.raises(ConflictError, match="overlap: level=5"):
-        TableCommit(table, "mine").commit_compaction([mine], base_snapshot_id=live.snapshot_id)
+        TableCommit(table.store, "mine").commit_compaction([mine], base_snapshot_id=live.snapshot_id)
 
 
 def test_a_failed_task_leaves_no_file() -> None:
@@ -251,12 +251,12 @@ def test_a_failed_task_leaves_no_file() -> None:
         for _ in range(2):
             table.write(rows(*((start + n, n) for n in range(8))))
     table.write(rows((50, 50)))
-    [task] = pick_tasks(table, LiveFiles.latest(table), full=True)
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store), full=True)
     before = {*disk.files}
     failures = 0
     for fail_at in range(1, 100):
         try:
-            run_task(replace(table, io=FaultyFileIO(disk, fail_at=fail_at)), task)
+            run_task(replace(table.store, io=FaultyFileIO(disk, fail_at=fail_at)), task)
         except UnavailableError:
             failures += 1
             assert {*disk.files} == before
@@ -324,8 +324,10 @@ def test_old_columns_are_rewritten_in_the_new_schema() -> None:
         id=1,
         fields=(fields[0], replace(fields[1], name="w")),
     )
-    table.schemas.create(wider)
-    table = Table.open("db.t", table.paths.root, io=table.io, clock=table.clock, names=table.names)
+    table.store.schemas.create(wider)
+    table = FileTable.open(
+        "db.t", table.store.paths.root, io=table.store.io, clock=table.store.clock, names=table.store.names
+    )
     table.write(pa.table({"id": [2], "w": [2]}))
     table.compact(full=True)
     live, key = only_bucket(table)
@@ -333,5 +335,5 @@ def test_old_columns_are_rewritten_in_the_new_schema() -> None:
     assert table.read().to_arrow().to_pylist() == [{"id": 1, "w": 1}, {"id": 2, "w": 2}]
 
 
-def _write(table: Table, *pairs: tuple[int, int]) -> None:
+def _write(table: FileTable, *pairs: tuple[int, int]) -> None:
     table.write(rows(*pairs))

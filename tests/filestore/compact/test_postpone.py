@@ -12,7 +12,7 @@ from filestore.compact.compactor import compact_buckets, pick_tasks
 from filestore.compact.postpone import distribute
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
 from tests.support.faults import Nth, When
 from tests.support.roots import files_there, used_files
@@ -21,7 +21,7 @@ from tests.support.tables import check_metadata, content, failing_at, key_table,
 DEFAULT = "postpone.default-bucket-num"
 
 
-def postponed_table(**options: str) -> Table:
+def postponed_table(**options: str) -> FileTable:
     return key_table(bucket="-2", **{DEFAULT: "3", **options})
 
 
@@ -31,33 +31,35 @@ def test_rows_are_seen_once_they_have_their_buckets() -> None:
     table.write(rows((2, 20), (4, 4)))
     table.write(rows((1, 0)), pa.array(["-D"]))
     assert content(table) == {}
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     assert [(key.bucket, live.total_buckets(key)) for key in live.postponed()] == [(-2, -2)]
     assert not list(live.buckets())
-    assert not pick_tasks(table, live, full=True)
-    paths = [table.file_path(key.partition, key.bucket, file) for key in live.postponed() for file in live.files(key)]
+    assert not pick_tasks(table.store, live, full=True)
+    paths = [
+        table.store.file_path(key.partition, key.bucket, file) for key in live.postponed() for file in live.files(key)
+    ]
     # Java compacts only files whose name says which writer they are of
     assert all("/bucket-postpone/data--u-fluvial-s-0-w-" in path for path in paths)
 
-    done = distribute(table)
+    done = distribute(table.store)
     assert done is not None
     assert done.row_count == 6
     assert content(table) == {2: 20, 3: 3, 4: 4}
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     assert not list(live.postponed())
     assert {live.total_buckets(key) for key in live.buckets()} == {3}
-    assert distribute(table) is None
+    assert distribute(table.store) is None
     check_metadata(table)
 
 
 def test_a_partition_keeps_its_number_of_buckets() -> None:
     table = postponed_table()
     table.write(rows(*((key, key) for key in range(50))))
-    distribute(table)
+    distribute(table.store)
     more = table.with_options({DEFAULT: "7"})
     more.write(rows(*((key, -key) for key in range(60))))
-    compact_buckets(more, full=True)
-    live = LiveFiles.latest(more)
+    compact_buckets(more.store, full=True)
+    live = LiveFiles.latest(more.store)
     assert {live.total_buckets(key) for key in live.buckets()} == {3}
     assert content(more) == {key: -key for key in range(60)}
 
@@ -89,9 +91,9 @@ def test_a_history_gives_what_a_dictionary_gives(steps: list[object], options: d
             waiting += pairs
             continue
         if step == "distribute":
-            distribute(table)
+            distribute(table.store)
         else:
-            compact_buckets(table, full=step == "full")
+            compact_buckets(table.store, full=step == "full")
         for key, value in waiting:
             if value is None:
                 seen.pop(key, None)
@@ -103,13 +105,15 @@ def test_a_history_gives_what_a_dictionary_gives(steps: list[object], options: d
     check_metadata(table)
 
 
-def streamed(table: Table) -> dict[int, int | None]:
+def streamed(table: FileTable) -> dict[int, int | None]:
     state: dict[int, int | None] = {}
     for number in count(1):
-        snapshot = table.snapshots.find(number)
+        snapshot = table.store.snapshots.find(number)
         if snapshot is None:
             return state
-        for split in plan_changes(table, table.snapshots.find(number - 1) if number > 1 else None, snapshot):
+        for split in plan_changes(
+            table.store, table.store.snapshots.find(number - 1) if number > 1 else None, snapshot
+        ):
             for batch, kinds in read_changes(table, split):
                 for kind, row in zip(kinds.to_pylist(), batch.to_pylist(), strict=True):
                     if kind & 1:
@@ -123,20 +127,20 @@ def streamed(table: Table) -> dict[int, int | None]:
 def test_a_fault_anywhere_loses_and_repeats_nothing(when: When) -> None:
     before = postponed_table()
     before.write(rows((1, 1), (2, 2)))
-    distribute(before)
+    distribute(before.store)
     before.write(rows((2, 3), (3, 3)))
     old, new = {1: 1, 2: 2}, {1: 1, 2: 3, 3: 3}
     for fail_at in range(1, 200):
         table, again, faulty = failing_at(before, fail_at, when)
         try:
-            distribute(again)
+            distribute(again.store)
         except (FluvialError, OSError):
             assert faulty.calls >= fail_at
         assert content(table) in (old, new)
-        distribute(table)
+        distribute(table.store)
         assert content(table) == new
         assert streamed(table) == new
-        delete_orphans(table, find_orphans(table, before_ms=10**15), progress=lambda done, of: None)
+        delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
         assert files_there(table) == used_files(table)
         if faulty.calls < fail_at:
             return
@@ -150,22 +154,22 @@ def test_somebody_else_at_any_moment_costs_at_most_a_conflict(other: str) -> Non
     for nth in count(1):
         table = postponed_table()
         table.write(rows((1, 1), (2, 2)))
-        distribute(table)
+        distribute(table.store)
         table.write(rows((2, 3), (3, 3)))
 
-        def meanwhile(table: Table = table) -> None:
+        def meanwhile(table: FileTable = table) -> None:
             if other == "distribute":
-                distribute(table)
+                distribute(table.store)
             else:
                 table.write(rows((3, 4)))
 
-        racing = Nth(table.io, nth, meanwhile)
+        racing = Nth(table.store.io, nth, meanwhile)
         try:
-            distribute(reopened(table, racing))  # type: ignore[arg-type]
+            distribute(reopened(table, racing).store)  # type: ignore[arg-type]
         except ConflictError:
             conflicts += 1
         assert content(table) == {1: 1, 2: 3, 3: 3} or (other == "write" and content(table) == {1: 1, 2: 3, 3: 4})
-        distribute(table)
+        distribute(table.store)
         expected = {1: 1, 2: 3, 3: 4 if other == "write" and racing.left <= 0 else 3}
         assert content(table) == streamed(table) == expected
         if racing.left > 0:

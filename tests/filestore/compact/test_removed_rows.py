@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from filestore.compact.compactor import pick_tasks
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from tests.support.tables import check_metadata, memory_catalog
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.string()), ("g", pa.int64())])
@@ -19,17 +19,17 @@ ENGINES: dict[str, dict[str, str]] = {
 }
 
 
-def removing(engine: str, **options: str) -> Table:
+def removing(engine: str, **options: str) -> FileTable:
     given = {"merge-engine": engine} | ENGINES[engine] | {key.replace("_", "-"): text for key, text in options.items()}
     return memory_catalog().create_table("db.t", SCHEMA, primary_key=["id"], options=given)
 
 
-def write(table: Table, *data: tuple[str, dict[str, Any]]) -> None:
+def write(table: FileTable, *data: tuple[str, dict[str, Any]]) -> None:
     rows = pa.Table.from_pylist([{"id": 1} | row for _, row in data], SCHEMA)
     table.write(rows, pa.array([kind for kind, _ in data]))
 
 
-def read(table: Table) -> dict[int, tuple[Any, Any]]:
+def read(table: FileTable) -> dict[int, tuple[Any, Any]]:
     return {row["id"]: (row["a"], row["b"]) for row in table.read().to_arrow().to_pylist()}
 
 
@@ -57,11 +57,11 @@ def test_a_compaction_with_deletes_takes_the_older_rows_along(engine: str) -> No
     table.compact(full=True)
     for number in (1, 2):
         write(table, ("+I", {"id": number, "a": 1}))
-    [task] = pick_tasks(table, LiveFiles.latest(table))
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert not task.drops_deletes, "nothing was deleted: the large file below stays"
     write(table, ("-D", {}))
     write(table, ("+I", {"a": 7}))
-    [task] = pick_tasks(table, LiveFiles.latest(table))
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert task.drops_deletes
     table.compact()
     assert read(table)[1] == (7, None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from filestore.diff.table_diff import open_diff, summarized
 from filestore.evolution.schema_change import AddColumn, RenameColumn, SchemaChange, apply_changes
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
@@ -23,7 +23,7 @@ from tests.support.faults import FaultyFileIO
 from tests.support.tables import content, key_table, reopened, rows
 
 
-def changes(table: Table, before: str, after: str) -> list[tuple[Any, ...]]:
+def changes(table: FileTable, before: str, after: str) -> list[tuple[Any, ...]]:
     found = []
     for batch, kinds in open_diff(table, before, after).changes():
         symbols = [RowKind(kind).symbol for kind in np.asarray(kinds)]
@@ -48,7 +48,7 @@ def test_what_differs_between_two_snapshots_tags_and_branches() -> None:
     """The net difference by key: what came and went again is not in it."""
     table = key_table(bucket="1")
     table.write(rows((1, 1), (2, 2), (3, 3)))
-    create_tag(table, "start")
+    create_tag(table.store, "start")
     branch = with_branch(table, "dev", tag="start")
     branch.write(rows((3, 30), (4, 40)))
     table.write(rows((1, 10), (9, 9)))
@@ -65,7 +65,7 @@ def test_what_differs_between_two_snapshots_tags_and_branches() -> None:
     assert changes(table, "3", "3") == []
     with pytest.raises(InvalidInputError, match=r"the empty table can only come first: .*before=1 after=0"):
         open_diff(table, "1", "0")
-    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=10**15, limit=9)))
+    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=10**15, limit=9)))
     with pytest.raises(InvalidInputError, match="no such snapshot"):
         open_diff(table, "timestamp.1", "latest")
     assert changes(table, "start", "latest") == [("-U", 1, 1), ("+U", 1, 10), ("-D", 2, 2)]
@@ -85,12 +85,12 @@ def test_any_two_states_of_any_history(seed: int, buckets: int, engine: str) -> 
             here.write(rows((random.randint(0, 11), 0)), pa.array(["-D"]))
         if random.random() < 0.3:
             here.compact(full=random.random() < 0.5)
-        if random.random() < 0.3 and not table.io.list_names(table.paths.branch_dir):
-            create_tag(table, "fork")
+        if random.random() < 0.3 and not table.store.io.list_names(table.store.paths.branch_dir):
+            create_tag(table.store, "fork")
             here = with_branch(table, "dev", tag="fork")
-    places = [str(each) for each in table.snapshots.ids()]
+    places = [str(each) for each in table.store.snapshots.ids()]
     if here is not table:
-        places += ["fork", *(f"dev.{each}" for each in here.snapshots.ids())]
+        places += ["fork", *(f"dev.{each}" for each in here.store.snapshots.ids())]
     one, two = random.choice(places), random.choice(places)
     expected = compared(content(table, version=one), content(table, version=two))
     assert sorted(changes(table, one, two)) == sorted(expected)
@@ -105,7 +105,7 @@ def test_files_that_both_states_share_are_not_read() -> None:
     table = key_table(bucket="1", **{"num-sorted-run.compaction-trigger": "9"})
     table.write(rows((1, 1), (2, 2)))
     table.write(rows((5, 5)))
-    reading = FaultyFileIO(table.io)
+    reading = FaultyFileIO(table.store.io)
     assert changes(reopened(table, reading), "1", "2") == [("+I", 5, 5)]  # type: ignore[arg-type]
     opened = [line for line in reading.log if line.startswith("open_input")]
     assert len(opened) == 1
@@ -124,15 +124,15 @@ def test_rows_without_a_key_came_or_went() -> None:
 # ---- columns
 
 
-def altered(table: Table, *steps: SchemaChange) -> Table:
+def altered(table: FileTable, *steps: SchemaChange) -> FileTable:
     """The table with the next version of its branch's schema."""
-    newest = table.schemas.latest()
+    newest = table.store.schemas.latest()
     assert newest is not None
-    table.schemas.create(apply_changes(newest, steps, time_ms=table.clock.now_ms(), has_rows=True))
-    return table.on_branch(table.paths.branch)
+    table.store.schemas.create(apply_changes(newest, steps, time_ms=table.store.clock.now_ms(), has_rows=True))
+    return table.on_branch(table.store.paths.branch)
 
 
-def row(table: Table, **values: Any) -> None:
+def row(table: FileTable, **values: Any) -> None:
     table.write(pa.table({name: [value] for name, value in values.items()}, schema=table.schema.arrow_schema))
 
 
@@ -157,7 +157,7 @@ def test_columns_of_two_branches_that_happen_to_have_one_id_are_not_one_column()
     """After branches have parted, each counts ids on by itself: name and type decide then."""
     main = key_table(bucket="1")
     main.write(rows((1, 1)))
-    create_tag(main, "fork")
+    create_tag(main.store, "fork")
     dev = altered(with_branch(main, "dev", tag="fork"), AddColumn(path=("a",), type=parse_data_type("INT")))
     dev = altered(dev, AddColumn(path=("both",), type=parse_data_type("INT")))
     main = altered(main, AddColumn(path=("both",), type=parse_data_type("INT")))

@@ -30,7 +30,7 @@ from filestore.scan.live_files import LiveFiles
 from filestore.schema.column_paths import ColumnPosition
 from filestore.schema.schema_store import new_schema
 from filestore.schema.table_schema import TableSchema
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.data_types import STRING, DataField, DataType
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 from tests.support.tables import KEY_SCHEMA, key_table
@@ -168,14 +168,16 @@ def test_partitions_are_rescaled_by_overwriting_them() -> None:
         return pa.table({"p": [name] * len(ids), "id": list(ids), "v": list(ids)}, schema=schema)
 
     table.write(pa.concat_tables([part("a", *range(20)), part("b", *range(20))]))
-    table.schemas.create(replace(changed(table.schema, SetOption("bucket", "5")), id=1))
-    wider = Table.open(table.name, table.paths.root, io=table.io, clock=table.clock, names=table.names)
+    table.store.schemas.create(replace(changed(table.schema, SetOption("bucket", "5")), id=1))
+    wider = FileTable.open(
+        table.name, table.store.paths.root, io=table.store.io, clock=table.store.clock, names=table.store.names
+    )
     with pytest.raises(InvalidInputError, match="live=2 now=5 fix='overwrite the partition"):
         wider.write(part("a", 99))
     wider.overwrite(part("a", *range(30)))
     wider.write(part("a", 99))
-    live = LiveFiles.latest(wider)
-    assert {wider.partition_values(name): total for name, total in live.partition_total_buckets().items()} == {
+    live = LiveFiles.latest(wider.store)
+    assert {wider.store.partition_values(name): total for name, total in live.partition_total_buckets().items()} == {
         ("a",): 5,
         ("b",): 2,
     }

@@ -24,7 +24,7 @@ def test_every_version_shows_every_row_by_field_id(tmp_path: Path, file_format: 
         history.begin(**{"file.format": file_format})
         history.run(steps=12)
         table = catalog.table(history.name)
-        versions = table.schemas.ids()
+        versions = table.store.schemas.ids()
         for schema_id in versions[-1:] if compacts else versions:
             there = table.at_version(schema_id)
             rows = sorted(there.read().to_arrow().to_pylist(), key=lambda row: row["id"])

@@ -15,7 +15,7 @@ from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.manifest.entries import DataFileMeta
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 from tests.support.tables import memory_catalog
@@ -27,7 +27,7 @@ FORMATS = st.sampled_from(["parquet", "orc", "avro"])
 PARQUET_CODECS = st.sampled_from(["zstd", "snappy", "none"])  # all formats have them
 
 
-def table_with(options: Mapping[str, str], *, key: bool = True) -> Table:
+def table_with(options: Mapping[str, str], *, key: bool = True) -> FileTable:
     keyed = {"bucket": "1", "num-sorted-run.compaction-trigger": "2"} if key else {}
     return memory_catalog().create_table(
         "db.t", SCHEMA, primary_key=["id"] if key else [], options={**keyed, **options}
@@ -78,26 +78,30 @@ HISTORY = st.lists(
 )
 
 
-def written(table: Table) -> list[int]:
+def written(table: FileTable) -> list[int]:
     """The snapshots of writes. Between them each table compacts by the sizes of its own files."""
-    return [each for each in table.snapshots.ids() if table.snapshots.read(each).commit_kind is CommitKind.APPEND]
+    return [
+        each
+        for each in table.store.snapshots.ids()
+        if table.store.snapshots.read(each).commit_kind is CommitKind.APPEND
+    ]
 
 
-def changes_of(table: Table, snapshot_id: int) -> list[tuple[Any, ...]]:
+def changes_of(table: FileTable, snapshot_id: int) -> list[tuple[Any, ...]]:
     """Every change that the changelog of a snapshot tells, in order."""
-    before = table.snapshots.read(snapshot_id - 1) if snapshot_id > 1 else None
+    before = table.store.snapshots.read(snapshot_id - 1) if snapshot_id > 1 else None
     found: list[tuple[Any, ...]] = []
-    for split in plan_changes(table, before, table.snapshots.read(snapshot_id)):
+    for split in plan_changes(table.store, before, table.store.snapshots.read(snapshot_id)):
         for batch, kinds in read_changes(table, split):
             rows = batch.select(["id", "name"]).to_pylist()
             found += [(kind, *row.values()) for kind, row in zip(kinds.to_pylist(), rows, strict=True)]
     return found
 
 
-def folded(table: Table) -> dict[int, str]:
+def folded(table: FileTable) -> dict[int, str]:
     """The names by id that all changes of a table with one bucket add up to."""
     names: dict[int, str] = {}
-    for snapshot_id in table.snapshots.ids():
+    for snapshot_id in table.store.snapshots.ids():
         for kind, row_id, name in changes_of(table, snapshot_id):
             if RowKind(kind).is_retract:
                 assert names.pop(row_id) == name
@@ -137,10 +141,10 @@ def test_a_table_reads_the_same_whatever_its_files_are(
         assert folded(table) == dict(zip(*rows.select(["id", "name"]).to_pydict().values(), strict=True))
 
 
-def files_of(table: Table) -> list[tuple[bytes, DataFileMeta]]:
-    live = LiveFiles.latest(table)
+def files_of(table: FileTable) -> list[tuple[bytes, DataFileMeta]]:
+    live = LiveFiles.latest(table.store)
     return [
-        (table.io.read_bytes(table.file_path(key.partition, key.bucket, file)), file)
+        (table.store.io.read_bytes(table.store.file_path(key.partition, key.bucket, file)), file)
         for key in live.buckets()
         for file in live.files(key)
     ]

@@ -9,7 +9,8 @@ import pytest
 from pyarrow import orc
 
 from filestore.datafile.schema_mapping import map_schema
-from filestore.format.file_format import WriteSettings, file_format
+from filestore.format.file_format import file_format
+from filestore.format.interface import WriteSettings
 from filestore.format.orc import read_orc
 from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import file_schema

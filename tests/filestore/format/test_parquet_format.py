@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from filestore.datafile.schema_mapping import map_schema
-from filestore.format.file_format import WriteSettings, file_format, format_of_file
+from filestore.format.file_format import file_format, format_of_file
+from filestore.format.interface import WriteSettings
 from filestore.format.parquet import read_parquet
 from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import file_fields, file_schema

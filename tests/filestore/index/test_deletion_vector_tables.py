@@ -29,7 +29,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind, Snapshot
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint
 from filestore.tag.tags import create_tag
 from lsm.compaction.compaction import CompactionReason
@@ -54,26 +54,26 @@ UPPER = {"compaction.max-size-amplification-percent": "100000", "compaction.size
 """Compactions that leave older files alone, so that rows in them have to be marked."""
 
 
-def vectors(table: Table, snapshot: Snapshot | None = None) -> dict[str, list[int]]:
+def vectors(table: FileTable, snapshot: Snapshot | None = None) -> dict[str, list[int]]:
     """Deleted rows by file."""
-    found = read_deletion_vectors(table, index_files(table, snapshot or table.snapshots.latest()))
+    found = read_deletion_vectors(table.store, index_files(table.store, snapshot or table.store.snapshots.latest()))
     return {name: positions.tolist() for name, positions in found.items()}
 
 
-def check_vectors(table: Table) -> None:
+def check_vectors(table: FileTable) -> None:
     """In every snapshot: no vector without its file, none beyond its rows, one index file per bucket."""
-    for snapshot_id in table.snapshots.ids():
-        snapshot = table.snapshots.read(snapshot_id)
-        live = LiveFiles(table, snapshot)
+    for snapshot_id in table.store.snapshots.ids():
+        snapshot = table.store.snapshots.read(snapshot_id)
+        live = LiveFiles(table.store, snapshot)
         counts = {file.file_name: file.row_count for key in live.buckets() for file in live.files(key)}
-        entries = index_files(table, snapshot)
+        entries = index_files(table.store, snapshot)
         assert len({(entry.partition, entry.bucket) for entry in entries}) == len(entries)
         for name, positions in vectors(table, snapshot).items():
             assert positions == sorted({*positions})
             assert positions[-1] < counts[name]
 
 
-def marked(disk: MemoryFileIO | None = None, **options: str) -> Table:
+def marked(disk: MemoryFileIO | None = None, **options: str) -> FileTable:
     """Rows 0 to 999 on the top level; of these 1, 2 and 3 were replaced or deleted by two files above, 2 by both."""
     table = key_table(disk, **ON, **TALL, **UPPER, **options)
     table.write(rows(*((n, n) for n in range(1000))))
@@ -154,7 +154,7 @@ def test_files_of_which_much_is_deleted_are_rewritten_alone() -> None:
     table.write(rows((50, -50)))
     [(name, positions)] = [(name, each) for name, each in vectors(table).items() if len(each) > 1]
     assert positions == [*range(51)]
-    [task] = pick_tasks(table, LiveFiles.latest(table))
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert (task.reason, [file.file_name for file in task.files]) == (CompactionReason.DELETE_RATIO, [name])
     assert CompactionTask.from_json(task.to_json()) == task
     assert table.compact() is not None
@@ -211,14 +211,14 @@ ENGINES: dict[str, tuple[dict[str, str], Callable[[int | None, int], int]]] = {
 }
 
 
-def told(table: Table, snapshot: Snapshot) -> list[tuple[str, int, int]]:
+def told(table: FileTable, snapshot: Snapshot) -> list[tuple[str, int, int]]:
     """What the changelog of a snapshot says."""
     if snapshot.changelog_manifest_list is None:
         return []
     found = []
     name, size_bytes = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
-    for manifest in table.manifests.read_list(name, size_bytes):
-        for entry in table.manifests.read_manifest(manifest):
+    for manifest in table.store.manifests.read_list(name, size_bytes):
+        for entry in table.store.manifests.read_manifest(manifest):
             split = ChangeSplit(
                 snapshot_id=0, partition=entry.partition, bucket=entry.bucket, added=(entry.file,), is_changelog=True
             )
@@ -268,13 +268,13 @@ class History:
             assert self.folded == self.seen
 
     def tag(self) -> None:
-        if self.table.snapshots.latest_id() is None:
+        if self.table.store.snapshots.latest_id() is None:
             return
         name = f"t{len(self.tags)}"
-        create_tag(self.table, name)
+        create_tag(self.table.store, name)
         self.tags[name] = dict(self.seen)
         if self.rnd.random() < 0.5:
-            list(expire_snapshots(self.table, Retention(min_count=1, max_count=2, age_ms=0, limit=100)))
+            list(expire_snapshots(self.table.store, Retention(min_count=1, max_count=2, age_ms=0, limit=100)))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -293,7 +293,7 @@ def test_any_history_gives_the_rows_of_a_table_without_vectors(engine: str, seed
         assert content(table, tag=tag) == then
     table.compact()
     assert content(table) == content(history.plain)
-    assert find_orphans(table, before_ms=table.clock.now_ms() + 1) == []
+    assert find_orphans(table.store, before_ms=table.store.clock.now_ms() + 1) == []
 
 
 def test_the_difference_of_two_states_counts_marked_rows_once() -> None:
@@ -301,7 +301,7 @@ def test_the_difference_of_two_states_counts_marked_rows_once() -> None:
     table = marked()
     for number in (4, 5, 6):
         table.write(rows((number, 40)))
-    for before, after in ((2, 6), (6, 2), (2, table.snapshots.latest_id())):
+    for before, after in ((2, 6), (6, 2), (2, table.store.snapshots.latest_id())):
         one, two = content(table, snapshot_id=before), content(table, snapshot_id=after)
         changes: dict[str, dict[int, int]] = {"-D": {}, "-U": {}, "+I": {}, "+U": {}}
         difference = open_diff(table, str(before), str(after))
@@ -316,19 +316,19 @@ def test_the_difference_of_two_states_counts_marked_rows_once() -> None:
 # ---- concurrency and faults
 
 
-def _messages(table: Table, live: LiveFiles, **parts: Any) -> list[CommitMessage]:
-    return [run_task(table, task) for task in pick_tasks(table, live, **parts)]
+def _messages(table: FileTable, live: LiveFiles, **parts: Any) -> list[CommitMessage]:
+    return [run_task(table.store, task) for task in pick_tasks(table.store, live, **parts)]
 
 
 def test_a_compaction_that_read_older_marks_gives_way() -> None:
     """FL-90, FL-91: rows that were deleted while a file was rewritten do not come back."""
     disk = MemoryFileIO()
     table = marked(disk)
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     key = next(live.buckets())
     top = [file for file in live.files(key) if file.level == TOP]
     late = run_task(
-        table,
+        table.store,
         CompactionTask(
             partition=key.partition, bucket=0, total_buckets=1, files=tuple(top), output_level=TOP, drops_deletes=True,
             cleans_deletes=True, reason=CompactionReason.FORCED, indexes=live.indexes(key), deletes_old_rows=True,
@@ -338,8 +338,8 @@ def test_a_compaction_that_read_older_marks_gives_way() -> None:
     table.write(rows((5, 50)))
     assert content(table) == {**STATE, 5: 50}
     with pytest.raises(ConflictError, match="replaced"):
-        TableCommit(table, "late").commit_compaction([late], base_snapshot_id=live.snapshot_id)
-    discard(table, [late])
+        TableCommit(table.store, "late").commit_compaction([late], base_snapshot_id=live.snapshot_id)
+    discard(table.store, [late])
     assert content(table) == {**STATE, 5: 50}
     check_vectors(table)
 
@@ -350,7 +350,7 @@ def test_a_mark_whose_file_was_rewritten_is_a_conflict() -> None:
     table.write(rows(*((n, n) for n in range(100))))
     lazy = table.with_options({"write-only": "true"})
     lazy.write(rows((1, 10), (7, 70)))
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     late = _messages(table, live)
     assert late[0].index_after
     key = next(live.buckets())
@@ -360,12 +360,12 @@ def test_a_mark_whose_file_was_rewritten_is_a_conflict() -> None:
         bucket=0,
         total_buckets=1,
         compact_before=(top,),
-        compact_after=(copied_file(table, key, top),),
+        compact_after=(copied_file(table.store, key, top),),
     )
-    TableCommit(table, "first").commit_compaction([other], base_snapshot_id=live.snapshot_id)
+    TableCommit(table.store, "first").commit_compaction([other], base_snapshot_id=live.snapshot_id)
     with pytest.raises(ConflictError, match="rows to delete was replaced"):
-        TableCommit(table, "late").commit_compaction(late, base_snapshot_id=live.snapshot_id)
-    discard(table, late)
+        TableCommit(table.store, "late").commit_compaction(late, base_snapshot_id=live.snapshot_id)
+    discard(table.store, late)
     table.compact()
     assert content(table) == {**{n: n for n in range(100)}, 1: 10, 7: 70}
     check_vectors(table)
@@ -405,11 +405,11 @@ def test_whatever_fails_no_mark_is_lost(when: When) -> None:
         check_vectors(table)
         table.write(new, kinds)
         assert content(table) == wanted
-        compact_buckets(table, full=True)
+        compact_buckets(table.store, full=True)
         assert content(table) == wanted
         check_vectors(table)
-        for path in find_orphans(table, before_ms=1 << 60):
-            table.io.delete(path.path)
+        for path in find_orphans(table.store, before_ms=1 << 60):
+            table.store.io.delete(path.path)
         assert content(table) == wanted
 
 
@@ -419,9 +419,9 @@ def test_a_table_is_rescaled() -> None:
     wider = table.with_options({"bucket": "3"})
     table.with_options({"write-only": "true"}).write(rows((4, 44)))
     with pytest.raises(InvalidInputError, match="wait for a compaction"):
-        rescale(table, wider, keep=lambda _: True)
+        rescale(table.store, wider.store, keep=lambda _: True)
     table.compact()
-    rescale(table, wider, keep=lambda _: True)
+    rescale(table.store, wider.store, keep=lambda _: True)
     assert content(wider) == {**STATE, 4: 44}
     assert vectors(wider) == {}
     wider.write(rows((4, 45)))
@@ -448,26 +448,26 @@ def test_positions_beyond_the_first_row_group_are_found() -> None:
 def test_an_older_state_is_brought_back_with_its_marks() -> None:
     """TAG-47: by a new commit; the vectors are of the copies then."""
     table = marked()
-    create_tag(table, "then")
+    create_tag(table.store, "then")
     table.write(rows((500, 1), (1, 99)))
-    create_tag(table, "later")
+    create_tag(table.store, "later")
     table.compact(full=True)
     for name, number in (("then", 10), ("later", 99)):
         found = table.read(tag=name).snapshot
         assert found is not None
-        restore(table, found)
+        restore(table.store, found)
         assert content(table)[1] == number
         assert content(table) == content(table, tag=name)
         check_vectors(table)
-    assert [*verify_files(table, progress=lambda _done, _of: None)] == []
+    assert [*verify_files(table.store, progress=lambda _done, _of: None)] == []
 
 
 def test_a_lost_file_goes_with_its_marks() -> None:
     table = marked()
     name = next(name for name, positions in vectors(table).items() if len(positions) == 4)
-    path = next(path for path in table.io.files if path.endswith(name))  # type: ignore[attr-defined]
-    table.io.delete(path)
-    forget_files(table, lost_files(table))
+    path = next(path for path in table.store.io.files if path.endswith(name))  # type: ignore[attr-defined]
+    table.store.io.delete(path)
+    forget_files(table.store, lost_files(table.store))
     assert content(table) == {1: 10, 2: 21, 20: 1}
     assert [*vectors(table).values()] == [[1]]
     check_vectors(table)
@@ -475,13 +475,13 @@ def test_a_lost_file_goes_with_its_marks() -> None:
 
 def test_verify_tells_of_marks_without_rows() -> None:
     table = marked()
-    latest = table.snapshots.latest()
+    latest = table.store.snapshots.latest()
     assert latest is not None
-    assert [*verify_files(table, progress=lambda _done, _of: None)] == []
-    stray = write_deletion_vectors(table, bytes(12), 0, {"data-gone": np.array([7])})
-    name = table.manifests.write_index_manifest([stray])
-    table.snapshots.publish(replace(latest, id=latest.id + 1, index_manifest=name))
-    found = [*verify_files(table, progress=lambda _done, _of: None)]
+    assert [*verify_files(table.store, progress=lambda _done, _of: None)] == []
+    stray = write_deletion_vectors(table.store, bytes(12), 0, {"data-gone": np.array([7])})
+    name = table.store.manifests.write_index_manifest([stray])
+    table.store.snapshots.publish(replace(latest, id=latest.id + 1, index_manifest=name))
+    found = [*verify_files(table.store, progress=lambda _done, _of: None)]
     [problem] = [each.problem for each in found if each.check == "deletion vectors"]
     assert "file=data-gone" in problem
 
@@ -489,34 +489,34 @@ def test_verify_tells_of_marks_without_rows() -> None:
 def test_savepoints_and_branches_keep_marks() -> None:
     """BR-01, SP-17: also when main goes on."""
     table = marked()
-    create_savepoint(table, compact=False)
-    create_tag(table, "base")
-    create_branch(table, "dev", tag="base")
+    create_savepoint(table.store, compact=False)
+    create_tag(table.store, "base")
+    create_branch(table.store, "dev", tag="base")
     table.write(rows((600, -1)))
     branch = table.on_branch("dev")
     assert content(branch) == STATE
     branch.write(rows((700, -1)))
     assert content(branch) == {**STATE, 700: -1}
-    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=100)))
+    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=0, limit=100)))
     assert content(table) == {**STATE, 600: -1}
     assert content(branch) == {**STATE, 700: -1}
     assert content(table, version="savepoint.1") == STATE
-    create_savepoint(table)
+    create_savepoint(table.store)
     assert vectors(table) == {}
 
 
 def test_a_rollback_takes_marks_back() -> None:
     table = marked()
-    target = table.snapshots.latest()
+    target = table.store.snapshots.latest()
     assert target is not None
     before = vectors(table)
     table.write(rows((1, 99), (5, 50)))
-    roll_back(table, plan_rollback(table, target))
+    roll_back(table.store, plan_rollback(table.store, target))
     assert (content(table), vectors(table)) == (STATE, before)
     table.write(rows((5, 51)))
     assert content(table) == {**STATE, 5: 51}
     check_vectors(table)
-    assert find_orphans(table, before_ms=1 << 60) == []
+    assert find_orphans(table.store, before_ms=1 << 60) == []
 
 
 @pytest.mark.parametrize("bucket", ["-1", "-2"], ids=["dynamic", "postponed"])
@@ -545,7 +545,7 @@ def test_a_late_row_does_not_replace_a_newer_one() -> None:
     late = table.new_write(max_sequence_numbers={})
     late.write(rows((1, -5), (9, 9)))
     [written] = late.prepare_commit()
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     [key] = live.buckets()
     task = CompactionTask(
         partition=key.partition,
@@ -560,8 +560,8 @@ def test_a_late_row_does_not_replace_a_newer_one() -> None:
         indexes=live.indexes(key),
         deletes_old_rows=True,
     )
-    done = run_task(table, task)
-    files = BucketFiles(table=table, partition=key.partition, bucket=key.bucket, files=done.compact_after)
+    done = run_task(table.store, task)
+    files = BucketFiles(table=table.store, partition=key.partition, bucket=key.bucket, files=done.compact_after)
     [file] = files.files
     found = pa.Table.from_batches(files.read(file, ["id", "v"], with_system=False)).to_pylist()
     assert found == [{"id": 1, "v": 2}, {"id": 9, "v": 9}]

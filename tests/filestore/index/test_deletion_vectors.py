@@ -12,7 +12,7 @@ from filestore.index.deletion_vectors import read_deletion_vectors, write_deleti
 from filestore.io.file_io import LocalFileIO
 from filestore.manifest.entries import EntryKind
 from filestore.manifest.lists import DeletionVectorRange, IndexManifestEntry
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import CorruptDataError
 from tests.support.faults import MemoryFileIO
 from tests.support.tables import key_table
@@ -39,7 +39,7 @@ def entry(
     )
 
 
-def stored(body: bytes, path: str = "/warehouse/db.db/t/index/index-0") -> Table:
+def stored(body: bytes, path: str = "/warehouse/db.db/t/index/index-0") -> FileTable:
     io = MemoryFileIO()
     table = key_table(io)
     io.files[path] = body
@@ -53,7 +53,7 @@ def frame(blob: bytes) -> bytes:
 @pytest.mark.parametrize(("text", "length"), [(DV_32, 24), (DV_64, 44)])
 def test_javas_vectors_name_the_deleted_rows(text: str, length: int) -> None:
     """Golden: paimon-format.md section 8."""
-    found = read_deletion_vectors(stored(bytes.fromhex(text)), [entry(("f", 1, length, 2))])
+    found = read_deletion_vectors(stored(bytes.fromhex(text)).store, [entry(("f", 1, length, 2))])
     assert {name: rows.tolist() for name, rows in found.items()} == {"f": [1, 2]}
     assert found["f"].dtype == np.int64
 
@@ -63,7 +63,7 @@ def test_index_files_of_java_tables_are_read(table: str) -> None:
     [index] = sorted((GOLDEN / table / "index").iterdir())[-1:]
     length = int.from_bytes(index.read_bytes()[1:5], "big") + (8 if table == "dv64" else 0)
     part = entry(("f", 1, length, None), path=str(index))
-    assert read_deletion_vectors(replace(key_table(), io=LocalFileIO()), [part])["f"].tolist() == [1, 2]
+    assert read_deletion_vectors(replace(key_table().store, io=LocalFileIO()), [part])["f"].tolist() == [1, 2]
 
 
 def test_one_file_holds_the_vectors_of_many() -> None:
@@ -73,7 +73,7 @@ def test_one_file_holds_the_vectors_of_many() -> None:
     body = b"\x01" + frame(narrow) + frame(wide)
     second = 1 + len(narrow) + 8
     parts = entry(("a", 1, len(narrow), 3), ("b", second, len(wide) + 8, None), path="/else/where")
-    found = read_deletion_vectors(stored(body, "/else/where"), [parts, entry(("c", 1, 1, 1), kind="HASH")])
+    found = read_deletion_vectors(stored(body, "/else/where").store, [parts, entry(("c", 1, 1, 1), kind="HASH")])
     assert {name: rows.tolist() for name, rows in found.items()} == {"a": [0, 7, 2**31], "b": [3, 2**40]}
 
 
@@ -90,21 +90,21 @@ def test_one_file_holds_the_vectors_of_many() -> None:
 )
 def test_a_broken_vector_stops_the_read(text: str, length: int, cardinality: int, said: str) -> None:
     with pytest.raises(CorruptDataError, match=said):
-        read_deletion_vectors(stored(bytes.fromhex(text)), [entry(("f", 1, length, cardinality))])
+        read_deletion_vectors(stored(bytes.fromhex(text)).store, [entry(("f", 1, length, cardinality))])
 
 
 def test_a_vector_of_an_unknown_kind_stops_the_read() -> None:
     body = b"\x01" + frame(b"\x00\x00\x00\x00abcd")
     with pytest.raises(CorruptDataError, match="unknown kind"):
-        read_deletion_vectors(stored(body), [entry(("f", 1, 8, None))])
+        read_deletion_vectors(stored(body).store, [entry(("f", 1, 8, None))])
 
 
 @pytest.mark.parametrize(("wide", "text"), [("false", DV_32), ("true", DV_64)])
 def test_a_vector_is_written_as_java_does(wide: str, text: str) -> None:
     """Golden: the same bytes, and the same place in the manifest."""
     table = key_table(**{"deletion-vectors.bitmap64": wide})
-    written = write_deletion_vectors(table, bytes(12), 0, {"f": np.array([1, 2])})
-    assert table.io.read_bytes(table.index_path(written)) == bytes.fromhex(text)
+    written = write_deletion_vectors(table.store, bytes(12), 0, {"f": np.array([1, 2])})
+    assert table.store.io.read_bytes(table.store.index_path(written)) == bytes.fromhex(text)
     [part] = written.index_vectors
     assert (part.offset, part.length, part.cardinality) == (1, 44 if wide == "true" else 24, 2)
     assert (written.row_count, written.size_bytes) == (1, len(bytes.fromhex(text)))
@@ -114,6 +114,6 @@ def test_a_vector_is_written_as_java_does(wide: str, text: str) -> None:
 def test_what_is_written_is_read(wide: str) -> None:
     table = key_table(**{"deletion-vectors.bitmap64": wide})
     vectors = {"a": np.array([0, 5, 2**31]), "b": np.arange(100_000), "c": np.array([7])}
-    written = write_deletion_vectors(table, bytes(12), 0, vectors)
-    found = read_deletion_vectors(table, [written])
+    written = write_deletion_vectors(table.store, bytes(12), 0, vectors)
+    found = read_deletion_vectors(table.store, [written])
     assert {name: rows.tolist() for name, rows in found.items()} == {n: r.tolist() for n, r in vectors.items()}

@@ -22,7 +22,7 @@ from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.scan.live_files import LiveFiles
 from filestore.schema.index_options import bloom_columns
 from filestore.system_tables import SYSTEM_TABLES
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 from tests.support.faults import MemoryFileIO, When
@@ -133,24 +133,26 @@ def test_a_container_gives_back_what_was_put_in(indexes: dict[str, dict[str, byt
 # ---- reading
 
 
-def _indexed_table(io: MemoryFileIO | None = None, **more: str) -> Table:
+def _indexed_table(io: MemoryFileIO | None = None, **more: str) -> FileTable:
     schema = indexed_rows().schema
     options = {**INDEXED.options, **more}
     catalog = memory_catalog(io)
     return catalog.create_table("db.t", schema, options=options)
 
 
-def _all_files(table: Table) -> list[tuple[str, Any]]:
-    live = LiveFiles.latest(table)
+def _all_files(table: FileTable) -> list[tuple[str, Any]]:
+    live = LiveFiles.latest(table.store)
     return [
-        (table.file_path(key.partition, key.bucket, file), file) for key in live.buckets() for file in live.files(key)
+        (table.store.file_path(key.partition, key.bucket, file), file)
+        for key in live.buckets()
+        for file in live.files(key)
     ]
 
 
-def _spoil(table: Table) -> None:
+def _spoil(table: FileTable) -> None:
     """Whoever opens a data file now fails; indexes are as they were."""
     for path, _ in _all_files(table):
-        table.io.files[path] = b"spoilt"  # type: ignore[attr-defined]
+        table.store.io.files[path] = b"spoilt"  # type: ignore[attr-defined]
 
 
 HITS = "text = '41' or big = 5 or real in (1.0, 77.0) or double = 0.0 or bytes = X'000102'"
@@ -173,7 +175,7 @@ def test_files_without_the_value_are_not_opened(where: str, threshold: str) -> N
         table.read().to_arrow(filter=HITS)
     for path, file in _all_files(table):
         for name in file.extra_files:
-            table.io.delete(f"{path.rpartition('/')[0]}/{name}")
+            table.store.io.delete(f"{path.rpartition('/')[0]}/{name}")
     if threshold == "0 b":
         with pytest.raises(CorruptDataError):
             table.read().to_arrow(filter=where)
@@ -200,7 +202,7 @@ def test_zeros_are_equal_whatever_their_sign() -> None:
         assert table.read().to_arrow(filter=f"d = {asked} and f in ({asked}, 9)").num_rows == 1
 
 
-def found(table: Table, where: str) -> dict[int, int | None]:
+def found(table: FileTable, where: str) -> dict[int, int | None]:
     """The rows of a table of KEY_SCHEMA that a filter wants."""
     return {row["id"]: row["v"] for row in table.read().to_arrow(["id", "v"], filter=where).to_pylist()}
 
@@ -249,7 +251,7 @@ def test_a_read_with_indexes_has_the_rows_of_a_read_without(data: st.DataObject)
 # ---- the files
 
 
-def _key_table(io: MemoryFileIO | None = None) -> Table:
+def _key_table(io: MemoryFileIO | None = None) -> FileTable:
     return key_table(io, bucket="1", **{BLOOM: "v", "file-index.in-manifest-threshold": "0 b"})
 
 
@@ -257,10 +259,10 @@ def _key_table(io: MemoryFileIO | None = None) -> Table:
 def test_whatever_dies_no_index_is_left_that_nobody_knows(when: When) -> None:
     """Writers, compactions and the procedure leave nothing behind that the search for orphans does not take."""
 
-    def work(table: Table) -> None:
+    def work(table: FileTable) -> None:
         table.write(rows((1, 9), (4, 4)))
         table.compact(full=True)
-        write_indexes(table.with_options({BLOOM: "id,v"}))
+        write_indexes(table.with_options({BLOOM: "id,v"}).store)
 
     before = _key_table()
     before.write(rows((1, 1), (2, 2)))
@@ -271,12 +273,12 @@ def test_whatever_dies_no_index_is_left_that_nobody_knows(when: When) -> None:
         except (FluvialError, OSError):
             assert faulty.calls >= fail_at
         assert content(table) in ({1: 1, 2: 2}, {1: 9, 2: 2, 4: 4})
-        delete_orphans(table, find_orphans(table, before_ms=10**15), progress=lambda done, of: None)
+        delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
         assert files_there(table) == used_files(table)
         for path, file in _all_files(table):
             name = index_file_of(file)
             assert name is not None
-            assert table.io.exists(f"{path.rpartition('/')[0]}/{name}")
+            assert table.store.io.exists(f"{path.rpartition('/')[0]}/{name}")
         if faulty.calls < fail_at:
             break
     else:
@@ -286,7 +288,7 @@ def test_whatever_dies_no_index_is_left_that_nobody_knows(when: When) -> None:
 def test_files_that_are_not_committed_go_with_their_indexes() -> None:
     table = _key_table()
     before = files_there(table)
-    discard(table, messages_of(table, rows((1, 1))))
+    discard(table.store, messages_of(table, rows((1, 1))))
     writer = table.new_write(max_sequence_numbers={}, budget_bytes=1)
     writer.write(rows((1, 1)))
     writer.write(rows((2, 2)))
@@ -302,7 +304,7 @@ def test_indexes_go_with_their_files() -> None:
         table.write(rows((number, number)))
     table.compact(full=True)
     assert sum(path.endswith(INDEX_SUFFIX) for path in files_there(table)) >= 3
-    assert list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=10**15, limit=1000)))
+    assert list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=10**15, limit=1000)))
     assert files_there(table) == used_files(table)
     assert sum(path.endswith(INDEX_SUFFIX) for path in files_there(table)) == len(_all_files(table))
 
@@ -313,20 +315,20 @@ def test_older_files_get_their_indexes_later() -> None:
     table.write(rows(*((number, number) for number in range(50))))
     asking = table.with_options({BLOOM: "v", "file-index.in-manifest-threshold": "0 b"})
     before = {path for path, _ in _all_files(table)}
-    done = write_indexes(asking)
+    done = write_indexes(asking.store)
     assert (done.partitions, done.files) == (1, 2)
     assert {path for path, _ in _all_files(table)} == before
     assert content(table) == content(table, snapshot_id=1) == {number: number for number in range(50)}
-    again = write_indexes(asking)
+    again = write_indexes(asking.store)
     assert (again.files, again.committed) == (0, None)
-    also = write_indexes(asking.with_options({BLOOM: "v,id"}))
+    also = write_indexes(asking.with_options({BLOOM: "v,id"}).store)
     assert also.files == 2
     _spoil(table)
     assert found(table, "v = 77") == {}
     with pytest.raises(CorruptDataError):
         found(table, "v = 7")
     with pytest.raises(InvalidInputError, match=r"bloom-filter\.columns"):
-        write_indexes(table)
+        write_indexes(table.store)
 
 
 @pytest.mark.parametrize("threshold", ["0 b", "1 mb"])
@@ -336,7 +338,7 @@ def test_the_system_table_tells_which_file_has_which_index(threshold: str) -> No
     table.write(rows((7, 7)))
     table = table.with_options({BLOOM: "id,v"})
     table.write(rows((1, 1), (2, 2)))
-    found = SYSTEM_TABLES["file_indexes"].read(table).to_pylist()
+    found = SYSTEM_TABLES["file_indexes"].read(table.store).to_pylist()
     assert [(each["column_name"], each["index_type"], each["record_count"]) for each in found] == [
         ("id", "bloom-filter", 2),
         ("v", "bloom-filter", 2),
@@ -350,8 +352,8 @@ def test_the_system_table_tells_which_file_has_which_index(threshold: str) -> No
         assert 4 < each["index_size_in_bytes"] < each["index_container_size_in_bytes"]
         assert each["is_empty"] is False
     if not is_embedded:
-        table.io.delete(found[0]["index_file_path"])
-        assert SYSTEM_TABLES["file_indexes"].read(table).num_rows == 0
+        table.store.io.delete(found[0]["index_file_path"])
+        assert SYSTEM_TABLES["file_indexes"].read(table.store).num_rows == 0
 
 
 def test_a_renamed_column_is_still_asked_by_its_own_index() -> None:

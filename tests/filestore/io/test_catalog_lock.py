@@ -14,7 +14,7 @@ import pytest
 from filestore.catalog.catalog import Catalog
 from filestore.io.commit_lock import LOCK_FILE_NAME, CatalogLockFactory, FileLock, FileLockFactory
 from filestore.io.file_io import SystemClock
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError, UnavailableError
 from tests.support.faults import ManualClock, paused_before
 from tests.support.overwriting import OverwritingFileIO, write_rows
@@ -24,7 +24,7 @@ T = TypeVar("T")
 WRITERS, COMMITS = 4, 3
 
 
-def new_table(tmp_path: Path, **options: str) -> Table:
+def new_table(tmp_path: Path, **options: str) -> FileTable:
     texts = {key.replace("_", "."): value for key, value in options.items()}
     return Catalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", **texts})
 
@@ -54,9 +54,9 @@ def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
 ) -> None:
     """FL-93: an object store has no rename that fails; a lock takes its place."""
     table = new_table(tmp_path, commit_lock="file")
-    race(table.paths.root)
+    race(table.store.paths.root)
     assert content(table) == EVERYTHING
-    assert table.snapshots.ids() == list(range(1, WRITERS * COMMITS + 1))
+    assert table.store.snapshots.ids() == list(range(1, WRITERS * COMMITS + 1))
     check_metadata(table)
 
 
@@ -65,17 +65,17 @@ def test_a_commit_overtaken_at_the_last_moment_is_lost_without_the_lock_and_wait
     tmp_path: Path, commit_lock: str, left: dict[int, int]
 ) -> None:
     """FL-93: so the lock is what saves them."""
-    root = new_table(tmp_path, commit_lock=commit_lock).paths.root
-    other = threading.Thread(target=lambda: Table.open("db.t", root, io=OverwritingFileIO()).write(rows((2, 2))))
+    root = new_table(tmp_path, commit_lock=commit_lock).store.paths.root
+    other = threading.Thread(target=lambda: FileTable.open("db.t", root, io=OverwritingFileIO()).write(rows((2, 2))))
 
     def overtake() -> None:
         other.start()
         other.join(1)  # done, or waiting for us
 
     with paused_before(OverwritingFileIO(), "create_exclusive", overtake) as late:
-        Table.open("db.t", root, io=late).write(rows((1, 1)))
+        FileTable.open("db.t", root, io=late).write(rows((1, 1)))
     other.join()
-    assert content(Table.open("db.t", root)) == left
+    assert content(FileTable.open("db.t", root)) == left
 
 
 class Witness:
@@ -111,7 +111,7 @@ def test_a_catalog_brings_a_lock_of_its_own(tmp_path: Path) -> None:
     assert factory.calls == ["db.t", "closed"]
     table.with_options({"commit.lock": "rename"}).write(rows((2, 2)))
     assert factory.calls == ["db.t", "closed"]
-    race_of_threads(table.paths.root, lock_factory=factory)
+    race_of_threads(table.store.paths.root, lock_factory=factory)
     assert content(table) == {1: 1, 2: 2} | EVERYTHING
 
 

@@ -21,7 +21,7 @@ from filestore.catalog.catalog import Catalog
 from filestore.io.file_io import FileIO, SystemClock
 from filestore.io.object_store import ObjectStorageIO
 from filestore.maintenance.verification import verify_files
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.stores.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.stores.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
@@ -63,7 +63,7 @@ def proxy(object_store: ObjectStore) -> Iterator[FaultyProxy]:
         yield between
 
 
-def new_table(catalog: Catalog, **options: str) -> Table:
+def new_table(catalog: Catalog, **options: str) -> FileTable:
     texts = {key.replace("_", "."): value for key, value in options.items()}
     return catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", **texts})
 
@@ -72,21 +72,21 @@ def test_branches_live_in_an_object_store(catalog: Catalog) -> None:
     """BR-07, BR-08, BR-15, BR-16: nothing is moved, only written and deleted; and nothing is left over."""
     table = new_table(catalog)
     table.write(rows((1, 10)))
-    create_branch(table, "dev", snapshot_id=1)
+    create_branch(table.store, "dev", snapshot_id=1)
     catalog.table("db.t$branch_dev").write(rows((2, 20)))
-    assert merge_branch(table, "dev").file_count == 1
-    rename_branch(table, "dev", "fix")
-    delete_branch(table, "fix")
-    create_branch(table, "next", snapshot_id=2)
+    assert merge_branch(table.store, "dev").file_count == 1
+    rename_branch(table.store, "dev", "fix")
+    delete_branch(table.store, "fix")
+    create_branch(table.store, "next", snapshot_id=2)
     catalog.table("db.t$branch_next").write(rows((3, 30)))
-    assert fast_forward(table, "next").published == (3,)
+    assert fast_forward(table.store, "next").published == (3,)
     for main in ("next", "main"):
-        replace_main(catalog.table("db.t"), main)
+        replace_main(catalog.table("db.t").store, main)
         assert catalog.list_tables("db") == ["t"]
         found = catalog.table("db.t").read().to_arrow()
         assert sorted(found["id"].to_pylist()) == [1, 2, 3]
-    assert catalog._io.list_names(table.paths.branch_dir) == []
-    assert list(verify_files(catalog.table("db.t"), progress=lambda done, of: None)) == []
+    assert catalog._io.list_names(table.store.paths.branch_dir) == []
+    assert list(verify_files(catalog.table("db.t").store, progress=lambda done, of: None)) == []
 
 
 def test_an_object_is_a_file_and_a_prefix_is_a_directory(files: FileIO, root: str) -> None:
@@ -234,7 +234,7 @@ def test_every_answer_of_a_commit_may_get_lost(object_store: ObjectStore, bucket
         table.write(rows((number, number)))
     proxy.loses_answer = lambda method, path: False
     assert content(table) == {number: number for number in range(len(parts))}
-    assert table.snapshots.ids() == list(range(1, len(parts) + 1))
+    assert table.store.snapshots.ids() == list(range(1, len(parts) + 1))
     check_metadata(table)
 
 
@@ -260,10 +260,10 @@ def test_a_table_and_its_keys_travel_to_other_processes_but_are_never_shown(cata
     table = pickle.loads(pickle.dumps(new_table(catalog)))
     table.write(rows((1, 1)))
     assert content(table) == {1: 1}
-    assert SECRET_KEY not in repr(table) + repr(table.io) + repr(catalog.options)
+    assert SECRET_KEY not in repr(table) + repr(table.store.io) + repr(catalog.options)
 
 
-def append_rows(table: Table, writer: int, commits: int) -> None:
+def append_rows(table: FileTable, writer: int, commits: int) -> None:
     for number in range(commits):
         table.with_options(OPTIONS).write(rows((writer * 1000 + number, number)))
 
@@ -272,13 +272,13 @@ WRITERS, COMMITS = 4, 4
 EVERYTHING = {writer * 1000 + number: number for writer in range(WRITERS) for number in range(COMMITS)}
 
 
-def race_of_threads(table: Table) -> None:
+def race_of_threads(table: FileTable) -> None:
     with ThreadPoolExecutor(WRITERS) as pool:
         for done in [pool.submit(append_rows, table, writer, COMMITS) for writer in range(WRITERS)]:
             done.result()
 
 
-def race_of_processes(table: Table) -> None:
+def race_of_processes(table: FileTable) -> None:
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=append_rows, args=(table, writer, COMMITS)) for writer in range(WRITERS)]
     for process in processes:
@@ -289,12 +289,12 @@ def race_of_processes(table: Table) -> None:
 
 
 @pytest.mark.parametrize("race", [race_of_threads, race_of_processes])
-def test_of_many_writers_no_commit_is_lost(catalog: Catalog, race: Callable[[Table], None]) -> None:
+def test_of_many_writers_no_commit_is_lost(catalog: Catalog, race: Callable[[FileTable], None]) -> None:
     """FL-92, FL-93: N writers of M commits leave N times M snapshots and all rows."""
     table = new_table(catalog, **{"num-sorted-run.stop-trigger": "100", "write-only": "true"})
     race(table)
     assert content(table) == EVERYTHING
-    assert table.snapshots.ids() == list(range(1, WRITERS * COMMITS + 1))
+    assert table.store.snapshots.ids() == list(range(1, WRITERS * COMMITS + 1))
     check_metadata(table)
 
 
@@ -336,7 +336,7 @@ def test_a_store_without_conditional_writes_is_refused_without_a_lock_and_safe_w
         new_table(guarded)
     race_of_threads(table)
     assert content(table) == EVERYTHING
-    assert len(table.snapshots.ids()) == WRITERS * COMMITS
+    assert len(table.store.snapshots.ids()) == WRITERS * COMMITS
     with pytest.raises(InvalidInputError, match="ignores If-None-Match"):
         table.with_options({"commit.lock": "conditional-put"}).write(rows((1, 1)))
 

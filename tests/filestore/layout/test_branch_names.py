@@ -44,10 +44,10 @@ def test_a_catalog_opens_and_alters_a_branch_by_name() -> None:
     catalog = memory_catalog()
     main = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
     main.write(rows((1, 1)))
-    create_branch(main, "b", snapshot_id=1)
+    create_branch(main.store, "b", snapshot_id=1)
     branch = catalog.table("db.t$branch_b")
-    assert (branch.name, branch.paths.branch) == ("db.t$branch_b", "b")
-    assert catalog.table("db.t", branch="b").paths == branch.paths
+    assert (branch.name, branch.store.paths.branch) == ("db.t$branch_b", "b")
+    assert catalog.table("db.t", branch="b").store.paths == branch.store.paths
     assert branch.on_branch("main").name == "db.t"
     branch.write(rows((2, 2)))
     assert content(branch) == {1: 1, 2: 2}

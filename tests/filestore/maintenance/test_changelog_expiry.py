@@ -10,7 +10,7 @@ import pytest
 
 from filestore.maintenance.changelog_expiry import ExpiredChangelog, expire_changelogs
 from filestore.maintenance.snapshot_expiry import Retention
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import CorruptDataError, UnavailableError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
 from tests.support.roots import files_there, used_files
@@ -31,15 +31,15 @@ def golden_files() -> Mapping[str, bytes]:
     }
 
 
-def opened(io: Any) -> Table:
-    return Table.open("db.decoupled", ROOT, io=io, clock=ManualClock(), names=CountedNames())
+def opened(io: Any) -> FileTable:
+    return FileTable.open("db.decoupled", ROOT, io=io, clock=ManualClock(), names=CountedNames())
 
 
-def expire(table: Table, retention: Retention = KEEP_ONE, **arguments: Any) -> list[ExpiredChangelog]:
-    return list(expire_changelogs(table, retention, **arguments))
+def expire(table: FileTable, retention: Retention = KEEP_ONE, **arguments: Any) -> list[ExpiredChangelog]:
+    return list(expire_changelogs(table.store, retention, **arguments))
 
 
-def rows_of(table: Table) -> list[dict[str, Any]]:
+def rows_of(table: FileTable) -> list[dict[str, Any]]:
     return table.read().to_arrow().sort_by("k").to_pylist()
 
 
@@ -79,9 +79,9 @@ def test_files_that_a_snapshot_still_has_stay() -> None:
     table = key_table(bucket="1")
     for number in range(3):
         table.write(rows((number, number)))
-    files: dict[str, bytes] = table.io.files  # type: ignore[attr-defined]
-    files[table.paths.changelog(1)] = files.pop(table.paths.snapshot(1))
-    table.snapshots.write_earliest_hint(2)
+    files: dict[str, bytes] = table.store.io.files  # type: ignore[attr-defined]
+    files[table.store.paths.changelog(1)] = files.pop(table.store.paths.snapshot(1))
+    table.store.snapshots.write_earliest_hint(2)
     (gone,) = expire(table)
     assert (gone.changelog_id, gone.data_files) == (1, ())
     assert content(table) == {0: 0, 1: 1, 2: 2}
@@ -90,7 +90,7 @@ def test_files_that_a_snapshot_still_has_stay() -> None:
 
 def test_a_consumer_holds_what_it_has_not_read() -> None:
     table = opened(MemoryFileIO(golden_files()))
-    table.consumers.write("slow", 2)
+    table.store.consumers.write("slow", 2)
     assert [each.changelog_id for each in expire(table)] == [1]
 
 

@@ -20,7 +20,7 @@ from filestore.manifest.avro_files import avro_records
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import manifests_of
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
@@ -35,15 +35,15 @@ def keep(count: int, *, limit: int = 1000) -> Retention:
     return Retention(min_count=1, max_count=count, age_ms=FOREVER, limit=limit)
 
 
-def expire(table: Table, retention: Retention = ALL_BUT_ONE, **more: int | None) -> list[int]:
-    return [step.snapshot.id for step in expire_snapshots(table, retention, **more)]  # type: ignore[arg-type]
+def expire(table: FileTable, retention: Retention = ALL_BUT_ONE, **more: int | None) -> list[int]:
+    return [step.snapshot.id for step in expire_snapshots(table.store, retention, **more)]  # type: ignore[arg-type]
 
 
 def trigger(run_count: int) -> dict[str, str]:
     return {"num-sorted-run.compaction-trigger": str(run_count)}
 
 
-def history(table: Table, commits: int) -> Table:
+def history(table: FileTable, commits: int) -> FileTable:
     for turn in range(commits):
         table.write(rows((turn % 3, turn)))
     return table
@@ -124,9 +124,9 @@ def test_what_is_left_can_be_read_and_nothing_else_is_there() -> None:
     table.write(rows((7, 7)))
     before = content(table)
     assert expire(table, keep(2)) == list(range(1, 9))
-    assert table.snapshots.ids() == [9, 10]
-    assert table.snapshots.earliest_id() == 9
-    assert table.io.read_bytes(table.paths.earliest_hint) == b"9"
+    assert table.store.snapshots.ids() == [9, 10]
+    assert table.store.snapshots.earliest_id() == 9
+    assert table.store.io.read_bytes(table.store.paths.earliest_hint) == b"9"
     assert content(table) == before
     assert content(table, snapshot_id=9) == {0: 6, 1: 7, 2: 5}
     check_metadata(table)
@@ -138,7 +138,9 @@ def test_a_file_that_only_moved_to_another_level_stays() -> None:
     table = history(key_table(bucket="1", **{"compaction.small-file-ratio": "0"}), 1)
     table.compact(full=True)
     (name,) = [
-        file.file_name for key in LiveFiles.latest(table).buckets() for file in LiveFiles.latest(table).files(key)
+        file.file_name
+        for key in LiveFiles.latest(table.store).buckets()
+        for file in LiveFiles.latest(table.store).files(key)
     ]
     expire(table)
     assert [path for path in files_there(table) if path.endswith(name)]
@@ -155,7 +157,7 @@ def test_changelog_files_go_with_their_snapshot() -> None:
 
 def test_time_decides_by_when_a_snapshot_was_replaced() -> None:
     table = history(key_table(bucket="1"), 4)
-    third = table.snapshots.read(3)
+    third = table.store.snapshots.read(3)
     roomy = Retention(min_count=1, max_count=99, age_ms=FOREVER, limit=99)
     assert expire(table, roomy) == []
     assert expire(table, roomy, before_ms=third.time_ms) == [1]
@@ -165,13 +167,13 @@ def test_time_decides_by_when_a_snapshot_was_replaced() -> None:
 def test_a_dry_run_says_what_a_run_does() -> None:
     table = history(key_table(bucket="1", **trigger(2)), 6)
     table.compact()
-    before = dict(table.io.files)  # type: ignore[attr-defined]
-    told = list(expire_snapshots(table, keep(2), dry_run=True))
-    assert table.io.files == before  # type: ignore[attr-defined]
-    assert list(expire_snapshots(table, keep(2))) == told
-    gone = {*before} - {*table.io.files}  # type: ignore[attr-defined]
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
+    told = list(expire_snapshots(table.store, keep(2), dry_run=True))
+    assert table.store.io.files == before  # type: ignore[attr-defined]
+    assert list(expire_snapshots(table.store, keep(2))) == told
+    gone = {*before} - {*table.store.io.files}  # type: ignore[attr-defined]
     said = {path for step in told for path in (*(f.path for f in step.data), *step.metadata.all)}
-    assert gone == said | {table.paths.snapshot(step.snapshot.id) for step in told}
+    assert gone == said | {table.store.paths.snapshot(step.snapshot.id) for step in told}
     assert sum(step.size_bytes for step in told) == sum(len(before[f.path]) for step in told for f in step.data)
 
 
@@ -181,25 +183,25 @@ def test_a_dry_run_says_what_a_run_does() -> None:
 def test_a_consumer_keeps_what_it_wants_next() -> None:
     """FL-57: and the base of its differences, which is a consumer as well."""
     table = history(key_table(bucket="1"), 6)
-    table.consumers.write("etl", 5)
-    table.consumers.write("etl.base", 4)
+    table.store.consumers.write("etl", 5)
+    table.store.consumers.write("etl.base", 4)
     assert expire(table) == [1, 2, 3]
-    table.consumers.delete("etl.base")
+    table.store.consumers.delete("etl.base")
     assert expire(table) == [4]
-    table.consumers.delete("etl")
+    table.store.consumers.delete("etl")
     assert expire(table) == [5]
 
 
 def test_the_last_snapshot_that_knows_the_log_stays_while_newer_ones_do_not() -> None:
     """FL-30: other engines do not carry the offsets on; without them nobody knows where the log begins."""
     table = history(key_table(bucket="1"), 5)
-    with_log = Table.open(
-        table.name, table.paths.root, io=table.io, clock=table.clock, names=table.names,
+    with_log = FileTable.open(
+        table.name, table.store.paths.root, io=table.store.io, clock=table.store.clock, names=table.store.names,
         options={"log.system": "kafka", "log.kafka.bootstrap.servers": "nowhere:1"},
     )  # fmt: skip
-    path = table.paths.snapshot(2)
-    body = table.io.read_bytes(path).replace(b'"timeMillis"', b'"logOffsets": {"0": 7}, "timeMillis"')
-    table.io.files[path] = body  # type: ignore[attr-defined]
+    path = table.store.paths.snapshot(2)
+    body = table.store.io.read_bytes(path).replace(b'"timeMillis"', b'"logOffsets": {"0": 7}, "timeMillis"')
+    table.store.io.files[path] = body  # type: ignore[attr-defined]
     assert expire(with_log) == [1]
     assert expire(table) == [2, 3, 4]
 
@@ -213,44 +215,44 @@ def test_a_tag_keeps_its_files_and_no_others() -> None:
         if turn % 2:
             table.compact(full=True)
         if turn in (3, 8):
-            create_tag(table, f"t{turn}")
+            create_tag(table.store, f"t{turn}")
             contents[f"t{turn}"] = content(table)
     expire(table)
     assert {name: content(table, tag=name) for name in contents} == contents
     assert files_there(table) == used_files(table)
-    delete_tag(table, "t3")
+    delete_tag(table.store, "t3")
     assert files_there(table) == used_files(table)
     assert content(table, tag="t8") == contents["t8"]
-    delete_tag(table, "t8")
+    delete_tag(table.store, "t8")
     assert files_there(table) == used_files(table)
 
 
 def test_a_snapshot_that_is_about_to_go_cannot_be_tagged() -> None:
     """Whoever is first wins: a tag is either seen by the expiry, or refused."""
     table = history(key_table(bucket="1"), 4)
-    table.snapshots.claim_up_to(3)
+    table.store.snapshots.claim_up_to(3)
     with pytest.raises(Exception, match=r"expired while it was tagged: .*snapshot=2 earliest=3"):
-        create_tag(table, "late", snapshot_id=2)
-    assert table.snapshots.tag_names() == []
-    create_tag(table, "fine", snapshot_id=3)
-    table.snapshots.claim_up_to(2)
-    assert table.snapshots.claimed_up_to() == 3
+        create_tag(table.store, "late", snapshot_id=2)
+    assert table.store.snapshots.tag_names() == []
+    create_tag(table.store, "fine", snapshot_id=3)
+    table.store.snapshots.claim_up_to(2)
+    assert table.store.snapshots.claimed_up_to() == 3
 
 
 def test_nothing_goes_while_a_tag_cannot_be_read() -> None:
     """design.md 5: a step whose outcome is unknown never deletes."""
     table = history(key_table(bucket="1", **trigger(2)), 4)
-    create_tag(table, "broken", snapshot_id=1)
+    create_tag(table.store, "broken", snapshot_id=1)
     expire(table)
     table.compact(full=True)
     table.write(rows((1, 1)))
-    table.io.delete(table.paths.manifest(table.snapshots.tag("broken").delta_manifest_list))
-    before = dict(table.io.files)  # type: ignore[attr-defined]
+    table.store.io.delete(table.store.paths.manifest(table.store.snapshots.tag("broken").delta_manifest_list))
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
     with pytest.raises(CorruptDataError, match=r"root=tag broken .*fix=delete that tag"):
         expire(table)
-    kept = {path for path in before if path != table.paths.earliest_hint}
-    assert kept <= {*table.io.files}  # type: ignore[attr-defined]
-    delete_tag(table, "broken")
+    kept = {path for path in before if path != table.store.paths.earliest_hint}
+    assert kept <= {*table.store.io.files}  # type: ignore[attr-defined]
+    delete_tag(table.store, "broken")
     assert expire(table)
     assert content(table) == {0: 3, 1: 1, 2: 2}
 
@@ -267,22 +269,22 @@ def test_tables_of_old_writers_are_tagged_and_expired_without_knowing_who_commit
     writer, directory = name.split("/")
     golden = Path(__file__).parents[2] / "golden" / writer / "db.db" / directory
     shutil.copytree(golden, tmp_path / "t")
-    table = Table.open("db.t", str(tmp_path / "t"))
-    first, latest = table.snapshots.ids()[0], table.snapshots.latest_id()
+    table = FileTable.open("db.t", str(tmp_path / "t"))
+    first, latest = table.store.snapshots.ids()[0], table.store.snapshots.latest_id()
     assert latest is not None
     before = {each: table.read(snapshot_id=each).to_arrow().to_pylist() for each in (first, latest)}
-    create_tag(table, "old", snapshot_id=first)
+    create_tag(table.store, "old", snapshot_id=first)
     assert expire(table) == list(range(first, latest))
     assert table.read(tag="old").to_arrow().to_pylist() == before[first]
     assert table.read().to_arrow().to_pylist() == before[latest]
-    manifest = manifests_of(table, table.snapshots.tag("old"))[0]
-    body = Path(table.paths.manifest(manifest.file_name)).read_bytes()
+    manifest = manifests_of(table.store, table.store.snapshots.tag("old"))[0]
+    body = Path(table.store.paths.manifest(manifest.file_name)).read_bytes()
     records = avro_records(body, source="manifest", decode=dict)
     assert {record["_VERSION"] for record in records} == {2}
     assert "_COMMIT_SNAPSHOT" not in records[0]["_FILE"]
-    delete_tag(table, "old")
+    delete_tag(table.store, "old")
     assert table.read().to_arrow().to_pylist() == before[latest]
-    assert find_orphans(table, before_ms=FOREVER) == []
+    assert find_orphans(table.store, before_ms=FOREVER) == []
 
 
 # ---- faults, races
@@ -292,10 +294,10 @@ def test_tables_of_old_writers_are_tagged_and_expired_without_knowing_who_commit
 def aged_files() -> Mapping[str, bytes]:
     """Of a table with snapshots to expire, a tag, a compaction and changelogs."""
     table = history(key_table(bucket="1", changelog_producer="input", **trigger(2)), 4)
-    create_tag(table, "kept", snapshot_id=2)
+    create_tag(table.store, "kept", snapshot_id=2)
     table.compact(full=True)
     table.write(rows((9, 9)))
-    return table.io.files  # type: ignore[attr-defined, no-any-return]
+    return table.store.io.files  # type: ignore[attr-defined, no-any-return]
 
 
 def operations() -> int:
@@ -305,8 +307,8 @@ def operations() -> int:
     return counting.calls
 
 
-def key_table_at(io: MemoryFileIO) -> Table:
-    return Table.open("db.t", "/warehouse/db.db/t", io=io, clock=ManualClock(), names=CountedNames())
+def key_table_at(io: MemoryFileIO) -> FileTable:
+    return FileTable.open("db.t", "/warehouse/db.db/t", io=io, clock=ManualClock(), names=CountedNames())
 
 
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
@@ -323,12 +325,12 @@ def test_an_expiry_that_dies_leaves_a_table_that_reads_right_and_the_next_one_fi
         assert faulty.calls >= fail_at
     assert content(table) == {0: 3, 1: 1, 2: 2, 9: 9}
     assert content(table, tag="kept") == {0: 0, 1: 1}
-    earliest = table.snapshots.earliest_id()
+    earliest = table.store.snapshots.earliest_id()
     assert earliest is not None
     for snapshot_id in range(earliest, 7):
         content(table, snapshot_id=snapshot_id)  # whatever the hint still offers can be read
     expire(table, keep(2))
-    assert table.snapshots.ids() == [5, 6]
+    assert table.store.snapshots.ids() == [5, 6]
     assert files_there(table) == used_files(table)
     assert content(table, tag="kept") == {0: 0, 1: 1}
 
@@ -377,8 +379,8 @@ def test_threads_that_expire_while_others_write_lose_nothing(tmp_path: Path) -> 
     errors: list[BaseException] = []
     is_done = threading.Event()
 
-    def repeat(work: Callable[[Table], object]) -> None:
-        mine = Table.open("db.t", table.paths.root)
+    def repeat(work: Callable[[FileTable], object]) -> None:
+        mine = FileTable.open("db.t", table.store.paths.root)
         try:
             while not is_done.is_set():
                 work(mine)
@@ -402,10 +404,10 @@ def test_threads_that_expire_while_others_write_lose_nothing(tmp_path: Path) -> 
     assert content(table) == {each % 7: each for each in range(18, 25)}
     expire(table, keep(2))
     on_disk = {
-        str(path) for path in Path(table.paths.root).rglob("*") if path.is_file() and path.parent.name != "schema"
+        str(path) for path in Path(table.store.paths.root).rglob("*") if path.is_file() and path.parent.name != "schema"
     }
-    assert on_disk - {table.paths.latest_hint, table.paths.earliest_hint} == used_files(table) | {
-        table.paths.snapshot(each) for each in table.snapshots.ids()
+    assert on_disk - {table.store.paths.latest_hint, table.store.paths.earliest_hint} == used_files(table) | {
+        table.store.paths.snapshot(each) for each in table.store.snapshots.ids()
     }
 
 
@@ -418,7 +420,7 @@ def test_empty_directories_go_where_that_is_asked_for(tmp_path: Path) -> None:
             options={"bucket": "1", "snapshot.clean-empty-directories": setting},
         )  # fmt: skip
         table.write(pa.table([["a"], pa.array([1], pa.int32()), [1]], schema=schema))
-        drop_partitions(table, [key.partition for key in LiveFiles.latest(table).buckets()])
+        drop_partitions(table.store, [key.partition for key in LiveFiles.latest(table.store).buckets()])
         expire(table)
-        found = {path.name for path in Path(table.paths.root).iterdir() if path.name.startswith("day=")}
+        found = {path.name for path in Path(table.store.paths.root).iterdir() if path.name.startswith("day=")}
         assert found == expected

@@ -8,7 +8,7 @@ import pytest
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.rewriting import forget_files, lost_files, rescale, restore
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import FluvialError, InvalidInputError
 from tests.support.faults import When
 from tests.support.roots import files_there, used_files
@@ -17,7 +17,7 @@ from tests.support.tables import check_metadata, content, failing_at, key_table,
 OLD, NEW = {1: 1, 2: 2, 3: 3}, {1: 9, 2: 2, 5: 5}
 
 
-def a_table() -> Table:
+def a_table() -> FileTable:
     """Snapshot 1 holds OLD, the newest one NEW."""
     table = key_table(bucket="2", **{"num-sorted-run.compaction-trigger": "2"})
     table.write(rows(*OLD.items()))
@@ -28,18 +28,18 @@ def a_table() -> Table:
     return table
 
 
-def rescaled(table: Table) -> None:
-    rescale(table, table.with_options({"bucket": "3"}), keep=lambda _: True)
+def rescaled(table: FileTable) -> None:
+    rescale(table.store, table.with_options({"bucket": "3"}).store, keep=lambda _: True)
 
 
-def restored(table: Table) -> None:
-    restore(table, table.snapshots.read(1))
+def restored(table: FileTable) -> None:
+    restore(table.store, table.store.snapshots.read(1))
 
 
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize(("rewrite", "after"), [(rescaled, NEW), (restored, OLD)], ids=["rescale", "restore"])
 def test_whatever_dies_the_rows_are_those_before_or_after(
-    rewrite: Callable[[Table], None], after: dict[int, int | None], when: When
+    rewrite: Callable[[FileTable], None], after: dict[int, int | None], when: When
 ) -> None:
     before = a_table()
     for fail_at in range(1, 400):
@@ -55,7 +55,7 @@ def test_whatever_dies_the_rows_are_those_before_or_after(
         assert content(table) == after
         assert content(table, snapshot_id=1) == OLD
         check_metadata(table)
-        delete_orphans(table, find_orphans(table, before_ms=10**15), progress=lambda done, of: None)
+        delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
         assert files_there(table) == used_files(table)
         if faulty.calls < fail_at:
             break
@@ -66,48 +66,48 @@ def test_whatever_dies_the_rows_are_those_before_or_after(
 def test_what_is_in_the_right_buckets_already_stays() -> None:
     table = a_table()
     wide = table.with_options({"bucket": "3"})
-    done, count = rescale(table, wide, keep=lambda _: True)
+    done, count = rescale(table.store, wide.store, keep=lambda _: True)
     assert count == 1
     assert done.snapshot is not None
-    assert rescale(table, wide, keep=lambda _: True)[1] == 0
-    assert rescale(table, wide, keep=lambda _: False)[1] == 0
-    assert table.snapshots.latest_id() == done.snapshot.id
+    assert rescale(table.store, wide.store, keep=lambda _: True)[1] == 0
+    assert rescale(table.store, wide.store, keep=lambda _: False)[1] == 0
+    assert table.store.snapshots.latest_id() == done.snapshot.id
 
 
 def test_a_state_of_other_buckets_is_not_restored() -> None:
     table = a_table()
     rescaled(table)
     with pytest.raises(InvalidInputError, match=r"the table was rescaled since: .*snapshot=1 bucket=3 then=\[2\]"):
-        restore(table.with_options({"bucket": "3"}), table.snapshots.read(1))
+        restore(table.with_options({"bucket": "3"}).store, table.store.snapshots.read(1))
 
 
 def test_a_lost_file_is_forgotten_once_and_not_when_somebody_replaced_it() -> None:
     table = a_table()
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     key = next(iter(live.buckets()))
     file = live.files(key)[0]
-    path = table.file_path(key.partition, key.bucket, file)
-    body = table.io.read_bytes(path)
-    table.io.delete(path)
-    lost = lost_files(table)
+    path = table.store.file_path(key.partition, key.bucket, file)
+    body = table.store.io.read_bytes(path)
+    table.store.io.delete(path)
+    lost = lost_files(table.store)
     assert [(each.key, each.path) for each in lost.files] == [(key, path)]
-    table.io.replace(path, body)  # somebody brings it back, and it is merged with others
+    table.store.io.replace(path, body)  # somebody brings it back, and it is merged with others
     table.write(rows(*((each, each) for each in range(20))))
     table.compact(full=True)
-    latest_id, rows_now = table.snapshots.latest_id(), content(table)
-    forget_files(table, lost)  # it is not in the table any more
-    assert (table.snapshots.latest_id(), content(table)) == (latest_id, rows_now)
-    live = LiveFiles.latest(table)
-    table.io.delete(table.file_path(key.partition, key.bucket, live.files(key)[0]))
-    lost = lost_files(table)
-    done = forget_files(table, lost)
-    assert lost_files(table).files == ()
-    assert forget_files(table, lost).snapshot == done.snapshot
+    latest_id, rows_now = table.store.snapshots.latest_id(), content(table)
+    forget_files(table.store, lost)  # it is not in the table any more
+    assert (table.store.snapshots.latest_id(), content(table)) == (latest_id, rows_now)
+    live = LiveFiles.latest(table.store)
+    table.store.io.delete(table.store.file_path(key.partition, key.bucket, live.files(key)[0]))
+    lost = lost_files(table.store)
+    done = forget_files(table.store, lost)
+    assert lost_files(table.store).files == ()
+    assert forget_files(table.store, lost).snapshot == done.snapshot
     check_metadata_of_newest(table)
 
 
-def check_metadata_of_newest(table: Table) -> None:
-    latest = table.snapshots.latest()
+def check_metadata_of_newest(table: FileTable) -> None:
+    latest = table.store.snapshots.latest()
     assert latest is not None
-    live = LiveFiles(table, latest)
+    live = LiveFiles(table.store, latest)
     assert latest.total_record_count == sum(file.row_count for key in live.buckets() for file in live.files(key))

@@ -6,29 +6,29 @@ import pytest
 
 from filestore.maintenance.verification import verify_files
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from tests.support.tables import key_table, rows
 
 
-def a_table() -> Table:
+def a_table() -> FileTable:
     table = key_table(bucket="1", changelog_producer="input")
     table.write(rows((1, 1), (2, 2)))
     table.write(rows((1, 9)))
-    create_tag(table, "eod")
+    create_tag(table.store, "eod")
     table.compact(full=True)
     return table
 
 
-def findings(table: Table) -> list[tuple[str, str]]:
-    found = verify_files(table, progress=lambda done, of: None)
+def findings(table: FileTable) -> list[tuple[str, str]]:
+    found = verify_files(table.store, progress=lambda done, of: None)
     return sorted({(each.check, each.subject) for each in found})
 
 
-def data_file(table: Table) -> str:
-    live = LiveFiles.latest(table)
+def data_file(table: FileTable) -> str:
+    live = LiveFiles.latest(table.store)
     (key,) = live.buckets()
-    return table.file_path(key.partition, key.bucket, live.files(key)[0])
+    return table.store.file_path(key.partition, key.bucket, live.files(key)[0])
 
 
 def test_a_table_that_is_well_has_no_findings() -> None:
@@ -36,41 +36,44 @@ def test_a_table_that_is_well_has_no_findings() -> None:
     assert findings(key_table(bucket="1")) == []
 
 
-def changed_json(table: Table, path: str, old: bytes, new: bytes) -> None:
-    body = table.io.read_bytes(path)
+def changed_json(table: FileTable, path: str, old: bytes, new: bytes) -> None:
+    body = table.store.io.read_bytes(path)
     assert old in body
-    table.io.replace(path, body.replace(old, new))
+    table.store.io.replace(path, body.replace(old, new))
 
 
-DAMAGE: dict[str, tuple[Callable[[Table], None], list[tuple[str, str]]]] = {
-    "a data file is gone": (lambda t: t.io.delete(data_file(t)), [("data files", "snapshot 3")]),
+DAMAGE: dict[str, tuple[Callable[[FileTable], None], list[tuple[str, str]]]] = {
+    "a data file is gone": (lambda t: t.store.io.delete(data_file(t)), [("data files", "snapshot 3")]),
     "a data file is short": (
-        lambda t: t.io.replace(data_file(t), t.io.read_bytes(data_file(t))[:-1]),
+        lambda t: t.store.io.replace(data_file(t), t.store.io.read_bytes(data_file(t))[:-1]),
         [("data files", "snapshot 3")],
     ),
     "a list of a tag is gone": (
-        lambda t: t.io.delete(t.paths.manifest(t.snapshots.tag("eod").delta_manifest_list)),
+        lambda t: t.store.io.delete(t.store.paths.manifest(t.store.snapshots.tag("eod").delta_manifest_list)),
         [("manifests", "snapshot 2"), ("manifests", "tag eod")],
     ),
     "a list is cut": (
-        lambda t: t.io.replace(t.paths.manifest(t.snapshots.read(3).base_manifest_list), b"short"),
+        lambda t: t.store.io.replace(t.store.paths.manifest(t.store.snapshots.read(3).base_manifest_list), b"short"),
         [("manifests", "snapshot 3")],
     ),
-    "a snapshot in the middle is gone": (lambda t: t.io.delete(t.paths.snapshot(2)), [("snapshots", "main")]),
+    "a snapshot in the middle is gone": (
+        lambda t: t.store.io.delete(t.store.paths.snapshot(2)),
+        [("snapshots", "main")],
+    ),
     "a hint lies": (
-        lambda t: t.io.replace(t.paths.latest_hint, b"1"),
+        lambda t: t.store.io.replace(t.store.paths.latest_hint, b"1"),
         [("hint", "main LATEST")],
     ),
     "a count lies": (
-        lambda t: changed_json(t, t.paths.snapshot(3), b'"totalRecordCount": 2', b'"totalRecordCount": 7'),
+        lambda t: changed_json(t, t.store.paths.snapshot(3), b'"totalRecordCount": 2', b'"totalRecordCount": 7'),
         [("total_record_count", "snapshot 3")],
     ),
     "a delta lies": (
-        lambda t: changed_json(t, t.paths.snapshot(2), b'"deltaRecordCount": 1', b'"deltaRecordCount": 7'),
+        lambda t: changed_json(t, t.store.paths.snapshot(2), b'"deltaRecordCount": 1', b'"deltaRecordCount": 7'),
         [("delta_record_count", "snapshot 2")],
     ),
     "a consumer wants what is gone": (
-        lambda t: (t.consumers.write("etl", 0), None)[1],
+        lambda t: (t.store.consumers.write("etl", 0), None)[1],
         [("consumer", "etl")],
     ),
 }

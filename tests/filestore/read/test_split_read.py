@@ -9,7 +9,7 @@ from filestore.manifest.entries import EntryKind
 from filestore.manifest.lists import DeletionVectorRange, IndexManifestEntry
 from filestore.read.split_read import read_split
 from filestore.scan.table_scan import TableScan
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND
 from tests.support.faults import FaultyFileIO, MemoryFileIO
@@ -18,7 +18,7 @@ from tests.support.tables import KEY_SCHEMA, content, key_table, rows
 MERGES = {"source.split.open-file-cost": "1 b"}
 
 
-def overlapping() -> Table:
+def overlapping() -> FileTable:
     table = key_table(**MERGES)
     table.write(rows(*((n, n) for n in range(10))))
     table.write(rows((2, 20), (3, 30)), pa.array(["+U", "-D"]))
@@ -28,7 +28,7 @@ def overlapping() -> Table:
 def test_a_merged_split_is_in_key_order_without_deletes() -> None:
     """FL-182."""
     table = overlapping()
-    [split] = TableScan(table).plan().splits
+    [split] = TableScan(table.store).plan().splits
     assert split.needs_merge
     assert not split.raw_convertible
     batches = list(read_split(table, split))
@@ -39,7 +39,7 @@ def test_a_merged_split_is_in_key_order_without_deletes() -> None:
 
 def test_columns_come_in_the_order_asked_for_and_only_those() -> None:
     table = overlapping()
-    [split] = TableScan(table).plan().splits
+    [split] = TableScan(table.store).plan().splits
     [batch] = read_split(table, split, columns=["v"], filter="id = 2")
     assert batch.to_pydict() == {"v": [20]}
     [batch] = read_split(table, split, columns=["v", "id"], filter="v >= 9", with_system=True)
@@ -70,10 +70,10 @@ def test_deletion_vectors_hide_rows_by_their_place_in_the_file() -> None:
     """Rows are hidden before a filter can move their places."""
     table = key_table(primary_key=())
     table.write(rows(*((n, n) for n in range(10))))
-    [split] = TableScan(table).plan().splits
+    [split] = TableScan(table.store).plan().splits
     blob = bytes.fromhex("5e43f2d0 3a300000 01000000 0000 0100 10000000 0100 0200")
     body = b"\x01" + len(blob).to_bytes(4, "big") + blob + zlib.crc32(blob).to_bytes(4, "big")
-    table.io.write_new(table.paths.index("index-1"), body)
+    table.store.io.write_new(table.store.paths.index("index-1"), body)
     entry = IndexManifestEntry(
         kind=EntryKind.ADD,
         partition=split.partition,
@@ -86,18 +86,18 @@ def test_deletion_vectors_hide_rows_by_their_place_in_the_file() -> None:
             DeletionVectorRange(data_file_name=split.files[0].file_name, offset=1, length=len(blob), cardinality=2),
         ),
     )
-    latest = table.snapshots.latest()
+    latest = table.store.snapshots.latest()
     assert latest is not None
-    name = table.manifests.write_index_manifest([entry])
-    assert table.snapshots.publish(replace(latest, id=2, index_manifest=name))
-    [split] = TableScan(table).plan().splits
+    name = table.store.manifests.write_index_manifest([entry])
+    assert table.store.snapshots.publish(replace(latest, id=2, index_manifest=name))
+    [split] = TableScan(table.store).plan().splits
     assert not split.raw_convertible
     assert content(table) == {n: n for n in range(10) if n not in (1, 2)}
     assert table.read().to_arrow(columns=["v"], filter="id >= 2 and id < 5").column("v").to_pylist() == [3, 4]
     table.compact(full=True)
-    [split] = TableScan(table).plan().splits
+    [split] = TableScan(table.store).plan().splits
     assert (split.raw_convertible, split.row_count) == (True, 8)
-    assert table.snapshots.latest().index_manifest is None  # type: ignore[union-attr]
+    assert table.store.snapshots.latest().index_manifest is None  # type: ignore[union-attr]
 
 
 def test_only_the_files_of_the_split_are_opened_and_late_ones_late() -> None:
@@ -106,7 +106,7 @@ def test_only_the_files_of_the_split_are_opened_and_late_ones_late() -> None:
     for start in (0, 100, 200):
         table.write(rows(*((start + n, 0) for n in range(5))))
     io = FaultyFileIO(disk)
-    batches = replace(table, io=io).read().to_batches()
+    batches = FileTable(replace(table.store, io=io)).read().to_batches()
     next(batches)
     assert sum("open_input" in line for line in io.log) == 1
 

@@ -18,7 +18,7 @@ from filestore.refs.live_references import DecidingReferences, LiveReference, Re
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import live_files
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, rename_tag, replace_tag
 from tests.support.faults import MemoryFileIO
@@ -97,12 +97,12 @@ class VersionedTable:
         table = self.rng.choice([self.table, *branches_of(self.table)])
         actions = self.actions()
         self.rng.choices(list(actions), weights=list(actions.values()))[0](table)
-        for snapshot_id in reversed(table.snapshots.ids()):  # some writes are followed by a compaction
-            if (table.paths.branch, snapshot_id) in self.states:
+        for snapshot_id in reversed(table.store.snapshots.ids()):  # some writes are followed by a compaction
+            if (table.store.paths.branch, snapshot_id) in self.states:
                 break
-            self.states[table.paths.branch, snapshot_id] = content(table, snapshot_id=snapshot_id)
+            self.states[table.store.paths.branch, snapshot_id] = content(table, snapshot_id=snapshot_id)
 
-    def actions(self) -> Mapping[Callable[[Table], None], int]:
+    def actions(self) -> Mapping[Callable[[FileTable], None], int]:
         """What may happen, and how often."""
         return {
             self.write: 10, self.compact: 5, self.drop_partition: 1, self.tag: 3, self.delete_tag: 2,
@@ -110,141 +110,144 @@ class VersionedTable:
             self.save: 2, self.delete_savepoint: 4,
         }  # fmt: skip
 
-    def write(self, table: Table) -> None:
+    def write(self, table: FileTable) -> None:
         self.turn += 1
         keys = {(self.rng.choice("ab"), self.rng.randint(0, 5)) for _ in range(self.rng.randint(1, 4))}
         data = [{"p": p, "id": each, "v": self.turn} for p, each in sorted(keys)]
         table.write(pa.Table.from_pylist(data, schema=SCHEMA))
 
-    def compact(self, table: Table) -> None:
+    def compact(self, table: FileTable) -> None:
         table.compact(full=self.rng.random() < 0.5)
 
-    def drop_partition(self, table: Table) -> None:
-        partitions = sorted({key.partition for key in LiveFiles.latest(table).buckets()})
-        drop_partitions(table, partitions[:1])
+    def drop_partition(self, table: FileTable) -> None:
+        partitions = sorted({key.partition for key in LiveFiles.latest(table.store).buckets()})
+        drop_partitions(table.store, partitions[:1])
 
-    def tag(self, table: Table) -> None:
-        ids, branch, name = table.snapshots.ids(), table.paths.branch, self.rng.choice("xyz")
+    def tag(self, table: FileTable) -> None:
+        ids, branch, name = table.store.snapshots.ids(), table.store.paths.branch, self.rng.choice("xyz")
         if not ids or self.has_branch(table, name):
             return
         snapshot_id = self.rng.choice(ids)
-        if name in table.snapshots.tag_names():
-            replace_tag(table, name, snapshot_id=snapshot_id)
+        if name in table.store.snapshots.tag_names():
+            replace_tag(table.store, name, snapshot_id=snapshot_id)
         else:
-            create_tag(table, name, snapshot_id=snapshot_id)
+            create_tag(table.store, name, snapshot_id=snapshot_id)
         self.tags[branch, name] = self.states[branch, snapshot_id]
 
-    def delete_tag(self, table: Table) -> None:
+    def delete_tag(self, table: FileTable) -> None:
         name = self.some_tag(table)
         if name is not None:
-            self.seen["freed by a tag"] += len(delete_tag(table, name).data)
-            del self.tags[table.paths.branch, name]
+            self.seen["freed by a tag"] += len(delete_tag(table.store, name).data)
+            del self.tags[table.store.paths.branch, name]
             self.check()
 
-    def save(self, table: Table) -> None:
-        if table.snapshots.latest_id() is None:
+    def save(self, table: FileTable) -> None:
+        if table.store.snapshots.latest_id() is None:
             return
-        before, branch = content(table), table.paths.branch
-        kept = {each.id: each for each in list_savepoints(table)}
-        savepoint = create_savepoint(table, compact=self.rng.random() < 0.8)
+        before, branch = content(table), table.store.paths.branch
+        kept = {each.id: each for each in list_savepoints(table.store)}
+        savepoint = create_savepoint(table.store, compact=self.rng.random() < 0.8)
         assert savepoint.id > max((number for where, number in self.savepoints if where == branch), default=0)
-        assert kept.items() <= {each.id: each for each in list_savepoints(table)}.items()
-        for snapshot_id in table.snapshots.ids():
+        assert kept.items() <= {each.id: each for each in list_savepoints(table.store)}.items()
+        for snapshot_id in table.store.snapshots.ids():
             self.states.setdefault((branch, snapshot_id), before)  # rows are as before
         self.savepoints[branch, savepoint.id] = self.tags[branch, savepoint.tag_name] = before
 
-    def delete_savepoint(self, table: Table) -> None:
-        names = [each for each in list_savepoints(table) if not self.has_branch(table, each.tag_name)]
-        is_old = bool(names) and names[0].saved_snapshot_id < (table.snapshots.earliest_id() or 0)
+    def delete_savepoint(self, table: FileTable) -> None:
+        names = [each for each in list_savepoints(table.store) if not self.has_branch(table, each.tag_name)]
+        is_old = bool(names) and names[0].saved_snapshot_id < (table.store.snapshots.earliest_id() or 0)
         if names and (is_old or self.rng.random() < 0.1):
-            chosen, branch = names[0], table.paths.branch
-            self.seen["freed by a savepoint"] += len(delete_savepoint(table, chosen.id).metadata)
+            chosen, branch = names[0], table.store.paths.branch
+            self.seen["freed by a savepoint"] += len(delete_savepoint(table.store, chosen.id).metadata)
             del self.savepoints[branch, chosen.id], self.tags[branch, chosen.tag_name]
             self.check()
 
-    def rename_tag(self, table: Table) -> None:
-        name, branch = self.some_tag(table), table.paths.branch
-        if name is not None and f"{name}2" not in table.snapshots.tag_names():
-            rename_tag(table, name, f"{name}2")
+    def rename_tag(self, table: FileTable) -> None:
+        name, branch = self.some_tag(table), table.store.paths.branch
+        if name is not None and f"{name}2" not in table.store.snapshots.tag_names():
+            rename_tag(table.store, name, f"{name}2")
             self.tags[branch, f"{name}2"] = self.tags.pop((branch, name))
 
-    def make_branch(self, table: Table) -> None:
+    def make_branch(self, table: FileTable) -> None:
         """From a tag, as Paimon makes one: schemas, the tag and its snapshot are copied."""
-        ours = sorted(name for where, name in self.tags if where == self.table.paths.branch)
+        ours = sorted(name for where, name in self.tags if where == self.table.store.paths.branch)
         branch = self.rng.choice(["dev", "fix"])
-        if not ours or any(each.paths.branch == branch for each in branches_of(self.table)):
+        if not ours or any(each.store.paths.branch == branch for each in branches_of(self.table)):
             return
         name = self.rng.choice(ours)
-        paths, there = self.table.paths, self.table.paths.with_branch(branch)
-        body, snapshot = self.io.files[paths.tag(name)], self.table.snapshots.tag(name)
+        paths, there = self.table.store.paths, self.table.store.paths.with_branch(branch)
+        body, snapshot = self.io.files[paths.tag(name)], self.table.store.snapshots.tag(name)
         self.io.files[there.schema(0)] = self.io.files[paths.schema(0)]
         self.io.files[there.tag(name)] = self.io.files[there.snapshot(snapshot.id)] = body
-        self.states[branch, snapshot.id] = self.tags[branch, name] = self.tags[self.table.paths.branch, name]
+        self.states[branch, snapshot.id] = self.tags[branch, name] = self.tags[self.table.store.paths.branch, name]
 
-    def consume(self, table: Table) -> None:
-        latest = table.snapshots.latest_id()
+    def consume(self, table: FileTable) -> None:
+        latest = table.store.snapshots.latest_id()
         if self.rng.random() < 0.5:
-            table.consumers.delete("c")
+            table.store.consumers.delete("c")
         elif latest is not None:
-            table.consumers.write("c", max(1, latest - self.rng.randint(0, 3)), may_go_back=True)
+            table.store.consumers.write("c", max(1, latest - self.rng.randint(0, 3)), may_go_back=True)
 
-    def expire(self, table: Table) -> None:
-        least, ids = self.rng.randint(1, 3), table.snapshots.ids()
+    def expire(self, table: FileTable) -> None:
+        least, ids = self.rng.randint(1, 3), table.store.snapshots.ids()
         retention = Retention(
             min_count=least,
             max_count=least + self.rng.randint(0, 3),
             age_ms=self.rng.choice([0, 10**12]),
             limit=self.rng.randint(1, 9),
         )
-        gone = [step.snapshot.id for step in expire_snapshots(table, retention)]
-        assert table.snapshots.ids() == ids[len(gone) :]
+        gone = [step.snapshot.id for step in expire_snapshots(table.store, retention)]
+        assert table.store.snapshots.ids() == ids[len(gone) :]
         assert len(ids) - len(gone) >= min(least, len(ids))
         if gone:
             self.seen["expired"] += 1
-            self.seen["expired beside tags"] += len(table.snapshots.tag_names()) > 0
-            self.seen["expired beside savepoints"] += len(list_savepoints(table)) > 0
+            self.seen["expired beside tags"] += len(table.store.snapshots.tag_names()) > 0
+            self.seen["expired beside savepoints"] += len(list_savepoints(table.store)) > 0
             self.seen["expired beside branches"] += len(branches_of(self.table)) > 1
         self.check()
 
-    def some_tag(self, table: Table) -> str | None:
+    def some_tag(self, table: FileTable) -> str | None:
         """One from which no branch was made, and that is not a savepoint's."""
         names = [
             name
-            for name in table.snapshots.tag_names()
+            for name in table.store.snapshots.tag_names()
             if not self.has_branch(table, name) and not name.startswith("savepoint-")
         ]
         return self.rng.choice(names) if names else None
 
-    def has_branch(self, table: Table, name: str) -> bool:
-        return table.paths.branch == self.table.paths.branch and any(
-            name in each.snapshots.tag_names() for each in branches_of(self.table)[1:]
+    def has_branch(self, table: FileTable, name: str) -> bool:
+        return table.store.paths.branch == self.table.store.paths.branch and any(
+            name in each.store.snapshots.tag_names() for each in branches_of(self.table)[1:]
         )
 
     def check(self) -> None:
         """Everything that is left reads as it did, and nothing else is on the disk."""
         for table in branches_of(self.table):
-            branch = table.paths.branch
-            for snapshot_id in table.snapshots.ids():
+            branch = table.store.paths.branch
+            for snapshot_id in table.store.snapshots.ids():
                 assert content(table, snapshot_id=snapshot_id) == self.states[branch, snapshot_id]
-            found = {name: content(table, tag=name) for name in table.snapshots.tag_names()}
+            found = {name: content(table, tag=name) for name in table.store.snapshots.tag_names()}
             assert found == {name: kept for (where, name), kept in self.tags.items() if where == branch}
-            saved = {each.id: content(table, tag=each.tag_name) for each in list_savepoints(table)}
+            saved = {each.id: content(table, tag=each.tag_name) for each in list_savepoints(table.store)}
             assert saved == {number: kept for (where, number), kept in self.savepoints.items() if where == branch}
-            for each in list_savepoints(table):
+            for each in list_savepoints(table.store):
                 full = [
-                    entry for m in each.data_manifests(table.manifests) for entry in table.manifests.read_manifest(m)
+                    entry
+                    for m in each.data_manifests(table.store.manifests)
+                    for entry in table.store.manifests.read_manifest(m)
                 ]
                 names = {(entry.partition, entry.bucket, entry.file.file_name) for entry in live_entries(full)}
                 assert names == {
-                    (entry.partition, entry.bucket, entry.file.file_name) for entry in live_files(table, each.snapshot)
+                    (entry.partition, entry.bucket, entry.file.file_name)
+                    for entry in live_files(table.store, each.snapshot)
                 }
         used = used_files(self.table)
         assert used == files_there(self.table)
-        references, roots = FileReferences(self.table), all_references(self.table)
+        references, roots = FileReferences(self.table.store), all_references(self.table.store)
         assert references.data(roots) | references.metadata(roots) == used
 
 
-def content(table: Table, **travel: Any) -> Content:
+def content(table: FileTable, **travel: Any) -> Content:
     found = table.read(**travel).to_arrow().to_pylist()
     assert len({(row["p"], row["id"]) for row in found}) == len(found)
     return frozenset((row["p"], row["id"], row["v"]) for row in found)

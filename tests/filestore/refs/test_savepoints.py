@@ -25,7 +25,7 @@ from filestore.refs.savepoint_files import (
 from filestore.refs.versions import snapshot_of
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint, is_savepoint_due
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
@@ -36,7 +36,7 @@ from tests.support.tables import content, failing_at, key_table, reopened, rows
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
 
 
-def written_table() -> Table:
+def written_table() -> FileTable:
     """Three runs in one bucket."""
     table = key_table(bucket="1", **{"num-sorted-run.compaction-trigger": "9"})
     for value in range(3):
@@ -47,8 +47,8 @@ def written_table() -> Table:
 ROWS = {1: 2, 2: 0, 3: 1, 4: 2}
 
 
-def run_count(table: Table, savepoint: Savepoint) -> int:
-    live = LiveFiles(table, savepoint.snapshot)
+def run_count(table: FileTable, savepoint: Savepoint) -> int:
+    live = LiveFiles(table.store, savepoint.snapshot)
     return max(len(live.levels(key).runs) for key in live.buckets())
 
 
@@ -58,49 +58,51 @@ def run_count(table: Table, savepoint: Savepoint) -> int:
 def test_a_savepoint_holds_what_the_proposal_says() -> None:
     """SP-03 to SP-11, SP-17, TAG-37, TAG-38: the golden form of the file, and back."""
     table = written_table()
-    savepoint = create_savepoint(table, compact=False)
-    body = orjson.loads(table.io.read_bytes("/warehouse/db.db/t/savepoint/savepoint-1"))
+    savepoint = create_savepoint(table.store, compact=False)
+    body = orjson.loads(table.store.io.read_bytes("/warehouse/db.db/t/savepoint/savepoint-1"))
     assert list(body)[:6] == [
         "id", "savedSnapshotId", "schemaId", "fullManifestList", "fullManifestListSize", "recordCount",
     ]  # fmt: skip
     assert (body["id"], body["savedSnapshotId"], body["schemaId"], body["recordCount"]) == (1, 4, 0, 6)
-    assert body["snapshot"] == orjson.loads(table.io.read_bytes(table.paths.snapshot(4)))
+    assert body["snapshot"] == orjson.loads(table.store.io.read_bytes(table.store.paths.snapshot(4)))
     assert Savepoint.from_json(orjson.dumps(body)) == savepoint
-    assert Savepoint.from_path(table.io, savepoint_path(table, 1)) == savepoint
-    entries = [e for m in savepoint.data_manifests(table.manifests) for e in table.manifests.read_manifest(m)]
-    live = LiveFiles(table, savepoint.snapshot)
+    assert Savepoint.from_path(table.store.io, savepoint_path(table.store, 1)) == savepoint
+    entries = [
+        e for m in savepoint.data_manifests(table.store.manifests) for e in table.store.manifests.read_manifest(m)
+    ]
+    live = LiveFiles(table.store, savepoint.snapshot)
     assert {entry.file.file_name for entry in entries} == {f.file_name for k in live.buckets() for f in live.files(k)}
 
 
 def test_savepoints_are_found_by_their_numbers() -> None:
     """SP-12 to SP-16, TAG-39: numbers rise, also behind one that was deleted."""
     table = written_table()
-    assert (earliest_savepoint_id(table), latest_savepoint_id(table)) == (None, None)
-    first = create_savepoint(table)
+    assert (earliest_savepoint_id(table.store), latest_savepoint_id(table.store)) == (None, None)
+    first = create_savepoint(table.store)
     table.write(rows((9, 9)))
-    second = create_savepoint(table)
+    second = create_savepoint(table.store)
     assert (first.id, second.id) == (1, 2)
-    assert savepoint_directory(table) == "/warehouse/db.db/t/savepoint"
-    assert savepoint_path(table, 2) == "/warehouse/db.db/t/savepoint/savepoint-2"
-    assert (earliest_savepoint_id(table), latest_savepoint_id(table)) == (1, 2)
-    assert list_savepoints(table) == [first, second]
-    assert (savepoint_exists(table, 2), savepoint_exists(table, 3)) == (True, False)
-    delete_savepoint(table, 2)
-    assert create_savepoint(table).id == 3
+    assert savepoint_directory(table.store) == "/warehouse/db.db/t/savepoint"
+    assert savepoint_path(table.store, 2) == "/warehouse/db.db/t/savepoint/savepoint-2"
+    assert (earliest_savepoint_id(table.store), latest_savepoint_id(table.store)) == (1, 2)
+    assert list_savepoints(table.store) == [first, second]
+    assert (savepoint_exists(table.store, 2), savepoint_exists(table.store, 3)) == (True, False)
+    delete_savepoint(table.store, 2)
+    assert create_savepoint(table.store).id == 3
     with pytest.raises(InvalidInputError, match=r"no such savepoint: .*savepoint=2 savepoints=\[1, 3\]"):
-        read_savepoint(table, 2)
+        read_savepoint(table.store, 2)
 
 
 def test_a_savepoint_that_is_not_whole_is_named() -> None:
     table = written_table()
-    create_savepoint(table)
-    path = table.paths.savepoint(1)
-    table.io.replace(path, table.io.read_bytes(path)[:-20])
+    create_savepoint(table.store)
+    path = table.store.paths.savepoint(1)
+    table.store.io.replace(path, table.store.io.read_bytes(path)[:-20])
     with pytest.raises(CorruptDataError, match=r"savepoint cannot be decoded: file=.*savepoint-1"):
-        list_savepoints(table)
-    table.io.replace(path, b"{}")
+        list_savepoints(table.store)
+    table.store.io.replace(path, b"{}")
     with pytest.raises(CorruptDataError, match="KeyError"):
-        read_savepoint(table, 1)
+        read_savepoint(table.store, 1)
 
 
 # ---- creating
@@ -109,28 +111,28 @@ def test_a_savepoint_that_is_not_whole_is_named() -> None:
 def test_the_compacted_state_is_saved() -> None:
     """SP-19: one run for each bucket, the same rows, and no change that a stream would see."""
     table = written_table()
-    savepoint = create_savepoint(table)
+    savepoint = create_savepoint(table.store)
     assert run_count(table, savepoint) == 1
     assert content(table) == content(table, tag="savepoint-1") == ROWS
-    kinds = {each: table.snapshots.read(each) for each in table.snapshots.ids()[3:]}
+    kinds = {each: table.store.snapshots.read(each) for each in table.store.snapshots.ids()[3:]}
     assert {each.properties["fluvial.changes"] for each in kinds.values()} == {"none"}
-    assert savepoint.saved_snapshot_id == table.snapshots.latest_id() == 5
-    assert create_savepoint(table).saved_snapshot_id == 5  # nothing to compact, and the base list is everything
+    assert savepoint.saved_snapshot_id == table.store.snapshots.latest_id() == 5
+    assert create_savepoint(table.store).saved_snapshot_id == 5  # nothing to compact, and the base list is everything
 
 
 def test_a_savepoint_needs_a_snapshot() -> None:
     with pytest.raises(InvalidInputError, match="nothing was committed yet"):
-        create_savepoint(key_table(bucket="1"))
+        create_savepoint(key_table(bucket="1").store)
 
 
 def test_a_writer_that_compacts_at_the_same_moment_is_planned_around() -> None:
     """SP-19, Trap 12: the compaction is planned again; what others append meanwhile is saved as it is."""
     table = written_table()
-    with paused_before(table.io, "open_output", lambda: compact_buckets(table, full=True)) as io:
-        assert run_count(table, create_savepoint(reopened(table, io))) == 1
+    with paused_before(table.store.io, "open_output", lambda: compact_buckets(table.store, full=True)) as io:
+        assert run_count(table, create_savepoint(reopened(table, io).store)) == 1
     other = written_table()
-    with paused_before(other.io, "open_output", lambda: other.write(rows((8, 8)))) as io:
-        savepoint = create_savepoint(reopened(other, io))
+    with paused_before(other.store.io, "open_output", lambda: other.write(rows((8, 8)))) as io:
+        savepoint = create_savepoint(reopened(other, io).store)
     assert run_count(other, savepoint) == 2
     assert content(other, tag="savepoint-1") == {**ROWS, 8: 8}
 
@@ -144,35 +146,35 @@ def test_a_writer_that_never_stops_compacting_is_told(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("filestore.commit.table_commit.TableCommit.commit_compaction", lose)
     with pytest.raises(ConflictError, match=r"kept compacting.*file was removed.*compact=false"):
-        create_savepoint(table)
-    assert list_savepoints(table) == []
+        create_savepoint(table.store)
+    assert list_savepoints(table.store) == []
     assert content(table) == ROWS
 
 
 def test_two_that_save_at_once_get_two_numbers() -> None:
     """SP-03: exclusive creation decides."""
     table = written_table()
-    create_savepoint(table)
-    with paused_before(table.io, "create_exclusive", lambda: create_savepoint(table)) as io:
-        assert create_savepoint(reopened(table, io)).id == 3
-    assert [each.id for each in list_savepoints(table)] == [1, 2, 3]
+    create_savepoint(table.store)
+    with paused_before(table.store.io, "create_exclusive", lambda: create_savepoint(table.store)) as io:
+        assert create_savepoint(reopened(table, io).store).id == 3
+    assert [each.id for each in list_savepoints(table.store)] == [1, 2, 3]
 
 
 def test_a_savepoint_that_comes_too_late_is_undone() -> None:
     """SP-20: an expiry claims snapshots before it looks for savepoints."""
     table = written_table()
-    create_savepoint(table)
+    create_savepoint(table.store)
 
     def expire() -> None:
         table.write(rows((5, 5)))
-        list(expire_snapshots(table, ALL_BUT_ONE))
+        list(expire_snapshots(table.store, ALL_BUT_ONE))
 
     with (
-        paused_before(table.io, "create_exclusive", expire) as io,
+        paused_before(table.store.io, "create_exclusive", expire) as io,
         pytest.raises(ConflictError, match=r"the snapshot expired while it was saved: .*snapshot=5 earliest=6"),
     ):
-        create_savepoint(reopened(table, io))
-    assert [each.id for each in list_savepoints(table)] == [1]
+        create_savepoint(reopened(table, io).store)
+    assert [each.id for each in list_savepoints(table.store)] == [1]
     assert content(table, tag="savepoint-1") == ROWS
 
 
@@ -182,110 +184,112 @@ def test_a_savepoint_that_comes_too_late_is_undone() -> None:
 def test_a_savepoint_outlives_the_snapshots_and_its_end_frees_its_files() -> None:
     """SP-01, SP-20, TAG-31: expiry spares what it uses; deleting it deletes what nothing else uses."""
     table = written_table()
-    create_savepoint(table)
+    create_savepoint(table.store)
     table.write(rows((1, 7)))
-    compact_buckets(table, full=True)
-    list(expire_snapshots(table, ALL_BUT_ONE))
-    assert table.snapshots.ids() == [7]
+    compact_buckets(table.store, full=True)
+    list(expire_snapshots(table.store, ALL_BUT_ONE))
+    assert table.store.snapshots.ids() == [7]
     assert content(table, tag="savepoint-1") == ROWS
-    assert [f for f in find_orphans(table, before_ms=10**15) if "/checkpoint-" not in f.path] == []
-    shown = delete_savepoint(table, 1, dry_run=True)
-    assert list_savepoints(table) != []
-    assert delete_savepoint(table, 1) == shown
+    assert [f for f in find_orphans(table.store, before_ms=10**15) if "/checkpoint-" not in f.path] == []
+    shown = delete_savepoint(table.store, 1, dry_run=True)
+    assert list_savepoints(table.store) != []
+    assert delete_savepoint(table.store, 1) == shown
     assert len(shown.data) == 1
     assert shown.metadata
     assert files_there(table) == used_files(table)
-    assert table.snapshots.tag_names() == []
+    assert table.store.snapshots.tag_names() == []
 
 
 def test_a_savepoint_is_travelled_to() -> None:
     """TAG-17, TAG-20: by its version; by time, when the snapshots of then have expired, with or without its tag."""
     table = written_table()
-    create_tag(table, "older", snapshot_id=1)
-    saved = create_savepoint(table)
+    create_tag(table.store, "older", snapshot_id=1)
+    saved = create_savepoint(table.store)
     table.write(rows((1, 7)))
-    list(expire_snapshots(table, ALL_BUT_ONE))
+    list(expire_snapshots(table.store, ALL_BUT_ONE))
     for _ in range(2):
-        found = snapshot_of(table, "savepoint.1")
+        found = snapshot_of(table.store, "savepoint.1")
         assert (found.snapshot, found.how) == (saved.snapshot, "a savepoint was asked for")
-        found = snapshot_of(table, f"timestamp.{saved.snapshot.time_ms}")
+        found = snapshot_of(table.store, f"timestamp.{saved.snapshot.time_ms}")
         expected = "the snapshots of that time have expired, this is the closest savepoint before it: 1"
         assert (found.snapshot, found.how) == (saved.snapshot, expected)
-        assert snapshot_of(table, f"timestamp.{saved.snapshot.time_ms - 1}").how.endswith("tag before it: older")
-        table.io.delete(table.paths.tag("savepoint-1"))
+        assert snapshot_of(table.store, f"timestamp.{saved.snapshot.time_ms - 1}").how.endswith("tag before it: older")
+        table.store.io.delete(table.store.paths.tag("savepoint-1"))
 
 
 def test_the_tag_of_a_savepoint_belongs_to_it() -> None:
     """SP-20: other engines know the savepoint by the tag only, so nobody takes it away by name or by age."""
     table = written_table()
-    create_tag(table, "eod")
-    create_savepoint(table)
-    assert table.io.read_bytes(table.paths.tag("savepoint-1")) == table.io.read_bytes(table.paths.snapshot(5))
+    create_tag(table.store, "eod")
+    create_savepoint(table.store)
+    assert table.store.io.read_bytes(table.store.paths.tag("savepoint-1")) == table.store.io.read_bytes(
+        table.store.paths.snapshot(5)
+    )
     for touch in (
-        lambda: delete_tag(table, "savepoint-1"),
-        lambda: replace_tag(table, "savepoint-1"),
-        lambda: rename_tag(table, "savepoint-1", "mine"),
+        lambda: delete_tag(table.store, "savepoint-1"),
+        lambda: replace_tag(table.store, "savepoint-1"),
+        lambda: rename_tag(table.store, "savepoint-1", "mine"),
     ):
         with pytest.raises(InvalidInputError, match=r"the tag belongs to a savepoint.*fix=delete the savepoint"):
             touch()
-    for take in (lambda: create_tag(table, "savepoint-7"), lambda: rename_tag(table, "eod", "savepoint-7")):
+    for take in (lambda: create_tag(table.store, "savepoint-7"), lambda: rename_tag(table.store, "eod", "savepoint-7")):
         with pytest.raises(InvalidInputError, match="the name is that of a savepoint's tag"):
             take()
-    assert expired_tags(table, older_than_ms=10**15)[0].name == "eod"
-    assert len(expired_tags(table, older_than_ms=10**15)) == 1
+    assert expired_tags(table.store, older_than_ms=10**15)[0].name == "eod"
+    assert len(expired_tags(table.store, older_than_ms=10**15)) == 1
 
 
 def test_a_tag_that_somebody_else_deleted_is_found_and_made_again() -> None:
     """SP-20: expiry of ours spares the files without the tag too."""
     table = written_table()
-    create_savepoint(table)
-    table.io.delete(table.paths.tag("savepoint-1"))
-    [finding] = verify_files(table, progress=lambda done, of: None)
+    create_savepoint(table.store)
+    table.store.io.delete(table.store.paths.tag("savepoint-1"))
+    [finding] = verify_files(table.store, progress=lambda done, of: None)
     assert (finding.check, finding.subject) == ("savepoint", "tag savepoint-1")
     table.write(rows((1, 7)))
-    compact_buckets(table, full=True)
-    list(expire_snapshots(table, ALL_BUT_ONE))
-    create_savepoint(table)
+    compact_buckets(table.store, full=True)
+    list(expire_snapshots(table.store, ALL_BUT_ONE))
+    create_savepoint(table.store)
     assert content(table, tag="savepoint-1") == ROWS
-    assert list(verify_files(table, progress=lambda done, of: None)) == []
+    assert list(verify_files(table.store, progress=lambda done, of: None)) == []
 
 
 def test_savepoints_belong_to_their_branch() -> None:
     """BR-50, Trap 14: a savepoint of a branch keeps files of main, and the tag of main's a branch."""
     table = written_table()
-    savepoint = create_savepoint(table)
-    there = table.paths.with_branch("dev")
+    savepoint = create_savepoint(table.store)
+    there = table.store.paths.with_branch("dev")
     body = savepoint.snapshot.to_json().encode()
-    table.io.replace(there.schema(0), table.io.read_bytes(table.paths.schema(0)))
-    table.io.replace(there.tag("savepoint-1"), body)
-    table.io.replace(there.snapshot(5), body)
+    table.store.io.replace(there.schema(0), table.store.io.read_bytes(table.store.paths.schema(0)))
+    table.store.io.replace(there.tag("savepoint-1"), body)
+    table.store.io.replace(there.snapshot(5), body)
     with pytest.raises(InvalidInputError, match=r"a branch was made from this tag.*branch=dev"):
-        delete_savepoint(table, 1)
-    assert create_savepoint(table.on_branch("dev")).id == 2  # the tag of the first number is taken
-    assert table.io.exists("/warehouse/db.db/t/branch/branch-dev/savepoint/savepoint-2")
-    table.io.delete(there.tag("savepoint-1"))
-    table.io.delete(there.snapshot(5))
-    assert delete_savepoint(table, 1).data == ()
-    assert {entry.path for entry in find_orphans(table, before_ms=10**15)} == set()
+        delete_savepoint(table.store, 1)
+    assert create_savepoint(table.on_branch("dev").store).id == 2  # the tag of the first number is taken
+    assert table.store.io.exists("/warehouse/db.db/t/branch/branch-dev/savepoint/savepoint-2")
+    table.store.io.delete(there.tag("savepoint-1"))
+    table.store.io.delete(there.snapshot(5))
+    assert delete_savepoint(table.store, 1).data == ()
+    assert {entry.path for entry in find_orphans(table.store, before_ms=10**15)} == set()
 
 
 def test_savepoints_of_a_branch_stay_with_it() -> None:
     """Main has a savepoint of the same number, of another snapshot."""
     table = written_table()
-    create_branch(table, "dev", snapshot_id=3)
+    create_branch(table.store, "dev", snapshot_id=3)
     branch = table.on_branch("dev")
     branch.write(rows((7, 7)))
-    saved = create_savepoint(branch)
-    create_tag(branch, "eod")
-    fast_forward(table, "dev")
-    assert "eod" in table.snapshots.tag_names()
-    assert not any(name.startswith("savepoint-") for name in table.snapshots.tag_names())
-    assert create_savepoint(table).id == 1
+    saved = create_savepoint(branch.store)
+    create_tag(branch.store, "eod")
+    fast_forward(table.store, "dev")
+    assert "eod" in table.store.snapshots.tag_names()
+    assert not any(name.startswith("savepoint-") for name in table.store.snapshots.tag_names())
+    assert create_savepoint(table.store).id == 1
     table.write(rows((8, 8)))
-    delete_branch(table, "dev")
+    delete_branch(table.store, "dev")
     assert content(table, tag="savepoint-1") == {**ROWS, 7: 7}
-    assert saved.saved_snapshot_id == read_savepoint(table, 1).saved_snapshot_id
-    assert {each.path for each in find_orphans(table, before_ms=10**15)} == set()
+    assert saved.saved_snapshot_id == read_savepoint(table.store, 1).saved_snapshot_id
+    assert {each.path for each in find_orphans(table.store, before_ms=10**15)} == set()
 
 
 # ---- faults
@@ -298,43 +302,46 @@ FAULTS = (UnavailableError, OutcomeUnknownError, ConflictError, CorruptDataError
 def test_whatever_dies_a_savepoint_that_is_there_can_be_read(action: str, when: When) -> None:
     """SP-19, SP-20: every operation fails once, and running it again completes it; the rest is found as orphans."""
     before = written_table()
-    create_savepoint(before)
+    create_savepoint(before.store)
     before.write(rows((1, 9)))
     expected = {1: ROWS, 2: {**ROWS, 1: 9}, 3: {**ROWS, 1: 9}}
     for fail_at in range(1, 200):
         table, again, faulty = failing_at(before, fail_at, when)
         try:
             if action == "create":
-                create_savepoint(again, keep_checkpoints=partial(kept_checkpoints, again))
+                create_savepoint(again.store, keep_checkpoints=partial(kept_checkpoints, again))
             else:
-                delete_savepoint(again, 1)
+                delete_savepoint(again.store, 1)
         except FAULTS:
             pass
-        for each in list_savepoints(table):
-            assert LiveFiles(table, each.snapshot).snapshot_id == each.saved_snapshot_id
-            assert table.io.read_bytes(table.paths.snapshot(each.saved_snapshot_id)) == each.snapshot.to_json().encode()
+        for each in list_savepoints(table.store):
+            assert LiveFiles(table.store, each.snapshot).snapshot_id == each.saved_snapshot_id
+            assert (
+                table.store.io.read_bytes(table.store.paths.snapshot(each.saved_snapshot_id))
+                == each.snapshot.to_json().encode()
+            )
             assert content(table, snapshot_id=each.saved_snapshot_id) == expected[each.id]
-            assert all(table.io.exists(path) for path in each.own_paths(table.paths))
+            assert all(table.store.io.exists(path) for path in each.own_paths(table.store.paths))
         assert content(table) == expected[2]
         if action == "create":
-            create_savepoint(table)
-            names = [f"savepoint-{each.id}" for each in list_savepoints(table)]
-            assert table.snapshots.tag_names() == names
-        elif savepoint_exists(table, 1):
-            delete_savepoint(table, 1)
-        delete_orphans(table, find_orphans(table, before_ms=10**15), progress=lambda done, of: None)
+            create_savepoint(table.store)
+            names = [f"savepoint-{each.id}" for each in list_savepoints(table.store)]
+            assert table.store.snapshots.tag_names() == names
+        elif savepoint_exists(table.store, 1):
+            delete_savepoint(table.store, 1)
+        delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
         assert files_there(table) == used_files(table)
-        own = {path for each in list_savepoints(table) for path in each.own_paths(table.paths)}
-        assert {path for path in table.io.files if "/savepoint/checkpoint-" in path} == own
+        own = {path for each in list_savepoints(table.store) for path in each.own_paths(table.store.paths)}
+        assert {path for path in table.store.io.files if "/savepoint/checkpoint-" in path} == own
         if faulty.calls < fail_at:
             break
     else:
         pytest.fail("the sweep did not end")
 
 
-def kept_checkpoints(table: Table, _: Snapshot) -> list[SavedCheckpoint]:
-    directory = f"checkpoint-{table.names.uuid()}"
-    table.io.write_new(f"{table.paths.savepoint_dir}/{directory}/offsets/7", b"v1")
+def kept_checkpoints(table: FileTable, _: Snapshot) -> list[SavedCheckpoint]:
+    directory = f"checkpoint-{table.store.names.uuid()}"
+    table.store.io.write_new(f"{table.store.paths.savepoint_dir}/{directory}/offsets/7", b"v1")
     kept = SavedCheckpoint(
         query_id="q",
         commit_user="q",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from filestore.commit.committable import Committable
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.refs.versions import Version, as_of, at_watermark, parse_version, snapshot_of
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import InvalidInputError
 from tests.support.tables import content, key_table, messages_of, rows
@@ -17,24 +17,24 @@ def keep(count: int) -> Retention:
     return Retention(min_count=1, max_count=count, age_ms=10**15, limit=99)
 
 
-def with_branch(table: Table, name: str, *, tag: str) -> Table:
+def with_branch(table: FileTable, name: str, *, tag: str) -> FileTable:
     """A branch made from a tag, as the layout says: copies of the schemas, the tag and its snapshot."""
-    there, io = table.paths.with_branch(name), table.io
-    for schema_id in table.schemas.ids():
-        io.replace(there.schema(schema_id), io.read_bytes(table.paths.schema(schema_id)))
-    io.replace(there.tag(tag), io.read_bytes(table.paths.tag(tag)))
-    io.replace(there.snapshot(table.snapshots.tag(tag).id), io.read_bytes(table.paths.tag(tag)))
+    there, io = table.store.paths.with_branch(name), table.store.io
+    for schema_id in table.store.schemas.ids():
+        io.replace(there.schema(schema_id), io.read_bytes(table.store.paths.schema(schema_id)))
+    io.replace(there.tag(tag), io.read_bytes(table.store.paths.tag(tag)))
+    io.replace(there.snapshot(table.store.snapshots.tag(tag).id), io.read_bytes(table.store.paths.tag(tag)))
     return table.on_branch(name)
 
 
-def branched() -> Table:
+def branched() -> FileTable:
     """Three snapshots; tags ``eod`` (1), ``v1.2`` (2) and ``dev.eod`` (2); the branch dev was made from eod."""
     table = key_table(bucket="1")
     table.write(rows((1, 1)))
-    create_tag(table, "eod")
+    create_tag(table.store, "eod")
     with_branch(table, "dev", tag="eod").write(rows((1, 100)))
     table.write(rows((1, 2)))
-    create_tag(table, "v1.2")
+    create_tag(table.store, "v1.2")
     table.write(rows((1, 3)))
     return table
 
@@ -58,14 +58,14 @@ def branched() -> Table:
 def test_a_word_means_a_state(word: str, version: Version, value: int) -> None:
     """TAG-06, TAG-07, TAG-16, TAG-18: numbers are snapshots, words are tags, both also of a branch."""
     table = branched()
-    assert parse_version(table, word) == version
+    assert parse_version(table.store, word) == version
     assert content(table, version=word) == {1: value}
     assert content(table, version=version) == {1: value}
 
 
 def test_a_tag_comes_before_a_branch_with_the_same_word() -> None:
     table = branched()
-    create_tag(table, "dev.eod", snapshot_id=2)
+    create_tag(table.store, "dev.eod", snapshot_id=2)
     assert content(table, version="dev.eod") == {1: 2}
     assert content(table, version="main.eod") == {1: 1}
 
@@ -73,7 +73,7 @@ def test_a_tag_comes_before_a_branch_with_the_same_word() -> None:
 def test_a_number_is_a_snapshot_even_when_another_engine_made_a_tag_of_that_name() -> None:
     """TAG-13 (Trap 3): a numeric word is never a tag."""
     table = branched()
-    table.io.replace(table.paths.tag("3"), table.io.read_bytes(table.paths.tag("eod")))
+    table.store.io.replace(table.store.paths.tag("3"), table.store.io.read_bytes(table.store.paths.tag("eod")))
     assert content(table, version="3") == {1: 3}
     assert content(table, tag="3") == {1: 1}
 
@@ -105,27 +105,27 @@ def test_a_time_is_the_last_snapshot_before_it_or_else_the_closest_tag() -> None
     times = {}
     for turn in range(1, 7):
         table.write(rows((1, turn)))
-        times[turn] = table.snapshots.read(turn).time_ms
+        times[turn] = table.store.snapshots.read(turn).time_ms
         if turn in (2, 4):
-            create_tag(table, f"t{turn}")
+            create_tag(table.store, f"t{turn}")
     assert content(table, timestamp_ms=times[3]) == {1: 3}
-    list(expire_snapshots(table, keep(1)))
-    assert table.snapshots.ids() == [6]
+    list(expire_snapshots(table.store, keep(1)))
+    assert table.store.snapshots.ids() == [6]
     expected = {2: 2, 3: 2, 4: 4, 5: 4, 6: 6}
     for turn, value in expected.items():
         assert content(table, timestamp_ms=times[turn]) == {1: value}
-    found = as_of(table, times[5])
+    found = as_of(table.store, times[5])
     assert found is not None
     assert found[1] == "the snapshots of that time have expired, this is the closest tag before it: t4"
     with pytest.raises(InvalidInputError, match="no such snapshot"):
         table.read(timestamp_ms=times[1])
 
 
-def commit_with_watermark(table: Table, value: int, watermark: int | None) -> None:
-    latest = table.snapshots.latest_id() or 0
+def commit_with_watermark(table: FileTable, value: int, watermark: int | None) -> None:
+    latest = table.store.snapshots.latest_id() or 0
     messages = messages_of(table, rows((1, value)))
     committable = Committable(identifier=2**63 - 1, messages=messages, base_snapshot_id=latest, watermark=watermark)
-    table.new_commit(table.names.uuid()).commit(committable)
+    table.new_commit(table.store.names.uuid()).commit(committable)
 
 
 @given(
@@ -143,12 +143,12 @@ def test_a_watermark_is_the_first_snapshot_that_has_it(
     for value, watermark in enumerate(watermarks, start=1):
         commit_with_watermark(table, value, watermark)
         if value in tagged:
-            create_tag(table, f"t{value}")
+            create_tag(table.store, f"t{value}")
     reached = [max((w for w in watermarks[:end] if w is not None), default=-1) for end in range(1, len(watermarks) + 1)]
-    list(expire_snapshots(table, keep(kept)))
-    left = {*table.snapshots.ids(), *(each for each in tagged if each <= len(watermarks))}
+    list(expire_snapshots(table.store, keep(kept)))
+    left = {*table.store.snapshots.ids(), *(each for each in tagged if each <= len(watermarks))}
     expected = min((each for each in left if reached[each - 1] >= wanted), default=None)
-    found = at_watermark(table, wanted)
+    found = at_watermark(table.store, wanted)
     assert (None if found is None else found[0].id) == expected
     if expected is not None:
-        assert snapshot_of(table, f"watermark.{wanted}").snapshot.id == expected
+        assert snapshot_of(table.store, f"watermark.{wanted}").snapshot.id == expected

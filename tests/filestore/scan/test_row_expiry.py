@@ -13,7 +13,7 @@ from filestore.compact.task import CompactionTask
 from filestore.evolution.schema_change import DropColumn
 from filestore.scan.data_split import DataSplit
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 from tests.support.tables import check_metadata, content, memory_catalog
 
@@ -22,7 +22,7 @@ RULE = {"record-level.expire-time": "100 s", "record-level.time-field": "t"}
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("t", pa.int64())])
 
 
-def expiring(schema: pa.Schema = SCHEMA, **options: str) -> Table:
+def expiring(schema: pa.Schema = SCHEMA, **options: str) -> FileTable:
     return memory_catalog().create_table(
         "db.t",
         schema,
@@ -31,13 +31,13 @@ def expiring(schema: pa.Schema = SCHEMA, **options: str) -> Table:
     )
 
 
-def write(table: Table, *data: tuple[int, int | None, int | None], kinds: list[str] | None = None) -> None:
+def write(table: FileTable, *data: tuple[int, int | None, int | None], kinds: list[str] | None = None) -> None:
     """(id, v, age in seconds) rows; the column counts seconds."""
     rows = [{"id": key, "v": value, "t": None if age is None else NOW_S - age} for key, value, age in data]
     table.write(pa.Table.from_pylist(rows, SCHEMA), None if kinds is None else pa.array(kinds))
 
 
-def stored(table: Table) -> dict[int, Any]:
+def stored(table: FileTable) -> dict[int, Any]:
     """What the files hold, whatever its age."""
     return content(table.with_options({"record-level.expire-time": "100000 d"}))
 
@@ -64,7 +64,7 @@ def test_rows_are_there_until_their_time_is_over(kind: pa.DataType, per_second: 
     assert not split.raw_convertible
     assert DataSplit.from_json(split.to_json()) == split
     assert table.read().to_arrow(columns=["v"], filter="v > 0").to_pydict() == {"v": [1, 4]}
-    table.clock.sleep(200)
+    table.store.clock.sleep(200)
     assert table.read().to_arrow().column("id").to_pylist() == [4]
     table.compact(full=True)
     assert stored(table) == {4: 4}
@@ -90,7 +90,7 @@ def test_a_compaction_above_older_rows_keeps_what_is_too_old() -> None:
     table.compact(full=True)
     for value in (2, 3):
         write(table, (1, value, 500))
-    [task] = pick_tasks(table, LiveFiles.latest(table))
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert (task.drops_deletes, task.expiry_moment_ms) == (False, None)
     table.compact()
     assert stored(table)[1] == 3
@@ -105,13 +105,13 @@ def test_a_full_compaction_rewrites_a_single_run_only_when_rows_are_too_old() ->
     write(table, *((key, 1, key % 50) for key in range(1000)))
     table.compact(full=True)
     assert table.compact(full=True) is None
-    table.clock.sleep(90)
-    [task] = pick_tasks(table, LiveFiles.latest(table), full=True)
+    table.store.clock.sleep(90)
+    [task] = pick_tasks(table.store, LiveFiles.latest(table.store), full=True)
     assert CompactionTask.from_json(task.to_json()) == task
     table.compact(full=True)
     assert len(stored(table)) == 220
     assert table.compact(full=True) is None
-    table.clock.sleep(10_000)
+    table.store.clock.sleep(10_000)
     table.compact(full=True)
     assert stored(table) == {}
     assert content(table) == {}
@@ -130,9 +130,9 @@ def test_who_travels_sees_the_rows_of_that_time() -> None:
     table = expiring()
     write(table, (1, 1, 0), (2, 2, 500))
     write(table, (3, 3, None))
-    first = table.snapshots.read(1)
-    table.io.write_new(table.paths.tag("eod"), first.to_json().encode())
-    table.clock.sleep(1000)
+    first = table.store.snapshots.read(1)
+    table.store.io.write_new(table.store.paths.tag("eod"), first.to_json().encode())
+    table.store.clock.sleep(1000)
     assert content(table) == {3: 3}
     assert content(table, snapshot_id=1) == content(table, tag="eod") == {1: 1}
     table.compact(full=True)
@@ -145,11 +145,11 @@ def test_the_changelog_tells_no_row_that_expires(producer: str) -> None:
     table = expiring(changelog_producer=producer)
     write(table, (1, 1, 0), (2, 2, 0))
     table.compact(full=True)
-    table.clock.sleep(1000)
+    table.store.clock.sleep(1000)
     write(table, (2, 3, -1000))
     table.compact(full=True)
     assert content(table) == stored(table) == {2: 3}
-    snapshot = table.snapshots.latest()
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     assert snapshot.changelog_record_count == 2
 
@@ -194,9 +194,9 @@ def test_at_any_time_the_newest_versions_that_are_young_enough_are_read(history:
         if isinstance(deed, bool):
             table.compact(full=deed)
         elif isinstance(deed, int):
-            table.clock.sleep(deed)
+            table.store.clock.sleep(deed)
         else:
-            now_s = table.clock.now_ms() // 1000
+            now_s = table.store.clock.now_ms() // 1000
             data = [
                 (key, number * 10 + index, None if age is None else now_s - age, "-D" if kind == "D" else "+I")
                 for index, (key, _, age, kind) in enumerate(deed)
@@ -208,7 +208,7 @@ def test_at_any_time_the_newest_versions_that_are_young_enough_are_read(history:
                     newest.pop(key, None)
                 else:
                     newest[key] = (value, time)
-        oldest_s = (table.clock.now_ms() + 1) // 1000 - 100
+        oldest_s = (table.store.clock.now_ms() + 1) // 1000 - 100
         assert content(table) == {
             key: value for key, (value, time) in newest.items() if time is None or time >= oldest_s
         }

@@ -10,7 +10,7 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.scan.data_split import DataSplit
 from filestore.scan.split_packing import PackLimits, pack_plain, pack_sorted
 from filestore.scan.table_scan import TableScan
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.binary_row import decode_row, encode_row
 from lsm.levels import SortedFile
 from tests.support.entries import INT, file
@@ -124,7 +124,7 @@ def test_no_key_is_in_two_splits_and_no_file_is_lost(ranges: list[tuple[int, int
 PARTITIONED = pa.schema([("p", pa.string()), ("id", pa.int32()), ("v", pa.int64())])
 
 
-def partitioned(disk: MemoryFileIO | None = None, **options: str) -> Table:
+def partitioned(disk: MemoryFileIO | None = None, **options: str) -> FileTable:
     return memory_catalog(disk).create_table(
         "db.t", PARTITIONED, primary_key=["p", "id"], partition_by=["p"], options={"bucket": "4", **options}
     )
@@ -141,11 +141,11 @@ def places(splits: tuple[DataSplit, ...]) -> set[tuple[object, int]]:
     return {(decode_row(split.partition, TEXT_TYPES)[0], split.bucket) for split in splits}
 
 
-TEXT_TYPES = partitioned().partition_types
+TEXT_TYPES = partitioned().store.partition_types
 
 
 def test_a_table_without_snapshots_has_no_splits() -> None:
-    plan = TableScan(key_table()).plan()
+    plan = TableScan(key_table().store).plan()
     assert (plan.snapshot, plan.splits) == (None, ())
 
 
@@ -156,7 +156,7 @@ def test_a_filter_on_the_partition_leaves_out_manifests_that_are_not_even_read()
     for name in "abcd":
         table.write(part(name, 0, 20))
     io = FaultyFileIO(disk)
-    plan = TableScan(replace(table, io=io)).plan(filter="p = 'b'")
+    plan = TableScan(replace(table.store, io=io)).plan(filter="p = 'b'")
     assert {name for name, _ in places(plan.splits)} == {"b"}
     read = [line for line in io.log if line.startswith("read_bytes") and "/manifest-0" in line]
     assert len(read) == 1
@@ -166,12 +166,12 @@ def test_a_filter_on_the_whole_bucket_key_selects_one_bucket() -> None:
     """Source: paimon-format.md 13.6."""
     table = partitioned()
     table.write(part("a", 0, 40))
-    everything = TableScan(table).plan()
+    everything = TableScan(table.store).plan()
     assert len(places(everything.splits)) == 4
-    assert len(places(TableScan(table).plan(filter="id = 7").splits)) == 1
-    assert len(places(TableScan(table).plan(filter="id IN (7, 8, 9, 10) AND v > 0").splits)) <= 4
-    assert len(places(TableScan(table).plan(filter="id = 7 OR v = 3").splits)) == 4
-    assert TableScan(table).plan(filter="id = 7 AND id = 8").splits == ()
+    assert len(places(TableScan(table.store).plan(filter="id = 7").splits)) == 1
+    assert len(places(TableScan(table.store).plan(filter="id IN (7, 8, 9, 10) AND v > 0").splits)) <= 4
+    assert len(places(TableScan(table.store).plan(filter="id = 7 OR v = 3").splits)) == 4
+    assert TableScan(table.store).plan(filter="id = 7 AND id = 8").splits == ()
 
 
 def test_a_bucket_of_usual_size_is_one_split_whatever_levels_its_files_are_on() -> None:
@@ -181,9 +181,9 @@ def test_a_bucket_of_usual_size_is_one_split_whatever_levels_its_files_are_on() 
     table.compact(full=True)
     table.write(part("a", 0, 40))
     table.write(part("a", 0, 40))
-    splits = TableScan(table).plan().splits
+    splits = TableScan(table.store).plan().splits
     assert sorted(split.bucket for split in splits) == [0, 1, 2, 3]
-    top = table.level_count - 1
+    top = table.store.level_count - 1
     assert {tuple(sorted(file.level for file in split.files)) for split in splits} == {(0, 0, top)}
 
 
@@ -192,8 +192,8 @@ def test_asked_for_buckets_and_partitions_only() -> None:
     table = partitioned()
     table.write(part("a", 0, 40))
     table.write(part("b", 0, 40))
-    partition = encode_row(("b",), table.partition_types)
-    plan = TableScan(table).plan(partitions=[partition], buckets=[1, 3])
+    partition = encode_row(("b",), table.store.partition_types)
+    plan = TableScan(table.store).plan(partitions=[partition], buckets=[1, 3])
     assert places(plan.splits) == {("b", 1), ("b", 3)}
 
 
@@ -202,7 +202,7 @@ def test_statistics_leave_files_out() -> None:
     table = key_table(**{"source.split.open-file-cost": "1 b", "target-file-size": "1 b", "target-file-row-num": "1"})
     for start in (0, 100, 200):
         table.write(rows(*((start + n, 7 * start + n) for n in range(10))))
-    scan = TableScan(table)
+    scan = TableScan(table.store)
 
     def names(text: str) -> int:
         return sum(len(split.files) for split in scan.plan(filter=text).splits)
@@ -222,12 +222,14 @@ def test_columns_that_a_file_is_too_old_for_count_as_null() -> None:
     table.write(rows((1, 1)))
     fields = table.schema.fields
     wider = replace(table.schema, id=1, highest_field_id=2, fields=(*fields, replace(fields[1], id=2, name="late")))
-    table.schemas.create(wider)
-    table = Table.open("db.t", table.paths.root, io=table.io, clock=table.clock, names=table.names)
+    table.store.schemas.create(wider)
+    table = FileTable.open(
+        "db.t", table.store.paths.root, io=table.store.io, clock=table.store.clock, names=table.store.names
+    )
     table.write(pa.table({"id": [2], "v": [2], "late": [5]}))
     assert table.read().to_arrow(filter="late = 5").to_pylist() == [{"id": 2, "v": 2, "late": 5}]
     assert table.read().to_arrow(filter="late IS NULL").to_pylist() == [{"id": 1, "v": 1, "late": None}]
-    assert sum(len(split.files) for split in TableScan(table).plan(filter="late = 5").splits) == 1
+    assert sum(len(split.files) for split in TableScan(table.store).plan(filter="late = 5").splits) == 1
 
 
 def test_statistics_follow_a_column_to_its_new_name() -> None:
@@ -237,10 +239,12 @@ def test_statistics_follow_a_column_to_its_new_name() -> None:
     table.write(pa.table({"id": [1], "a": [10], "b": [20]}))
     key, first, second = table.schema.fields
     swapped = replace(table.schema, id=1, fields=(key, replace(first, name="b"), replace(second, name="a")))
-    table.schemas.create(swapped)
-    table = Table.open("db.t", table.paths.root, io=table.io, clock=table.clock, names=table.names)
+    table.store.schemas.create(swapped)
+    table = FileTable.open(
+        "db.t", table.store.paths.root, io=table.store.io, clock=table.store.clock, names=table.store.names
+    )
     assert table.read().to_arrow(filter="b = 10").to_pylist() == [{"id": 1, "b": 10, "a": 20}]
-    assert TableScan(table).plan(filter="a = 10").splits == ()
+    assert TableScan(table.store).plan(filter="a = 10").splits == ()
 
 
 def test_null_partitions_are_found() -> None:
@@ -256,7 +260,7 @@ def test_null_partitions_are_found() -> None:
 def test_a_split_needs_nothing_but_the_table() -> None:
     table = partitioned()
     table.write(part("a", 0, 40))
-    for split in TableScan(table).plan().splits:
+    for split in TableScan(table.store).plan().splits:
         assert DataSplit.from_json(split.to_json()) == split
         assert split.row_count == sum(each.row_count for each in split.files)
         assert split.size_bytes > 0
@@ -269,5 +273,5 @@ def test_planning_costs_one_read_per_manifest(schema: pa.Schema) -> None:
     for number in range(40):
         table.write(rows((number, number)))
     io = FaultyFileIO(disk)
-    TableScan(replace(table, io=io)).plan()
+    TableScan(replace(table.store, io=io)).plan()
     assert io.calls <= 6 + 31, "manifests are merged from thirty on"

@@ -7,7 +7,7 @@ import pytest
 
 from filestore.evolution.schema_change import SetOption
 from filestore.schema.merge_engine import merge_function
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.aggregate.aggregates import FieldAggregate
 from lsm.aggregate.aggregation import Aggregation
 from lsm.errors import InvalidInputError
@@ -33,7 +33,7 @@ AGGREGATION = {"merge-engine": "aggregation"}
 PARTIAL = {"merge-engine": "partial-update"}
 
 
-def made(options: dict[str, str]) -> Table:
+def made(options: dict[str, str]) -> FileTable:
     return memory_catalog().create_table("db.t", SCHEMA, primary_key=["k"], options=options)
 
 

@@ -16,11 +16,11 @@ from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn,
 from filestore.maintenance.rewriting import rescale
 from filestore.scan.live_files import LiveFiles
 from filestore.schema.row_counts import HIDDEN_NAMES, repeated, signed
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
-from tests.support.tables import check_metadata, memory_catalog
+from tests.support.tables import check_metadata, memory_catalog, stored_rows
 
 SCHEMA = pa.schema([("p", pa.string()), ("n", pa.int32()), ("s", pa.list_(pa.string()))])
 EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "8"))
@@ -30,7 +30,7 @@ Counts = Counter[Row]
 
 def counted_table(
     schema: pa.Schema = SCHEMA, *, partition_by: Sequence[str] = (), io: Any = None, **options: str
-) -> Table:
+) -> FileTable:
     texts = {"row-counts": "true", **{key.replace("_", "-"): text for key, text in options.items()}}
     return memory_catalog(io).create_table("db.t", schema, partition_by=partition_by, options=texts)
 
@@ -39,13 +39,13 @@ def row_of(values: Mapping[str, Any]) -> Row:
     return tuple(tuple(value) if isinstance(value, list) else value for value in values.values())
 
 
-def write(table: Table, changes: Iterable[tuple[str, Row]]) -> None:
+def write(table: FileTable, changes: Iterable[tuple[str, Row]]) -> None:
     kinds, values = zip(*changes, strict=True)
     data = [dict(zip(table.schema.column_names, each, strict=True)) for each in values]
     table.write(pa.Table.from_pylist(data, schema=table.schema.arrow_schema), pa.array(kinds))
 
 
-def content(table: Table, **how: Any) -> Counts:
+def content(table: FileTable, **how: Any) -> Counts:
     return Counter(row_of(row) for row in table.read().to_arrow(**how).to_pylist())
 
 
@@ -90,7 +90,7 @@ def test_a_history_of_rows_is_a_counter(
         if step == "rescale":
             before = table
             table = table.with_options({"bucket": str(table.options.bucket % 3 + 1)})
-            rescale(before, table, keep=lambda _: True)
+            rescale(before.store, table.store, keep=lambda _: True)
         elif isinstance(step, str):
             table.compact(full=step == "full")
         else:
@@ -103,10 +103,10 @@ def test_a_history_of_rows_is_a_counter(
         assert content(table, filter=f"n >= {wanted}") == chosen
         assert table.read().to_arrow(columns=[]).num_rows == visible.total()
         assert table.read().to_arrow(columns=["s", "n"]).column_names == ["s", "n"]
-        latest = table.snapshots.latest()
+        latest = table.store.snapshots.latest()
         while latest is not None and (previous is None or previous.id < latest.id):
-            following = table.snapshots.read(1 if previous is None else previous.id + 1)
-            for split in plan_changes(table, previous, following):
+            following = table.store.snapshots.read(1 if previous is None else previous.id + 1)
+            for split in plan_changes(table.store, previous, following):
                 for row, n in told(read_changes(table, split)).items():
                     streamed[row] += n
             previous = following
@@ -118,7 +118,7 @@ def test_a_history_of_rows_is_a_counter(
     check_metadata(table)
     for before_id, old in states.items():
         for after_id, new in states.items():
-            splits = plan_diff(table, table.snapshots.read(before_id), table.snapshots.read(after_id))
+            splits = plan_diff(table.store, table.store.snapshots.read(before_id), table.store.snapshots.read(after_id))
             found = told(change for split in splits for change in read_changes(table, split))
             change = new.copy()
             change.subtract(old)
@@ -133,13 +133,13 @@ def test_users_see_their_columns_only() -> None:
     assert table.schema.primary_keys == ()
     assert table.read().to_arrow().column_names == ["p", "n", "s"]
     assert set(table.schema.options) == {"row-counts", "bucket", "file.format", "data-file.thin-mode"}
-    (stored,) = table.stored.read().to_arrow().to_pylist()
+    (stored,) = stored_rows(table.store).to_pylist()
     assert stored.keys() == {"p", "n", "s", *HIDDEN_NAMES}
     assert stored["_row_count"] == 3
     with pytest.raises(InvalidInputError, match="unknown column"):
         table.read().to_arrow(filter="_row_count > 1")
     assert table.at_schema(0).schema == table.schema
-    assert table.with_options({"write-only": "true"}).stored.schema.primary_keys == HIDDEN_NAMES[:2]
+    assert table.with_options({"write-only": "true"}).store.schema.primary_keys == HIDDEN_NAMES[:2]
 
 
 def test_a_delete_before_its_row_takes_the_row_away_when_it_comes() -> None:
@@ -161,7 +161,7 @@ def test_counts_of_nothing_go_with_a_full_compaction() -> None:
     write(table, [("+I", ("a", n, None)) for n in range(5)])
     write(table, [("-D", ("a", n, None)) for n in range(4)])
     table.compact(full=True)
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     assert [file.row_count for key in live.buckets() for file in live.files(key)] == [1]
 
 

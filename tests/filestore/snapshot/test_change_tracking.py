@@ -21,7 +21,7 @@ from filestore.snapshot.change_tracking import (
     unlogged_snapshot,
 )
 from filestore.snapshot.snapshot import CommitKind, Snapshot
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import CorruptDataError
 from tests.support.tables import committable_of, content, key_table, rows
 
@@ -122,20 +122,20 @@ def test_a_commit_that_says_nothing_has_bypassed_the_log(kind: CommitKind, track
     )
 
 
-def latest(table: Table) -> Snapshot:
-    snapshot = table.snapshots.latest()
+def latest(table: FileTable) -> Snapshot:
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     return snapshot
 
 
-def properties(table: Table) -> tuple[str, str | None]:
+def properties(table: FileTable) -> tuple[str, str | None]:
     found = latest(table).properties
     return found[CHANGES_KEY], found.get(UNLOGGED_KEY)
 
 
-def commit_log(table: Table, identifier: int, data: pa.Table, offset: int) -> None:
+def commit_log(table: FileTable, identifier: int, data: pa.Table, offset: int) -> None:
     committable = committable_of(table, identifier, data, log_offsets={0: offset}, changes=ChangeSource.LOG)
-    TableCommit(table, "query").commit(committable)
+    TableCommit(table.store, "query").commit(committable)
 
 
 def test_every_commit_to_a_table_with_a_log_says_where_its_changes_are_and_carries_the_offsets() -> None:
@@ -167,15 +167,15 @@ def test_a_table_without_a_log_says_what_is_not_tracked() -> None:
     assert properties(table) == ("none", None)
 
 
-def publish_foreign(table: Table, kind: CommitKind) -> None:
+def publish_foreign(table: FileTable, kind: CommitKind) -> None:
     """A commit of an engine that drops properties and offsets."""
     before = latest(table)
     snapshot = replace(
         before, id=before.id + 1, commit_kind=kind, properties={}, log_offsets={}, commit_user="java",
         commit_identifier=BATCH_IDENTIFIER,
     )  # fmt: skip
-    assert table.snapshots.publish(snapshot)
-    table.snapshots.write_latest_hint(snapshot.id)
+    assert table.store.snapshots.publish(snapshot)
+    table.store.snapshots.write_latest_hint(snapshot.id)
 
 
 def test_commits_of_other_engines_are_noticed_by_the_next_of_ours() -> None:
@@ -194,9 +194,9 @@ def test_compactions_of_tasks_carry_the_offsets() -> None:
     table = key_table(**LOG)
     commit_log(table, 0, rows((1, 1)), 5)
     commit_log(table, 1, rows((1, 2)), 7)
-    live = LiveFiles.latest(table)
-    messages = [run_task(table, task) for task in pick_tasks(table, live, full=True)]
-    result = TableCommit(table, "compactor").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+    live = LiveFiles.latest(table.store)
+    messages = [run_task(table.store, task) for task in pick_tasks(table.store, live, full=True)]
+    result = TableCommit(table.store, "compactor").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
     assert result.snapshot is not None
     assert result.snapshot.log_offsets == {0: 7}
     assert properties(table) == ("none", "0")
@@ -205,4 +205,4 @@ def test_compactions_of_tasks_carry_the_offsets() -> None:
 def test_saying_where_changes_are_is_no_reason_for_a_snapshot() -> None:
     table = key_table(**LOG)
     empty = Committable(identifier=BATCH_IDENTIFIER, changes=ChangeSource.LOG)
-    assert TableCommit(table, "batch").commit(empty).snapshot is None
+    assert TableCommit(table.store, "batch").commit(empty).snapshot is None

@@ -93,7 +93,7 @@ def test_a_name_must_be_that_of_a_file(name: str) -> None:
 
 def test_a_branch_has_consumers_of_its_own() -> None:
     table = key_table(bucket="1")
-    table.consumers.write("a", 2)
-    branch = ConsumerStore(table.io, table.paths.with_branch("dev"), table.clock)
+    table.store.consumers.write("a", 2)
+    branch = ConsumerStore(table.store.io, table.store.paths.with_branch("dev"), table.store.clock)
     assert branch.next_snapshots() == {}
-    assert table.consumers.next_snapshots() == {"a": 2}
+    assert table.store.consumers.next_snapshots() == {"a": 2}

@@ -15,7 +15,7 @@ from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.scan.live_files import LiveFiles
 from filestore.system_tables import SYSTEM_TABLES
 from filestore.system_tables.json_columns import json_objects
-from filestore.table import Table
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 from tests.support.tables import committable_of, key_table, memory_catalog, rows
 from tests.support.vectors import golden_tables
@@ -23,12 +23,12 @@ from tests.support.vectors import golden_tables
 GOLDEN = Path(__file__).parents[2] / "golden" / "java-1.4.2"
 
 
-def read(table: Table, name: str, **options: Any) -> list[dict[str, Any]]:
-    return SYSTEM_TABLES[name].read(table, **options).to_pylist()
+def read(table: FileTable, name: str, **options: Any) -> list[dict[str, Any]]:
+    return SYSTEM_TABLES[name].read(table.store, **options).to_pylist()
 
 
 @pytest.fixture(scope="module")
-def table() -> Table:
+def table() -> FileTable:
     """Seven writes of overlapping keys into two buckets, a compaction, one more write."""
     made = key_table(bucket="2")
     for start in range(7):
@@ -40,25 +40,25 @@ def table() -> Table:
 
 @pytest.mark.parametrize("path", golden_tables(), ids=lambda path: path.name)
 def test_tables_of_every_writer_can_be_seen(path: Path) -> None:
-    table = Table.open(f"db.{path.name}", str(path))
+    table = FileTable.open(f"db.{path.name}", str(path))
     for system in SYSTEM_TABLES.values():
-        found = system.read(table)
+        found = system.read(table.store)
         found.validate(full=True)
         assert found.schema == system.schema
         for field in system.schema:
             assert field.nullable or found.column(field.name).null_count == 0
 
 
-def test_files_are_the_live_files(table: Table) -> None:
-    live = LiveFiles.latest(table)
+def test_files_are_the_live_files(table: FileTable) -> None:
+    live = LiveFiles.latest(table.store)
     files = {file.file_name: (key, file) for key in live.buckets() for file in live.files(key)}
     found = read(table, "files")
     assert {Path(each["file_path"]).name for each in found} == set(files)
     for each in found:
         key, file = files[Path(each["file_path"]).name]
         assert (each["bucket"], each["level"], each["record_count"]) == (key.bucket, file.level, file.row_count)
-        assert json.loads(each["min_key"]) == {"id": table.key_of(file.min_key)[0]}
-        assert json.loads(each["max_key"]) == {"id": table.key_of(file.max_key)[0]}
+        assert json.loads(each["min_key"]) == {"id": table.store.key_of(file.min_key)[0]}
+        assert json.loads(each["max_key"]) == {"id": table.store.key_of(file.max_key)[0]}
         assert json.loads(each["null_value_counts"])["id"] == 0
         assert each["file_source"] == ("COMPACT" if each["level"] else "APPEND")
     assert sum(each["deleteRowCount"] for each in found) == 1
@@ -69,8 +69,8 @@ def test_statistics_stay_with_their_files() -> None:
     table = key_table(bucket="1")
     for value in range(8):
         table.with_options({"metadata.stats-mode": "none" if value % 2 else "full"}).write(rows((value, 10 * value)))
-    live = LiveFiles.latest(table)
-    keys = {file.file_name: table.key_of(file.min_key)[0] for key in live.buckets() for file in live.files(key)}
+    live = LiveFiles.latest(table.store)
+    keys = {file.file_name: table.store.key_of(file.min_key)[0] for key in live.buckets() for file in live.files(key)}
     found = read(table, "files")
     assert len(found) == 8
     for each in found:
@@ -80,21 +80,21 @@ def test_statistics_stay_with_their_files() -> None:
         assert (each["max_value_stats"] and json.loads(each["max_value_stats"])) == expected
 
 
-def test_files_of_an_older_snapshot_can_be_seen(table: Table) -> None:
-    first = table.snapshots.read(1)
+def test_files_of_an_older_snapshot_can_be_seen(table: FileTable) -> None:
+    first = table.store.snapshots.read(1)
     assert [each["level"] for each in read(table, "files", snapshot=first)] == [0, 0]
     assert sum(each["record_count"] for each in read(table, "buckets", snapshot=first)) == 20
 
 
-def test_a_filter_chooses_rows(table: Table) -> None:
+def test_a_filter_chooses_rows(table: FileTable) -> None:
     found = read(table, "files", filter="level > 0 AND bucket = 1")
     assert [(each["bucket"], each["level"] > 0) for each in found] == [(1, True)]
     with pytest.raises(InvalidInputError, match="levle"):
         read(table, "files", filter="levle = 1")
 
 
-def test_buckets_add_up_files_and_count_runs(table: Table) -> None:
-    live = LiveFiles.latest(table)
+def test_buckets_add_up_files_and_count_runs(table: FileTable) -> None:
+    live = LiveFiles.latest(table.store)
     files = read(table, "files")
     for each in read(table, "buckets"):
         inside = [file for file in files if file["bucket"] == each["bucket"]]
@@ -141,7 +141,7 @@ def test_snapshots_and_commits_name_query_and_batch() -> None:
     assert [(each["start_offset"], each["end_offset"]) for each in slices] == [(0, 3), (3, 10), (10, 10)]
 
 
-def test_compactions_say_what_they_read_and_wrote(table: Table) -> None:
+def test_compactions_say_what_they_read_and_wrote(table: FileTable) -> None:
     [found] = read(table, "compactions")
     assert (found["snapshot_id"], found["bucket_count"]) == (8, 2)
     assert (found["input_files"], found["output_files"]) == (14, 2)
@@ -178,11 +178,11 @@ def test_branches_begin_with_the_columns_that_were_asked_for() -> None:
     assert [tuple(each.values())[:3] for each in read(table, "branches")] == [("b1", None, None), ("b2", "tag1", 1)]
 
 
-def test_consumers_say_what_they_hold_back(table: Table) -> None:
-    table.consumers.write("report", 3)
+def test_consumers_say_what_they_hold_back(table: FileTable) -> None:
+    table.store.consumers.write("report", 3)
     [found] = read(table, "consumers")
     assert (found["consumer_id"], found["next_snapshot_id"], found["snapshots_behind"]) == ("report", 3, 7)
-    table.consumers.delete("report")
+    table.store.consumers.delete("report")
 
 
 def test_no_secret_is_shown() -> None:
@@ -264,6 +264,6 @@ def test_many_files_cost_little_more_than_reading_their_manifests() -> None:
     table.new_commit("many").commit(
         replace(committable_of(table, 1, rows((2, 2))), messages=[replace(message, new_files=tuple(many))])
     )
-    loading = quickest(lambda: LiveFiles.latest(table))
-    assert quickest(lambda: SYSTEM_TABLES["files"].read(table)) < 3 * loading + 0.1
+    loading = quickest(lambda: LiveFiles.latest(table.store))
+    assert quickest(lambda: SYSTEM_TABLES["files"].read(table.store)) < 3 * loading + 0.1
     assert len(read(table, "files")) == 4001

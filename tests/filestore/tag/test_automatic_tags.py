@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.options.table_options import TableOptions
 from filestore.options.tag_schedule import DAY_MS, TagSchedule, due_ends, too_many
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.automatic_tags import make_batch_tag, make_due_tags, makes_tags
 from filestore.tag.tags import delete_tag, expired_tags
 from lsm.errors import InvalidInputError
@@ -132,26 +132,26 @@ def test_what_is_due_is_what_looking_at_every_minute_finds(
 # ---- on a table
 
 
-def daily(**more: str) -> Table:
+def daily(**more: str) -> FileTable:
     options = {"tag.automatic-creation": "process-time", **more}
     table = key_table(bucket="1", **options)
     set_clock(table, "2026-01-30 12:00")
     return table
 
 
-def set_clock(table: Table, text: str) -> None:
-    table.clock.ms = ms(text)  # type: ignore[attr-defined]
+def set_clock(table: FileTable, text: str) -> None:
+    table.store.clock.ms = ms(text)  # type: ignore[attr-defined]
 
 
-def made(table: Table, *, force: bool = False) -> dict[str, int]:
-    return {tag.name: tag.snapshot.id for tag in make_due_tags(table, force=force).made}
+def made(table: FileTable, *, force: bool = False) -> dict[str, int]:
+    return {tag.name: tag.snapshot.id for tag in make_due_tags(table.store, force=force).made}
 
 
 def test_a_day_is_tagged_with_its_last_snapshot_whenever_somebody_looks() -> None:
     """TAG-60: also when nothing has been written since."""
     table = daily()
-    assert makes_tags(table)
-    assert not makes_tags(key_table())
+    assert makes_tags(table.store)
+    assert not makes_tags(key_table().store)
     assert made(table) == {}  # nothing was there yesterday
     table.write(rows((1, 1)))
     table.write(rows((1, 2)))
@@ -183,7 +183,7 @@ def test_a_snapshot_that_has_expired_is_replaced_by_the_oldest_that_is_left() ->
         table.write(rows((1, turn)))
     set_clock(table, "2026-01-31 10:00")
     table.write(rows((1, 9)))
-    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=10**15, limit=9)))
+    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=10**15, limit=9)))
     assert made(table) == {"2026-01-30": 4}
 
 
@@ -194,8 +194,8 @@ def test_a_tag_that_is_over_is_not_made_again_unless_it_is_forced() -> None:
     set_clock(table, "2026-01-31 00:00")
     assert made(table) == {"2026-01-30": 1}
     set_clock(table, "2026-01-31 02:00")
-    (over,) = expired_tags(table)
-    delete_tag(table, over.name)
+    (over,) = expired_tags(table.store)
+    delete_tag(table.store, over.name)
     assert made(table) == {}
     assert made(table, force=True) == {"2026-01-30": 1}
 
@@ -207,9 +207,9 @@ def test_the_oldest_go_when_there_are_too_many_and_others_tags_stay() -> None:
     for day in range(1, 5):
         set_clock(table, f"2026-02-0{day} 00:00")
         table.write(rows((1, day)))
-        done = make_due_tags(table)
+        done = make_due_tags(table.store)
     assert done.deleted == ("2026-02-01",)
-    assert table.snapshots.tag_names() == ["2026-02-02", "2026-02-03"]
+    assert table.store.snapshots.tag_names() == ["2026-02-02", "2026-02-03"]
 
 
 def test_a_watermark_ends_periods_too() -> None:
@@ -230,15 +230,15 @@ def test_a_batch_write_has_a_tag_of_its_day() -> None:
         set_clock(table, f"2026-02-0{day} {hour}:00")
         snapshot = table.write(rows((1, hour * day))).snapshot
         assert snapshot is not None
-        make_batch_tag(table, snapshot)
+        make_batch_tag(table.store, snapshot)
         shown[f"batch-write-2026-02-0{day}"] = snapshot.id
-    names = table.snapshots.tag_names()
-    assert {name: table.snapshots.tag(name).id for name in names} == {
+    names = table.store.snapshots.tag_names()
+    assert {name: table.store.snapshots.tag(name).id for name in names} == {
         name: shown[name] for name in ("batch-write-2026-02-02", "batch-write-2026-02-03")
     }
     named = table.with_options({"tag.batch.customized-name": "load"})
-    make_batch_tag(named, snapshot)
-    assert table.snapshots.tag("load").id == snapshot.id
+    make_batch_tag(named.store, snapshot)
+    assert table.store.snapshots.tag("load").id == snapshot.id
 
 
 def test_a_success_file_comes_and_goes_with_its_tag() -> None:
@@ -248,7 +248,7 @@ def test_a_success_file_comes_and_goes_with_its_tag() -> None:
     set_clock(table, "2026-01-31 00:00")
     assert made(table) == {"2026-01-30": 1}
     path = "/warehouse/db.db/t/tag/tag-success-file/2026-01-30_SUCCESS"
-    assert b"creationTime" in table.io.read_bytes(path)
-    assert table.snapshots.tag_names() == ["2026-01-30"]
-    delete_tag(table, "2026-01-30")
-    assert not table.io.exists(path)
+    assert b"creationTime" in table.store.io.read_bytes(path)
+    assert table.store.snapshots.tag_names() == ["2026-01-30"]
+    delete_tag(table.store, "2026-01-30")
+    assert not table.store.io.exists(path)

@@ -8,19 +8,8 @@ import pytest
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table import Table
-from filestore.tag.tag_manager import (
-    commit_tag,
-    expire_tag,
-    next_tag,
-    previous_tag,
-    tag_directory,
-    tag_exists,
-    tag_path,
-    tagged_snapshot,
-    tagged_snapshots,
-)
-from filestore.tag.tags import create_tag, delete_tag, list_tags, read_tag, rename_tag, replace_tag
+from filestore.table import FileTable
+from filestore.tag.tags import create_tag, delete_tag, list_tags, previous_tag, read_tag, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import When
 from tests.support.roots import files_there, used_files
@@ -29,15 +18,15 @@ from tests.support.tables import content, failing_at, key_table, rows
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
 
 
-def tagged_table() -> Table:
+def tagged_table() -> FileTable:
     """Tag ``old`` is of an expired snapshot, and has files of its own."""
     table = key_table(bucket="1", **{"num-sorted-run.compaction-trigger": "2"})
     table.write(rows((1, 1)))
-    create_tag(table, "old")
+    create_tag(table.store, "old")
     table.write(rows((1, 2)))
     table.compact(full=True)
     table.write(rows((2, 2)))
-    list(expire_snapshots(table, ALL_BUT_ONE))
+    list(expire_snapshots(table.store, ALL_BUT_ONE))
     return table
 
 
@@ -45,17 +34,19 @@ def test_a_tag_is_a_copy_of_its_snapshots_file() -> None:
     """TAG-23..TAG-25, TAG-47, TAG-62: made, read and listed."""
     table = key_table(bucket="1")
     table.write(rows((1, 1)))
-    create_tag(table, "eod")
-    assert table.io.read_bytes("/warehouse/db.db/t/tag/tag-eod") == table.io.read_bytes(table.paths.snapshot(1))
-    tag = create_tag(table, "week", retained_ms=90_500)
-    body = orjson.loads(table.io.read_bytes(table.paths.tag("week")))
+    create_tag(table.store, "eod")
+    assert table.store.io.read_bytes("/warehouse/db.db/t/tag/tag-eod") == table.store.io.read_bytes(
+        table.store.paths.snapshot(1)
+    )
+    tag = create_tag(table.store, "week", retained_ms=90_500)
+    body = orjson.loads(table.store.io.read_bytes(table.store.paths.tag("week")))
     assert body["tagTimeRetained"] == 90.5
     *moment, nanos = body["tagCreateTime"]
     made_ms = round(datetime(*moment, tzinfo=UTC).timestamp() * 1000) + nanos // 1_000_000
     assert made_ms == tag.created_ms
-    assert Snapshot.from_json(orjson.dumps(body)) == table.snapshots.read(1)
-    assert read_tag(table, "week") == tag
-    assert [each.name for each in list_tags(table)] == ["eod", "week"]
+    assert Snapshot.from_json(orjson.dumps(body)) == table.store.snapshots.read(1)
+    assert read_tag(table.store, "week") == tag
+    assert [each.name for each in list_tags(table.store)] == ["eod", "week"]
 
 
 @pytest.mark.parametrize(
@@ -64,43 +55,46 @@ def test_a_tag_is_a_copy_of_its_snapshots_file() -> None:
 def test_times_are_read_as_java_writes_them(parts: list[int]) -> None:
     """Trailing zeros may be missing."""
     table = tagged_table()
-    path = table.paths.tag("old")
+    path = table.store.paths.tag("old")
     more = {"tagCreateTime": parts, "tagTimeRetained": 86400.5}
-    table.io.replace(path, orjson.dumps({**orjson.loads(table.io.read_bytes(path)), **more}))
-    tag = read_tag(table, "old")
+    table.store.io.replace(path, orjson.dumps({**orjson.loads(table.store.io.read_bytes(path)), **more}))
+    tag = read_tag(table.store, "old")
     seconds = datetime(*parts[:6], tzinfo=UTC).timestamp()  # type: ignore[arg-type]
     assert tag.created_ms == round(seconds) * 1000 + (742 if len(parts) == 7 else 0)
     assert tag.retained_ms == 86_400_500
-    table.io.replace(path, orjson.dumps({**orjson.loads(table.io.read_bytes(path)), "tagCreateTime": "soon"}))
+    table.store.io.replace(
+        path, orjson.dumps({**orjson.loads(table.store.io.read_bytes(path)), "tagCreateTime": "soon"})
+    )
     with pytest.raises(CorruptDataError, match=r"tag cannot be decoded: file=.*tag-old"):
-        read_tag(table, "old")
+        read_tag(table.store, "old")
 
 
 def test_a_tag_from_which_a_branch_was_made_stays() -> None:
     """Trap 5: other engines look at the tag only when they expire main's snapshots."""
     table = tagged_table()
-    there = table.paths.with_branch("dev")
-    table.io.replace(there.tag("old"), table.io.read_bytes(table.paths.tag("old")))
+    there = table.store.paths.with_branch("dev")
+    table.store.io.replace(there.tag("old"), table.store.io.read_bytes(table.store.paths.tag("old")))
     with pytest.raises(InvalidInputError, match=r"a branch was made from this tag.*branch=dev fix=delete the branch"):
-        delete_tag(table, "old")
+        delete_tag(table.store, "old")
     assert content(table, tag="old") == {1: 1}
 
 
 def test_tags_have_an_order_and_places() -> None:
-    """TAG-24, TAG-28..TAG-36: what the seed's TagManager offers."""
+    """TAG-24, TAG-28..TAG-35: what Paimon's TagManager offers."""
     table = key_table(bucket="1")
     for number, name in enumerate(("b", "c", "a"), start=1):
         table.write(rows((1, number)))
-        commit_tag(table, table.snapshots.read(number), name)
-    assert tag_directory(table) == "/warehouse/db.db/t/tag"
-    assert tag_path(table, "b") == "/warehouse/db.db/t/tag/tag-b"
-    assert [previous_tag(table, name) for name in ("b", "c", "a")] == [None, "b", "c"]
-    assert [next_tag(table, name) for name in ("b", "c", "a")] == ["c", "a", None]
-    assert tagged_snapshot(table, "c") == table.snapshots.read(2)
-    assert [each.id for each in tagged_snapshots(table)] == [3, 1, 2]
-    assert expire_tag(table, "c").tag.snapshot.id == 2
-    assert (tag_exists(table, "c"), tag_exists(table, "b")) == (False, True)
-    assert (next_tag(table, "b"), previous_tag(table, "a")) == ("a", "b")
+        create_tag(table.store, name, snapshot_id=number)
+    assert table.store.paths.tag_dir == "/warehouse/db.db/t/tag"
+    assert table.store.paths.tag("b") == "/warehouse/db.db/t/tag/tag-b"
+    assert [previous_tag(table.store, name) for name in ("b", "c", "a")] == [None, "b", "c"]
+    assert table.store.snapshots.tag("c") == table.store.snapshots.read(2)
+    assert [each.snapshot.id for each in list_tags(table.store)] == [3, 1, 2]
+    assert delete_tag(table.store, "c").tag.snapshot.id == 2
+    assert table.store.snapshots.tag_names() == ["a", "b"]
+    assert previous_tag(table.store, "a") == "b"
+    with pytest.raises(InvalidInputError, match="no such tag"):
+        previous_tag(table.store, "c")
 
 
 def test_deleting_a_tag_spares_what_snapshots_and_its_neighbours_use() -> None:
@@ -108,19 +102,19 @@ def test_deleting_a_tag_spares_what_snapshots_and_its_neighbours_use() -> None:
     table = key_table(bucket="1", **{"num-sorted-run.compaction-trigger": "9"})
     for number in (1, 2, 3):
         table.write(rows((number, number)))
-        create_tag(table, f"t{number}")
+        create_tag(table.store, f"t{number}")
     table.compact(full=True)
     table.write(rows((9, 9)))  # snapshot 5
-    assert delete_tag(table, "t2", dry_run=True).data == ()  # earliest 1 <= 2: its files, and those of (1, 2]
-    list(expire_snapshots(table, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
-    assert table.snapshots.ids() == [5]  # earliest 5 > 3: only its own full set counts, beside neighbouring tags
-    assert delete_tag(table, "t3", dry_run=True).data != ()  # file 3 is in no neighbour and in no snapshot
-    assert delete_tag(table, "t2").data == ()  # files 1 and 2 are in t3
-    gone = delete_tag(table, "t3")
+    assert delete_tag(table.store, "t2", dry_run=True).data == ()  # earliest 1 <= 2: its files, and those of (1, 2]
+    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
+    assert table.store.snapshots.ids() == [5]  # earliest 5 > 3: only its own full set counts, beside neighbouring tags
+    assert delete_tag(table.store, "t3", dry_run=True).data != ()  # file 3 is in no neighbour and in no snapshot
+    assert delete_tag(table.store, "t2").data == ()  # files 1 and 2 are in t3
+    gone = delete_tag(table.store, "t3")
     assert len(gone.data) == 2  # files 2 and 3; file 1 is in t1, its neighbour
     assert content(table, tag="t1") == {1: 1}
     assert files_there(table) == used_files(table)
-    assert len(delete_tag(table, "t1").data) == 1
+    assert len(delete_tag(table.store, "t1").data) == 1
     assert content(table) == {1: 1, 2: 2, 3: 3, 9: 9}
 
 
@@ -137,22 +131,22 @@ def test_whatever_dies_a_tag_that_is_there_can_be_read(action: str, when: When) 
         try:
             match action:
                 case "create":
-                    create_tag(again, "new")
+                    create_tag(again.store, "new")
                 case "delete":
-                    delete_tag(again, "old")
+                    delete_tag(again.store, "old")
                 case "rename":
-                    rename_tag(again, "old", "new")
+                    rename_tag(again.store, "old", "new")
                 case "replace":
-                    replace_tag(again, "old")
+                    replace_tag(again.store, "old")
         except FAULTS:
             pass
         expected = {1: {1: 1}, 4: {1: 2, 2: 2}}
-        for tag in list_tags(table):
+        for tag in list_tags(table.store):
             assert content(table, tag=tag.name) == expected[tag.snapshot.id]
         if action in ("rename", "replace"):
-            assert list_tags(table)
+            assert list_tags(table.store)
         assert content(table) == expected[4]
-        delete_orphans(table, find_orphans(table, before_ms=10**15), progress=lambda done, of: None)
+        delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
         assert files_there(table) == used_files(table)
         if faulty.calls < fail_at:
             break

@@ -16,7 +16,7 @@ from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.rewriting import restore
 from filestore.read.split_read import read_split
 from filestore.scan.live_files import LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.binary_row import EMPTY_ROW
 from filestore.write.dynamic_buckets import spread
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
@@ -27,11 +27,11 @@ from tests.support.tables import check_metadata, content, failing_at, key_table,
 TARGET, MOST, INITIAL = "dynamic-bucket.target-row-num", "dynamic-bucket.max-buckets", "dynamic-bucket.initial-buckets"
 
 
-def dynamic_table(**options: str) -> Table:
+def dynamic_table(**options: str) -> FileTable:
     return key_table(bucket="-1", **{TARGET: "5", **options})
 
 
-def keys_by_bucket(table: Table) -> dict[tuple[bytes, int], set[int]]:
+def keys_by_bucket(table: FileTable) -> dict[tuple[bytes, int], set[int]]:
     found = defaultdict(set)
     for split in table.new_scan().plan().splits:
         for batch in read_split(table, split):
@@ -46,11 +46,11 @@ def test_buckets_are_filled_one_after_the_other() -> None:
     table.write(rows(*((key, 1) for key in range(8, 16))))
     assert sorted(map(len, keys_by_bucket(table).values())) == [1, 5, 5, 5]
     assert content(table) == {key: int(key >= 8) for key in range(16)}
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     assert {live.total_buckets(key) for key in live.buckets()} == {-1}
-    entries = index_files(table, table.snapshots.latest())
+    entries = index_files(table.store, table.store.snapshots.latest())
     assert {entry.bucket: entry.row_count for entry in entries} == {0: 5, 1: 5, 2: 5, 3: 1}
-    body = table.io.read_bytes(table.paths.index(entries[0].file_name))
+    body = table.store.io.read_bytes(table.store.paths.index(entries[0].file_name))
     assert len(body) == entries[0].size_bytes == 20
     check_metadata(table)
 
@@ -58,11 +58,11 @@ def test_buckets_are_filled_one_after_the_other() -> None:
 def test_rows_of_known_keys_bring_no_index() -> None:
     table = dynamic_table()
     table.write(rows((1, 1), (2, 2)))
-    before = bucket_index(table, table.snapshots.latest())
+    before = bucket_index(table.store, table.store.snapshots.latest())
     table.write(rows((2, 3)), pa.array(["+U"]))
     table.write(rows((1, 3)), pa.array(["-D"]))
     table.compact(full=True)
-    assert bucket_index(table, table.snapshots.latest()) == before
+    assert bucket_index(table.store, table.store.snapshots.latest()) == before
     assert content(table) == {2: 3}
 
 
@@ -113,7 +113,7 @@ def test_a_key_is_in_one_bucket_whatever_happens(steps: list[object], options: d
             table.overwrite(rows((7, 7), (9, 9)))
             expected, homes = {7: 7, 9: 9}, {}
         else:
-            compact_buckets(table, full=step == "full")
+            compact_buckets(table.store, full=step == "full")
         assert content(table) == expected  # fails when a key is there twice
         for (_, bucket), keys in keys_by_bucket(table).items():
             for key in keys:
@@ -136,7 +136,7 @@ def test_a_fault_anywhere_leaves_keys_and_index_together(when: When) -> None:
         assert content(table) in (old, new)
         table.write(rows(*((key, 1) for key in range(4, 12))))
         assert content(table) == new
-        delete_orphans(table, find_orphans(table, before_ms=10**15), progress=lambda done, of: None)
+        delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
         assert files_there(table) == used_files(table)
         if faulty.calls < fail_at:
             return
@@ -149,10 +149,10 @@ def test_two_writers_never_give_a_key_two_buckets() -> None:
         table = dynamic_table(**{TARGET: "2"})
         table.write(rows((1, 1)))
 
-        def meanwhile(table: Table = table) -> None:
+        def meanwhile(table: FileTable = table) -> None:
             table.write(rows(*((key, 5) for key in (9, 8, 7, 6, 5))))
 
-        racing = Nth(table.io, nth, meanwhile)
+        racing = Nth(table.store.io, nth, meanwhile)
         reopened(table, racing).write(rows(*((key, 6) for key in (5, 6, 7, 10))))  # type: ignore[arg-type]
         assert {1, 5, 6, 7, 10} <= set(content(table))
         if racing.left > 0:
@@ -163,13 +163,13 @@ def test_two_writers_never_give_a_key_two_buckets() -> None:
 def test_restored_rows_bring_their_index() -> None:
     table = dynamic_table()
     table.write(rows(*((key, 0) for key in range(7))))
-    first = table.snapshots.latest()
+    first = table.store.snapshots.latest()
     assert first is not None
     table.overwrite(rows((6, 1), (5, 1), (9, 1)))
-    restore(table, first)
+    restore(table.store, first)
     table.write(rows(*((key, 2) for key in range(9))))
     assert content(table) == dict.fromkeys(range(9), 2)
-    assert sum(entry.row_count for entry in bucket_index(table, table.snapshots.latest())) == 9
+    assert sum(entry.row_count for entry in bucket_index(table.store, table.store.snapshots.latest())) == 9
 
 
 def test_a_key_that_another_writer_put_elsewhere_conflicts() -> None:
@@ -189,9 +189,9 @@ def test_a_key_that_another_writer_put_elsewhere_conflicts() -> None:
 def test_a_broken_index_stops_the_writer() -> None:
     table = dynamic_table()
     table.write(rows((1, 1)))
-    (entry,) = bucket_index(table, table.snapshots.latest())
-    table.io.delete(table.paths.index(entry.file_name))
-    table.io.write_new(table.paths.index(entry.file_name), b"123")
+    (entry,) = bucket_index(table.store, table.store.snapshots.latest())
+    table.store.io.delete(table.store.paths.index(entry.file_name))
+    table.store.io.write_new(table.store.paths.index(entry.file_name), b"123")
     with pytest.raises(CorruptDataError, match="index of a dynamic bucket is broken"):
         table.write(rows((2, 1)))
 

@@ -14,7 +14,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import BucketKey, LiveFiles
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.types.data_types import DataField, parse_data_type
 from filestore.write.table_write import TableWrite
@@ -24,14 +24,14 @@ from tests.support.faults import FaultyFileIO, MemoryFileIO
 from tests.support.tables import KEY_SCHEMA, content, key_table, memory_catalog, rows
 
 
-def physical_rows(table: Table, message: CommitMessage, file: DataFileMeta) -> list[dict[str, Any]]:
+def physical_rows(table: FileTable, message: CommitMessage, file: DataFileMeta) -> list[dict[str, Any]]:
     """What a file holds, system columns included."""
-    files = BucketFiles(table=table, partition=message.partition, bucket=message.bucket, files=[file])
-    batches = list(files.read(file, table.schema.column_names, with_system=table.has_key))
+    files = BucketFiles(table=table.store, partition=message.partition, bucket=message.bucket, files=[file])
+    batches = list(files.read(file, table.schema.column_names, with_system=table.store.has_key))
     return pa.Table.from_batches(batches).to_pylist()
 
 
-def written(table: Table, data: pa.Table, kinds: list[str] | None = None, **highest: int) -> list[CommitMessage]:
+def written(table: FileTable, data: pa.Table, kinds: list[str] | None = None, **highest: int) -> list[CommitMessage]:
     writer = TableWrite(table, max_sequence_numbers={BucketKey(EMPTY_ROW, 0): highest.get("highest", -1)})
     writer.write(data, None if kinds is None else pa.array(kinds, pa.string()))
     return writer.prepare_commit()
@@ -101,7 +101,7 @@ def test_a_failed_flush_and_its_abort_leave_nothing_behind(fail_at: int) -> None
     table = key_table(disk)
     before = {*disk.files}
     io = FaultyFileIO(disk)
-    writer = TableWrite(replace(table, io=io), max_sequence_numbers={})
+    writer = TableWrite(FileTable(replace(table.store, io=io)), max_sequence_numbers={})
     writer.write(rows((1, 1)))
     io.fail_at = io.calls + fail_at
     try:
@@ -185,7 +185,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def checked_table() -> Table:
+def checked_table() -> FileTable:
     fields = [DataField(id=n, name=name, type=parse_data_type(text)) for n, (name, text) in enumerate(CHECKED)]
     return memory_catalog().create_table("db.t", fields, primary_key=["k"])
 
@@ -304,7 +304,7 @@ def test_every_row_goes_to_its_partition_and_bucket_in_order(
         ]
     expected: defaultdict[bytes, list[dict[str, Any]]] = defaultdict(list)
     for number, (row_id, text, flag) in enumerate(data):
-        partition = encode_row((text, flag), table.partition_types)
+        partition = encode_row((text, flag), table.store.partition_types)
         expected[partition].append({"id": row_id, "p": text, "q": flag, "n": number})
     by_partition: defaultdict[bytes, list[dict[str, Any]]] = defaultdict(list)
     for (partition, _), part in found.items():
@@ -353,7 +353,7 @@ def test_rows_without_buckets_keep_their_order_and_count_from_zero() -> None:
     table = key_table(primary_key=())
     for start in (0, 3):
         table.write(rows(*((start + n, n) for n in range(3))))
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     [key] = live.buckets()
     assert sorted((f.min_sequence_number, f.max_sequence_number) for f in live.files(key)) == [(0, 2), (0, 2)]
     assert live.total_buckets(key) == -1
@@ -363,7 +363,7 @@ def test_rows_of_a_fixed_bucket_are_numbered_on_and_read_in_order() -> None:
     table = key_table(primary_key=(), **{"bucket": "1", "bucket-key": "id"})
     for start in (0, 3):
         table.write(rows(*((start + n, n) for n in range(3))))
-    live = LiveFiles.latest(table)
+    live = LiveFiles.latest(table.store)
     [key] = live.buckets()
     assert sorted((f.min_sequence_number, f.max_sequence_number) for f in live.files(key)) == [(0, 2), (3, 5)]
     assert table.read().to_arrow().column("id").to_pylist() == list(range(6))
@@ -392,7 +392,7 @@ def test_every_input_row_goes_to_the_changelog_of_producer_input() -> None:
         (2, 2, 2),
     ]
     table.write(rows((1, 5)))
-    snapshot = table.snapshots.latest()
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     assert snapshot.changelog_manifest_list is not None
     assert snapshot.changelog_record_count == 1
@@ -403,7 +403,7 @@ def test_every_input_row_goes_to_the_changelog_of_producer_input() -> None:
 def test_changelogs_of_compactions_are_not_the_writers(producer: str) -> None:
     table = key_table(changelog_producer=producer)
     table.write(rows((1, 1)))
-    snapshot = table.snapshots.latest()
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     assert snapshot.changelog_manifest_list is None
     assert content(table) == {1: 1}

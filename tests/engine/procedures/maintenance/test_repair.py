@@ -88,7 +88,7 @@ def test_a_batch_that_is_in_the_log_keeps_its_files(tmp_path: Path, broker: Brok
     table = catalog.create_table(name, schema, primary_key=["id"], options={"bucket": "2"})
     table.write(pa.table({"id": [1, 2, 3]}))
     assert verify(table).num_rows == 0
-    writer = BatchWriter(table.store, table.log, commit_user="query")
+    writer = BatchWriter(table.files, table.log, commit_user="query")
 
     def die(spec: BatchSpec) -> list[BucketResult]:
         write_part(spec, pa.table({"id": list(range(4, 40))}).to_batches())
@@ -103,7 +103,7 @@ def test_a_batch_that_is_in_the_log_keeps_its_files(tmp_path: Path, broker: Brok
     problems = verify(table).to_pylist()
     assert [each["check"] for each in problems] == ["log", "log"]
     assert "query=query batch=7" in problems[0]["problem"]
-    again = BatchWriter(table.store, table.log, commit_user="query")
+    again = BatchWriter(table.files, table.log, commit_user="query")
     again.write(7, lambda spec: [])
     assert sorted(table.read().to_arrow().column("id").to_pylist()) == list(range(1, 40))
     expire_snapshots(table, retain_max=1, retain_min=1)
@@ -118,14 +118,14 @@ def test_a_batch_whose_snapshot_expired_is_known_by_the_log(tmp_path: Path, brok
     name = f"db.away{abs(hash(str(tmp_path))) % 10**9}"
     table = catalog.create_table(name, schema, primary_key=["id"], options={"bucket": "2"})
     rows = pa.table({"id": list(range(20))})
-    BatchWriter(table.store, table.log, commit_user="query").write(7, lambda spec: write_part(spec, rows.to_batches()))
+    BatchWriter(table.files, table.log, commit_user="query").write(7, lambda spec: write_part(spec, rows.to_batches()))
     for _ in range(2):
         table.compact(full=True)
-        drop = table.store.with_options({"log.system": "none"})
+        drop = table.files.with_options({"log.system": "none"})
         drop.write(pa.table({"id": [100]}))
     expire_snapshots(table, retain_max=1, retain_min=1)
     offsets = table.log_end_offsets()
-    again = BatchWriter(table.store, table.log, commit_user="query")
+    again = BatchWriter(table.files, table.log, commit_user="query")
     done = again.write(7, lambda spec: write_part(spec, rows.to_batches()))
     assert done.already_committed
     assert table.log_end_offsets() == offsets

@@ -38,7 +38,7 @@ def changes(table: Table) -> set[tuple[Any, ...]]:
     return {
         (RowKind(kind).symbol, *row.values())
         for split in splits
-        for batch, kinds in read_changes(table.store, split)
+        for batch, kinds in read_changes(table.files, split)
         for kind, row in zip(kinds.to_pylist(), batch.to_pylist(), strict=True)
     }
 

@@ -19,10 +19,10 @@ SECOND = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
 
 def watermarked(table: Table, identifier: int, watermark: int) -> None:
     """A commit of the streaming query ``query``."""
-    messages = messages_of(table.store, rows(("d3", identifier, 0)))
+    messages = messages_of(table.files, rows(("d3", identifier, 0)))
     base_id = table.store.snapshots.latest_id()
     committable = Committable(identifier=identifier, messages=messages, base_snapshot_id=base_id, watermark=watermark)
-    table.store.new_commit("query").commit(committable)
+    table.files.new_commit("query").commit(committable)
 
 
 def test_a_table_goes_back_and_says_what_went(

@@ -19,7 +19,7 @@ def test_a_savepoint_is_made_gone_back_to_and_deleted(
     before = content(catalog)
     [row] = call("create_savepoint")
     assert (row["savepoint_id"], row["record_count"], row["sorted_runs"], row["checkpoints"]) == (1, 3, 1, 0)
-    table.overwrite(table.store.read().to_arrow().slice(0, 1))
+    table.overwrite(table.files.read().to_arrow().slice(0, 1))
     list(expire_snapshots(table.store, ALL_BUT_ONE))
     assert content(catalog, options={"scan.savepoint-id": "1"}) == before
     rows = call("rollback_to_savepoint", id=1)

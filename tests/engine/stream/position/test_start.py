@@ -100,7 +100,7 @@ def test_a_time_of_a_table_that_others_write_too(table: Table) -> None:
     """FL-74: changes of files and of the log, each from the time on; a time to come is that of the newest snapshot."""
     moment = boundary()
     table.write(rows([4]))
-    unlogged = Table(table.store.with_options({"log.system": "none"}))
+    unlogged = Table(table.files.with_options({"log.system": "none"}))
     unlogged.write(rows([5]))
     as_foreign(table)
     table.write(rows([6]))

@@ -1,0 +1,40 @@
+"""The members of PySpark that are not public and have no public counterpart. No other module touches one.
+
+``tests/engine/runtime/test_spark_internals.py`` fails, by name, when a release of PySpark lacks one.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def has_context() -> bool:
+    """Whether a Spark context runs in this process."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM without a context, with what must be known at its start: memory, Java options, jars."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+
+
+def jvm_frame(frame: "DataFrame") -> Any:
+    """The JVM's object of a frame; None with Spark Connect."""
+    return getattr(frame, "_jdf", None)
+
+
+def jvm_session(spark: "SparkSession | None") -> Any:
+    """The JVM's object of a session; None with Spark Connect, or without a session."""
+    return getattr(spark, "_jsparkSession", None)
+
+
+def hadoop_setting(spark: "SparkSession", key: str) -> str | None:
+    """A setting of Hadoop's configuration, which includes core-site.xml; None when it is not set."""
+    found = spark.sparkContext._jsc.hadoopConfiguration().get(key)
+    return None if found is None else str(found)

@@ -1,0 +1,88 @@
+"""What every format of data files offers: a writer of one file, and a reader. Source: Paimon FileFormat."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from filestore.format.statistics import ColumnRange
+from filestore.types.data_types import DataField
+
+KeepRows = Callable[[Mapping[str, ColumnRange], int], bool]
+"""Whether a group of rows with these ranges may hold a row that is wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSettings:
+    """How files of a table are written."""
+
+    compression: str
+    zstd_level: int
+    row_group_rows: int
+    block_bytes: int | None = None  # of a row group or stripe; None: ``row_group_rows``, and the format's own
+
+
+class FormatWriter(Protocol):
+    """Writes the rows of one file to a sink that belongs to the caller."""
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows of the file's columns, in file order and of their Arrow types."""
+
+    def bytes_written(self) -> int:
+        """Bytes that have left memory."""
+
+    def close(self) -> dict[str, ColumnRange]:
+        """Finish the file. Exact ranges of columns, as far as they are known without reading the file again."""
+
+
+class NewWriter(Protocol):
+    """Makes the writer of one file."""
+
+    def __call__(
+        self, sink: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings, *, shared: Mapping[str, str]
+    ) -> FormatWriter:
+        """Make it.
+
+        Args:
+            sink: to write to; it stays open.
+            fields: columns of the file.
+            settings: compression and sizes.
+            shared: columns that repeat another one, by name; they get no range of their own.
+        """
+
+
+class ReadFile(Protocol):
+    """Reads one file."""
+
+    def __call__(
+        self,
+        source: pa.NativeFile,
+        fields: Sequence[DataField],
+        *,
+        batch_rows: int,
+        keep: KeepRows | None = None,
+        keep_fields: Sequence[DataField] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """The columns that the file has of ``fields``, in file order of rows.
+
+        Args:
+            source: the file.
+            fields: columns wanted, as the file's schema declares them.
+            batch_rows: most rows of a batch.
+            keep: says of ranges of ``keep_fields`` and a number of rows whether they are wanted; a format may ask it
+                and leave such rows out, or give all.
+            keep_fields: columns whose ranges ``keep`` looks at.
+
+        Raises:
+            CorruptDataError: the file cannot be decoded.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFormat:
+    """One format."""
+
+    name: str  # in options and as suffix of file names
+    writer: NewWriter
+    reader: ReadFile

@@ -1,0 +1,45 @@
+"""PySpark's private members: those that are used exist, and one module alone uses them."""
+
+import ast
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from engine.runtime import spark_internals
+
+ENGINE = Path(spark_internals.__file__).parents[1]
+OF_CONTEXT = ("_active_spark_context", "_ensure_initialized")
+OF_JVM = ("_jdf", "_jsc", "_jsparkSession", "_jvm")
+
+
+def attributes(path: Path) -> set[str]:
+    """Names behind a point, and names that ``getattr`` is given."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    asked = [node.args[1] for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr"]
+    named = {str(each.value) for each in asked if isinstance(each, ast.Constant)}
+    return named | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
+@pytest.mark.parametrize("name", OF_CONTEXT)
+def test_the_context_has_the_private_members_that_a_session_starts_with(name: str) -> None:
+    assert hasattr(SparkContext, name), f"pyspark {pyspark.__version__} has no SparkContext.{name}"
+
+
+@pytest.mark.spark
+def test_frames_and_sessions_have_their_objects_of_the_jvm(spark: SparkSession) -> None:
+    version = f"pyspark {pyspark.__version__}"
+    assert spark_internals.jvm_frame(spark.range(1)) is not None, f"{version} has no DataFrame._jdf"
+    assert spark_internals.jvm_session(spark) is not None, f"{version} has no SparkSession._jsparkSession"
+    assert spark_internals.hadoop_setting(spark, "fs.defaultFS"), f"{version} has no SparkContext._jsc"
+    assert spark_internals.hadoop_setting(spark, "fluvial.no-such-key") is None
+    assert spark_internals.has_context()
+    assert spark_internals.jvm_session(None) is None
+
+
+def test_no_other_module_touches_them() -> None:
+    others = (path for path in ENGINE.rglob("*.py") if path.name != "spark_internals.py")
+    found = {f"{path.relative_to(ENGINE)}: {name}" for path in others for name in attributes(path)}
+    assert [each for each in sorted(found) if each.rpartition(" ")[2] in (*OF_CONTEXT, *OF_JVM)] == []
