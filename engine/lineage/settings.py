@@ -8,7 +8,7 @@ Source: PIP "Table and data lineage"; LN-07 to LN-10, LN-45.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import orjson
 
@@ -67,9 +67,10 @@ class LineageSettings:
         """Directory of what waits for the store."""
         return f"{self.warehouse}/{DIRECTORY}/{QUEUE}"
 
-    def value(self, key: str) -> Any:
-        """The value in force of a catalog's option."""
-        return CatalogOptions.parse(self.options).value(key)
+    @property
+    def catalog_options(self) -> CatalogOptions:
+        """The values in force of the catalog's options."""
+        return CatalogOptions.parse(self.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.options.catalog_options import is_catalog_option
-from filestore.options.table_options import canonical_options
+from filestore.options.table_options import TableOptions, canonical_options
 from lsm.errors import InvalidInputError
 
 TABLE_PLACE_KEYS: Final = ("warehouse", "table", "path")
@@ -117,7 +117,7 @@ class ReadOptions:
         table = Table(store)
         for key in given:
             if not key.startswith(_FREE_PREFIX):
-                table.options.value(key)  # refuses a value that cannot be read, by name
+                _ = table.options[TableOptions.declared[key]]  # refuses a value that cannot be read, by name
         columns = tuple(each.strip() for each in named.get("columns", "").split(",") if each.strip())
         for column in columns:
             table.schema.field(column)
@@ -127,7 +127,7 @@ class ReadOptions:
     def spark_schema(self) -> StructType:
         """The columns to read, then ``_row_kind`` with ``read.changelog``, then the metadata columns asked for."""
         schema = spark_schema([self.table.schema.field(name) for name in self.names])
-        if self.table.options.value("read.changelog"):
+        if self.table.options.read_changelog:
             if self.table.options.log_format == "json":
                 # a delete in such a log has its key only
                 keys = self.table.schema.primary_keys
@@ -135,7 +135,7 @@ class ReadOptions:
                     [StructField(each.name, each.dataType, each.nullable or each.name not in keys) for each in schema]
                 )
             schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
-        for name in self.table.options.value("read.metadata-columns"):
+        for name in self.table.options.read_metadata_columns:
             if name not in {*MetadataColumn}:
                 raise unknown_option(name, [each.value for each in MetadataColumn], "column of read.metadata-columns")
             schema = schema.add(name, _METADATA_TYPES[MetadataColumn(name)])

@@ -80,7 +80,7 @@ class StreamRows:
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
             case ChangePiece():
                 newest = self.store.schemas.latest() or self.store.schema
-                if is_untracked(self.store, newest.options, piece.split.partition):
+                if is_untracked(self.store, newest.table_options, piece.split.partition):
                     return
                 for rows, kinds in read_changes(self.store, piece.split, columns=columns):
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)

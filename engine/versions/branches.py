@@ -6,9 +6,9 @@ What a branch consists of beside its log is ``filestore.branch.branches``; how i
 
 import uuid
 from collections.abc import Mapping
-from typing import Final
 
 from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.branch import branches, main_replacement
 from filestore.branch.branches import Branch, DeletedBranch
 from filestore.branch.main_replacement import MainReplaced
@@ -18,8 +18,6 @@ from filestore.options.table_options import canonical_options
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.table import Table as FileTable
 from lsm.errors import ConflictError, InvalidInputError
-
-_EVEN_UNTRACKED: Final = {"change-tracking": "true"}  # there is a log, whether writers use it or not
 
 
 def create_branch(
@@ -65,7 +63,7 @@ def create_branch(
         raise InvalidInputError(
             f"branch exists already: table={table.name} branch={name} fix=choose another name, or delete it first"
         )
-    ours = TableLog.of(table, _EVEN_UNTRACKED)
+    ours = TableLog.of(table, EVEN_UNTRACKED)
     if ours is None:
         raise InvalidInputError(
             f"a branch can have a log if its table has one: table={table.name} branch={name} log=true fix=leave it out"
@@ -119,7 +117,7 @@ def replace_main(table: FileTable, name: str, *, force: bool = False) -> MainRep
         UnavailableError: main has a log, and the brokers do not answer. Nothing was done.
         InvalidInputError: see ``filestore.branch.main_replacement.replace_main``, as ConflictError.
     """
-    old = TableLog.of(table.on_branch(MAIN_BRANCH), _EVEN_UNTRACKED)
+    old = TableLog.of(table.on_branch(MAIN_BRANCH), EVEN_UNTRACKED)
     topics = None if old is None else old.reached_topics()
     done = main_replacement.replace_main(table, name, force=force)
     now = table.on_branch(MAIN_BRANCH)
@@ -135,7 +133,7 @@ def logs_of(table: FileTable, *, but: str | None = None) -> list[TableLog]:
         table: on its main branch.
         but: a branch that is left out.
     """
-    ours = TableLog.of(table, _EVEN_UNTRACKED)
+    ours = TableLog.of(table, EVEN_UNTRACKED)
     theirs = [_log_of(table, each) for each in branch_names(table) if each != but]
     return list({log.topic: log for log in (ours, *theirs) if log is not None}.values())
 
@@ -146,4 +144,4 @@ def _log_of(table: FileTable, name: str) -> TableLog | None:
     if place is None:
         return None
     schema = on_branch(table, name).schemas.latest() or table.schema
-    return TableLog.of(table.with_options({**schema.options, **place}), _EVEN_UNTRACKED)
+    return TableLog.of(table.with_options({**schema.options, **place}), EVEN_UNTRACKED)

@@ -11,7 +11,7 @@ from itertools import count
 import pyarrow as pa
 
 from filestore.evolution.option_changes import renamed_in_options, uses_of, with_option
-from filestore.options.table_options import SCHEMA_VERSION
+from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.schema.column_paths import (
     ColumnPath,
     ColumnPosition,
@@ -303,7 +303,7 @@ def _retyped(schema: TableSchema, change: ChangeType) -> TableSchema:
     if not can_cast(field.type, wanted):
         raise InvalidInputError(f"stored values cannot be read as the new type: {facts}")
     options = schema.table_options
-    if options.value("disable-explicit-type-casting") and not widens(field.type, wanted):
+    if options.disable_explicit_type_casting and not widens(field.type, wanted):
         raise InvalidInputError(
             f"only wider types are allowed: {facts} disable-explicit-type-casting=true fix='set it to false'"
         )
@@ -325,7 +325,7 @@ def _with_nullability(schema: TableSchema, change: ChangeNullability) -> TableSc
         return schema
     if change.nullable and change.path[0] in schema.primary_keys:
         raise InvalidInputError(f"key columns are never null: column={path_text(change.path)}")
-    if not change.nullable and schema.table_options.value("alter-column-null-to-not-null.disabled"):
+    if not change.nullable and schema.table_options.alter_column_null_to_not_null_disabled:
         raise InvalidInputError(
             f"rows may hold nulls already: column={path_text(change.path)} "
             "fix=\"look, then set 'alter-column-null-to-not-null.disabled'='false' first\""

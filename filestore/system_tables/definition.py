@@ -79,7 +79,7 @@ _DEFAULT_FUNCTION: Final = "fields.default-aggregate-function"
 
 
 def _aggregation_fields(store: TableStore, _: Snapshot | None) -> pa.Table:
-    texts = store.options.raw
+    texts = store.options.shown()
     rows: list[dict[str, Any]] = []
     for field in store.schema.fields:
         prefix = f"fields.{field.name}"

@@ -45,7 +45,7 @@ def test_the_option_lists_partitions() -> None:
     assert with_tracking({UNTRACKED_KEY: '[{"a":"1"}]'}, {"a": "1"}, is_tracked=True) is None
     for text in ("{}", "[1]", "[{}]", "dt=1"):
         with pytest.raises(InvalidInputError, match="not a list of partitions"):
-            untracked_partitions({UNTRACKED_KEY: text})
+            untracked_partitions(TableOptions.parse({UNTRACKED_KEY: text}, strict=False))
 
 
 @pytest.mark.broker

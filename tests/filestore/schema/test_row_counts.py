@@ -207,7 +207,7 @@ def test_an_index_key_sorts_and_prunes_files() -> None:
         ({"bucket": "-1"}, {}, "one bucket"),
         ({"deletion-vectors.enabled": "true"}, {}, "summed by readers"),
         ({"log.format": "json"}, {}, "debezium-json"),
-        ({"ignore-update-before": "true"}, {}, "counted for ever"),
+        ({"ignore-update-before": "true"}, {}, "counted permanently"),
         ({"fields.n.aggregate-function": "sum"}, {}, "not folded"),
         ({"merge-engine": "first-row"}, {}, "needs a primary key"),
         ({"changelog-producer": "lookup"}, {}, "needs a primary key"),
