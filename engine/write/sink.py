@@ -63,8 +63,8 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
         observe: told each step; called in tasks too, so it must be picklable.
 
     Raises:
-        InvalidInputError: an unknown option, or a value that cannot be read. When the query runs: no checkpoint location, or a frame that does not
-            fit the table.
+        InvalidInputError: an unknown option, or a value that cannot be read. When the query runs: no checkpoint
+            location, or a frame that does not fit the table.
     """
     writer = WriterOptions.parse(options, SINK_KEYS, "sink option")
     return StreamSink(at_branch(table.store, writer.branch), writer, observe)

@@ -91,7 +91,7 @@ class CatalogOptions(OptionValues):
         "lineage.data.time-retained",
         duration_ms,
         None,
-        "Age at which lineage of snapshots is deleted; default: it is kept.",
+        "Age at which lineage of snapshots is deleted; default: kept.",
     )
     openlineage_url = Option(
         "openlineage.url", text, None, "Where OpenLineage events of jobs go: a file, or http(s)://collector."
