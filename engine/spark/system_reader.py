@@ -37,6 +37,7 @@ from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
 from filestore.layout.branch_names import MARK, on_branch_name
 from filestore.layout.paths import MAIN_BRANCH
+from filestore.options.parsing import boolean_of
 from filestore.options.table_options import canonical_options
 from lsm.errors import InvalidInputError
 
@@ -112,7 +113,7 @@ class ChangeStreamReader(HybridStreamReader):
             raise InvalidInputError(
                 f"only audit_log and binlog can be streamed: table={name} fix='use spark.read, not readStream'"
             )
-        if named.get(CHANGELOG_KEY, "true").lower() != "true":
+        if not boolean_of(CHANGELOG_KEY, named.get(CHANGELOG_KEY, "true")):
             raise InvalidInputError(
                 f"{name.system} always has row kinds: {CHANGELOG_KEY}={named[CHANGELOG_KEY]} fix=remove it"
             )

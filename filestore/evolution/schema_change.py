@@ -27,7 +27,7 @@ from filestore.schema.log_names import check_log_names
 from filestore.schema.row_counts import check_change
 from filestore.schema.schema_store import with_new_field_ids
 from filestore.schema.table_schema import TableSchema
-from filestore.schema.validation import check_altered, check_options_set
+from filestore.schema.validation import check_altered, check_new_names, check_options_set
 from filestore.types.casts import can_cast, cast_array, keeps_order, widens
 from filestore.types.data_types import (
     INTEGER_ROOTS,
@@ -178,6 +178,7 @@ def apply_changes(
         return schema
     if after.table_options.log_system != "none" or schema.table_options.log_system != "none":
         check_log_names(schema, after, history)
+    check_new_names(name for name in after.column_names if name not in schema.column_names)
     check_altered(after)
     check_options_set(after, [change.key for change in changes if isinstance(change, SetOption)])
     return replace(after, id=schema.id + 1, time_ms=schema.time_ms if time_ms is None else time_ms)

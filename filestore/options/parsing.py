@@ -4,14 +4,17 @@ A parser raises ValueError with what it expects; ``Option.read`` adds the option
 Source: Paimon MemorySize and TimeUtils: sizes are powers of 1024, a duration without a unit is in milliseconds.
 """
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, Generic, TypeVar
 
 from lsm.errors import InvalidInputError
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -133,6 +136,20 @@ def choice(*words: str) -> Parser[str]:
         if word not in words:
             raise ValueError(f"expected='{' | '.join(words)}'")
         return word
+
+    return Parser(parse, " | ".join(words))
+
+
+def member(kind: type[E]) -> Parser[E]:
+    """A member of an enumeration by its value, any case."""
+    words = [str(each.value) for each in kind]
+
+    def parse(value: str) -> E:
+        word = value.strip().lower()
+        if word not in words:
+            near = difflib.get_close_matches(word, words, 1)
+            raise ValueError(f"expected='{' | '.join(words)}'" + (f" did_you_mean={near[0]}" if near else ""))
+        return kind(word)
 
     return Parser(parse, " | ".join(words))
 

@@ -27,6 +27,8 @@ from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
 RESERVED_NAMES: Final = frozenset({SEQUENCE_NUMBER, VALUE_KIND, "_LEVEL", "rowkind", "_ROW_ID"})
+STREAM_NAMES: Final = frozenset({"_row_kind", "_log_offset", "_log_timestamp", "_snapshot_id"})
+"""Columns of changes beside the table's: the kind of a row, and where it came from."""
 PARTITION_ROOTS: Final = INTEGER_ROOTS | TEXT_ROOTS | {"DATE", "BOOLEAN"}
 # Parquet would need INT96 in every timestamp column and Avro cannot at all.
 MICROSECONDS: Final = 6
@@ -80,6 +82,18 @@ def check_creatable(schema: TableSchema, options: TableOptions) -> None:
     _check_option_columns(schema, options)
     TagSchedule.of(options)  # refuses rules that contradict each other
     check_writable(schema)
+
+
+def check_new_names(names: Iterable[str]) -> None:
+    """Refuse new columns named as those that streams add to the table's; older tables may have them.
+
+    Raises: InvalidInputError naming the column.
+    """
+    for name in names:
+        if name.lower() in STREAM_NAMES:
+            raise InvalidInputError(
+                f"column name is reserved for the kinds and metadata of changes: column={name} fix='rename it'"
+            )
 
 
 def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:

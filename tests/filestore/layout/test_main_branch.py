@@ -386,10 +386,10 @@ def test_a_log_is_not_lost_by_the_way() -> None:
     create_branch(table, "own", tag="t", log={"log.kafka.topic": "db.t.own"})
     replace_main(table, "own")
     replaced = on(table, table.io)
-    assert replaced.options.value("log.kafka.topic") == "db.t.own"
+    assert replaced.options.log_topic == "db.t.own"
     assert replaced.snapshots.read(1).log_offsets == {0: 0}
     replace_main(replaced, "main")
-    assert on(table, table.io).options.value("log.kafka.topic") == "db.t.own"
+    assert on(table, table.io).options.log_topic == "db.t.own"
     replace_main(on(table, table.io), "dev", force=True)
     assert not on(table, table.io).has_log
 
