@@ -54,7 +54,11 @@ class TableOptions(TableValues):
     def with_texts(self, texts: Mapping[str, str]) -> "TableOptions":
         """The same options but for these. Raises: InvalidInputError."""
         return TableOptions(
-            {**self.texts_by_key(), **texts}, lenient=True, has_key=self.has_key, schema_version=self.schema_version
+            {**self.texts_by_key(), **texts},
+            lenient=True,
+            has_key=self.has_key,
+            schema_version=self.schema_version,
+            row_group_rows=self.row_group_rows,
         )
 
     def check_together(self) -> None:

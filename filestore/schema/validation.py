@@ -243,7 +243,7 @@ def _check_key(schema: TableSchema) -> None:
 
 
 def _check_bucket_keys(schema: TableSchema) -> None:
-    option = schema.options.get("bucket-key")
+    option = schema.table_options.bucket_key
     if option is None:
         return
     _check_hashable(schema.fields_of(schema.bucket_keys), "bucket-key")

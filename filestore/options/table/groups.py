@@ -38,7 +38,7 @@ class TableValues(
 
     has_key: bool  # whether the table has a primary key
     schema_version: int  # of the schema file; before 3 missing keys meant something else
-    row_group_rows: Final = ROW_GROUP_ROWS
+    row_group_rows: int  # of a row group in a new file of level 0
 
     def __init__(
         self,
@@ -47,13 +47,14 @@ class TableValues(
         lenient: bool = False,
         has_key: bool = False,
         schema_version: int = SCHEMA_VERSION,
+        row_group_rows: int = ROW_GROUP_ROWS,
     ) -> None:
         """Made by ``parse``."""
-        self.__dict__.update(has_key=has_key, schema_version=schema_version)
+        self.__dict__.update(has_key=has_key, schema_version=schema_version, row_group_rows=row_group_rows)
         super().__init__(texts, lenient=lenient)
 
     def _identity(self) -> Hashable:
-        return (super()._identity(), self.has_key, self.schema_version)
+        return (super()._identity(), self.has_key, self.schema_version, self.row_group_rows)
 
     @property
     def sequence_descending(self) -> bool:
