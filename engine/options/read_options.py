@@ -13,66 +13,24 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from engine.catalog import Catalog
 from engine.lineage.origins import JOB_KEY
 from engine.read.diff_read import find_diff
-from engine.read.fallback import FALLBACK_KEY
-from engine.request.branch_choice import READ_BRANCH_KEYS, branch_named
+from engine.request.branch_choice import branch_named
 from engine.request.option_check import unknown_option
-from engine.request.read_request import DIFF_KEYS, PLACES, ReadRequest, wanted_diff
+from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS
+from engine.request.read_request import DIFF_KEYS, ReadRequest, wanted_diff
 from engine.table import Table
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.options.catalog_options import is_catalog_option
-from filestore.options.table_options import TableOptions, canonical_options
+from filestore.options.option import At
+from filestore.options.table_options import TableOptions, canonical_options, keys_at
 from lsm.errors import InvalidInputError
 
-TABLE_PLACE_KEYS: Final = ("warehouse", "table", "path")
-ROW_KEYS: Final = ("columns", "filter")
 _READER_KEYS: Final = (*ROW_KEYS, JOB_KEY)  # what no table has
-BATCH_KEYS: Final = (
-    *READ_BRANCH_KEYS,
-    "scan.mode",
-    *PLACES,
-    *DIFF_KEYS,
-    "scan.log.union",
-    "scan.log.offsets",
-    "scan.max-staleness",
-    "scan.at-least",
-    "scan.at-least.timeout",
-    "log.on-offset-lost",
-    "read.changelog",
-    "read.metadata-columns",
-    FALLBACK_KEY,
-)
-STREAM_KEYS: Final = (
-    *READ_BRANCH_KEYS,
-    "log.scan",
-    "log.scan.timestamp-mills",
-    "log.scan.normalize",
-    "log.scan.remove-normalize",
-    "log.on-offset-lost",
-    "scan.mode",
-    "scan.snapshot-id",
-    "scan.tag-name",
-    "scan.timestamp",
-    "scan.at-least",
-    "scan.at-least.timeout",
-    "read.changelog",
-    "read.metadata-columns",
-    "read.stream.maxFilesPerTrigger",
-    "read.stream.maxBytesPerTrigger",
-    "read.stream.maxRowsPerTrigger",
-    "read.stream.on-dropped-column",
-    "source.checkpoint-align.enabled",
-    "source.checkpoint-align.snapshots",
-    "source.checkpoint-align.timeout",
-    "scan.start-from-job",
-    "streaming-read-mode",
-    "streaming-read-overwrite",
-    "streaming-read-append-overwrite",
-    "consumer-id",
-    "consumer.mode",
-    "consumer.ignore-progress",
-)
+BATCH_KEYS: Final = keys_at(At.BATCH_READ)
+"""Options of the table that a batch read may be given."""
+STREAM_KEYS: Final = keys_at(At.STREAM_READ)
+"""Options of the table that a stream may be given."""
 _TRAVELS: Final = frozenset({"scan.version", "scan.savepoint-id", "scan.watermark"})
 _FREE_PREFIX: Final = "log.kafka."
 _METADATA_TYPES: Final = {

@@ -8,9 +8,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from engine.options.read_options import TABLE_PLACE_KEYS, is_place_key, named_table
+from engine.options.read_options import is_place_key, named_table
 from engine.request.branch_choice import BRANCH_KEY
 from engine.request.option_check import unknown_option
+from engine.request.place_options import TABLE_PLACE_KEYS
 from engine.request.writer_options import BATCH_WRITE_KEYS, SINK_KEYS, WriterOptions
 from engine.types.spark_types import check_frame, fields_of_frame
 from engine.write.schema_evolution import cast_rows, evolve_schema, merge_rules

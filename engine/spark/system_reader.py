@@ -10,15 +10,14 @@ from pyspark.sql.types import StringType, StructType
 
 from engine.options.read_options import (
     BATCH_KEYS,
-    ROW_KEYS,
     STREAM_KEYS,
-    TABLE_PLACE_KEYS,
     ReadOptions,
     is_place_key,
     named_catalog,
 )
 from engine.request.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.request.option_check import unknown_option
+from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS
 from engine.stream.options import StreamOptions
 from engine.stream.reader import HybridStreamReader
 from engine.system_tables.binlog import packed

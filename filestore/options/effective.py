@@ -7,7 +7,7 @@ table when it was made is the table's, wherever it came from then: catalog and s
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any, Final
 
 from filestore.options.catalog_options import CatalogOptions, from_environment
@@ -134,6 +134,8 @@ def default_text(option: Option[Any]) -> str | None:
         return None
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
     if isinstance(value, tuple):
         return ",".join(value) or None
     if isinstance(value, Mapping):
