@@ -46,7 +46,8 @@ def boolean_of(name: str, value: object) -> bool:
 def not_valid(name: str, value: object, reason: object) -> InvalidInputError:
     """The error for a value that cannot be read."""
     return InvalidInputError(
-        f"option value is not valid: option={name} value={value!r} {reason} fix='set {name} to such a value, or leave it out'"
+        f"option value is not valid: option={name} value={value!r} {reason} "
+        f"fix='set {name} to such a value, or leave it out'"
     )
 
 
