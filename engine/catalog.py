@@ -12,6 +12,7 @@ import pyarrow as pa
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
 from engine.table import Table
@@ -292,9 +293,7 @@ class Catalog:
             raise no_rows_error(name)
 
     def _log_of(self, name: str) -> TableLog | None:
-        return TableLog.of(
-            self.table(name).files, {"change-tracking": "true"}
-        )  # there is one, whether it is used or not
+        return TableLog.of(self.table(name).files, EVEN_UNTRACKED)  # there is one, whether it is used or not
 
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
         settle_before_first_database(self)

@@ -11,6 +11,7 @@ from engine.log.table_log import TableLog, tracks_changes
 from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.difference import Difference
 from engine.request.commit_handle import CommitHandle, wait_until_visible
+from engine.request.writer_options import TABLE_WRITE_KEYS, WriterOptions
 from engine.versions.audit import AuditBranch
 from engine.write.batch_part import BatchSpec, write_part
 from engine.write.batch_target import BatchTarget
@@ -20,7 +21,7 @@ from filestore.commit.table_commit import CommitResult
 from filestore.diff.table_diff import open_diff
 from filestore.layout.branch_names import split_branch
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.options.table_options import TableOptions, canonical_options
+from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
@@ -184,7 +185,7 @@ class Table:
         rows: pa.Table | pa.RecordBatch,
         *,
         kinds: pa.Array | None = None,
-        options: Mapping[str, str] | None = None,
+        options: "Mapping[str, str] | WriterOptions | None" = None,
     ) -> CommitResult:
         """Write rows from this process and make them visible, in files and log.
 
@@ -209,7 +210,11 @@ class Table:
         return done
 
     def append(
-        self, frame: "DataFrame", options: Mapping[str, str] | None = None, *, read_snapshot_id: int | None = None
+        self,
+        frame: "DataFrame",
+        options: "Mapping[str, str] | WriterOptions | None" = None,
+        *,
+        read_snapshot_id: int | None = None,
     ) -> CommitResult:
         """Write a Spark frame as one batch and make it visible, in files and log.
 
@@ -240,7 +245,7 @@ class Table:
         self,
         rows: "pa.Table | pa.RecordBatch | DataFrame",
         partition: Mapping[str, object] | None = None,
-        options: Mapping[str, str] | None = None,
+        options: "Mapping[str, str] | WriterOptions | None" = None,
     ) -> CommitResult:
         """Replace rows in one commit. The log does not get it: streams read the difference from the files.
 
@@ -266,7 +271,7 @@ class Table:
             target.table,
             run,
             partition=partition,
-            tracks_changes=tracks_changes(target.table.store, options),
+            tracks_changes=tracks_changes(target.table.store, target.options),
             commit_user=target.commit_user,
             origin=target.origin,
         )
@@ -306,9 +311,9 @@ class Table:
             self.files, Table, name=name, tag=tag, snapshot_id=snapshot_id, log=log, replace=replace, keep=keep
         )
 
-    def _target(self, options: Mapping[str, str] | None, rows: Any) -> "BatchTarget":
+    def _target(self, options: Mapping[str, str] | WriterOptions | None, rows: Any) -> "BatchTarget":
         """Where a batch goes, at a schema that holds its rows; this object goes on with that schema."""
-        target = BatchTarget.of(self.files, canonical_options(options or {}), rows)
+        target = BatchTarget.of(self.files, WriterOptions.parse(options, TABLE_WRITE_KEYS), rows)
         if target.table.store.paths.branch == self.store.paths.branch:
             self.files = target.table
         return target

@@ -305,7 +305,7 @@ class FileTable(TableView):
         return all(values[name] == value for name, value in spec.items())
 
     def _replaced(self, present: set[bytes], spec: Mapping[str, object], *, is_static: bool) -> PartitionTest:
-        is_dynamic = self.schema.partition_keys and self.options.value("dynamic-partition-overwrite")
+        is_dynamic = self.schema.partition_keys and self.options.dynamic_partition_overwrite
         if is_dynamic and not is_static:
             return present.__contains__
         return lambda partition: self._is_in(partition, spec)

@@ -14,8 +14,8 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.options.catalog_options import CatalogPlace
-from filestore.options.table_options import DYNAMIC_BUCKET, TableOptions
-from filestore.schema.row_counts import is_counted
+from filestore.options.table.groups import DYNAMIC_BUCKET
+from filestore.options.table_options import TableOptions
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.consumers import ConsumerStore
@@ -68,7 +68,7 @@ class TableStore:
     def check_commit_lock(self) -> None:
         """Refuse commits that another one could overwrite. Raises: InvalidInputError naming ``commit.lock``."""
         check_commit_lock(
-            self.options.value("commit.lock"),
+            self.options.commit_lock,
             given=self.lock_factory,
             in_object_store=is_object_path(self.paths.root),
         )
@@ -76,7 +76,7 @@ class TableStore:
     @property
     def _lock(self) -> TableLock | None:
         return table_lock(
-            self.options.value("commit.lock"),
+            self.options.commit_lock,
             given=self.lock_factory,
             table=split_branch(self.name)[0],  # one lock for all branches: main may become another one
             root=self.paths.root,
@@ -118,13 +118,13 @@ class TableStore:
 
     def new_commit_user(self) -> str:
         """A user for one commit: nobody's before, with ``commit.user-prefix`` in front of it."""
-        prefix = self.options.value("commit.user-prefix")
+        prefix = self.options.commit_user_prefix
         return f"{prefix}_{self.names.uuid()}" if prefix else self.names.uuid()
 
     @cached_property
     def counts_rows(self) -> bool:
         """Whether each distinct row is kept once with a count, by a key that users do not see; see ``TableView``."""
-        return is_counted(self.schema.options)
+        return self.schema.table_options.row_counts
 
     @property
     def has_key(self) -> bool:
@@ -203,7 +203,7 @@ class TableStore:
         """Path of an index file."""
         if entry.external_path is not None:
             return _local(entry.external_path)
-        if self.options.value("index-file-in-data-file-dir"):
+        if self.options.index_file_in_data_file_dir:
             return f"{self.bucket_dir(entry.partition, entry.bucket)}/{entry.file_name}"
         return self.paths.index(entry.file_name)
 

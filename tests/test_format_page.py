@@ -7,6 +7,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from filestore.options.table_keys import OPTIONS
 
 from engine.cuts.tags import CutRecord
 from engine.lineage.origins import CommitOrigin as RowOrigin
@@ -22,7 +23,6 @@ from filestore.layout.branch_state import BranchOrigin, Operation, Work, begin_w
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import FileIdentity
-from filestore.options.table_keys import OPTIONS
 from filestore.options.table_options import TableOptions
 from filestore.refs.savepoint_files import CHECKPOINT_PREFIX, SavedCheckpoint, Savepoint
 from filestore.schema.file_fields import KEY_FIELD_ID_START, SEQUENCE_NUMBER_ID, VALUE_KIND_ID, file_fields

@@ -44,7 +44,7 @@ class Pressure:
     @classmethod
     def of(cls, options: TableOptions) -> "Pressure":
         """As the option of a table says."""
-        words = str(options.value("write.backpressure")).split("+")
+        words = str(options.write_backpressure).split("+")
         return cls(soft="soft" in words, hard="hard" in words)
 
 
@@ -101,9 +101,8 @@ class BackgroundCompaction:
         self._commits_until_full = commits_until_full(store.options)
         self._commits = 0  # since everything was merged into one run
         self._since_full: set[BucketKey] | None = None  # buckets that changed since; None: any may have
-        self._waits = store.options.value("commit.force-compact") or (
-            (store.options.changelog_producer == "lookup" or waits_for_compaction(store))
-            and store.options.value("lookup-wait")
+        self._waits = store.options.commit_force_compact or (
+            (store.options.changelog_producer == "lookup" or waits_for_compaction(store)) and store.options.lookup_wait
         )
         self._failures = CompactionFailures()
         self._pressure = Pressure.of(store.options)

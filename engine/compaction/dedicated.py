@@ -8,10 +8,11 @@ for ``write.backpressure.timeout`` the writer goes on and says so.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 
 from engine.compaction.background import SOFT_WAIT_S, CompactionDebt, Pressure, compaction_debt
+from engine.request.writer_options import WriterOptions
 from engine.runtime.metrics import COMPACTION_WAIT
 from filestore.compact.compactor import compact_table, waits_for_compaction
 from filestore.scan.live_files import LiveFiles
@@ -46,7 +47,7 @@ class DedicatedCompaction:
         self._sleep = sleep
         self._seconds = seconds
         self._pressure = Pressure.of(store.options)
-        self._timeout_s: float = store.options.value("write.backpressure.timeout") / 1000
+        self._timeout_s: float = store.options.write_backpressure_timeout_ms / 1000
         self._given_up_at = _NONE  # the newest compaction when the job was not waited for any longer
 
     def before_batch(self, live: LiveFiles) -> float:
@@ -101,22 +102,22 @@ class DedicatedCompaction:
         return compaction_debt(self._table, live, live.buckets())
 
 
-def waits_for_others(store: TableStore, options: Mapping[str, str]) -> bool:
+def waits_for_others(store: TableStore, writer: WriterOptions) -> bool:
     """Whether a writer leaves compaction to others, in a table where that costs readers."""
-    return store.has_key and is_write_only(store, options)
+    return store.has_key and is_write_only(store, writer)
 
 
-def compact_if_forced(store: TableStore, options: Mapping[str, str]) -> None:
+def compact_if_forced(store: TableStore, writer: WriterOptions) -> None:
     """Compact behind a batch job's commit, with ``commit.force-compact`` or where nobody sees its rows before.
 
     The rows are in the table: another compaction may be faster, and what fails is done by the next one.
 
     Args:
         store: the table that was written.
-        options: of the writer.
+        writer: its options.
     """
-    is_forced = store.options.value("commit.force-compact") or waits_for_compaction(store)
-    if not is_forced or is_write_only(store, options):
+    is_forced = store.options.commit_force_compact or waits_for_compaction(store)
+    if not is_forced or is_write_only(store, writer):
         return
     try:
         compact_table(store)
@@ -126,6 +127,6 @@ def compact_if_forced(store: TableStore, options: Mapping[str, str]) -> None:
         logger.warning("compaction failed: table=%s reason=%s", store.name, error)
 
 
-def is_write_only(store: TableStore, options: Mapping[str, str]) -> bool:
+def is_write_only(store: TableStore, writer: WriterOptions) -> bool:
     """Whether a writer leaves compaction and expiry to others."""
-    return options.get("write-only", str(store.options.write_only)).lower() == "true"
+    return writer.is_write_only(store.options)

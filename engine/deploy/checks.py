@@ -10,8 +10,7 @@ from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.pipeline.sources import check_source
 from engine.deploy.pipeline.table_changes import job_fields
-from engine.request.option_check import unknown_option
-from engine.write.sink import SINK_KEYS
+from engine.request.writer_options import SINK_KEYS, WriterOptions
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.table_options import canonical_options
 from filestore.schema.schema_store import new_schema
@@ -88,9 +87,7 @@ def _sql_checks(job: JobConfig) -> Iterator[JobCheck]:
 
 def _check_sink_options(pipeline: PipelineConfig) -> None:
     for output in pipeline.outputs:
-        for key in output.options:
-            if key not in SINK_KEYS and not key.startswith("log.kafka."):
-                raise unknown_option(key, SINK_KEYS, "sink option")
+        WriterOptions.parse(output.options, SINK_KEYS, "sink option")
 
 
 def _check_sql(sql: str) -> None:

@@ -1,17 +1,18 @@
 """Options of the source ``fluvial-kafka``, parsed once into a frozen value.
 
 Names are those of Spark's own Kafka connector where it has the option. One default differs: a new query starts at the
-earliest record, because leaving out what is there already is seldom meant when a table is filled.
+earliest record, because leaving out existing records is seldom meant when a table is filled.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from engine.kafka.offsets import LATEST_OFFSET, TopicPosition, parse_positions
 from engine.request.option_check import unknown_option
+from filestore.options.option import Option, OptionValues
+from filestore.options.parsing import Parser, boolean, integer, member, text, verbatim
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.kafka.clients import OPTION_PREFIX, KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -20,27 +21,6 @@ from lsm.errors import FluvialError, InvalidInputError
 CLIENT_PREFIX: Final = "kafka."
 EARLIEST_WORD: Final = "earliest"
 LATEST_WORD: Final = "latest"
-
-_NAMES: Final = (
-    "subscribe",
-    "startingOffsets",
-    "endingOffsets",
-    "maxOffsetsPerTrigger",
-    "failOnDataLoss",
-    "value.format",
-    "key.columns",
-    "update-before",
-    "epoch-units",
-    "decimals",
-    "new-fields",
-    "on-bad-record",
-    "dead-letter.topic",
-    "schema.registry.url",
-    "schema.registry.basic.auth.user.info",
-)
-
-
-_E = TypeVar("_E", bound=Enum)
 
 
 class ValueFormat(Enum):
@@ -60,7 +40,7 @@ class DecimalForm(Enum):
 
 
 class OnNewFields(Enum):
-    """What to do about members of rows, told by schema parts, that no column has."""
+    """What to do about members of rows, known by schema parts, that no column has."""
 
     IGNORE = "ignore"
     FAIL = "fail"
@@ -71,6 +51,53 @@ class OnBadRecord(Enum):
 
     FAIL = "fail"
     DEAD_LETTER = "dead-letter"
+
+
+def _columns_and_units(value: str) -> Mapping[str, str]:
+    pairs = {}
+    for word in _words(value):
+        key, equals, unit = word.partition("=")
+        if not equals:
+            raise ValueError("expected='pairs as created_at=us,day=D'")
+        pairs[key.strip()] = unit.strip()
+    return pairs
+
+
+def _words(value: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+
+
+_WORDS: Final = Parser(_words, "names")
+_NO_UNITS: Final[Mapping[str, str]] = {}
+
+
+class SourceValues(OptionValues):
+    """What the source ``fluvial-kafka`` may be given, besides client properties behind ``kafka.``."""
+
+    topics = Option("subscribe", _WORDS, (), "Topics, with commas between them.")
+    starting_offsets = Option(
+        "startingOffsets", text, EARLIEST_WORD, "Where a new query starts: earliest, latest, or offsets as JSON."
+    )
+    ending_offsets = Option("endingOffsets", text, LATEST_WORD, "Where a batch query ends: latest, or offsets as JSON.")
+    max_offsets_per_trigger = Option("maxOffsetsPerTrigger", integer(1), None, "Most records of a micro-batch.")
+    fail_on_data_loss = Option("failOnDataLoss", boolean, True, "Fail when records are lost before they are read.")
+    value_format = Option("value.format", member(ValueFormat), ValueFormat.RAW, "What the value of a record is.")
+    key_columns = Option("key.columns", _WORDS, (), "Columns of the key; needed where a delete carries its key only.")
+    update_before = Option("update-before", boolean, False, "An update is -U and +U.")
+    epoch_units = Option(
+        "epoch-units",
+        Parser(_columns_and_units, "column=unit pairs"),
+        _NO_UNITS,
+        "What the numbers of a column count: created_at=us,day=D (D s ms us ns).",
+    )
+    decimals = Option("decimals", member(DecimalForm), DecimalForm.NUMBER, "How envelopes without a schema write them.")
+    new_fields = Option("new-fields", member(OnNewFields), OnNewFields.IGNORE, "Fields of rows that no column has.")
+    on_bad_record = Option("on-bad-record", member(OnBadRecord), OnBadRecord.FAIL, "Records that cannot be decoded.")
+    dead_letter_topic = Option("dead-letter.topic", text, None, "Topic of records that cannot be decoded.")
+    registry_url = Option("schema.registry.url", text, None, "Registry of the schemas of debezium-avro.")
+    registry_user_info = Option(
+        "schema.registry.basic.auth.user.info", verbatim, None, "user:password of the registry.", secret=True
+    )
 
 
 StartPositions = str | Mapping[TopicPosition, int]
@@ -110,117 +137,77 @@ class KafkaSourceOptions:
         Raises:
             InvalidInputError: an option is unknown, missing, or has a value that it cannot have.
         """
-        given = {key.lower(): value for key, value in options.items()}
-        known = {name.lower(): name for name in _NAMES}
-        for key in given:
-            if key not in known and not key.startswith(CLIENT_PREFIX):
-                raise unknown_option(key, (*_NAMES, f"{CLIENT_PREFIX}*"), "option of the source")
-        topics = _words(given.get("subscribe", ""))
-        if not topics:
+        known = {name.lower(): name for name in SourceValues.declared}
+        named = {known.get(key.lower(), key.lower()): value for key, value in options.items()}
+        for key in named:
+            if key not in SourceValues.declared and not key.startswith(CLIENT_PREFIX):
+                raise unknown_option(key, (*SourceValues.declared, f"{CLIENT_PREFIX}*"), "option of the source")
+        given = SourceValues(named)
+        if not given.topics:
             raise InvalidInputError("no topic to read: option=subscribe example=orders,payments")
-        bad = _one_of(given, "on-bad-record", OnBadRecord, OnBadRecord.FAIL)
-        dead_letter_topic = given.get("dead-letter.topic")
-        if (bad is OnBadRecord.DEAD_LETTER) != (dead_letter_topic is not None):
-            raise InvalidInputError(
-                f"options belong together: on-bad-record={bad.value} dead-letter.topic={dead_letter_topic} "
-                f"fix=set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic, or neither"
-            )
-        if dead_letter_topic in topics:
-            raise InvalidInputError(f"a source cannot feed itself: option=dead-letter.topic value={dead_letter_topic}")
-        value_format = _one_of(given, "value.format", ValueFormat, ValueFormat.RAW)
+        _check_together(given)
         return cls(
-            topics=topics,
+            topics=given.topics,
             properties=_properties(given),
-            starting_offsets=_positions(given, "startingOffsets", EARLIEST_WORD),
-            ending_offsets=_positions(given, "endingOffsets", LATEST_WORD),
-            max_offsets_per_trigger=_count(given, "maxOffsetsPerTrigger"),
-            fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
-            value_format=value_format,
-            key_columns=_words(given.get("key.columns", "")),
-            has_update_before=_flag(given, "update-before", default=False),
-            epoch_units=_pairs(given, "epoch-units"),
-            has_base64_decimals=_one_of(given, "decimals", DecimalForm, DecimalForm.NUMBER) is DecimalForm.BASE64,
-            on_new_fields=_one_of(given, "new-fields", OnNewFields, OnNewFields.IGNORE),
-            on_bad_record=bad,
-            dead_letter_topic=dead_letter_topic,
-            registry=_registry(given, value_format),
+            starting_offsets=_positions(given, SourceValues.starting_offsets),
+            ending_offsets=_positions(given, SourceValues.ending_offsets),
+            max_offsets_per_trigger=given.max_offsets_per_trigger,
+            fail_on_data_loss=given.fail_on_data_loss,
+            value_format=given.value_format,
+            key_columns=given.key_columns,
+            has_update_before=given.update_before,
+            epoch_units=given.epoch_units,
+            has_base64_decimals=given.decimals is DecimalForm.BASE64,
+            on_new_fields=given.new_fields,
+            on_bad_record=given.on_bad_record,
+            dead_letter_topic=given.dead_letter_topic,
+            registry=_registry(given),
         )
 
 
 def in_source_words(error: FluvialError) -> FluvialError:
-    """An error of a Kafka client of ours, with the option names that users of the source know."""
+    """An error of a Kafka client, with the option names that users of the source know."""
     return type(error)(str(error).replace(OPTION_PREFIX, CLIENT_PREFIX))
 
 
 def check_reachable(properties: KafkaProperties) -> None:
-    """Fail within seconds when nobody listens. Raises: UnavailableError, InvalidInputError."""
+    """Fail within seconds when no broker listens. Raises: UnavailableError, InvalidInputError."""
     try:
         LogTopics(properties).check_reachable()
     except FluvialError as error:
         raise in_source_words(error) from None
 
 
-def _properties(given: Mapping[str, str]) -> KafkaProperties:
-    client = {key.removeprefix(CLIENT_PREFIX): value for key, value in given.items() if key.startswith(CLIENT_PREFIX)}
+def _check_together(given: SourceValues) -> None:
+    bad, dead_letter_topic = given.on_bad_record, given.dead_letter_topic
+    if (bad is OnBadRecord.DEAD_LETTER) != (dead_letter_topic is not None):
+        raise InvalidInputError(
+            f"options belong together: on-bad-record={bad.value} dead-letter.topic={dead_letter_topic} "
+            f"fix=set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic, or neither"
+        )
+    if dead_letter_topic in given.topics:
+        raise InvalidInputError(f"a source cannot feed itself: option=dead-letter.topic value={dead_letter_topic}")
+
+
+def _properties(given: SourceValues) -> KafkaProperties:
     try:
-        return KafkaProperties.parse(client)
+        return KafkaProperties.parse(given.behind(CLIENT_PREFIX))
     except InvalidInputError as error:
         raise in_source_words(error) from None
 
 
-def _registry(given: Mapping[str, str], value_format: ValueFormat) -> SchemaRegistry | None:
-    url = given.get("schema.registry.url")
-    if (url is None) == (value_format is ValueFormat.DEBEZIUM_AVRO):
+def _registry(given: SourceValues) -> SchemaRegistry | None:
+    url = given.registry_url
+    if (url is None) == (given.value_format is ValueFormat.DEBEZIUM_AVRO):
         raise InvalidInputError(
-            f"options belong together: value.format={value_format.value} schema.registry.url={url} "
+            f"options belong together: value.format={given.value_format.value} schema.registry.url={url} "
             f"fix=set value.format={ValueFormat.DEBEZIUM_AVRO.value} and schema.registry.url, or neither"
         )
-    return None if url is None else SchemaRegistry(url=url, user_info=given.get("schema.registry.basic.auth.user.info"))
+    return None if url is None else SchemaRegistry(url=url, user_info=given.registry_user_info)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
-def _positions(given: Mapping[str, str], name: str, default: str) -> StartPositions:
-    text = given.get(name.lower(), default).strip()
-    if text.lower() in (EARLIEST_WORD, LATEST_WORD):
-        return text.lower()
-    return parse_positions(text, option=name)
-
-
-def _pairs(given: Mapping[str, str], name: str) -> Mapping[str, str]:
-    pairs = {}
-    for word in _words(given.get(name, "")):
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise InvalidInputError(f"not pairs: option={name} value={given[name]} example=created_at=us,day=D")
-        pairs[key.strip()] = value.strip()
-    return pairs
-
-
-def _count(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not text.strip().isdecimal() or int(text) == 0:
-        raise InvalidInputError(f"not a number above 0: option={name} value={text}")
-    return int(text)
-
-
-def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = given.get(name.lower(), str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidInputError(f"neither true nor false: option={name} value={text}")
-    return text == "true"
-
-
-def _one_of(given: Mapping[str, str], name: str, kind: type[_E], default: _E) -> _E:
-    text = given.get(name, default.value).strip().lower()
-    try:
-        return kind(text)
-    except ValueError:
-        known = ", ".join(str(each.value) for each in kind)
-        close = difflib.get_close_matches(text, [str(each.value) for each in kind], 1)
-        hint = f"did_you_mean={close[0]}" if close else f"known={known}"
-        raise InvalidInputError(f"unknown value: option={name} value={text} {hint}") from None
+def _positions(given: SourceValues, option: Option[str]) -> StartPositions:
+    positions = given[option]
+    if positions.lower() in (EARLIEST_WORD, LATEST_WORD):
+        return positions.lower()
+    return parse_positions(positions, option=option.key)

@@ -77,7 +77,7 @@ class AfterCommit:
 
 def listeners_of(store: TableStore) -> Sequence[CommitListener]:
     """The listeners of a table: each entry point is called with the table. Raises: InvalidInputError."""
-    names = [name.strip() for name in (store.options.value(CALLBACKS_KEY) or "").split(",") if name.strip()]
+    names = [name.strip() for name in (store.options.commit_callbacks or "").split(",") if name.strip()]
     return tuple(_factory(name)(store) for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Where the rows of a batch write come from. LN-01, LN-12.
+"""Where the rows of a batch write come from.
 
 Its job is ``pipeline.name``, given to the write or set in the session; else the name of the Spark application, or of
 the program. Its barrier is made of the time and the commit user, so that every write has one of its own.
@@ -6,7 +6,6 @@ the program. Its barrier is made of the time and the commit user, so that every 
 
 import os
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.lineage.origins import JOB_KEY, CommitOrigin, SourceRead, batch_barrier
@@ -21,20 +20,20 @@ _UNNAMED: Final = "python"
 
 
 def batch_origin(
-    store: TableStore, options: Mapping[str, str] | None, commit_user: str, frame: "DataFrame | None" = None
+    store: TableStore, job: str | None, commit_user: str, frame: "DataFrame | None" = None
 ) -> CommitOrigin:
     """Of rows that one write brings.
 
     Args:
         store: the table that is written.
-        options: of the write.
+        job: that the write names; None: the session's, or the program.
         commit_user: of this write alone.
         frame: the rows as a Spark frame; None: they are from this process.
     """
     reads: tuple[SourceRead, ...] = ()
     if frame is not None and lineage_of_table(store) is not None:  # Spark plans the frame to answer
         reads = reads_beside(store, frame)
-    job = (options or {}).get(JOB_KEY) or _session_job(frame) or _program()
+    job = job or _session_job(frame) or _program()
     return CommitOrigin(job=fitting_job(job), barrier_id=batch_barrier(store.clock.now_ms(), commit_user), reads=reads)
 
 

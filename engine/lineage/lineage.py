@@ -57,8 +57,8 @@ class Lineage:
         self._asked_again_ms = 0
         self._last_queued_ms = 0
         self._retention_ms = 0
-        self._policy: str = settings.value("lineage.on-unavailable")
-        self._retained_ms: int | None = settings.value("lineage.data.time-retained")
+        self._policy: str = settings.catalog_options.lineage_on_unavailable
+        self._retained_ms: int | None = settings.catalog_options.lineage_data_time_retained_ms
 
     def __reduce__(self) -> tuple[Callable[..., "Lineage"], tuple[LineageSettings]]:
         """Another process opens files and connections anew."""
@@ -73,7 +73,7 @@ class Lineage:
         context = LineageMetaContext(
             options=settings.options, warehouse=settings.warehouse, catalog_id=settings.catalog_id
         )
-        return find_factory(self.settings.value("lineage-meta")).create(context)
+        return find_factory(self.settings.catalog_options.lineage_meta).create(context)
 
     def now_ms(self) -> int:
         """Epoch milliseconds of its clock."""

@@ -193,7 +193,7 @@ def events_of(options: Mapping[str, str]) -> LineageEvents | None:
         InvalidInputError: the address is of no known kind, or the client library is missing.
     """
     parsed = CatalogOptions.parse(options)
-    url = parsed.value("openlineage.url")
+    url = parsed.openlineage_url
     if url is None:
         return None
     try:
@@ -206,7 +206,7 @@ def events_of(options: Mapping[str, str]) -> LineageEvents | None:
         ) from error
     address = urlparse(url)
     if address.scheme in ("http", "https"):
-        key = parsed.value("openlineage.api-key")
+        key = parsed.openlineage_api_key
         auth: dict[str, Any] = {"auth": ApiKeyTokenProvider({"apiKey": key})} if key else {}
         config = HttpConfig(url=url, timeout=_TIMEOUT_S, **auth)
         client = OpenLineageClient(transport=HttpTransport(config))
@@ -216,7 +216,7 @@ def events_of(options: Mapping[str, str]) -> LineageEvents | None:
         raise InvalidInputError(
             f"events cannot be sent there: openlineage.url={url} fix='give a path, file:///path, http:// or https://'"
         )
-    return LineageEvents(client, namespace=parsed.value("openlineage.namespace"))
+    return LineageEvents(client, namespace=parsed.openlineage_namespace)
 
 
 def new_run(job: str, *, is_stream: bool) -> Run:

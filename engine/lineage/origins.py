@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from engine.request.writer_options import WriterOptions
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
 PROPERTY: Final = "fluvial.lineage"
-JOB_KEY: Final = "pipeline.name"
+JOB_KEY: Final = WriterOptions.pipeline_name.key
 FIRST_BATCH_BARRIER: Final = 1 << 62
 """Micro-batches are below, batch writes from here on."""
 _USER_BITS: Final = 20

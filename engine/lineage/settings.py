@@ -2,13 +2,13 @@
 
 The file is made with the first database of a catalog, and by opening an older one with ``table-lineage`` or
 ``data-lineage``. Afterwards these two stand. Other engines ignore the directory: a database is called ``*.db``.
-Source: PIP "Table and data lineage"; LN-07 to LN-10, LN-45.
+Source: PIP "Table and data lineage".
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import orjson
 
@@ -18,6 +18,7 @@ from filestore.io.file_io import FileIO, RandomNames
 from filestore.io.object_store import is_object_path, under_lock
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS as FIXED_KEYS
 from filestore.options.catalog_options import CatalogOptions
+from filestore.options.parsing import boolean_of
 from lsm.errors import CorruptDataError, InvalidInputError
 
 PLACE_KEYS: Final = ("lineage-meta", "jdbc.url", "jdbc.database", "openlineage.url", "openlineage.namespace")
@@ -67,9 +68,10 @@ class LineageSettings:
         """Directory of what waits for the store."""
         return f"{self.warehouse}/{DIRECTORY}/{QUEUE}"
 
-    def value(self, key: str) -> Any:
-        """The value in force of a catalog's option."""
-        return CatalogOptions.parse(self.options).value(key)
+    @property
+    def catalog_options(self) -> CatalogOptions:
+        """The values in force of the catalog's options."""
+        return CatalogOptions.parse(self.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +121,17 @@ def options_in_force(catalog: OpenCatalog) -> Mapping[str, str]:
 def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
     """What is in force for a catalog; None when it keeps no lineage."""
     found = noted(catalog.file_io, catalog.warehouse)
-    if found is None or "true" not in [found.options.get(key) for key in FIXED_KEYS]:
+    if found is None:
         return None
-    tables, snapshots = (found.options.get(key) == "true" for key in FIXED_KEYS)
+    kept = CatalogOptions.parse({key: found.options[key] for key in FIXED_KEYS if key in found.options})
+    if not (kept.table_lineage or kept.data_lineage):
+        return None
     stands = {key: found.options[key] for key in FIXED_KEYS if key in found.options}
     return LineageSettings(
         warehouse=catalog.warehouse,
         catalog_id=found.catalog_id,
-        has_tables=tables,
-        has_snapshots=snapshots,
+        has_tables=bool(kept.table_lineage),
+        has_snapshots=bool(kept.data_lineage),
         options={**found.options, **CatalogOptions.parse(catalog.options).given, **stands},
     )
 
@@ -187,7 +191,7 @@ def check_given(given: Mapping[str, str], noted: Mapping[str, str], warehouse: s
     """Raises: InvalidInputError when an option that stands is given with another value."""
     for key in FIXED_KEYS:
         stands = noted.get(key, "false")
-        if key in given and given[key].strip().lower() != stands:
+        if key in given and boolean_of(key, given[key]) != boolean_of(key, stands):
             raise InvalidInputError(
                 f"option of a catalog stands once it is made: option={key} given={given[key]} stored={stands} "
                 f"path={_path(warehouse)} fix='open it with {key}={stands}, or without the option'"
@@ -195,8 +199,9 @@ def check_given(given: Mapping[str, str], noted: Mapping[str, str], warehouse: s
 
 
 def _options(given: Mapping[str, str], ground: Ground, *, default: bool) -> dict[str, str]:
-    fixed = {key: given[key].strip().lower() if key in given else str(default).lower() for key in FIXED_KEYS}
-    asked = [key for key in FIXED_KEYS if fixed[key] == "true"]
+    kept = {key: boolean_of(key, given[key]) if key in given else default for key in FIXED_KEYS}
+    fixed = {key: str(is_kept).lower() for key, is_kept in kept.items()}
+    asked = [key for key, is_kept in kept.items() if is_kept]
     if asked and ground is Ground.OBJECTS and not _names_place(given):
         raise InvalidInputError(
             f"lineage of a warehouse in an object store needs a database: option={asked[0]} value=true "

@@ -11,7 +11,7 @@ ours or the checkpoint is elsewhere, the tasks that read tell theirs.
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
 from engine.lineage.batch_origin import fitting_job, session_job
-from engine.lineage.origins import JOB_KEY, CommitOrigin, SourceRead, newest_reads, reads_of_offsets
+from engine.lineage.origins import CommitOrigin, SourceRead, newest_reads, reads_of_offsets
 from engine.lineage.recording import Recorder
 from engine.runtime.spark_internals import jvm_session
 from filestore.table_store import TableStore
@@ -81,17 +81,17 @@ def running_query(frame: DataFrame) -> RunningQuery | None:
     return None
 
 
-def job_of_frame(frame: DataFrame, options: Mapping[str, str], commit_user: str) -> StreamJob:
+def job_of_frame(frame: DataFrame, job: str | None, commit_user: str) -> StreamJob:
     """The job of the query whose micro-batch a frame is.
 
     Args:
         frame: in ``foreachBatch``.
-        options: of the sink.
+        job: that the sink names.
         commit_user: of the sink; names the job of frames that no query gives.
     """
     query = running_query(frame)
     session = frame.sparkSession
-    name = options.get(JOB_KEY) or session_job(session) or (query.name if query is not None else None)
+    name = job or session_job(session) or (query.name if query is not None else None)
     name = name or session.sparkContext.getLocalProperty(QUERY_ID) or commit_user
     return StreamJob(name=fitting_job(name), checkpoint=None if query is None else query.checkpoint)
 

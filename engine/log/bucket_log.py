@@ -60,7 +60,7 @@ class BucketLog:
 
     def begin(self, schema_id: int) -> None:
         """Rows follow, if there are any: with the columns of this version of the schema."""
-        told = self._store.options.value("log.header.schema-id")
+        told = self._store.options.log_header_schema_id
         self._writer.begin(query=self._query, batch=self._batch, schema_id=schema_id if told else None)
 
     def append(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:

@@ -1,7 +1,7 @@
 """The log of one table, as its options describe it.
 
 A small picklable value: clients are made where they are used. What is remembered of the topic when the table is made,
-its id and the table's own id, stands in the table's options, because a topic that was deleted and made again must not
+its id and the table's own id, is in the table's options, because a topic that was deleted and made again must not
 be taken for the old one.
 """
 
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from engine.request.writer_options import NO_OPTIONS, WriterOptions
+from filestore.options.table_options import TableOptions
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.format.changelog_json import LogFormat
@@ -17,13 +19,11 @@ from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
 from logstore.log.marker import LogTail
-from lsm.errors import InvalidInputError
 
-TOPIC_KEY: Final = "log.kafka.topic"
-TOPIC_ID_KEY: Final = "log.kafka.topic-id"
-TABLE_ID_KEY: Final = "log.transactional-id.prefix"
-ORPHANS_KEY: Final = "log.on-orphan-batch"
-_OURS: Final = frozenset({"topic", "topic-id"})  # behind log.kafka., but not the client's
+TOPIC_KEY: Final = TableOptions.log_topic.key
+TOPIC_ID_KEY: Final = TableOptions.log_topic_id.key
+TABLE_ID_KEY: Final = TableOptions.log_transactional_id_prefix.key
+_OF_ENGINE: Final = frozenset({"topic", "topic-id"})  # behind log.kafka., but not the client's
 
 
 class OrphanPolicy(Enum):
@@ -50,37 +50,33 @@ class TableLog:
     orphans: OrphanPolicy = OrphanPolicy.FAIL
 
     @classmethod
-    def of(cls, table: TableView, overrides: Mapping[str, str] | None = None) -> "TableLog | None":
+    def of(cls, table: TableView, writer: WriterOptions = NO_OPTIONS) -> "TableLog | None":
         """The log of an opened table; None when it has none, or when ``change-tracking`` is off for this write.
 
         Args:
             table: the table.
-            overrides: options of this writer: ``change-tracking``, ``log.on-orphan-batch``, client properties.
+            writer: its ``change-tracking``, ``log.on-orphan-batch`` and client properties.
 
         Raises:
-            InvalidInputError: an override has no such value, or client properties are wrong.
+            InvalidInputError: client properties are wrong.
         """
-        options, given = table.options, dict(overrides or {})
-        if not tracks_changes(table.store, given) or not table.store.has_log:
+        options = table.options
+        if not writer.tracks_changes(options) or not table.store.has_log:
             return None
-        policy = given.get(ORPHANS_KEY, options.raw.get(ORPHANS_KEY, OrphanPolicy.FAIL.value))
-        if policy not in {each.value for each in OrphanPolicy}:
-            raise InvalidInputError(f"option is fail or adopt: {ORPHANS_KEY}={policy}")
-        client = {name: value for name, value in options.log_kafka.items() if name not in _OURS}
-        prefix = "log.kafka."
-        client |= {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
+        client = {name: value for name, value in options.log_kafka.items() if name not in _OF_ENGINE}
+        client |= writer.client_properties
         return cls(
             topic=options.log_topic or default_topic(table.name),
-            topic_id=options.raw.get(TOPIC_ID_KEY),
+            topic_id=options.log_topic_id,
             bucket_count=options.bucket,
             properties=KafkaProperties.parse(client),
-            table_id=options.raw.get(TABLE_ID_KEY, table.name),
+            table_id=options.log_transactional_id_prefix or table.name,
             log_format=options.log_format,
             keeps_update_before=options.log_changelog_mode == "all",
             is_exact=options.log_is_exact and bool(table.schema.primary_keys),
             is_eventual=options.log_consistency == "eventual",
             key_names=tuple(table.schema.primary_keys),
-            orphans=OrphanPolicy(policy),
+            orphans=OrphanPolicy(writer.on_orphan_batch),
         )
 
     def writer(self, bucket: int) -> BucketLogWriter:
@@ -122,16 +118,9 @@ class TableLog:
         return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)
 
 
-def tracks_changes(store: TableStore, overrides: Mapping[str, str] | None = None) -> bool:
-    """Whether streams shall get what is written: ``change-tracking`` of the writer, else of the table.
-
-    Raises:
-        InvalidInputError: it is neither true nor false.
-    """
-    text = (overrides or {}).get("change-tracking", "true" if store.options.change_tracking else "false")
-    if text not in ("true", "false"):
-        raise InvalidInputError(f"option is true or false: change-tracking={text}")
-    return text == "true"
+def tracks_changes(store: TableStore, writer: WriterOptions = NO_OPTIONS) -> bool:
+    """Whether streams get what is written: ``change-tracking`` of the writer, else of the table."""
+    return writer.tracks_changes(store.options)
 
 
 def default_topic(table_name: str) -> str:

@@ -94,9 +94,9 @@ def examine(table: Table) -> Examined:
         stop_trigger=options.run_count_stop_trigger,
         snapshot_count=len(ids),
         oldest_snapshot_age_ms=0 if oldest is None else max(0, health.time_ms - oldest.time_ms),
-        most_snapshots=options.value("snapshot.num-retained.max"),
-        fewest_snapshots=options.value("snapshot.num-retained.min"),
-        longest_ms=options.value("snapshot.time-retained"),
+        most_snapshots=options.snapshot_num_retained_max,
+        fewest_snapshots=options.snapshot_num_retained_min,
+        longest_ms=options.snapshot_time_retained_ms,
         holders=tuple(_holders(table, health.time_ms)),
         manifest_count=0 if snapshot is None else len(manifests_of(store, snapshot)),
         manifest_merge_count=options.manifest_merge_min_count,
@@ -106,7 +106,7 @@ def examine(table: Table) -> Examined:
 
 def _holders(table: Table, now_ms: int) -> Iterator[Holder]:
     store = table.store
-    expires = table.options.value("consumer.expiration-time") is not None
+    expires = table.options.consumer_expiration_time_ms is not None
     for each in SYSTEM_TABLES["consumers"].read(store).to_pylist():
         wanted = store.snapshots.find(each["next_snapshot_id"])
         yield Holder(

@@ -13,66 +13,24 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from engine.catalog import Catalog
 from engine.lineage.origins import JOB_KEY
 from engine.read.diff_read import find_diff
-from engine.read.fallback import FALLBACK_KEY
-from engine.request.branch_choice import READ_BRANCH_KEYS, branch_named
+from engine.request.branch_choice import branch_named
 from engine.request.option_check import unknown_option
-from engine.request.read_request import DIFF_KEYS, PLACES, ReadRequest, wanted_diff
+from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS
+from engine.request.read_request import DIFF_KEYS, ReadRequest, wanted_diff
 from engine.table import Table
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.options.catalog_options import is_catalog_option
-from filestore.options.table_options import canonical_options
+from filestore.options.option import At
+from filestore.options.table_options import TableOptions, canonical_options, keys_at
 from lsm.errors import InvalidInputError
 
-TABLE_PLACE_KEYS: Final = ("warehouse", "table", "path")
-ROW_KEYS: Final = ("columns", "filter")
 _READER_KEYS: Final = (*ROW_KEYS, JOB_KEY)  # what no table has
-BATCH_KEYS: Final = (
-    *READ_BRANCH_KEYS,
-    "scan.mode",
-    *PLACES,
-    *DIFF_KEYS,
-    "scan.log.union",
-    "scan.log.offsets",
-    "scan.max-staleness",
-    "scan.at-least",
-    "scan.at-least.timeout",
-    "log.on-offset-lost",
-    "read.changelog",
-    "read.metadata-columns",
-    FALLBACK_KEY,
-)
-STREAM_KEYS: Final = (
-    *READ_BRANCH_KEYS,
-    "log.scan",
-    "log.scan.timestamp-mills",
-    "log.scan.normalize",
-    "log.scan.remove-normalize",
-    "log.on-offset-lost",
-    "scan.mode",
-    "scan.snapshot-id",
-    "scan.tag-name",
-    "scan.timestamp",
-    "scan.at-least",
-    "scan.at-least.timeout",
-    "read.changelog",
-    "read.metadata-columns",
-    "read.stream.maxFilesPerTrigger",
-    "read.stream.maxBytesPerTrigger",
-    "read.stream.maxRowsPerTrigger",
-    "read.stream.on-dropped-column",
-    "source.checkpoint-align.enabled",
-    "source.checkpoint-align.snapshots",
-    "source.checkpoint-align.timeout",
-    "scan.start-from-job",
-    "streaming-read-mode",
-    "streaming-read-overwrite",
-    "streaming-read-append-overwrite",
-    "consumer-id",
-    "consumer.mode",
-    "consumer.ignore-progress",
-)
+BATCH_KEYS: Final = keys_at(At.BATCH_READ)
+"""Options of the table that a batch read may be given."""
+STREAM_KEYS: Final = keys_at(At.STREAM_READ)
+"""Options of the table that a stream may be given."""
 _TRAVELS: Final = frozenset({"scan.version", "scan.savepoint-id", "scan.watermark"})
 _FREE_PREFIX: Final = "log.kafka."
 _METADATA_TYPES: Final = {
@@ -117,7 +75,7 @@ class ReadOptions:
         table = Table(files)
         for key in given:
             if not key.startswith(_FREE_PREFIX):
-                table.options.value(key)  # refuses a value that cannot be read, by name
+                _ = table.options[TableOptions.declared[key]]  # refuses a value that cannot be read, by name
         columns = tuple(each.strip() for each in named.get("columns", "").split(",") if each.strip())
         for column in columns:
             table.schema.field(column)
@@ -127,7 +85,7 @@ class ReadOptions:
     def spark_schema(self) -> StructType:
         """The columns to read, then ``_row_kind`` with ``read.changelog``, then the metadata columns asked for."""
         schema = spark_schema([self.table.schema.field(name) for name in self.names])
-        if self.table.options.value("read.changelog"):
+        if self.table.options.read_changelog:
             if self.table.options.log_format == "json":
                 # a delete in such a log has its key only
                 keys = self.table.schema.primary_keys
@@ -135,7 +93,7 @@ class ReadOptions:
                     [StructField(each.name, each.dataType, each.nullable or each.name not in keys) for each in schema]
                 )
             schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
-        for name in self.table.options.value("read.metadata-columns"):
+        for name in self.table.options.read_metadata_columns:
             if name not in {*MetadataColumn}:
                 raise unknown_option(name, [each.value for each in MetadataColumn], "column of read.metadata-columns")
             schema = schema.add(name, _METADATA_TYPES[MetadataColumn(name)])

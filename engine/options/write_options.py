@@ -8,24 +8,22 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from engine.lineage.origins import JOB_KEY
-from engine.log.table_log import ORPHANS_KEY
-from engine.options.read_options import TABLE_PLACE_KEYS, is_place_key, named_table
+from engine.options.read_options import is_place_key, named_table
 from engine.request.branch_choice import BRANCH_KEY
 from engine.request.option_check import unknown_option
+from engine.request.place_options import TABLE_PLACE_KEYS
+from engine.request.writer_options import BATCH_WRITE_KEYS, SINK_KEYS, WriterOptions
 from engine.types.spark_types import check_frame, fields_of_frame
 from engine.write.schema_evolution import cast_rows, evolve_schema, merge_rules
-from engine.write.sink import SINK_KEYS
-from filestore.evolution.schema_merge import MERGE_KEYS, MergeRules
+from filestore.evolution.schema_merge import MergeRules
 from filestore.options.table_options import canonical_options
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 
-PARTITION_KEY: Final = "partition"
-DYNAMIC_KEY: Final = "dynamic-partition-overwrite"
-WRITE_ONLY_KEYS: Final = (PARTITION_KEY, DYNAMIC_KEY, JOB_KEY, "change-tracking", ORPHANS_KEY, *MERGE_KEYS)
+PARTITION_KEY: Final = WriterOptions.partition.key
+DYNAMIC_KEY: Final = WriterOptions.dynamic_partition_overwrite.key
+WRITE_ONLY_KEYS: Final = tuple(key for key in BATCH_WRITE_KEYS if key != BRANCH_KEY)
 """Options of a batch write that no read has."""
-BATCH_WRITE_KEYS: Final = (BRANCH_KEY, *WRITE_ONLY_KEYS)
 STREAM_WRITE_KEYS: Final = SINK_KEYS
 _SPARKS_KEYS: Final = ("checkpointLocation", "queryName")  # what Spark passes on of its own options
 _FREE_PREFIX: Final = "log.kafka."
@@ -36,7 +34,7 @@ class WriteOptions:
     """A table, and the options of one writer. Picklable."""
 
     table: FileTable
-    given: Mapping[str, str]  # as those of ``sink``
+    given: WriterOptions
     partition: Mapping[str, object] | None = None  # to overwrite
     checkpoint: str | None = None  # of a streaming query: its location, if that is given here
     has_checkpoint: bool = False  # of a streaming query: a place of its own, or a name under the session's place
@@ -61,17 +59,18 @@ class WriteOptions:
             if key not in (*keys, *_SPARKS_KEYS) and not key.startswith(_FREE_PREFIX) and not is_place_key(key):
                 raise unknown_option(key, known, "write option")
         table = named_table(named).files
-        if DYNAMIC_KEY in named:
+        writer = WriterOptions(
+            {key: value for key, value in named.items() if key not in _SPARKS_KEYS and not is_place_key(key)}
+        )
+        if writer.dynamic_partition_overwrite is not None:
             table = table.with_options({DYNAMIC_KEY: named[DYNAMIC_KEY]})
-        text = named.get(PARTITION_KEY)
-        used_here = (*_SPARKS_KEYS, PARTITION_KEY, DYNAMIC_KEY)
         return cls(
             table=table,
-            given={key: value for key, value in named.items() if key not in used_here and not is_place_key(key)},
-            partition=None if text is None else partition_values(table, text),
+            given=writer,
+            partition=None if writer.partition is None else partition_values(table, writer.partition),
             checkpoint=named.get(_SPARKS_KEYS[0]),
             has_checkpoint=any(key in named for key in _SPARKS_KEYS),
-            rules=merge_rules(table.store, named),
+            rules=merge_rules(table.store, writer),
         )
 
     def for_frame(self, schema: StructType) -> "WriteOptions":

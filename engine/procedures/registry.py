@@ -10,6 +10,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from engine.catalog import Catalog
 from engine.table import Table
+from filestore.options.parsing import boolean
 from lsm.errors import InvalidInputError
 
 P = ParamSpec("P")
@@ -65,8 +67,9 @@ class Parameter:
         """
         if value is None and not self.is_required and self.default is None:
             return None
-        if self.kind is ParameterKind.BOOLEAN and str(value).lower() in ("true", "false"):
-            return str(value).lower() == "true"
+        if self.kind is ParameterKind.BOOLEAN:
+            with suppress(ValueError):
+                return boolean(str(value))
         if self.kind is ParameterKind.INTEGER and not isinstance(value, bool) and re.fullmatch(r"-?\d+", str(value)):
             return int(str(value))
         if self.kind is ParameterKind.TEXT and self._is_text(value):

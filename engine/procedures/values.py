@@ -3,7 +3,7 @@
 import datetime as dt
 import re
 
-from filestore.options.option import duration_ms
+from filestore.options.parsing import duration_ms
 from filestore.types.text_values import LiteralMismatchError, parse_moment
 from lsm.errors import InvalidInputError
 

@@ -16,7 +16,7 @@ from engine.request.option_check import unknown_option
 from engine.request.read_request import ReadRequest
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
-from filestore.options.table_options import canonical_options
+from filestore.options.table_options import TableOptions, canonical_options
 from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Predicate, on_columns_only
 from filestore.read.split_read import read_split
@@ -167,7 +167,7 @@ def open_read(table: FileTable, given: Mapping[str, str], *, falls_back: bool = 
     read = on_named_branch(table, given).with_options(given)
     for key in given:
         if not key.startswith("log.kafka."):
-            read.options.value(key)  # refuses a value that cannot be read, by name
+            _ = read.options[TableOptions.declared[key]]  # refuses a value that cannot be read, by name
     request = ReadRequest.parse(read.options, given)
     state = find_state(read, request)
     if not falls_back:
@@ -230,9 +230,9 @@ def _constant_field(name: str, value: pa.Scalar) -> pa.Field:
 
 def _constants(table: FileTable, snapshot: Snapshot | None) -> dict[str, pa.Scalar]:
     constants: dict[str, pa.Scalar] = {}
-    if table.options.value("read.changelog"):
+    if table.options.read_changelog:
         constants[ROW_KIND_COLUMN] = pa.scalar("+I")
-    for name in table.options.value("read.metadata-columns"):
+    for name in table.options.read_metadata_columns:
         if name not in {*MetadataColumn}:
             raise unknown_option(name, [each.value for each in MetadataColumn], "column of read.metadata-columns")
         if name in _UNKNOWN_HERE:

@@ -66,7 +66,7 @@ def find_fallback(table: FileTable, *, as_of_ms: int | None, reads_log: bool) ->
     Raises:
         InvalidInputError: there is no such branch, or it has other columns, partitions or keys; the log is read.
     """
-    name = table.options.value(FALLBACK_KEY)
+    name = table.options.scan_fallback_branch
     if not name or name == table.store.paths.branch:
         return None
     if reads_log:

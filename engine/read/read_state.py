@@ -17,6 +17,7 @@ from engine.read.diff_read import find_diff
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.read_request import ReadRequest
 from engine.request.scan_time import time_text
+from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.diff.table_diff import TableDiff
 from filestore.refs.versions import Version, find_version
 from filestore.scan.table_scan import TableScan
@@ -28,7 +29,6 @@ from lsm.errors import InvalidInputError, UnavailableError
 
 _WRITES: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 _MOST_SNAPSHOTS_BACK: Final = 100
-_LOST_KEY: Final = "log.on-offset-lost"
 _PATIENCE_S: Final = 10.0  # for a commit's markers to be written: the end of the log may be a moment behind
 
 
@@ -120,7 +120,7 @@ class _Finder:
 
     def __init__(self, table: FileTable) -> None:
         self._table = table
-        self._log = TableLog.of(table, {"change-tracking": "true"})
+        self._log = TableLog.of(table, EVEN_UNTRACKED)
 
     def wait_for(self, handle: CommitHandle, *, timeout_s: float, union: bool) -> None:
         """Return once a commit is visible, in the log too when that is read. Raises: UnavailableError."""
@@ -173,7 +173,7 @@ class _Finder:
             start = self._start(snapshot)
             ranges = tail_ranges(topics, log.topic, start=start, ends=stable_ends, stable_ends=stable_ends)
         except TailLostError as error:
-            if self._table.options.value(_LOST_KEY) == "fail":
+            if self._table.options.log_on_offset_lost == "fail":
                 raise
             return self.files(self._table, snapshot, str(error))
         return self._with_log(log, self._table, snapshot, ranges, as_of_ms=now_ms, staleness_ms=0, reason=reason)

@@ -29,7 +29,12 @@ def on_named_branch(table: FileTable, given: Mapping[str, str]) -> FileTable:
     Raises:
         InvalidInputError: it was opened on another branch, two are named, or there is no such branch.
     """
-    _, branch = branch_named(table.name, given)
+    return at_branch(table, *(given.get(key) for key in READ_BRANCH_KEYS))
+
+
+def at_branch(table: FileTable, *named: str | None) -> FileTable:
+    """The table on the branch that is named; the same table when none is. Raises: as ``on_named_branch``."""
+    _, branch = agreed_branch(table.name, *named)
     return table if branch in (None, table.store.paths.branch) else table.on_branch(branch)
 
 

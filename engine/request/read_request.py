@@ -70,12 +70,12 @@ class ReadRequest:
             InvalidInputError: a mode that batch reads do not have; options that are missing or contradict each other.
         """
         places = _places(options, given)
-        _check_mode(str(options.value("scan.mode")) if "scan.mode" in given else "default", places)
-        offsets = options.value(_OFFSETS)
+        _check_mode(str(options.scan_mode) if "scan.mode" in given else "default", places)
+        offsets = options.scan_log_offsets
         if len(places) + (offsets is not None) > 1:
             told = " ".join(f"{key}={value}" for key, value in (*places.items(), (_OFFSETS, offsets)) if value)
             raise InvalidInputError(f"only one place of the table's history can be read: {told} fix=remove the others")
-        handle = options.value("scan.at-least")
+        handle = options.scan_at_least
         between = None if given.keys().isdisjoint(DIFF_KEYS) else wanted_diff(options)
         if between is not None and (places or offsets is not None):
             raise InvalidInputError(
@@ -91,7 +91,7 @@ class ReadRequest:
             log_offsets=None if offsets is None else _parsed_offsets(offsets),
             max_staleness_ms=_staleness(options, given, places),
             at_least=None if handle is None else CommitHandle.parse(handle),
-            at_least_timeout_s=options.value("scan.at-least.timeout") / 1000,
+            at_least_timeout_s=options.scan_at_least_timeout_ms / 1000,
         )
 
     def version_in(self, store: TableStore) -> Version | None:
@@ -104,7 +104,8 @@ class ReadRequest:
 def _places(options: TableOptions, given: Mapping[str, str]) -> dict[str, Any]:
     chosen = [key for key in PLACES if key in given]
     wanted = chosen or [key for key in PLACES if key not in _STREAMS_ONLY]
-    return {key: options.value(key) for key in wanted if options.value(key) is not None}
+    found = {key: options[TableOptions.declared[key]] for key in wanted}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _check_mode(mode: str, places: Mapping[str, Any]) -> None:
@@ -125,8 +126,8 @@ def _check_mode(mode: str, places: Mapping[str, Any]) -> None:
 
 
 def _union(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> bool:
-    union = bool(options.value(_UNION))
-    if options.value(_OFFSETS) is not None and not union:
+    union = options.scan_log_union
+    if options.scan_log_offsets is not None and not union:
         raise InvalidInputError(f"an end of the log without the log: option={_OFFSETS} fix=set {_UNION}=true")
     fixed = [key for key in _FIXED if key in places]
     if union and fixed:
@@ -140,8 +141,8 @@ def _union(options: TableOptions, given: Mapping[str, str], places: Mapping[str,
 
 
 def _staleness(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> int | None:
-    limit: int | None = options.value(_STALENESS)
-    if limit is None or not (places or options.value(_OFFSETS) is not None):
+    limit: int | None = options.scan_max_staleness_ms
+    if limit is None or not (places or options.scan_log_offsets is not None):
         return limit
     if _STALENESS in given:
         raise InvalidInputError(
@@ -184,12 +185,13 @@ def wanted_diff(options: TableOptions) -> tuple[str, str] | None:
 
     Raises: InvalidInputError: several are asked for, one is not two states, or another way of finding changes.
     """
-    given = {key: options.value(key) for key in (BETWEEN, BETWEEN_TIMES, TO_TAG) if options.value(key) is not None}
+    found = {key: options[TableOptions.declared[key]] for key in (BETWEEN, BETWEEN_TIMES, TO_TAG)}
+    given = {key: value for key, value in found.items() if value is not None}
     if not given:
         return None
     if len(given) > 1:
         raise InvalidInputError(f"only one difference can be read: {given} fix=remove the others")
-    mode = options.value("incremental-between-scan-mode")
+    mode = options.incremental_between_scan_mode
     if mode not in ("auto", "diff"):
         raise InvalidInputError(
             f"the difference is always the net one: incremental-between-scan-mode={mode} "

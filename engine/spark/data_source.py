@@ -9,7 +9,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from engine.options.read_options import BATCH_KEYS, STREAM_KEYS, ReadOptions
-from engine.options.write_options import BATCH_WRITE_KEYS, STREAM_WRITE_KEYS, WriteOptions
+from engine.options.write_options import STREAM_WRITE_KEYS, WriteOptions
+from engine.request.writer_options import BATCH_WRITE_KEYS
 from engine.spark.snapshot_reader import SnapshotReader
 from engine.spark.staged_writer import StagedBatchWriter, StagedStreamWriter
 from engine.spark.system_reader import ChangeStreamReader, SystemReader, names_system_table, system_schema

@@ -18,9 +18,10 @@ from engine.checkpoint.saved_checkpoints import CheckpointPlace
 from engine.compaction.background import BackgroundCompaction
 from engine.compaction.dedicated import DedicatedCompaction, compact_if_forced, is_write_only, waits_for_others
 from engine.lineage.batch_origin import batch_origin
-from engine.lineage.origins import JOB_KEY, CommitOrigin
+from engine.lineage.origins import CommitOrigin
 from engine.lineage.stream_job import StreamJob
 from engine.log.table_log import TableLog, tracks_changes
+from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.spark.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
@@ -44,7 +45,7 @@ class StagedCommits:
     def __init__(
         self,
         table: FileTable,
-        options: Mapping[str, str],
+        options: WriterOptions,
         *,
         commit_user: str,
         compacts: bool,
@@ -73,7 +74,7 @@ class StagedCommits:
             observe=observe,
         )
         self._compacts_behind = (
-            table.options.value("commit.force-compact")
+            table.options.commit_force_compact
             or table.options.changelog_producer in ("lookup", "full-compaction")
             or waits_for_compaction(table.store)
         )
@@ -111,7 +112,7 @@ class StagedCommits:
     def _origin(self, batch_id: int) -> CommitOrigin:
         if self._job is not None:
             return self._job.origin(batch_id)
-        return batch_origin(self._table.store, {JOB_KEY: _BATCH_JOB} | dict(self._options), self._commit_user)
+        return batch_origin(self._table.store, self._options.pipeline_name or _BATCH_JOB, self._commit_user)
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -127,7 +128,7 @@ _kept: OrderedDict[object, StagedCommits] = OrderedDict()
 
 def commit_stream_batch(
     table: FileTable,
-    options: Mapping[str, str],
+    options: WriterOptions,
     files: Sequence[StagedFile],
     *,
     commit_user: str,
@@ -155,7 +156,7 @@ def commit_stream_batch(
     Raises:
         FluvialError: see ``StagedCommits.commit``.
     """
-    identity = (table.store.paths.branch_root, table.schema.id, commit_user, run_id, tuple(sorted(options.items())))
+    identity = (table.store.paths.branch_root, table.schema.id, commit_user, run_id, options)
     is_first = identity not in _kept
     commits = _kept.pop(identity, None) or StagedCommits(
         table,
@@ -178,7 +179,7 @@ def commit_stream_batch(
 
 
 def append_batch(
-    table: FileTable, options: Mapping[str, str], files: Sequence[StagedFile], *, commit_user: str
+    table: FileTable, options: WriterOptions, files: Sequence[StagedFile], *, commit_user: str
 ) -> CommitResult:
     """Commit the rows of a batch job, as ``Table.append`` does, then delete what it staged.
 
@@ -194,7 +195,7 @@ def append_batch(
 
 def overwrite_batch(
     table: FileTable,
-    options: Mapping[str, str],
+    options: WriterOptions,
     files: Sequence[StagedFile],
     *,
     commit_user: str,
@@ -222,7 +223,7 @@ def overwrite_batch(
         partition=partition,
         tracks_changes=tracks_changes(table.store, options),
         commit_user=commit_user,
-        origin=batch_origin(table.store, {JOB_KEY: _BATCH_JOB} | dict(options), commit_user),
+        origin=batch_origin(table.store, options.pipeline_name or _BATCH_JOB, commit_user),
     )
     clear_staged(table.store, commit_user)
     clear_abandoned(table.store, commit_user)

@@ -19,14 +19,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from engine.lineage.origins import JOB_KEY
 from engine.lineage.stream_job import BATCH_ID, QUERY_ID, RUN_ID, task_job
 from engine.log.table_log import TableLog
 from engine.options.write_options import PARTITION_KEY, WriteOptions
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.spark.staged_commit import append_batch, commit_stream_batch, overwrite_batch
 from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged, stage_rows
-from engine.write.sink import COMMIT_USER_KEY, NO_CHECKPOINT
+from engine.write.sink import NO_CHECKPOINT
 from filestore.schema.validation import check_writable
 from lsm.errors import InvalidInputError
 
@@ -113,7 +112,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         """Stage the rows of one task."""
         query_id, run_id, batch_id = _place()
         given = self._options.given
-        user, named = given.get(COMMIT_USER_KEY) or query_id, task_job(given.get(JOB_KEY))
+        user, named = given.commit_user or query_id, task_job(given.pipeline_name)
         file = stage_rows(self._options.table, self._options.rows(iterator), commit_user=user, batch_id=batch_id)
         self._observe(StepEvent(step=Step.ROWS_STAGED, batch_id=batch_id))
         return StagedTask(file=file, commit_user=user, run_id=run_id, job=query_id if named is None else named[0])

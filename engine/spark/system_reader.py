@@ -10,15 +10,14 @@ from pyspark.sql.types import StringType, StructType
 
 from engine.options.read_options import (
     BATCH_KEYS,
-    ROW_KEYS,
     STREAM_KEYS,
-    TABLE_PLACE_KEYS,
     ReadOptions,
     is_place_key,
     named_catalog,
 )
 from engine.request.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.request.option_check import unknown_option
+from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS
 from engine.stream.options import StreamOptions
 from engine.stream.reader import HybridStreamReader
 from engine.system_tables.binlog import packed
@@ -37,6 +36,7 @@ from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
 from filestore.layout.branch_names import MARK, on_branch_name
 from filestore.layout.paths import MAIN_BRANCH
+from filestore.options.parsing import boolean_of
 from filestore.options.table_options import canonical_options
 from lsm.errors import InvalidInputError
 
@@ -112,7 +112,7 @@ class ChangeStreamReader(HybridStreamReader):
             raise InvalidInputError(
                 f"only audit_log and binlog can be streamed: table={name} fix='use spark.read, not readStream'"
             )
-        if named.get(CHANGELOG_KEY, "true").lower() != "true":
+        if not boolean_of(CHANGELOG_KEY, named.get(CHANGELOG_KEY, "true")):
             raise InvalidInputError(
                 f"{name.system} always has row kinds: {CHANGELOG_KEY}={named[CHANGELOG_KEY]} fix=remove it"
             )

@@ -50,8 +50,9 @@ class TableHistory:
             0 if reads_log else changelog_level(store)
         )  # from 1: rows come with compactions' changelogs
         self._filter = filter
-        overwrite_key = "streaming-read-overwrite" if store.has_key else "streaming-read-append-overwrite"
-        self._skips_overwrites = not options.value(overwrite_key)
+        self._skips_overwrites = not (
+            options.streaming_read_overwrite if store.has_key else options.streaming_read_append_overwrite
+        )
         self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
         self._offsets: dict[int, LogOffsets] = {}
         self._snapshot_plan = lru_cache(_KEPT_PLANS)(self._plan_snapshot)

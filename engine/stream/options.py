@@ -95,7 +95,7 @@ class StreamOptions:
             )
         _check_names(table.schema, names)
         normalizes = _normalizes(table, log, options)
-        handle = options.value("scan.at-least")
+        handle = options.scan_at_least
         return cls(
             table=table,
             log=log,
@@ -105,21 +105,21 @@ class StreamOptions:
             limits=_limits(options, normalizes=normalizes),
             normalizes=normalizes,
             is_exact=normalizes or (log is not None and log.is_exact),
-            on_loss=OnLoss(options.value("log.on-offset-lost")),
-            consumer_id=options.value("consumer-id"),
-            ignores_consumer=options.value("consumer.ignore-progress"),
+            on_loss=OnLoss(options.log_on_offset_lost),
+            consumer_id=options.consumer_id,
+            ignores_consumer=options.consumer_ignore_progress,
             at_least=None if handle is None else CommitHandle.parse(handle),
-            at_least_timeout_s=options.value("scan.at-least.timeout") / 1000,
-            drops_as_null=options.value("read.stream.on-dropped-column") == "null",
+            at_least_timeout_s=options.scan_at_least_timeout_ms / 1000,
+            drops_as_null=options.read_stream_on_dropped_column == "null",
             job=read.job,
-            from_job=options.value(_FROM_JOB),
+            from_job=options.scan_start_from_job,
             aligned=_alignment(options, normalizes=normalizes),
         )
 
 
 def log_to_read(table: TableView, log: TableLog | None, options: TableOptions) -> TableLog | None:
     """The log, unless changes are to come from files: there rows are what they are after merging."""
-    mode = options.value("streaming-read-mode")
+    mode = options.streaming_read_mode
     if mode == "log" and log is None:
         raise InvalidInputError(
             f"the table has no log: table={table.name} streaming-read-mode=log fix=remove it, or set log.system"
@@ -149,11 +149,12 @@ def _not_in_log(options: TableOptions) -> str | None:
 
 def _start(options: TableOptions, read: ReadOptions) -> Start:
     """What the reader says about its start; with ``scan.start-from-job`` the snapshot is looked up later."""
-    if options.value(_FROM_JOB) is None:
+    if options.scan_start_from_job is None:
         return parse_start(options, read.given)
     if read.job is None:
         raise InvalidInputError(
-            f"where a job begins is noted under its name: {_FROM_JOB}={options.value(_FROM_JOB)} fix=set pipeline.name"
+            f"where a job begins is noted under its name: {_FROM_JOB}={options.scan_start_from_job} "
+            "fix=set pipeline.name"
         )
     others = sorted(
         {"scan.snapshot-id", "scan.tag-name", "scan.timestamp", "log.scan", "log.scan.timestamp-mills"}
@@ -163,32 +164,34 @@ def _start(options: TableOptions, read: ReadOptions) -> Start:
     if others or mode not in ("from-snapshot", "from-snapshot-full"):
         other = others[0] if others else "scan.mode"
         raise InvalidInputError(
-            f"the start is given twice: {_FROM_JOB}={options.value(_FROM_JOB)} {other}={read.given[other]} "
+            f"the start is given twice: {_FROM_JOB}={options.scan_start_from_job} {other}={read.given[other]} "
             "fix=remove one of them; only scan.mode=from-snapshot (what follows) and from-snapshot-full go with it"
         )
     return Start(kind=StartKind.CHANGES if mode == "from-snapshot" else StartKind.FULL)
 
 
 def _alignment(options: TableOptions, *, normalizes: bool) -> Alignment | None:
-    if not options.value("source.checkpoint-align.enabled"):
+    if not options.source_checkpoint_align_enabled:
         return None
-    limits = [key for key in _LIMITS if options.value(key) is not None] + ["log.scan.normalize"] * normalizes
+    limits = [key for key in _LIMITS if options[TableOptions.declared[key]] is not None] + [
+        "log.scan.normalize"
+    ] * normalizes
     if limits:
         raise InvalidInputError(
             "a batch of whole snapshots has no limit of its own: source.checkpoint-align.enabled=true "
-            f"{limits[0]}={options.value(limits[0])} fix=remove one of them"
+            f"{limits[0]}={options[TableOptions.declared[limits[0]]]} fix=remove one of them"
         )
     return Alignment(
-        every=options.value("source.checkpoint-align.snapshots"),
-        timeout_ms=options.value("source.checkpoint-align.timeout"),
+        every=options.source_checkpoint_align_snapshots,
+        timeout_ms=options.source_checkpoint_align_timeout_ms,
     )
 
 
 def _normalizes(table: TableView, log: TableLog | None, options: TableOptions) -> bool:
-    wanted = bool(options.value("log.scan.normalize"))
+    wanted = bool(options.log_scan_normalize)
     if not wanted:
         return False
-    if options.value("log.scan.remove-normalize"):
+    if options.log_scan_remove_normalize:
         raise InvalidInputError("options contradict each other: log.scan.normalize=true log.scan.remove-normalize=true")
     if log is None or not table.schema.primary_keys:
         raise InvalidInputError(
@@ -207,9 +210,9 @@ def _normalizes(table: TableView, log: TableLog | None, options: TableOptions) -
 
 def _limits(options: TableOptions, *, normalizes: bool) -> Limits:
     given: Mapping[str, Any] = {
-        "rows": options.value(_LIMITS[0]) or (NORMALIZED_ROWS if normalizes else None),
-        "size_bytes": options.value(_LIMITS[1]),
-        "files": options.value(_LIMITS[2]),
+        "rows": options.read_stream_max_rows_per_trigger or (NORMALIZED_ROWS if normalizes else None),
+        "size_bytes": options.read_stream_max_bytes_per_trigger,
+        "files": options.read_stream_max_files_per_trigger,
     }
     return Limits(**{name: value for name, value in given.items() if value is not None})
 

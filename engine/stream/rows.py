@@ -80,7 +80,7 @@ class StreamRows:
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
             case ChangePiece():
                 newest = self.table.store.schemas.latest() or self.table.schema
-                if is_untracked(self.table.store, newest.options, piece.split.partition):
+                if is_untracked(self.table.store, newest.table_options, piece.split.partition):
                     return
                 for rows, kinds in read_changes(self.table, piece.split, columns=columns):
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)

@@ -6,9 +6,9 @@ What a branch consists of beside its log is ``filestore.branch.branches``; how i
 
 import uuid
 from collections.abc import Mapping
-from typing import Final
 
 from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.branch import branches, main_replacement
 from filestore.branch.branches import Branch, DeletedBranch
 from filestore.branch.main_replacement import MainReplaced
@@ -20,8 +20,6 @@ from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import ConflictError, InvalidInputError
-
-_EVEN_UNTRACKED: Final = {"change-tracking": "true"}  # there is a log, whether writers use it or not
 
 
 def create_branch(
@@ -67,7 +65,7 @@ def create_branch(
         raise InvalidInputError(
             f"branch exists already: table={store.name} branch={name} fix=choose another name, or delete it first"
         )
-    ours = TableLog.of(TableView(store), _EVEN_UNTRACKED)
+    ours = TableLog.of(TableView(store), EVEN_UNTRACKED)
     if ours is None:
         raise InvalidInputError(
             f"a branch can have a log if its table has one: table={store.name} branch={name} log=true fix=leave it out"
@@ -121,7 +119,7 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         UnavailableError: main has a log, and the brokers do not answer. Nothing was done.
         InvalidInputError: see ``filestore.branch.main_replacement.replace_main``, as ConflictError.
     """
-    old = TableLog.of(FileTable(store).on_branch(MAIN_BRANCH), _EVEN_UNTRACKED)
+    old = TableLog.of(FileTable(store).on_branch(MAIN_BRANCH), EVEN_UNTRACKED)
     topics = None if old is None else old.reached_topics()
     done = main_replacement.replace_main(store, name, force=force)
     now = FileTable(store).on_branch(MAIN_BRANCH)
@@ -137,7 +135,7 @@ def logs_of(store: TableStore, *, but: str | None = None) -> list[TableLog]:
         store: on its main branch.
         but: a branch that is left out.
     """
-    ours = TableLog.of(TableView(store), _EVEN_UNTRACKED)
+    ours = TableLog.of(TableView(store), EVEN_UNTRACKED)
     theirs = [_log_of(store, each) for each in branch_names(store) if each != but]
     return list({log.topic: log for log in (ours, *theirs) if log is not None}.values())
 
@@ -148,4 +146,4 @@ def _log_of(store: TableStore, name: str) -> TableLog | None:
     if place is None:
         return None
     schema = on_branch(store, name).schemas.latest() or store.schema
-    return TableLog.of(TableView(store.with_options({**schema.options, **place})), _EVEN_UNTRACKED)
+    return TableLog.of(TableView(store.with_options({**schema.options, **place})), EVEN_UNTRACKED)

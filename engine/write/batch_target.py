@@ -1,6 +1,6 @@
 """Where one batch goes: the table at a branch and at a schema that holds the rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ from engine.compaction.dedicated import DedicatedCompaction, waits_for_others
 from engine.lineage.batch_origin import batch_origin
 from engine.lineage.origins import CommitOrigin
 from engine.log.table_log import TableLog, tracks_changes
-from engine.request.branch_choice import on_named_branch
+from engine.request.branch_choice import at_branch
+from engine.request.writer_options import WriterOptions
 from engine.write.batch_writer import BatchWriter
 from engine.write.schema_evolution import cast_rows, evolve_schema, fields_of_rows, merge_rules
 from filestore.evolution.schema_merge import MergeRules, are_numbers
@@ -25,13 +26,13 @@ class BatchTarget:
     """A table that is about to get a batch."""
 
     table: FileTable
-    options: Mapping[str, str]  # of the writer, by today's keys
+    options: WriterOptions
     rules: MergeRules | None
     commit_user: str  # of this batch alone
     origin: CommitOrigin  # where the rows come from
 
     @classmethod
-    def of(cls, table: FileTable, options: Mapping[str, str], rows: Any) -> "BatchTarget":
+    def of(cls, table: FileTable, options: WriterOptions, rows: Any) -> "BatchTarget":
         """Merge the schema with the rows', if the options say so.
 
         Args:
@@ -42,11 +43,11 @@ class BatchTarget:
         Raises:
             InvalidInputError: the columns cannot be merged.
         """
-        there = on_named_branch(table, options)
+        there = at_branch(table, options.branch)
         rules = merge_rules(there.store, options)
         user = there.store.new_commit_user()
         frame = None if isinstance(rows, pa.Table | pa.RecordBatch) else rows
-        origin = batch_origin(there.store, options, user, frame)
+        origin = batch_origin(there.store, options.pipeline_name, user, frame)
         if rules is None:
             return cls(table=there, options=options, rules=None, commit_user=user, origin=origin)
         if isinstance(rows, pa.Table | pa.RecordBatch):

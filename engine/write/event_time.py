@@ -33,7 +33,7 @@ def watermark_of(store: TableStore, messages: Iterable[CommitMessage]) -> int | 
     Returns:
         Epoch milliseconds.
     """
-    column, text = store.options.value("watermark.column"), store.options.value("watermark.expression")
+    column, text = store.options.watermark_column, store.options.watermark_expression
     if column is None or text is None:
         return None
     delay = fixed_delay(text, column)

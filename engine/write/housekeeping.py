@@ -49,7 +49,7 @@ class Housekeeping:
         self._due_ms = 0
         self._partitions_due_ms = 0
         self._tags_due_ms = 0
-        is_async = store.options.value("snapshot.expire.execution-mode") == "async"
+        is_async = store.options.snapshot_expire_execution_mode == "async"
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-expiry") if is_async else None
         self._running: Future[None] | None = None
         self._timer = TagTimer(store)
@@ -100,8 +100,8 @@ class Housekeeping:
         return is_savepoint_due(
             now_ms=now_ms,
             last_ms=last_ms,
-            interval_ms=options.value("savepoint.create-interval"),
-            time_of_day_ms=options.value("savepoint.create-time"),
+            interval_ms=options.savepoint_create_interval_ms,
+            time_of_day_ms=options.savepoint_create_time_ms,
         )
 
     def _keep(self, snapshot: Snapshot) -> list[SavedCheckpoint]:
@@ -118,7 +118,7 @@ class Housekeeping:
         self._make_tags()
         try:
             if now_ms >= self._partitions_due_ms:
-                self._partitions_due_ms = now_ms + self._table.options.value("partition.expiration-check-interval")
+                self._partitions_due_ms = now_ms + self._table.options.partition_expiration_check_interval_ms
                 self._expire_partitions()
             if now_ms >= self._tags_due_ms:
                 self._tags_due_ms = now_ms + self._every_ms
@@ -147,7 +147,7 @@ class Housekeeping:
             )  # fmt: skip
 
     def _expire_tags(self) -> None:
-        if self._table.options.value("tag.time-expire-enabled"):
+        if self._table.options.tag_time_expire_enabled:
             for tag in expired_tags(self._table):
                 delete_tag(self._table, tag.name)
                 logger.info("tag expired: table=%s tag=%s", self._table.name, tag.name)

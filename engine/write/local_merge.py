@@ -29,7 +29,7 @@ class LocalMerge:
     def of(cls, store: TableStore, *, has_log: bool) -> "LocalMerge | None":
         """As the options of a table ask for; None: not at all, or every row counts."""
         options = store.options
-        buffer_bytes: int | None = options.value("local-merge-buffer-size")
+        buffer_bytes: int | None = options.local_merge_buffer_size_bytes
         every_row_counts = (
             has_log
             or options.merge_engine != "deduplicate"

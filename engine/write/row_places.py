@@ -5,7 +5,7 @@ Whatever Spark can say about rows chooses them; what comes back to the driver is
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -20,6 +20,7 @@ from engine.lineage.batch_origin import batch_origin
 from engine.log.table_log import tracks_changes
 from engine.read.batch_read import BatchPlan
 from engine.read.frames import pieces_frame
+from engine.request.writer_options import WriterOptions
 from engine.types.spark_types import spark_schema
 from engine.write.batch_part import BatchSpec
 from engine.write.sink import run_parts
@@ -67,7 +68,7 @@ def marks_of(frame: DataFrame) -> Marks:
 
 
 def commit_deletes(
-    table: FileTable, plan: BatchPlan, marks: Marks, *, new_rows: DataFrame | None = None, options: Mapping[str, str]
+    table: FileTable, plan: BatchPlan, marks: Marks, *, new_rows: DataFrame | None = None, options: WriterOptions
 ) -> CommitResult:
     """Mark rows as deleted, and add others, in one commit.
 
@@ -85,7 +86,7 @@ def commit_deletes(
     if plan.snapshot is None or not marks:
         return CommitResult(snapshot=plan.snapshot)
     user, after = str(uuid.uuid4()), AfterCommit(table.store)
-    origin = batch_origin(table.store, options, user, new_rows)
+    origin = batch_origin(table.store, options.pipeline_name, user, new_rows)
     added: list[CommitMessage] = []
     if new_rows is not None:
         live = LiveFiles(table.store, plan.snapshot)

@@ -6,11 +6,12 @@ fit the schema that a writer knows cost no file operation at all. Which changes:
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 
+from engine.request.writer_options import WriterOptions
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.datafile.schema_mapping import map_schema
 from filestore.evolution.publication import publish_changes
@@ -27,9 +28,11 @@ logger = logging.getLogger("fluvial.schema")
 View = TypeVar("View", bound=TableView)
 
 
-def merge_rules(store: TableStore, given: Mapping[str, str] | None) -> MergeRules | None:
-    """What a writer may change; None: nothing. Raises: InvalidInputError for a value that is none."""
-    return MergeRules.of(store.options, given or {})
+def merge_rules(store: TableStore, writer: WriterOptions) -> MergeRules | None:
+    """What a writer may change; None: nothing. Raises: InvalidInputError: a part is switched on without the whole."""
+    return MergeRules.of(
+        store.options, merges=writer.merge_schema, widens=writer.type_widening, casts=writer.explicit_cast
+    )
 
 
 def evolve_schema(table: View, given: Sequence[DataField], rules: MergeRules | None) -> View:

@@ -18,13 +18,12 @@ from engine.compaction.background import BackgroundCompaction, CompactionFailure
 from engine.compaction.dedicated import DedicatedCompaction, is_write_only, waits_for_others
 from engine.compaction.spark_units import SparkUnits
 from engine.lineage.batch_origin import reads_beside
-from engine.lineage.origins import JOB_KEY
 from engine.lineage.recording import Recorder
 from engine.lineage.stream_job import QUERY_ID, StreamJob, job_of_frame, report_tasks, running_query
-from engine.log.table_log import ORPHANS_KEY, TableLog, tracks_changes
-from engine.request.branch_choice import BRANCH_KEY, on_named_branch
+from engine.log.table_log import TableLog, tracks_changes
+from engine.request.branch_choice import at_branch
 from engine.request.commit_handle import CommitHandle
-from engine.request.option_check import unknown_option
+from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.types.spark_types import aligned, cast_frame, fields_of_frame
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
@@ -33,8 +32,7 @@ from engine.write.housekeeping import Housekeeping
 from engine.write.local_merge import LocalMerge
 from engine.write.routing import shuffle_by_bucket, shuffle_counted_rows
 from engine.write.schema_evolution import evolve_schema, merge_rules
-from filestore.evolution.schema_merge import MERGE_KEYS, MergeRules
-from filestore.options.table_options import canonical_options
+from filestore.evolution.schema_merge import MergeRules
 from filestore.schema.validation import check_writable
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
@@ -42,9 +40,8 @@ from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.sink")
 
-COMMIT_USER_KEY: Final = "write.stream.commit-user"
+COMMIT_USER_KEY: Final = WriterOptions.commit_user.key
 _TEMPORARY: Final = "temporary-"  # how Spark begins the name of a checkpoint that it makes up
-SINK_KEYS: Final = (BRANCH_KEY, COMMIT_USER_KEY, JOB_KEY, "change-tracking", ORPHANS_KEY, "write-only", *MERGE_KEYS)
 NO_CHECKPOINT: Final = (
     "the query has no checkpoint location, so a restart would write everything again: "
     'fix=set .option("checkpointLocation", …)'
@@ -61,26 +58,23 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
         table: from ``Catalog.table``.
         options: of this writer alone: ``branch`` (unless the table was opened on one),
             ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true:
-            somebody else compacts and expires), ``pipeline.name`` (the job in the catalog's lineage),
+            another job compacts and expires), ``pipeline.name`` (the job in the catalog's lineage),
             ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``,
             ``write.merge-schema`` and its parts (the table's schema grows with the frames').
         observe: told each step; called in tasks too, so it must be picklable.
 
     Raises:
-        InvalidInputError: an unknown option. When the query runs: no checkpoint location, or a frame that does not
-            fit the table.
+        InvalidInputError: an unknown option, or a value that cannot be read. When the query runs: no checkpoint
+            location, or a frame that does not fit the table.
     """
-    given = canonical_options(options or {})
-    for key in given:
-        if key not in SINK_KEYS and not key.startswith("log.kafka."):
-            raise unknown_option(key, SINK_KEYS, "sink option")
-    return StreamSink(on_named_branch(table.files, given), given, observe)
+    writer = WriterOptions.parse(options, SINK_KEYS, "sink option")
+    return StreamSink(at_branch(table.files, writer.branch), writer, observe)
 
 
 class StreamSink:
     """What ``foreachBatch`` calls. It serves one run of one query, and starts with its first micro-batch."""
 
-    def __init__(self, table: TableView, options: Mapping[str, str], observe: Observer) -> None:
+    def __init__(self, table: TableView, options: WriterOptions, observe: Observer) -> None:
         """Made by ``sink``."""
         check_writable(table.store.schema)
         self._table = table
@@ -149,16 +143,16 @@ class StreamSink:
         return BatchWriter(
             table,
             self._log,
-            commit_user=self._options.get(COMMIT_USER_KEY) or _query_id(frame),
+            commit_user=self._options.commit_user or _query_id(frame),
             tracks_changes=tracks_changes(table.store, self._options),
             observe=self._observe,
         )
 
     def _start(self, frame: DataFrame, batch_id: int) -> None:
-        user = self._options.get(COMMIT_USER_KEY) or _query_id(frame)
+        user = self._options.commit_user or _query_id(frame)
         recorder = Recorder.of(self._table.store)
         if recorder is not None:
-            self._job = job_of_frame(frame, self._options, user)
+            self._job = job_of_frame(frame, self._options.pipeline_name, user)
             recorder.opened(self._job.name, self._job.origin(batch_id, reads_beside(self._table.store, frame)).reads)
         self._writer = self._new_writer(frame, self._table)
         if compacts(self._table.store, self._options):
@@ -173,7 +167,7 @@ class StreamSink:
             self._housekeeping = Housekeeping(self._table.store, checkpoint=place)
 
 
-def compacts(store: TableStore, options: Mapping[str, str]) -> bool:
+def compacts(store: TableStore, options: WriterOptions) -> bool:
     """Whether a stream into this table compacts it, beside itself: unless ``write-only``."""
     return not is_write_only(store, options)
 

@@ -146,7 +146,7 @@ class Catalog:
         check_expiry(first, first.table_options)
         given = self._lock_factory
         in_object_store = is_object_path(root)
-        check_commit_lock(first.table_options.value("commit.lock"), given=given, in_object_store=in_object_store)
+        check_commit_lock(first.table_options.commit_lock, given=given, in_object_store=in_object_store)
         lock = TableLock(factory=given, table=name) if given is not None and in_object_store else None
         store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
         if not self._has_schema(root):

@@ -24,28 +24,28 @@ def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) 
     Raises:
         InvalidInputError: options that contradict each other, an address that cannot be read, a missing library.
     """
-    locks = options.value("lock.enabled")
-    if options.value("metastore") == "filesystem":
-        if options.value("uri") is not None or locks:
+    locks = options.lock_enabled
+    if options.metastore == "filesystem":
+        if options.uri is not None or locks:
             raise InvalidInputError(
                 "uri and lock.enabled are for names in a database: metastore=filesystem fix='set metastore=jdbc'"
             )
         return Metastore(names=DirectoryNames(warehouse.root, warehouse.io), lock_factory=None)
-    uri = options.value("uri")
+    uri = options.uri
     if uri is None:
         raise InvalidInputError("metastore=jdbc needs a database: fix='set uri=sqlite:////path/of/file'")
     from filestore.catalog.sql_database import SqlDatabase  # SQLAlchemy takes its time to import
     from filestore.catalog.sql_lock import SqlLockFactory
     from filestore.catalog.sql_names import SqlNames
 
-    database = SqlDatabase.of(uri, user=options.value("jdbc.user"), password=options.value("jdbc.password"))
-    key = options.value("catalog-key")
+    database = SqlDatabase.of(uri, user=options.jdbc_user, password=options.jdbc_password)
+    key = options.catalog_key
     factory = SqlLockFactory(
         database=database,
         catalog_key=key,
         clock=clock,
-        timeout_ms=options.value("lock-acquire-timeout"),
-        longest_sleep_ms=options.value("lock-check-max-sleep"),
+        timeout_ms=options.lock_acquire_timeout_ms,
+        longest_sleep_ms=options.lock_check_max_sleep_ms,
     )
     return Metastore(
         names=SqlNames(database=database, catalog_key=key, root=warehouse.root),

@@ -24,7 +24,8 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 
-from filestore.options.secrets import STARS, shown_value
+from filestore.options.secret_names import STARS
+from filestore.options.secrets import shown_value
 from lsm.errors import ConflictError, InvalidInputError, UnavailableError
 
 DIALECTS: Final = ("sqlite", "postgresql")

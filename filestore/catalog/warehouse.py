@@ -83,7 +83,7 @@ def _object_path(warehouse: str) -> str:
 
 
 def _s3(bucket: str, options: CatalogOptions) -> S3Settings:
-    endpoint, access, secret = (options.value(f"s3.{key}") for key in ("endpoint", "access-key", "secret-key"))
+    endpoint, access, secret = options.s3_endpoint, options.s3_access_key, options.s3_secret_key
     if (access is None) != (secret is None):
         raise InvalidInputError("s3.access-key and s3.secret-key go together: fix='set both, or neither'")
     if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
@@ -91,9 +91,9 @@ def _s3(bucket: str, options: CatalogOptions) -> S3Settings:
     return S3Settings(
         bucket=bucket,
         endpoint=None if endpoint is None else endpoint.rstrip("/"),
-        region=options.value("s3.region"),
+        region=options.s3_region,
         access_key=access,
         secret_key=secret,
-        session_token=options.value("s3.session-token"),
-        path_style=options.value("s3.path.style.access"),
+        session_token=options.s3_session_token,
+        path_style=options.s3_path_style_access,
     )

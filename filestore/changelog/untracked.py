@@ -1,7 +1,7 @@
 """Partitions whose changes streams do not get: what is written there is in the files, and nowhere else.
 
-They stand in the option ``change-tracking.untracked-partitions`` of the table, as a JSON list of values by column:
-``[{"dt": "2026-01-31", "hour": "7"}]``. FL-23.
+They are in the option ``change-tracking.untracked-partitions`` of the table, as a JSON list of values by column:
+``[{"dt": "2026-01-31", "hour": "7"}]``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Final
 import orjson
 import pyarrow as pa
 
+from filestore.options.table_options import TableOptions
 from filestore.predicate.predicate import And, Compare, CompareOp, IsNull, Or, Predicate
 from filestore.table_store import TableStore
 from filestore.types.casts import cast_array
@@ -21,9 +22,9 @@ UNTRACKED_KEY: Final = "change-tracking.untracked-partitions"
 PartitionTexts = Mapping[str, str | None]
 
 
-def untracked_partitions(options: Mapping[str, str]) -> list[PartitionTexts]:
+def untracked_partitions(options: TableOptions) -> list[PartitionTexts]:
     """Texts of values by partition column. Raises: InvalidInputError for a text that is not such a list."""
-    text = options.get(UNTRACKED_KEY)
+    text = options.change_tracking_untracked_partitions
     if text is None:
         return []
     try:
@@ -35,7 +36,7 @@ def untracked_partitions(options: Mapping[str, str]) -> list[PartitionTexts]:
     return found
 
 
-def with_tracking(options: Mapping[str, str], partition: PartitionTexts, *, is_tracked: bool) -> str | None:
+def with_tracking(options: TableOptions, partition: PartitionTexts, *, is_tracked: bool) -> str | None:
     """The option's text after one more or one less partition; None: there is none left."""
     others = [each for each in untracked_partitions(options) if dict(each) != dict(partition)]
     left = others if is_tracked else [*others, dict(partition)]
@@ -44,18 +45,18 @@ def with_tracking(options: Mapping[str, str], partition: PartitionTexts, *, is_t
 
 def untracked_rows(store: TableStore) -> Predicate | None:
     """Which rows lie in such partitions; None: no rows."""
-    partitions = [_of_partition(store, each) for each in untracked_partitions(store.options.raw)]
+    partitions = [_of_partition(store, each) for each in untracked_partitions(store.options)]
     if not partitions:
         return None
     return partitions[0] if len(partitions) == 1 else Or(parts=tuple(partitions))
 
 
-def is_untracked(store: TableStore, options: Mapping[str, str], partition: bytes) -> bool:
+def is_untracked(store: TableStore, options: TableOptions, partition: bytes) -> bool:
     """Whether a partition (BinaryRow bytes) is among them.
 
     Args:
         store: the table.
-        options: texts, of the newest version of the schema where that matters.
+        options: of the newest version of the schema where that matters.
         partition: to look for.
     """
     untracked = untracked_partitions(options)

@@ -11,7 +11,7 @@ from lsm.errors import ConflictError, InvalidInputError
 
 def check_time(store: TableStore, began_ms: int, *, attempts: int) -> None:
     """Give up trying again once ``commit.timeout`` is over. Raises: ConflictError; nothing is visible."""
-    limit_ms: int | None = store.options.value("commit.timeout")
+    limit_ms: int | None = store.options.commit_timeout_ms
     passed_ms = store.clock.now_ms() - began_ms
     if limit_ms is not None and passed_ms >= limit_ms:
         raise ConflictError(
@@ -27,7 +27,7 @@ def check_safe(store: TableStore, latest: Snapshot | None, *, commit_user: str, 
 
     Raises: InvalidInputError; nothing is visible, and trying again does not help.
     """
-    last_safe: int | None = store.options.value("commit.strict-mode.last-safe-snapshot")
+    last_safe: int | None = store.options.commit_strict_mode_last_safe_snapshot
     if last_safe is None or latest is None:
         return
     for snapshot in store.snapshots.back_from(latest):

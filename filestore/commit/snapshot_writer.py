@@ -54,9 +54,9 @@ def changes_nothing(
         return False
     if committable.log_offsets or committable.properties:
         return False
-    if kind is not CommitKind.COMPACT and options.value("commit.force-create-snapshot"):
+    if kind is not CommitKind.COMPACT and options.commit_force_create_snapshot:
         return False
-    ignores: bool | None = options.value("snapshot.ignore-empty-commit")
+    ignores: bool | None = options.snapshot_ignore_empty_commit
     return committable.identifier == BATCH_IDENTIFIER if ignores is None else ignores
 
 

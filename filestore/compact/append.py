@@ -42,12 +42,12 @@ def pick_appended(
     """
     options = store.options
     indexes = live.indexes(key)
-    threshold = 0.0 if full else options.value("compaction.delete-ratio-threshold")
+    threshold = 0.0 if full else options.compaction_delete_ratio_threshold
     counts = deleted_row_counts(indexes)
     marked = {f.file_name for f in live.files(key) if counts.get(f.file_name, 0) > threshold * f.row_count}
     is_ordered = keeps_append_order(options)
     files = sorted(live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
-    least = 2 if full else max(2, options.value("compaction.min.file-num"))
+    least = 2 if full else max(2, options.compaction_min_file_num)
     groups = (
         [files]
         if rewrites_all
@@ -75,7 +75,7 @@ def pick_appended(
 
 def keeps_append_order(options: TableOptions) -> bool:
     """Whether the rows of a bucket stay in the order in which they came."""
-    return options.bucket > 0 and bool(options.value("bucket-append-ordered"))
+    return options.bucket > 0 and bool(options.bucket_append_ordered)
 
 
 def small_groups(

@@ -24,7 +24,8 @@ from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry, vectors_of
-from filestore.options.table_options import POSTPONE_BUCKET, TableOptions
+from filestore.options.table.groups import POSTPONE_BUCKET
+from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.row_expiry import RowExpiry, may_expire
 from filestore.schema.merge_engine import resets_on_delete
@@ -123,7 +124,7 @@ def waits_for_compaction(store: TableStore) -> bool:
         and options.deletion_vectors_enabled
         and not options.write_only
         and options.bucket != POSTPONE_BUCKET  # whose rows wait for a job of their own
-        and not options.value("deletion-vectors.merge-on-read")
+        and not options.deletion_vectors_merge_on_read
     )
 
 
@@ -179,7 +180,7 @@ def _compact(
     progress: Callable[[int, int], None],
 ) -> CompactionOutcome:
     live = LiveFiles.latest(store)
-    rewrites_all = full and store.options.value("compaction.force-rewrite-all-files")
+    rewrites_all = full and store.options.compaction_force_rewrite_all_files
     stop_ms = None if limits.time_ms is None else store.clock.now_ms() + limits.time_ms
     for attempt in range(_MOST_ATTEMPTS):
         keys = [key for key in live.buckets() if keep(key)]
@@ -274,7 +275,7 @@ def _marked_unit(
     options: TableOptions, levels: Levels, indexes: Sequence[IndexManifestEntry], *, full: bool
 ) -> CompactionUnit | None:
     """Files of one level of which too many rows are marked as deleted; with ``full`` any."""
-    threshold = 0.0 if full else options.value("compaction.delete-ratio-threshold")
+    threshold = 0.0 if full else options.compaction_delete_ratio_threshold
     counts = deleted_row_counts(indexes)
     for run in levels.runs if counts else ():
         files = tuple(file for file in run.files if counts.get(file.file_name, 0) > threshold * file.row_count)

@@ -102,7 +102,7 @@ def _must_rewrite(file: DataFileMeta, task: CompactionTask, marked_count: int, s
         return True
     if may_expire(store, [file], task.expiry_moment_ms):
         return True
-    threshold = store.options.value("compaction.delete-ratio-threshold")
+    threshold = store.options.compaction_delete_ratio_threshold
     if task.reason in (CompactionReason.FORCED, CompactionReason.DELETE_RATIO):
         threshold = 0.0
     return bool(marked_count > threshold * file.row_count)

@@ -14,7 +14,7 @@ from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
-from filestore.options.table_options import POSTPONE_BUCKET
+from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table_store import TableStore
@@ -59,7 +59,7 @@ def distribute(
     try:
         counts = live.partition_total_buckets()
         for key in waiting:
-            count = counts.get(key.partition) or store.options.value("postpone.default-bucket-num")
+            count = counts.get(key.partition) or store.options.postpone_default_bucket_num
             written += _distributed(_with_buckets(store, count), live, key, budget_bytes)
         gone = [_gone(key, live.files(key)) for key in waiting]
         commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)

@@ -20,9 +20,9 @@ def compaction_strategy(options: TableOptions, *, local_ms: int) -> CompactionSt
     """
     strategy = _style(options, hour=local_ms // _HOUR_MS % 24)
     limits: dict[str, Any] = {
-        "interval_ms": options.value("compaction.optimization-interval"),
-        "total_size_bytes": options.value("compaction.total-size-threshold"),
-        "incremental_size_bytes": options.value("compaction.incremental-size-threshold"),
+        "interval_ms": options.compaction_optimization_interval_ms,
+        "total_size_bytes": options.compaction_total_size_threshold_bytes,
+        "incremental_size_bytes": options.compaction_incremental_size_threshold_bytes,
     }
     if all(limit is None for limit in limits.values()):
         return strategy
@@ -50,27 +50,25 @@ def moves_level0_at_once(options: TableOptions) -> bool:
     return (
         options.changelog_producer == "lookup"
         or options.deletion_vectors_enabled
-        or options.value("compaction.force-up-level-0")
-        or options.value("force-lookup")
+        or options.compaction_force_up_level_0
+        or options.force_lookup
     )
 
 
 def watches_the_clock(options: TableOptions) -> bool:
     """Whether a bucket may become worth a compaction although nothing is written into it."""
-    return options.value("compaction.optimization-interval") is not None or bool(
-        options.value("compaction.offpeak-ratio")
-    )
+    return options.compaction_optimization_interval_ms is not None or bool(options.compaction_offpeak_ratio)
 
 
 def commits_until_full(options: TableOptions) -> int | None:
     """How many commits a stream makes until it merges everything into one run; None: that is left to the strategy."""
-    commits: int | None = options.value("full-compaction.delta-commits")
+    commits: int | None = options.full_compaction_delta_commits
     return max(commits or 1, 1) if options.changelog_producer == "full-compaction" else commits
 
 
 def _off_peak_ratio(options: TableOptions, hour: int) -> int:
-    start, end = options.value("compaction.offpeak.start.hour"), options.value("compaction.offpeak.end.hour")
+    start, end = options.compaction_offpeak_start_hour, options.compaction_offpeak_end_hour
     if start < 0 or end < 0:
         return 0
-    ratio = options.value("compaction.offpeak-ratio")
+    ratio = options.compaction_offpeak_ratio
     return OffPeakHours(start_hour=start, end_hour=end, ratio_percent=ratio).ratio_at(hour)

@@ -90,7 +90,7 @@ class CompactionTask:
 
 def is_small(file: DataFileMeta, options: TableOptions) -> bool:
     """Whether a file is not worth being one of its own."""
-    return bool(file.size_bytes < options.target_file_size_bytes * options.value("compaction.small-file-ratio"))
+    return bool(file.size_bytes < options.target_file_size_bytes * options.compaction_small_file_ratio)
 
 
 def rolling_writer(store: TableStore, task: CompactionTask) -> RollingWriter:

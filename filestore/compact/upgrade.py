@@ -18,7 +18,7 @@ def upgrade_levels(store: TableStore, messages: Sequence[CommitMessage]) -> list
     Nothing older stays in a bucket that is overwritten, so its files may lie there as soon as their keys do not overlap
     and none of them holds a delete.
     """
-    if not store.has_key or not store.options.value("overwrite-upgrade"):
+    if not store.has_key or not store.options.overwrite_upgrade:
         return list(messages)
     by_bucket: dict[tuple[bytes, int], list[CommitMessage]] = {}
     for message in messages:

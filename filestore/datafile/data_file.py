@@ -60,7 +60,7 @@ class DataFileWriter:
         self._io = io
         self._path = path
         self._format = format_of_file(path)
-        thin = options.value("data-file.thin-mode")
+        thin = options.data_file_thin_mode
         self._fields = file_fields(schema, key_values=with_key, thin=thin)
         self._schema = file_schema(self._fields)
         keys = schema.trimmed_primary_keys if with_key and not thin else ()
@@ -155,14 +155,14 @@ def _settings(options: TableOptions, level: int, *, changelog: bool) -> WriteSet
         compression=compression_of(options, level, changelog=changelog),
         zstd_level=options.zstd_level,
         row_group_rows=options.row_group_rows_at(level),
-        block_bytes=options.value("file.block-size"),
+        block_bytes=options.file_block_size_bytes,
     )
 
 
 def compression_of(options: TableOptions, level: int, *, changelog: bool) -> str:
     """The codec of new files of a level."""
     usual = options.compression_per_level.get(level, options.compression)
-    return (options.value("changelog-file.compression") if changelog else None) or usual
+    return (options.changelog_file_compression if changelog else None) or usual
 
 
 def read_data_file(

@@ -63,13 +63,13 @@ class RollingWriter:
         self._changelog = changelog
         self._format = _chosen_format(options, level, changelog=changelog)
         codec = compression_of(options, level, changelog=changelog).strip().lower()
-        self._codec_suffix = _CODEC_SUFFIXES.get(codec) if options.value("file.suffix.include.compression") else None
+        self._codec_suffix = _CODEC_SUFFIXES.get(codec) if options.file_suffix_include_compression else None
         prefix = options.changelog_file_prefix if changelog else options.data_file_prefix
         self._name_start = f"{prefix}{names.uuid()}"
         self._stats_modes = _stats_modes(schema, options, level, changelog=changelog)
         self._bloom_columns = () if changelog else written_blooms(schema, options)
-        self._most_embedded_bytes: int = options.value("file-index.in-manifest-threshold")
-        self._file_row_limit: int | None = options.value("target-file-row-num")
+        self._most_embedded_bytes: int = options.file_index_in_manifest_threshold_bytes
+        self._file_row_limit: int | None = options.target_file_row_num
         self._open: _OpenFile | None = None
         self._finished: list[DataFileMeta] = []
         self._file_count = 0
@@ -210,12 +210,12 @@ def _retract_count(rows: pa.Table | pa.RecordBatch) -> int:
 def _chosen_format(options: TableOptions, level: int, *, changelog: bool) -> FileFormat:
     name = options.file_format_per_level.get(level, options.file_format)
     if changelog:
-        name = options.value("changelog-file.format") or options.file_format
+        name = options.changelog_file_format or options.file_format
     return file_format(name)
 
 
 def _stats_modes(schema: TableSchema, options: TableOptions, level: int, *, changelog: bool) -> dict[str, str]:
     """Statistics mode by column: the column's own, else the changelog's, else the level's, else the table's."""
-    usual = options.value("metadata.stats-mode.per.level").get(level, options.stats_mode)
-    common = (options.value("changelog-file.stats-mode") if changelog else None) or usual
-    return {f.name: options.field_options(f.name).get("stats-mode", common) for f in schema.fields}
+    usual = options.metadata_stats_mode_per_level.get(level, options.stats_mode)
+    common = (options.changelog_file_stats_mode if changelog else None) or usual
+    return {f.name: options.field_options(f.name).stats_mode or common for f in schema.fields}

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from filestore.options.rules import FIELD_SUFFIXES, IMMUTABLE_KEYS
-from filestore.options.table_keys import OPTIONS
-from filestore.options.table_options import canonical_options, check_option
+from filestore.options.table.columns import FieldOptions
+from filestore.options.table_options import TableOptions, canonical_options, check_option
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
@@ -68,8 +67,10 @@ def _check_option_may_change(
         raise InvalidInputError(
             f"a table gets its log when it is made: {values} fix='create a table with a log and copy'"
         )
-    needs_marks = key == "deletion-vectors.enabled" and schema.primary_keys  # older rows have none
-    if has_rows and (key in IMMUTABLE_KEYS or needs_marks) and not (key == "bucket" and _only_rescales(before, after)):
+    option = TableOptions.declared.get(key)
+    is_immutable = option is not None and option.is_immutable
+    needs_vectors = key == "deletion-vectors.enabled" and schema.primary_keys  # older rows have none
+    if has_rows and (is_immutable or needs_vectors) and not (key == "bucket" and _only_rescales(before, after)):
         raise InvalidInputError(
             f"option cannot change once there are rows, the files depend on it: {values} "
             "fix='create a new table and copy, or drop and create it'"
@@ -82,7 +83,7 @@ def _only_rescales(before: str | None, after: str | None) -> bool:
 
 
 def _shown(key: str, text: str | None) -> str:
-    known = key in OPTIONS or text is None
+    known = text is None or key in TableOptions.declared
     return str(text) if known else "(hidden)"  # client properties may be passwords
 
 
@@ -111,7 +112,7 @@ def _renamed(key: str, text: str, column: str, name: str) -> tuple[str, str]:
         start, _, word = key.rpartition(".")
         kind, _, indexed = start.removeprefix("file-index.").partition(".")
         return (f"file-index.{kind}.{name}.{word}", text) if indexed == column else (key, text)
-    for suffix in FIELD_SUFFIXES if key.startswith("fields.") else ():
+    for suffix in FieldOptions.declared if key.startswith("fields.") else ():
         if key.endswith(f".{suffix}"):
             columns = key.removeprefix("fields.").removesuffix(f".{suffix}")
             value = _in_list(text, column, name) if suffix == "sequence-group" else text

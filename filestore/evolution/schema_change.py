@@ -11,7 +11,7 @@ from itertools import count
 import pyarrow as pa
 
 from filestore.evolution.option_changes import renamed_in_options, uses_of, with_option
-from filestore.options.table_options import SCHEMA_VERSION
+from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.schema.column_paths import (
     ColumnPath,
     ColumnPosition,
@@ -27,7 +27,7 @@ from filestore.schema.log_names import check_log_names
 from filestore.schema.row_counts import check_change
 from filestore.schema.schema_store import with_new_field_ids
 from filestore.schema.table_schema import TableSchema
-from filestore.schema.validation import check_altered, check_options_set
+from filestore.schema.validation import check_altered, check_new_names, check_options_set
 from filestore.types.casts import can_cast, cast_array, keeps_order, widens
 from filestore.types.data_types import (
     INTEGER_ROOTS,
@@ -178,6 +178,7 @@ def apply_changes(
         return schema
     if after.table_options.log_system != "none" or schema.table_options.log_system != "none":
         check_log_names(schema, after, history)
+    check_new_names(name for name in after.column_names if name not in schema.column_names)
     check_altered(after)
     check_options_set(after, [change.key for change in changes if isinstance(change, SetOption)])
     return replace(after, id=schema.id + 1, time_ms=schema.time_ms if time_ms is None else time_ms)
@@ -303,7 +304,7 @@ def _retyped(schema: TableSchema, change: ChangeType) -> TableSchema:
     if not can_cast(field.type, wanted):
         raise InvalidInputError(f"stored values cannot be read as the new type: {facts}")
     options = schema.table_options
-    if options.value("disable-explicit-type-casting") and not widens(field.type, wanted):
+    if options.disable_explicit_type_casting and not widens(field.type, wanted):
         raise InvalidInputError(
             f"only wider types are allowed: {facts} disable-explicit-type-casting=true fix='set it to false'"
         )
@@ -325,7 +326,7 @@ def _with_nullability(schema: TableSchema, change: ChangeNullability) -> TableSc
         return schema
     if change.nullable and change.path[0] in schema.primary_keys:
         raise InvalidInputError(f"key columns are never null: column={path_text(change.path)}")
-    if not change.nullable and schema.table_options.value("alter-column-null-to-not-null.disabled"):
+    if not change.nullable and schema.table_options.alter_column_null_to_not_null_disabled:
         raise InvalidInputError(
             f"rows may hold nulls already: column={path_text(change.path)} "
             "fix=\"look, then set 'alter-column-null-to-not-null.disabled'='false' first\""

@@ -10,10 +10,9 @@ Source: the options and their words are Paimon's (SchemaMergingUtils); Decision 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from filestore.evolution.schema_change import AddColumn, ChangeType, SchemaChange
-from filestore.options.table_keys import OPTIONS
 from filestore.options.table_options import TableOptions
 from filestore.schema.column_paths import ColumnPath, path_text
 from filestore.schema.table_schema import TableSchema
@@ -31,10 +30,9 @@ from filestore.types.data_types import (
 )
 from lsm.errors import InvalidInputError
 
-MERGE_KEY: Final = "write.merge-schema"
-WIDENING_KEY: Final = "write.merge-schema.type-widening"
-CAST_KEY: Final = "write.merge-schema.explicit-cast"
-MERGE_KEYS: Final = (MERGE_KEY, WIDENING_KEY, CAST_KEY)
+MERGE_KEY: Final = TableOptions.write_merge_schema.key
+WIDENING_KEY: Final = TableOptions.write_merge_schema_type_widening.key
+CAST_KEY: Final = TableOptions.write_merge_schema_explicit_cast.key
 
 _FLOAT_ROOTS: Final = frozenset({"FLOAT", "DOUBLE"})
 _CLOCK_ROOTS: Final = TIMESTAMP_ROOTS | {"DATE"}
@@ -51,25 +49,26 @@ class MergeRules:
     fitting: "Fitting | None" = None  # pairs of other types of which the write itself takes the values that fit
 
     @classmethod
-    def of(cls, options: TableOptions, given: Mapping[str, str]) -> "MergeRules | None":
+    def of(
+        cls, options: TableOptions, *, merges: bool | None = None, widens: bool | None = None, casts: bool | None = None
+    ) -> "MergeRules | None":
         """The rules of a writer; None when it may change nothing.
 
         Args:
             options: of the table.
-            given: of the writer, which come first; by today's keys.
+            merges: ``write.merge-schema`` of the writer, which comes before the table's; None: it says nothing.
+            widens: ``type-widening`` of the writer.
+            casts: ``explicit-cast`` of the writer.
 
         Raises:
-            InvalidInputError: an option is neither true nor false, or a part is switched on without the whole.
+            InvalidInputError: the writer switches a part on without the whole.
         """
-
-        def value(key: str) -> Any:
-            return OPTIONS[key].read(given) if key in given else options.value(key)
-
-        is_on, may_widen, may_cast = (bool(value(key)) for key in MERGE_KEYS)
-        if is_on:
+        if options.write_merge_schema if merges is None else merges:
+            may_widen = options.write_merge_schema_type_widening if widens is None else widens
+            may_cast = options.write_merge_schema_explicit_cast if casts is None else casts
             return cls(widens=may_widen or may_cast, casts=may_cast)
-        for key in (WIDENING_KEY, CAST_KEY):
-            if key in given and value(key) and MERGE_KEY not in given:
+        for key, is_given in ((WIDENING_KEY, widens), (CAST_KEY, casts)):
+            if is_given and merges is None:
                 raise InvalidInputError(f"option does nothing by itself: {key}=true fix=set {MERGE_KEY}=true as well")
         return None
 

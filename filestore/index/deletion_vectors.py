@@ -75,7 +75,7 @@ def write_deletion_vectors(
         bucket: 0 of a table without buckets.
         deleted: by data file name; at least one, none of them empty.
     """
-    is_wide = store.options.value("deletion-vectors.bitmap64")
+    is_wide = store.options.deletion_vectors_bitmap64
     body = bytearray([FILE_VERSION])
     ranges = []
     for name, positions in deleted.items():

@@ -34,7 +34,7 @@ def written_blooms(schema: TableSchema, options: TableOptions) -> tuple[BloomCol
     with suppress(InvalidInputError):
         return bloom_columns(schema, options)
     known = {field.name for field in schema.fields if has_hash(field.type)}
-    names = [name.strip() for name in options.raw.get(_COLUMNS_KEY, "").split(",")]
+    names = [name.strip() for name in (options.free(_COLUMNS_KEY) or "").split(",")]
     return tuple(BloomColumn(field=schema.field(name)) for name in names if name in known)
 
 
@@ -110,7 +110,7 @@ def index_file_of(file: DataFileMeta) -> str | None:
 
 def asks_indexes(predicate: Predicate | None, options: TableOptions) -> bool:
     """Whether indexes may be used, and a filter compares anything with values."""
-    if predicate is None or not options.value("file-index.read.enabled"):
+    if predicate is None or not options.file_index_read_enabled:
         return False
     return any(_asked(leaf) is not None for leaf in leaves(predicate))
 

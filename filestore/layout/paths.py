@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from filestore.options.table_options import POSTPONE_BUCKET, TableOptions
+from filestore.options.table.groups import POSTPONE_BUCKET
+from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField
 from filestore.types.partition_text import partition_text
 from lsm.errors import InvalidInputError

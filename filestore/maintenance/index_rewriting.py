@@ -108,7 +108,7 @@ def _indexed(
     made = writer.indexes()
     body = pack_indexes({name: {**known.get(name, {}), **made.get(name, {})} for name in {**known, **made}})
     others = tuple(name for name in file.extra_files if not name.endswith(INDEX_SUFFIX))
-    if len(body) <= store.options.value("file-index.in-manifest-threshold"):
+    if len(body) <= store.options.file_index_in_manifest_threshold_bytes:
         return replace(file, embedded_index=body, extra_files=others)
     name = (
         f"{file.file_name}.{store.names.uuid()}{INDEX_SUFFIX}"  # another one than before, and than a failed attempt's

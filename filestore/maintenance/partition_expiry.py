@@ -83,20 +83,18 @@ class PartitionClock:
 
 def partitions_to_expire(store: TableStore) -> list[PartitionState]:
     """The partitions that are older than the table's options allow, oldest first; none when they name no age."""
-    value = store.options.value
-    age_ms: int | None = value("partition.expiration-time")
+    options = store.options
+    age_ms = options.partition_expiration_time_ms
     if age_ms is None or not store.schema.partition_keys:
         return []
-    clock = PartitionClock(
-        pattern=value("partition.timestamp-pattern"), formatter=value("partition.timestamp-formatter")
-    )
+    clock = PartitionClock(pattern=options.partition_timestamp_pattern, formatter=options.partition_timestamp_formatter)
     return expired_partitions(
         store,
         list_partitions(store, store.snapshots.latest()),
         age_ms=age_ms,
-        strategy=value("partition.expiration-strategy"),
+        strategy=options.partition_expiration_strategy,
         clock=clock,
-        limit=value("partition.expiration-max-num"),
+        limit=options.partition_expiration_max_num,
     )
 
 

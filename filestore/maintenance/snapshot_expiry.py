@@ -48,12 +48,12 @@ class Retention:
     @classmethod
     def of(cls, options: TableOptions) -> "Retention":
         """What the options say; a changelog lives as long as its snapshot, so the longer of both lives counts."""
-        least, most = options.value("snapshot.num-retained.min"), options.value("snapshot.num-retained.max")
+        least, most = options.snapshot_num_retained_min, options.snapshot_num_retained_max
         return cls(
-            min_count=max(least, options.value("changelog.num-retained.min") or 0),
-            max_count=max(most, options.value("changelog.num-retained.max") or 0),
-            age_ms=max(options.value("snapshot.time-retained"), options.value("changelog.time-retained") or 0),
-            limit=options.value("snapshot.expire.limit"),
+            min_count=max(least, options.changelog_num_retained_min or 0),
+            max_count=max(most, options.changelog_num_retained_max or 0),
+            age_ms=max(options.snapshot_time_retained_ms, options.changelog_time_retained_ms or 0),
+            limit=options.snapshot_expire_limit,
         )
 
 
@@ -143,7 +143,7 @@ def expire_snapshots(
 
 def _span(store: TableStore, retention: Retention, before_ms: int | None) -> range:
     """The snapshots that go."""
-    expires_ms = store.options.value("consumer.expiration-time")
+    expires_ms = store.options.consumer_expiration_time_ms
     if expires_ms is not None:
         store.consumers.expire(expires_ms)
     earliest, latest = store.snapshots.oldest_left(), store.snapshots.latest()
@@ -238,7 +238,7 @@ def _delete(store: TableStore, step: ExpiryStep) -> None:
     files = [each.path for each in (*step.data, *step.changelog)]
     for path in (*files, *sorted(step.metadata.leaves), *sorted(step.metadata.lists)):
         store.io.delete(path)
-    if store.options.value("snapshot.clean-empty-directories"):
+    if store.options.snapshot_clean_empty_directories:
         for directory in sorted({path.rpartition("/")[0] for path in files}):
             _delete_empty(store, directory)
     store.io.delete(store.paths.snapshot(step.snapshot.id))

@@ -4,55 +4,19 @@ They are Paimon's, with its names. Whatever is not a catalog's is the default of
 behind ``table-default.`` or under the table's own name.
 """
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from filestore.options.option import Option, boolean, choice, duration_ms, text
+from filestore.options.option import Option, OptionValues, similar
+from filestore.options.parsing import boolean, choice, duration_ms, text, verbatim
 from filestore.options.rules import ALIASES as TABLE_ALIASES
 from filestore.options.rules import ELSEWHERE, FREE_PREFIXES
-from filestore.options.table_keys import OPTIONS
-from filestore.options.table_options import SESSION_PREFIX, canonical_options
+from filestore.options.table_options import SESSION_PREFIX, TableOptions, canonical_options
 from lsm.errors import InvalidInputError
 
 TABLE_DEFAULT_PREFIX: Final = "table-default."
 
-CATALOG_OPTIONS: Final[Mapping[str, Option[Any]]] = {
-    key: Option(key=key, parse=parse, default=default, doc=doc)
-    for key, parse, default, doc in (
-        ("metastore", choice("filesystem", "jdbc"), "filesystem", "Where names are kept: directories, or a database."),
-        ("uri", text, None, "Database of metastore=jdbc: sqlite:///file, postgresql+psycopg://user@host/db, jdbc:..."),
-        ("catalog-key", text, "jdbc", "Name of this catalog among those that share a database."),
-        ("jdbc.user", text, None, "User of the database."),
-        ("jdbc.password", text, None, "Password of the database."),
-        ("lock.enabled", boolean, None, "Commit under the catalog's lock; on where names are in a database and files in"
-         " an object store."),
-        ("lock.type", choice("jdbc"), "jdbc", "Which lock."),
-        ("lock-acquire-timeout", duration_ms, 480_000, "Longest wait for the lock, and life of one whose holder died."),
-        ("lock-check-max-sleep", duration_ms, 8_000, "Longest pause between two looks at the lock."),
-        ("table-lineage", boolean, None, "Keep which jobs read and write which tables; stands once it is made."),
-        ("data-lineage", boolean, None, "Keep which snapshots each batch of a job read and wrote; stands likewise."),
-        ("lineage-meta", text, "jdbc", "Store of lineage: jdbc, or one that a package brings."),
-        ("jdbc.driver", text, None, "Taken, and not needed: the driver goes with jdbc.url."),
-        ("jdbc.url", text, None, "Database of lineage; default: a SQLite file in a local warehouse."),
-        ("jdbc.database", text, "paimon", "Database or schema in it that has the tables of lineage."),
-        ("lineage.on-unavailable", choice("queue", "wait", "fail"), "queue", "When the store of lineage is down:"
-         " note it in the warehouse for later, try until it answers, or fail the job."),
-        ("lineage.data.time-retained", duration_ms, None, "Age at which lineage of snapshots goes; default: it stays."),
-        ("openlineage.url", text, None, "Where OpenLineage events of jobs go: a file, or http(s)://collector."),
-        ("openlineage.namespace", text, "fluvial", "Namespace of the jobs in these events."),
-        ("openlineage.api-key", text, None, "Key that the collector asks for."),
-        ("s3.endpoint", text, None, "URL of the object store; default: AWS_ENDPOINT_URL, else Amazon's."),
-        ("s3.region", text, None, "Region; default: AWS_REGION, else us-east-1."),
-        ("s3.access-key", text, None, "Access key; default: AWS_ACCESS_KEY_ID, or the role of the machine."),
-        ("s3.secret-key", text, None, "Secret key; default: AWS_SECRET_ACCESS_KEY."),
-        ("s3.session-token", text, None, "Token of a temporary key; default: AWS_SESSION_TOKEN."),
-        ("s3.path.style.access", boolean, True, "Bucket in the path of the URL; false: in the name of the host."),
-    )
-}  # fmt: skip
-FIXED_CATALOG_KEYS: Final = ("table-lineage", "data-lineage")
-"""They stand once a catalog is made."""
 CATALOG_ALIASES: Final[Mapping[str, str]] = {
     "s3.access.key": "s3.access-key",
     "s3.secret.key": "s3.secret-key",
@@ -74,39 +38,119 @@ STORE_PREFIX: Final = "lineage-meta."
 _OTHERS: Final = frozenset(key for key, owner in ELSEWHERE.items() if owner == "the catalog")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogOptions:
+class CatalogOptions(OptionValues):
     """What is in force for a catalog."""
 
-    given: Mapping[str, str] = field(repr=False)  # of the catalog, by today's keys; holds secrets
-    table_defaults: Mapping[str, str] = field(repr=False)  # of new tables, by the table's keys
+    metastore = Option(
+        "metastore", choice("filesystem", "jdbc"), "filesystem", "Where names are kept: directories, or a database."
+    )
+    uri = Option(
+        "uri", text, None, "Database of metastore=jdbc: sqlite:///file, postgresql+psycopg://user@host/db, jdbc:..."
+    )
+    catalog_key = Option("catalog-key", text, "jdbc", "Name of this catalog among those that share a database.")
+    jdbc_user = Option("jdbc.user", text, None, "User of the database.")
+    jdbc_password = Option("jdbc.password", verbatim, None, "Password of the database.", secret=True)
+    lock_enabled = Option(
+        "lock.enabled",
+        boolean,
+        None,
+        "Commit under the catalog's lock; on where names are in a database and files in an object store.",
+    )
+    lock_type = Option("lock.type", choice("jdbc"), "jdbc", "Which lock.")
+    lock_acquire_timeout_ms = Option(
+        "lock-acquire-timeout", duration_ms, 480_000, "Longest wait for the lock, and life of one whose holder died."
+    )
+    lock_check_max_sleep_ms = Option(
+        "lock-check-max-sleep", duration_ms, 8000, "Longest pause between two looks at the lock."
+    )
+    table_lineage = Option(
+        "table-lineage",
+        boolean,
+        None,
+        "Keep which jobs read and write which tables; fixed once the catalog is made.",
+        immutable=True,
+    )
+    data_lineage = Option(
+        "data-lineage",
+        boolean,
+        None,
+        "Keep which snapshots each batch of a job read and wrote; fixed likewise.",
+        immutable=True,
+    )
+    lineage_meta = Option("lineage-meta", text, "jdbc", "Store of lineage: jdbc, or one that a package brings.")
+    jdbc_driver = Option("jdbc.driver", text, None, "Taken, and not needed: the driver goes with jdbc.url.")
+    jdbc_url = Option("jdbc.url", text, None, "Database of lineage; default: a SQLite file in a local warehouse.")
+    jdbc_database = Option("jdbc.database", text, "paimon", "Database or schema in it that has the tables of lineage.")
+    lineage_on_unavailable = Option(
+        "lineage.on-unavailable",
+        choice("queue", "wait", "fail"),
+        "queue",
+        "When the store of lineage is down: note it in the warehouse for later, try until it answers, or fail the job.",
+    )
+    lineage_data_time_retained_ms = Option(
+        "lineage.data.time-retained",
+        duration_ms,
+        None,
+        "Age at which lineage of snapshots is deleted; default: kept.",
+    )
+    openlineage_url = Option(
+        "openlineage.url", text, None, "Where OpenLineage events of jobs go: a file, or http(s)://collector."
+    )
+    openlineage_namespace = Option("openlineage.namespace", text, "fluvial", "Namespace of the jobs in these events.")
+    openlineage_api_key = Option("openlineage.api-key", verbatim, None, "Key that the collector asks for.", secret=True)
+    s3_endpoint = Option(
+        "s3.endpoint", text, None, "URL of the object store; default: AWS_ENDPOINT_URL, else Amazon's."
+    )
+    s3_region = Option("s3.region", text, None, "Region; default: AWS_REGION, else us-east-1.")
+    s3_access_key = Option(
+        "s3.access-key", text, None, "Access key; default: AWS_ACCESS_KEY_ID, or the role of the machine."
+    )
+    s3_secret_key = Option("s3.secret-key", verbatim, None, "Secret key; default: AWS_SECRET_ACCESS_KEY.", secret=True)
+    s3_session_token = Option(
+        "s3.session-token", verbatim, None, "Token of a temporary key; default: AWS_SESSION_TOKEN.", secret=True
+    )
+    s3_path_style_access = Option(
+        "s3.path.style.access", boolean, True, "Bucket in the path of the URL; false: in the name of the host."
+    )
+
+    def __init__(self, texts: Mapping[str, str], *, table_defaults: Mapping[str, str] | None = None) -> None:
+        """Made by ``parse``."""
+        super().__init__(texts)
+        self.__dict__["table_defaults"] = dict(table_defaults or {})
+
+    table_defaults: Mapping[str, str]  # texts of new tables, by the table's keys; may hold secrets
+
+    def _identity(self) -> Hashable:
+        return (super()._identity(), tuple(sorted(self.table_defaults.items())))
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """What the catalog was opened with, by today's keys: to open it again. It holds secrets."""
+        return self.texts_by_key()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "CatalogOptions":
-        """Tell a catalog's options from defaults of its tables.
+        """Separate a catalog's options from defaults of its tables.
 
         Raises:
             InvalidInputError: a key that neither has, with similar ones; a value that cannot be read; two spellings of
                 one option that say different things.
         """
-        ours: dict[str, str] = {}
+        own: dict[str, str] = {}
         defaults: dict[str, str] = {}
         for key, value in options.items():
             name = CATALOG_ALIASES.get(key, key)
             if is_catalog_option(name) or name in _OTHERS:
-                if ours.setdefault(name, value) != value:
+                if own.setdefault(name, value) != value:
                     raise InvalidInputError(f"option is given twice: option={name}")
             else:
                 _check_table_key(key)
                 defaults[key.removeprefix(TABLE_DEFAULT_PREFIX)] = value
-        for key, option in CATALOG_OPTIONS.items():
-            if key in ours:
-                option.read(ours)
-        return cls(given=ours, table_defaults=canonical_options(defaults))
+        return cls(own, table_defaults=canonical_options(defaults))
 
-    def value(self, key: str) -> Any:
-        """The value in force of a declared key: parsed, or its default."""
-        return CATALOG_OPTIONS[key].read(self.given)
+
+FIXED_CATALOG_KEYS: Final = tuple(key for key, option in CatalogOptions.declared.items() if option.is_immutable)
+"""They cannot change once a catalog is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,14 +178,19 @@ def from_environment(given: Mapping[str, str], environment: Mapping[str, str]) -
 
 def is_catalog_option(key: str) -> bool:
     """Whether a key, in any of its spellings, is a catalog's and not a table's."""
-    return CATALOG_ALIASES.get(key, key) in CATALOG_OPTIONS or key.startswith(STORE_PREFIX)
+    return CATALOG_ALIASES.get(key, key) in CatalogOptions.declared or key.startswith(STORE_PREFIX)
 
 
 def _check_table_key(given: str) -> None:
     key = given.removeprefix(TABLE_DEFAULT_PREFIX).removeprefix(SESSION_PREFIX)
-    if key in OPTIONS or key in TABLE_ALIASES or key.startswith((*FREE_PREFIXES, "fields.")) or key in ELSEWHERE:
+    if (
+        key in TableOptions.declared
+        or key in TABLE_ALIASES
+        or key.startswith((*FREE_PREFIXES, "fields."))
+        or key in ELSEWHERE
+    ):
         return
     if key == "log.scan.startup.mode":
         return
-    close = difflib.get_close_matches(key, [*CATALOG_OPTIONS, *OPTIONS, *TABLE_ALIASES], n=3)
+    close = similar(key, [*CatalogOptions.declared, *TableOptions.declared, *TABLE_ALIASES])
     raise InvalidInputError(f"unknown option: option={given} did_you_mean={close}")

@@ -2,20 +2,19 @@
 
 Weakest first: the default; what follows from other options; the environment; the catalog (its options are given by a
 configuration file or the command line); the session; the table; the read or write. An option that was stored with a
-table when it was made is the table's, whoever gave it then: catalog and session set defaults of new tables only.
-Source: FL-68; options.md, rules for all options.
+table when it was made is the table's, wherever it came from then: catalog and session set defaults of new tables only.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any, Final
 
-from filestore.options.catalog_options import CATALOG_OPTIONS, FIXED_CATALOG_KEYS, CatalogOptions, from_environment
-from filestore.options.option import Option, duration_ms, size_bytes, some_bytes
-from filestore.options.rules import IMMUTABLE_KEYS
+from filestore.options.catalog_options import CatalogOptions, from_environment
+from filestore.options.option import Option
+from filestore.options.parsing import duration_ms, size_bytes
 from filestore.options.secrets import shown_value
-from filestore.options.table_keys import MIB, OPTIONS
+from filestore.options.table.common import MIB
 from filestore.options.table_options import TableOptions, canonical_options
 from lsm.errors import InvalidInputError
 
@@ -71,7 +70,7 @@ def effective_options(layers: Sequence[Layer], declared: Mapping[str, Option[Any
             value=None if text is None else shown_value(key, text),
             origin=origin,
             doc=declared[key].doc if key in declared else "",
-            immutable=key in IMMUTABLE_KEYS or key in FIXED_CATALOG_KEYS,
+            immutable=key in declared and declared[key].is_immutable,
         )
         for key, (text, origin) in sorted(found.items())
     ]
@@ -112,19 +111,20 @@ def effective_catalog_options(given: Sequence[Layer], environment: Mapping[str, 
     layers = [replace(each, options=CatalogOptions.parse(each.options).given) for each in given]
     known = {key: text for layer in layers for key, text in layer.options.items()}
     surroundings = Layer(origin=OptionOrigin.ENVIRONMENT, options=from_environment(known, environment))
-    return effective_options([surroundings, *layers], CATALOG_OPTIONS)
+    return effective_options([surroundings, *layers], CatalogOptions.declared)
 
 
 def effective_defaults(given: Sequence[Layer]) -> list[EffectiveOption]:
     """``effective_options`` of a table that would be made in a catalog, without a key; see above."""
     return effective_options(
-        [replace(each, options=CatalogOptions.parse(each.options).table_defaults) for each in given], OPTIONS
+        [replace(each, options=CatalogOptions.parse(each.options).table_defaults) for each in given],
+        TableOptions.declared,
     )
 
 
 def effective_table_options(stored: Mapping[str, str], *, primary_key: Sequence[str]) -> list[EffectiveOption]:
     """``effective_options`` of a table as it is stored; see ``table_layers``."""
-    return effective_options(table_layers(stored, primary_key=primary_key), OPTIONS)
+    return effective_options(table_layers(stored, primary_key=primary_key), TableOptions.declared)
 
 
 def default_text(option: Option[Any]) -> str | None:
@@ -134,13 +134,15 @@ def default_text(option: Option[Any]) -> str | None:
         return None
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
     if isinstance(value, tuple):
         return ",".join(value) or None
     if isinstance(value, Mapping):
         return ",".join(f"{level}:{word}" for level, word in value.items()) or None
-    if option.parse in (size_bytes, some_bytes):
+    if option.parse.kind == size_bytes.kind:
         return _amount(value, _SIZES)
-    if option.parse is duration_ms:
+    if option.parse.kind == duration_ms.kind:
         return _amount(value, _DURATIONS)
     return str(value)
 
@@ -155,7 +157,7 @@ def _amount(value: int, units: Sequence[tuple[int, str]]) -> str:
 
 
 def _derived(options: TableOptions) -> dict[str, str]:
-    """Options whose default depends on others, as they are when nobody sets them."""
+    """Options whose default depends on others, as they are when they are not set."""
     derived = {
         "file.format": options.file_format,
         "log.changelog-mode": options.log_changelog_mode,
@@ -164,7 +166,7 @@ def _derived(options: TableOptions) -> dict[str, str]:
         "num-sorted-run.stop-trigger": str(options.run_count_stop_trigger),
         "target-file-size": _amount(options.target_file_size_bytes, _SIZES),
     }
-    return {key: text for key, text in derived.items() if default_text(OPTIONS[key]) != text}
+    return {key: text for key, text in derived.items() if default_text(TableOptions.declared[key]) != text}
 
 
 _FLUSHES: Final = "a full write buffer becomes sorted files of level 0, which compaction merges: nothing is spilled"
@@ -183,14 +185,19 @@ UNBUILT: Final[Mapping[str, str]] = {
 
 def unbuilt(options: TableOptions) -> Sequence[str]:
     """Keys whose value has no effect."""
-    return [key for key in UNBUILT if key in options.raw and options.value(key) != OPTIONS[key].default]
+    return [
+        key
+        for key in UNBUILT
+        if options.gives(TableOptions.declared[key])
+        and options[TableOptions.declared[key]] != TableOptions.declared[key].default
+    ]
 
 
 def check_built(options: TableOptions, keys: Collection[str]) -> None:
     """Refuse values of these keys that would have no effect. Raises: InvalidInputError with what happens instead."""
     for key in (each for each in unbuilt(options) if each in keys):
-        usual = default_text(OPTIONS[key])
+        usual = default_text(TableOptions.declared[key])
         raise InvalidInputError(
-            f"option has no effect here, {UNBUILT[key]}: option={key} value={options.raw[key]} "
+            f"option has no effect here, {UNBUILT[key]}: option={key} value={options.shown()[key]} "
             f"fix='{'leave it out' if usual is None else f'leave it at {usual}'}'"
         )

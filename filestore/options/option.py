@@ -1,193 +1,196 @@
-"""How one option is declared, and how the texts of option values become numbers.
+"""How an option is declared, and the values that are in force where it is declared.
 
-Source: Paimon MemorySize and TimeUtils: sizes are powers of 1024, a duration without a unit is in milliseconds.
+``TableOptions``, ``CatalogOptions``, ``WriterOptions`` and their like are classes of declarations. An object of such a
+class is made of texts once and cannot change: ``options.write_only`` is a bool, ``WriterOptions.write_only`` is the
+declaration, with its key, default and line of documentation. The option reference, ``fluvial config``, the JSON Schema
+of job files, did-you-mean and the hiding of secrets come from these declarations.
 """
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+import difflib
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from enum import Flag, auto
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
 
-from lsm.errors import InvalidInputError
+from filestore.options.parsing import Parser, not_valid
+from filestore.options.secret_names import STARS, shown_text
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class At(Flag):
+    """Where an option may be given, besides the table, catalog or source that declares it."""
+
+    NOWHERE = 0
+    BATCH_READ = auto()
+    STREAM_READ = auto()
+    BATCH_WRITE = auto()
+    STREAM_WRITE = auto()
+    READ = BATCH_READ | STREAM_READ
+    WRITE = BATCH_WRITE | STREAM_WRITE
+
+
 class Option(Generic[T]):
     """One option: its key, how its text is understood, what holds when it is absent, and one line about it."""
 
-    key: str
-    parse: Callable[[str], T]
-    default: T
-    doc: str
+    def __init__(
+        self,
+        key: str,
+        parse: Parser[T],
+        default: T,
+        doc: str,
+        *,
+        at: At = At.NOWHERE,
+        essential: bool = False,
+        immutable: bool = False,
+        secret: bool = False,
+    ) -> None:
+        """Declare an option.
 
-    def read(self, values: Mapping[str, str]) -> T:
-        """The value in force. Raises: InvalidInputError naming key, value and what is allowed."""
-        text = values.get(self.key)
+        Args:
+            key: as users write it.
+            parse: reads its text.
+            default: the value where no text is given.
+            doc: one line for the reference.
+            at: readers and writers that may be given it as well.
+            essential: a table whose text for it cannot be read is not opened; else it is refused once it is asked for.
+            immutable: it cannot change once the table has rows, or the catalog is made.
+            secret: it is never shown.
+        """
+        self.key, self.parse, self.default, self.doc = key, parse, default, doc
+        self.at = at
+        self.derive: Callable[[Any], T] | None = None
+        self.is_essential, self.is_immutable, self.is_secret = essential, immutable, secret
+        self.attribute = ""  # of the class that declares it
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        assert not self.attribute, f"an option is declared once: {self.key}"
+        self.attribute = name
+
+    @overload
+    def __get__(self, values: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, values: "OptionValues", owner: type) -> T: ...
+
+    def __get__(self, values: "OptionValues | None", owner: type) -> "Self | T":
+        """The declaration, of a class; of an object its value, which is kept there.
+
+        Raises:
+            InvalidInputError: the text cannot be read, and the option is not essential.
+        """
+        if values is None:
+            return self
+        value = self.read(values.texts_by_key())
+        if self.derive is not None and (value is None or not values.gives(self)):
+            value = self.derive(values)
+        values.__dict__[self.attribute] = value
+        return value
+
+    def read(self, texts: Mapping[str, str]) -> T:
+        """The value that texts give. Raises: InvalidInputError naming key, value and what is allowed."""
+        text = texts.get(self.key)
         if text is None:
             return self.default
         try:
             return self.parse(text)
         except ValueError as error:
-            raise InvalidInputError(f"option value is not valid: option={self.key} value={text!r} {error}") from error
+            raise not_valid(self.key, STARS if self.is_secret else text, error) from error
 
 
-def text(value: str) -> str:
-    """Any text that is not blank."""
-    if not value.strip():
-        raise ValueError("expected='not empty'")
-    return value
+def derived(
+    key: str, parse: Parser[Any], default: Any, doc: str, *, by: Callable[[Any], T], immutable: bool = False
+) -> Option[T]:
+    """Declare an essential option that follows from others where it is not given, or its text is read as None.
+
+    Args:
+        key: as users write it.
+        parse: reads its text.
+        default: what the reference says.
+        doc: one line for the reference.
+        by: the value that follows from the object's others.
+        immutable: it cannot change once the table has rows.
+    """
+    option: Option[T] = Option(key, parse, default, doc, essential=True, immutable=immutable)
+    option.derive = by
+    return option
 
 
-def names(value: str) -> tuple[str, ...]:
-    """Comma-separated names."""
-    parts = tuple(part.strip() for part in value.split(","))
-    if not all(parts) or len(set(parts)) != len(parts):
-        raise ValueError("expected='different names with commas between them'")
-    return parts
+class OptionValues:
+    """The values of declared options: those that texts give, parsed once, and defaults for the rest."""
+
+    declared: ClassVar[Mapping[str, Option[Any]]] = {}
+    """By key, in the order of declaration."""
+
+    def __init_subclass__(cls) -> None:
+        """Collect the declarations."""
+        found: dict[str, Option[Any]] = {}
+        for base in cls.__mro__:
+            found |= {each.key: each for each in vars(base).values() if isinstance(each, Option)}
+        cls.declared = found
+
+    def __init__(self, texts: Mapping[str, str], *, lenient: bool = False) -> None:
+        """Parse texts by key; keys that are not declared are kept, and found by their prefix.
+
+        Args:
+            texts: by key.
+            lenient: a text that cannot be read is refused only when its option is essential, or asked for.
+
+        Raises:
+            InvalidInputError: a text cannot be read.
+        """
+        self.__dict__["_texts"] = dict(texts)
+        for key in texts:
+            option = self.declared.get(key)
+            if option is not None and (option.is_essential or not lenient):
+                getattr(self, option.attribute)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"options cannot change: {name}")
+
+    def __getitem__(self, option: Option[T]) -> T:
+        """The value of a declared option."""
+        value: T = getattr(self, option.attribute)
+        return value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, OptionValues) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.shown()})"
+
+    def _identity(self) -> Hashable:
+        """What equal values have in common."""
+        return tuple(sorted(self.texts_by_key().items()))
+
+    def texts_by_key(self) -> Mapping[str, str]:
+        """What was given, secrets too: to make other options of it, never to look at."""
+        texts: Mapping[str, str] = self.__dict__["_texts"]
+        return texts
+
+    def gives(self, option: Option[Any]) -> bool:
+        """Whether an option was given, even if with its default."""
+        return option.key in self.texts_by_key()
+
+    def behind(self, prefix: str) -> dict[str, str]:
+        """Texts of the keys that begin with a prefix, by the rest of their key."""
+        return {key.removeprefix(prefix): text for key, text in self.texts_by_key().items() if key.startswith(prefix)}
+
+    def free(self, key: str) -> str | None:
+        """The text of a key that is not declared: what is behind a free prefix."""
+        return None if key in self.declared else self.texts_by_key().get(key)
+
+    def shown(self) -> dict[str, str]:
+        """What was given, with stars for secrets."""
+        return {
+            key: STARS if (option := self.declared.get(key)) is not None and option.is_secret
+            else shown_text(key, text, is_declared=option is not None)
+            for key, text in self.texts_by_key().items()
+        }  # fmt: skip
 
 
-def boolean(value: str) -> bool:
-    """``true`` or ``false`` in any case."""
-    word = value.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError("expected='true or false'")
-    return word == "true"
-
-
-def time_of_day_ms(value: str) -> int:
-    """Milliseconds since midnight of ``hh:mm``."""
-    hours, mark, minutes = value.strip().partition(":")
-    is_time = mark and hours.isascii() and hours.isdigit() and minutes.isascii() and minutes.isdigit()
-    if not is_time or len(minutes) != 2 or int(hours) > 23 or int(minutes) > 59:
-        raise ValueError("expected='hh:mm, as 03:30'")
-    return (int(hours) * 60 + int(minutes)) * 60_000
-
-
-def integer(least: int = -(2**63), greatest: int = 2**63 - 1) -> Callable[[str], int]:
-    """A whole number within bounds."""
-
-    def parse(value: str) -> int:
-        try:
-            number = int(value.strip())
-        except ValueError:
-            number = greatest + 1
-        if not least <= number <= greatest:
-            bounds = f"{least} or more" if greatest >= 2**31 - 1 else f"{least} to {greatest}"
-            raise ValueError(f"expected='a whole number, {bounds}'")
-        return number
-
-    return parse
-
-
-def fraction(value: str) -> float:
-    """A number from 0 to 1."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
-        raise ValueError("expected='a number from 0 to 1'")
-    return number
-
-
-def choice(*words: str) -> Callable[[str], str]:
-    """One of a few words, any case, given back in lower case."""
-
-    def parse(value: str) -> str:
-        word = value.strip().lower()
-        if word not in words:
-            raise ValueError(f"expected='{' | '.join(words)}'")
-        return word
-
-    return parse
-
-
-def size_bytes(value: str) -> int:
-    """``128 mb``, ``1g``, ``4096`` as bytes."""
-    match = _AMOUNT.fullmatch(value.strip().lower())
-    factor = _SIZE_UNITS.get(match["unit"]) if match else None
-    if match is None or factor is None:
-        raise ValueError("expected='a size such as 128 mb (units b, kb, mb, gb, tb)'")
-    return int(match["number"]) * factor
-
-
-def some_bytes(value: str) -> int:
-    """A size as ``size_bytes`` has it, but not 0."""
-    number = size_bytes(value)
-    if number < 1:
-        raise ValueError("expected='a size such as 1 gb, more than 0'")
-    return number
-
-
-def duration_ms(value: str) -> int:
-    """``1 h``, ``10ms``, ``7 d`` as milliseconds."""
-    match = _AMOUNT.fullmatch(value.strip().lower())
-    factor_ns = _DURATION_UNITS_NS.get(match["unit"]) if match else None
-    if match is None or factor_ns is None:
-        raise ValueError("expected='a duration such as 10 ms, 5 min, 1 h, 7 d'")
-    return int(match["number"]) * factor_ns // 1_000_000
-
-
-def stats_mode(value: str) -> str:
-    """``none``, ``counts``, ``full`` or ``truncate(n)``."""
-    word = value.strip().lower().replace(" ", "")
-    if word not in ("none", "counts", "full") and not re.fullmatch(r"truncate\([1-9]\d*\)", word):
-        raise ValueError("expected='none | counts | full | truncate(16)'")
-    return word
-
-
-def per_level(value: str) -> Mapping[int, str]:
-    """``0:avro,3:parquet`` as word by level."""
-    levels: dict[int, str] = {}
-    for part in value.split(","):
-        level, colon, word = part.partition(":")
-        if not colon or not level.strip().isdigit() or not word.strip():
-            raise ValueError("expected='level:value pairs such as 0:avro,3:parquet'")
-        levels[int(level)] = word.strip().lower()
-    return levels
-
-
-def choice_per_level(*words: str) -> Callable[[str], Mapping[int, str]]:
-    """``0:avro,3:parquet`` as one of a few words by level."""
-    one = choice(*words)
-
-    def parse(value: str) -> Mapping[int, str]:
-        return {level: one(word) for level, word in per_level(value).items()}
-
-    return parse
-
-
-def stats_mode_per_level(value: str) -> Mapping[int, str]:
-    """``0:none,3:full`` as statistics mode by level."""
-    return {level: stats_mode(word) for level, word in per_level(value).items()}
-
-
-_AMOUNT: Final = re.compile(r"(?P<number>\d+)\s*(?P<unit>[a-zµ]*)")
-_SIZE_UNITS: Final[Mapping[str, int]] = {
-    word: 1024**power
-    for power, words in enumerate(
-        (
-            ("", "b", "byte", "bytes"),
-            ("k", "kb", "kib", "kibibytes"),
-            ("m", "mb", "mib", "mebibytes"),
-            ("g", "gb", "gib", "gibibytes"),
-            ("t", "tb", "tib", "tebibytes"),
-        )
-    )
-    for word in words
-}
-_DURATION_UNITS_NS: Final[Mapping[str, int]] = {
-    word: factor
-    for factor, words in (
-        (1, ("ns", "nano", "nanos", "nanosecond", "nanoseconds")),
-        (1_000, ("us", "µs", "micro", "micros", "microsecond", "microseconds")),
-        (1_000_000, ("", "ms", "milli", "millis", "millisecond", "milliseconds")),
-        (1_000_000_000, ("s", "sec", "secs", "second", "seconds")),
-        (60_000_000_000, ("m", "min", "minute", "minutes")),
-        (3_600_000_000_000, ("h", "hour", "hours")),
-        (86_400_000_000_000, ("d", "day", "days")),
-    )
-    for word in words
-}
+def similar(key: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known keys that look like a misspelt one, nearest first."""
+    return difflib.get_close_matches(key, [*known], n=most)

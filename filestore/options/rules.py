@@ -1,13 +1,7 @@
-"""What holds for options besides their declarations: other names, free and per-column keys, owners, what cannot change.
+"""What holds for options besides their declarations: other names, free keys, keys of other owners."""
 
-Source: as ``option_keys``.
-"""
-
-from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-from filestore.options.option import boolean, names, stats_mode, text
-from filestore.options.table_keys import COUNT
+from collections.abc import Mapping
+from typing import Final
 
 ALIASES: Final[Mapping[str, str]] = {
     "kafka.bootstrap.servers": "log.kafka.bootstrap.servers",
@@ -25,18 +19,6 @@ ALIASES: Final[Mapping[str, str]] = {
     "write.explicit-cast": "write.merge-schema.explicit-cast",
 }
 
-# fields.<column>.<suffix>: the rest of the key, and how its value is understood.
-FIELD_SUFFIXES: Final[Mapping[str, Callable[[str], Any]]] = {
-    "aggregate-function": text,
-    "ignore-retract": boolean,
-    "sequence-group": names,
-    "distinct": boolean,
-    "list-agg-delimiter": str,
-    "nested-key": names,
-    "count-limit": COUNT,
-    "ts-field": text,
-    "stats-mode": stats_mode,
-}
 # Keys of which everything behind the prefix is handed on.
 FREE_PREFIXES: Final = ("log.kafka.", "file-index.", "computed-column.", "computed-column-comment.")
 
@@ -60,30 +42,3 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     }.items()
     for key in keys.split()
 }
-
-# What cannot change once rows were written, because files already on disk depend on it.
-IMMUTABLE_KEYS: Final = frozenset(
-    {
-        "aggregation.remove-record-on-delete",
-        "bucket",
-        "bucket-function.type",
-        "bucket-key",
-        "data-evolution.enabled",
-        "data-file.path-directory",
-        "force-lookup",
-        "index-file-in-data-file-dir",
-        "log.changelog-mode",
-        "merge-engine",
-        "partial-update.remove-record-on-delete",
-        "partial-update.remove-record-on-sequence-group",
-        "partition",
-        "pk-clustering-override",
-        "primary-key",
-        "row-counts",
-        "row-counts.index-key",
-        "row-tracking.enabled",
-        "rowkind.field",
-        "sequence.snapshot-ordering",
-        "type",
-    }
-)

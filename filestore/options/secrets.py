@@ -1,13 +1,13 @@
-"""Options whose values nobody may see on a screen, in a log or in a system table."""
+"""Options whose values are never shown on a screen, in a log or in a system table."""
 
-import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any
 
-_SECRET: Final = re.compile(r"password|secret|jaas|token$|credential|user\.info$|(^|\.)key(\.pem|\.password|$)")
-# user:password@host with whatever a careless user wrote unescaped, and ?password=
-_IN_ADDRESS: Final = re.compile(r"(://[^/:@\s]*:)\S*(?=@)|(password=)[^&\s]+")
-STARS: Final = "******"
+from filestore.options.catalog_options import CATALOG_ALIASES, CatalogOptions
+from filestore.options.option import Option
+from filestore.options.secret_names import STARS, shown_text
+from filestore.options.table.columns import FieldOptions
+from filestore.options.table_options import TableOptions
 
 
 def without_secrets(options: Mapping[str, str]) -> dict[str, str]:
@@ -16,7 +16,17 @@ def without_secrets(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown_value(key: str, value: str) -> str:
-    """The value with stars for what must not be seen: all of it, or the password inside an address."""
-    if _SECRET.search(key.lower()):
+    """The value with stars for what must not be seen: all of it, or the password inside an address.
+
+    A declared option says whether it is a secret; others are known by the names that secrets have.
+    """
+    option = _declared(key)
+    if option is not None and option.is_secret:
         return STARS
-    return _IN_ADDRESS.sub(lambda found: f"{found[1] or found[2]}{STARS}", value) if "://" in value else value
+    return shown_text(key, value, is_declared=option is not None)
+
+
+def _declared(key: str) -> Option[Any] | None:
+    if key.startswith("fields.") and key not in TableOptions.declared:
+        return next((each for suffix, each in FieldOptions.declared.items() if key.endswith(f".{suffix}")), None)
+    return TableOptions.declared.get(key) or CatalogOptions.declared.get(CATALOG_ALIASES.get(key, key))

@@ -1,7 +1,7 @@
 """When tags make themselves: which periods are over, what their tags are called, and which are too many.
 
 Pure decisions over a clock and the names there are. Times are milliseconds of a local wall clock as if it were UTC.
-Source: TAG-58 to TAG-60; Paimon's TagPeriodHandler and TagAutoCreation, from which names and delays are.
+Source: Paimon TagPeriodHandler and TagAutoCreation, from which names and delays are.
 """
 
 import re
@@ -49,13 +49,13 @@ class TagSchedule:
 
         Raises: InvalidInputError for options that contradict each other, or whose names would be numbers.
         """
-        mode, kept = options.value("tag.automatic-creation"), options.value("tag.num-retained-max")
-        is_by_day = options.value("tag.create-time") is not None or options.value("tag.create-interval") is not None
+        mode, kept = options.tag_automatic_creation, options.tag_num_retained_max
+        is_by_day = options.tag_create_time is not None or options.tag_create_interval_ms is not None
         if is_by_day:
             if mode != "none":
                 raise InvalidInputError(
                     f"tags are made by one rule: tag.automatic-creation={mode} tag.create-time="
-                    f"{options.value('tag.create-time')} tag.create-interval={options.value('tag.create-interval')} "
+                    f"{options.tag_create_time} tag.create-interval={options.tag_create_interval_ms} "
                     "fix=remove tag.automatic-creation, or the other two"
                 )
             return cls(
@@ -64,23 +64,23 @@ class TagSchedule:
                 first_ms=_time_of_day_ms(options),
                 form="%Y-%m-%d",
                 names_end=True,
-                fills_gaps=options.value("tag.automatic-completion"),
+                fills_gaps=options.tag_automatic_completion,
                 most=kept,
             )
         if mode not in {*TagClock}:
             return None
-        period_ms = options.value("tag.creation-period-duration") or _PERIODS[options.value("tag.creation-period")]
+        period_ms = options.tag_creation_period_duration_ms or _PERIODS[options.tag_creation_period]
         if period_ms % _MINUTE_MS:
             raise InvalidInputError(
                 f"tags are named by minutes: tag.creation-period-duration="
-                f"{options.raw.get('tag.creation-period-duration')} fix=set it to whole minutes"
+                f"{options.shown().get('tag.creation-period-duration')} fix=set it to whole minutes"
             )
         return cls(
             clock=TagClock(mode),
             period_ms=period_ms,
-            delay_ms=options.value("tag.creation-delay"),
+            delay_ms=options.tag_creation_delay_ms,
             form=_form(options, period_ms),
-            fills_gaps=options.value("tag.automatic-completion"),
+            fills_gaps=options.tag_automatic_completion,
             most=kept,
         )
 
@@ -142,31 +142,31 @@ def too_many(schedule: TagSchedule, tags: Collection[str]) -> list[str]:
 
 
 def _form(options: TableOptions, period_ms: int) -> str:
-    form = str(options.value("tag.period-formatter"))
+    form = str(options.tag_period_formatter)
     clock = "" if period_ms % DAY_MS == 0 else "%H" if period_ms % _HOUR_MS == 0 else "%H%M"
     space = "" if not clock or form == "without_dashes_and_spaces" else " "
     if form != "with_dashes" and not space:
         raise InvalidInputError(
             f"a tag cannot be named by a number, that is a snapshot id: tag.period-formatter={form} "
-            f"tag.creation-period={options.value('tag.creation-period')} fix=set tag.period-formatter=with_dashes"
+            f"tag.creation-period={options.tag_creation_period} fix=set tag.period-formatter=with_dashes"
         )
     return f"{_DATES[form]}{space}{clock}"
 
 
 def _whole_days(options: TableOptions) -> int:
-    interval_ms = options.value("tag.create-interval")
+    interval_ms = options.tag_create_interval_ms
     if interval_ms is None:
         return DAY_MS
     if interval_ms < DAY_MS or interval_ms % DAY_MS:
         raise InvalidInputError(
-            f"tags are made every so many days: tag.create-interval={options.raw.get('tag.create-interval')} "
+            f"tags are made every so many days: tag.create-interval={options.shown().get('tag.create-interval')} "
             "fix=set it to 1 d or more, in whole days"
         )
     return int(interval_ms)
 
 
 def _time_of_day_ms(options: TableOptions) -> int:
-    text = options.value("tag.create-time")
+    text = options.tag_create_time
     if text is None:
         return 0
     match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)", text)

@@ -67,7 +67,7 @@ def change_recorder(store: TableStore, *, emit: Callable[[pa.Table], None], belo
         sequence_names=options.sequence_fields,
         sequence_descending=options.sequence_descending,
         # a row that first-row refuses is no update
-        drops_equal=options.merge_engine == "first-row" or options.value("changelog-producer.row-deduplicate"),
+        drops_equal=options.merge_engine == "first-row" or options.changelog_producer_row_deduplicate,
         emit=emit,
         look_up=RowLookup(below).find if below.files else None,
     )

@@ -41,7 +41,7 @@ class RowExpiry:
     @classmethod
     def of(cls, schema: TableSchema, options: TableOptions) -> Self | None:
         """What the options say; None: rows stay for ever, as they do where other writers' options make no sense."""
-        age_ms, name = options.value(_AGE), options.value(_FIELD)
+        age_ms, name = options.record_level_expire_time_ms, options.record_level_time_field
         if age_ms is None or not schema.primary_keys or name not in schema.column_names:
             return None
         return cls(time_field=name, age_s=age_ms // 1000) if schema.field(name).type.root in _TIME_ROOTS else None
@@ -96,7 +96,7 @@ def not_expired(store: TableStore, rows: RowsT, moment_ms: int | None) -> RowsT:
 
 def check_expiry(schema: TableSchema, options: TableOptions) -> None:
     """Refuse rules that cannot be kept. Raises: InvalidInputError naming the option and the fix."""
-    age_ms, name = options.value(_AGE), options.value(_FIELD)
+    age_ms, name = options.record_level_expire_time_ms, options.record_level_time_field
     if age_ms is None:
         return
     if not schema.primary_keys:

@@ -89,7 +89,7 @@ class TableScan:
         if self._all_levels:
             return False
         options = self._table.options
-        if options.deletion_vectors_enabled and options.value("deletion-vectors.merge-on-read"):
+        if options.deletion_vectors_enabled and options.deletion_vectors_merge_on_read:
             return False
         return self._table.has_key and (options.deletion_vectors_enabled or options.merge_engine == "first-row")
 
@@ -129,8 +129,8 @@ class TableScan:
     def _packs(self, files: Sequence[DataFileMeta], pruner: Pruner, marked: Collection[str]) -> list[Pack]:
         table = self._table
         limits = PackLimits(
-            target_bytes=table.options.value("source.split.target-size"),
-            open_cost_bytes=table.options.value("source.split.open-file-cost"),
+            target_bytes=table.options.source_split_target_size_bytes,
+            open_cost_bytes=table.options.source_split_open_file_cost_bytes,
         )
         if table.has_key and not (table.options.deletion_vectors_enabled and self.skips_level0):
             return pack_sorted(files, sorted_file=table.sorted_file, keep=pruner.keep_by_value, limits=limits)

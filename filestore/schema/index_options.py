@@ -28,7 +28,7 @@ class BloomColumn:
 def bloom_columns(schema: TableSchema, options: TableOptions) -> tuple[BloomColumn, ...]:
     """The columns that get bloom filters. Raises: InvalidInputError naming option and column."""
     key = _COLUMNS_KEY
-    names = [name.strip() for name in options.raw.get(key, "").split(",") if name.strip()]
+    names = [name.strip() for name in (options.free(key) or "").split(",") if name.strip()]
     columns = []
     for name in names:
         field = next((each for each in schema.fields if each.name == name), None)
@@ -53,10 +53,11 @@ def bloom_columns(schema: TableSchema, options: TableOptions) -> tuple[BloomColu
 def check_index_options(schema: TableSchema, options: TableOptions) -> None:
     """Refuse indexes of a new table that nobody here would write. Raises: InvalidInputError."""
     named = {column.field.name for column in bloom_columns(schema, options)}
-    for key in options.raw:
-        if not key.startswith(_PREFIX) or key in _OWN_KEYS or key == _COLUMNS_KEY:
+    for name in options.behind(_PREFIX):
+        key = f"{_PREFIX}{name}"
+        if key in _OWN_KEYS or key == _COLUMNS_KEY:
             continue
-        kind, _, rest = key.removeprefix(_PREFIX).partition(".")
+        kind, _, rest = name.partition(".")
         column, _, word = rest.rpartition(".")
         if kind != BLOOM:
             raise InvalidInputError(f"file indexes of this kind are not written: option={key} fix='use {_COLUMNS_KEY}'")
@@ -68,7 +69,7 @@ def check_index_options(schema: TableSchema, options: TableOptions) -> None:
 
 
 def _number(options: TableOptions, key: str, kind: Any, default: Any, *, most: float) -> Any:
-    text = options.raw.get(key)
+    text = options.free(key)
     if text is None:
         return default
     try:

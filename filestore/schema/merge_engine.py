@@ -1,18 +1,15 @@
 """From a table's options to the function that folds the rows of one key, and what a merge engine asks of its users.
 
-Source: paimon-format.md section 6.5; FL-186, FL-187.
+Source: Paimon MergeFunction and its kinds.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from filestore.options.option import boolean, names
-from filestore.options.table_keys import COUNT
+from filestore.options.parsing import names
 from filestore.options.table_options import TableOptions
-from filestore.schema.row_counts import is_counted
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import arrow_type
 from lsm.aggregate.aggregates import FieldAggregate
@@ -22,8 +19,6 @@ from lsm.merge.merge_function import Deduplicate, FirstRow, MergeFunction
 from lsm.merge.partial_update import PartialUpdate, SequenceGroup
 from lsm.merge.row_count import ROW_COUNT, RowCountSum
 from lsm.row_kind import RowKind
-
-_GROUP_SUFFIX: Final = ".sequence-group"
 
 
 def merge_function(schema: TableSchema, options: TableOptions, columns: Collection[str] | None = None) -> MergeFunction:
@@ -37,7 +32,7 @@ def merge_function(schema: TableSchema, options: TableOptions, columns: Collecti
     Raises:
         InvalidInputError: an option names a function or column that does not exist.
     """
-    if is_counted(schema.options):
+    if options.row_counts:
         return RowCountSum()
     if options.merge_engine == "deduplicate":
         return Deduplicate(ignore_delete=options.ignore_delete)
@@ -48,13 +43,13 @@ def merge_function(schema: TableSchema, options: TableOptions, columns: Collecti
             key_names=schema.primary_keys,
             fields=_aggregates(schema, options),
             sequence_names=options.sequence_fields,
-            remove_record_on_delete=options.value("aggregation.remove-record-on-delete"),
+            remove_record_on_delete=options.aggregation_remove_record_on_delete,
         )
-    removing = options.value("partial-update.remove-record-on-sequence-group")
+    removing = options.partial_update_remove_record_on_sequence_group
     return PartialUpdate(
         key_names=schema.primary_keys,
         ignore_delete=options.ignore_delete,
-        remove_record_on_delete=options.value("partial-update.remove-record-on-delete"),
+        remove_record_on_delete=options.partial_update_remove_record_on_delete,
         sequence_groups=tuple(_only(group, columns) for group in sequence_groups(schema, options)),
         remove_on_sequence_groups=names(removing) if removing else (),
         aggregates={
@@ -72,7 +67,7 @@ def check_merging(schema: TableSchema, options: TableOptions) -> None:
     merge_function(schema, options)
     if not schema.primary_keys or options.merge_engine not in ("aggregation", "partial-update"):
         return
-    removes = options.merge_engine == "aggregation" and options.value("aggregation.remove-record-on-delete")
+    removes = options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete
     for name, aggregate in _aggregates(schema, options).items():
         aggregate.check_type(name, arrow_type(schema.field(name).type))
         if removes and aggregate.ignore_retract:
@@ -87,14 +82,15 @@ def resets_on_delete(options: TableOptions) -> bool:
 
     So a merge must not put a -D and later rows of its key into one row while older ones lie elsewhere.
     """
-    key = f"{options.merge_engine}.remove-record-on-delete"
-    return options.merge_engine in ("partial-update", "aggregation") and bool(options.value(key))
+    if options.merge_engine == "partial-update":
+        return options.partial_update_remove_record_on_delete
+    return options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete
 
 
 def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:
     """The columns that have to be read so that these come out right."""
     needed = {*wanted, *schema.trimmed_primary_keys, *options.sequence_fields}
-    if is_counted(schema.options):
+    if options.row_counts:
         needed.add(ROW_COUNT)
     if options.merge_engine == "partial-update":
         # All of them: without a group a retract would mean something else.
@@ -105,12 +101,11 @@ def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterabl
 def sequence_groups(schema: TableSchema, options: TableOptions) -> Sequence[SequenceGroup]:
     """The groups that ``fields.<sequence columns>.sequence-group`` defines. Raises: InvalidInputError."""
     groups = []
-    for key, columns in options.columns_with_options().items():
-        if key.endswith(_GROUP_SUFFIX):
-            members = tuple(name for name in names(options.raw[key]) if name not in columns)
-            for name in (*columns, *members):
-                schema.field(name)
-            groups.append(SequenceGroup(sequence_names=columns, field_names=members))
+    for columns, given in options.sequence_groups().values():
+        members = tuple(name for name in given if name not in columns)
+        for name in (*columns, *members):
+            schema.field(name)
+        groups.append(SequenceGroup(sequence_names=columns, field_names=members))
     return groups
 
 
@@ -125,14 +120,14 @@ def check_retracts(schema: TableSchema, options: TableOptions, *, deletes_only: 
         raise InvalidInputError("first-row cannot take back a row: merge-engine=first-row fix='set ignore-delete=true'")
     if engine == "partial-update":
         groups = sequence_groups(schema, options)
-        if not groups and not options.value("partial-update.remove-record-on-delete"):
+        if not groups and not options.partial_update_remove_record_on_delete:
             raise InvalidInputError(
                 "partial-update cannot take back a row: merge-engine=partial-update "
                 "fix='set ignore-delete=true or partial-update.remove-record-on-delete=true, or define sequence groups'"
             )
         grouped = {name for group in groups for name in group.field_names}
         _check_functions({n: a for n, a in _aggregates(schema, options).items() if n in grouped})
-    if engine == "aggregation" and not (deletes_only and options.value("aggregation.remove-record-on-delete")):
+    if engine == "aggregation" and not (deletes_only and options.aggregation_remove_record_on_delete):
         _check_functions(_aggregates(schema, options))
 
 
@@ -141,11 +136,11 @@ def without_old_values(
 ) -> pa.RecordBatch:
     """Deletes without the values that a later insert of the key would get back.
 
-    Readers begin such an insert with what the delete carries (paimon-format.md 0.12), so it carries nulls where it may.
+    Readers begin such an insert with what the delete carries, so it carries nulls where it may.
     """
     if options.merge_engine == "partial-update" and not sequence_groups(schema, options):
         cleared = pc.equal(pc.bit_wise_and(kinds, pa.scalar(1, pa.int8())), 1)
-    elif options.merge_engine == "aggregation" and options.value("aggregation.remove-record-on-delete"):
+    elif options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete:
         cleared = pc.equal(kinds, int(RowKind.DELETE))
     else:
         return rows
@@ -163,7 +158,7 @@ def without_old_values(
 
 def _aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, FieldAggregate]:
     """The aggregate of every column that has one, by its own option or the default; keys and sequences have none."""
-    default = options.value("fields.default-aggregate-function")
+    default = options.fields_default_aggregate_function
     if options.merge_engine == "aggregation":
         default = default or FieldAggregate().function
     groups = sequence_groups(schema, options)
@@ -175,17 +170,17 @@ def _aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, Fiel
     found: dict[str, FieldAggregate] = {}
     for field in schema.fields:
         own = options.field_options(field.name)
-        function = own.get("aggregate-function", default)
+        function = own.aggregate_function or default
         if field.name in plain or function is None:
             continue
         found[field.name] = FieldAggregate(
             function=function,
-            ignore_retract=boolean(own.get("ignore-retract", "false")),
-            distinct=boolean(own.get("distinct", "false")),
-            delimiter=own.get("list-agg-delimiter", FieldAggregate().delimiter),
-            nested_key=names(own["nested-key"]) if "nested-key" in own else (),
-            count_limit=COUNT(own["count-limit"]) if "count-limit" in own else None,
-            time_field=own.get("ts-field"),
+            ignore_retract=own.ignore_retract,
+            distinct=own.distinct,
+            delimiter=FieldAggregate().delimiter if own.list_agg_delimiter is None else own.list_agg_delimiter,
+            nested_key=own.nested_key,
+            count_limit=own.count_limit,
+            time_field=own.ts_field,
         )
     return found
 

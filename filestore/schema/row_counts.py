@@ -2,7 +2,7 @@
 
 What users see is a table without a key. What is stored is a table with one: the users' columns, 128 bits of hash that
 are (with the partition and index columns) the key, and a count that merging sums up. This module maps the one to the
-other, and nothing else knows of hash and count. FL-184, FL-185; FORMAT.md, Decision 87.
+other, and nothing else knows of hash and count.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from filestore.hashing.row_hash import row_hashes
-from filestore.options.option import boolean, names
+from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
@@ -35,20 +35,11 @@ _STORED_OPTIONS: Final[Mapping[str, str]] = {
     f"fields.{ROW_COUNT}.aggregate-function": "sum",
     "fields.default-aggregate-function": "last_value",
 }
-_MARKS_KEY: Final = "deletion-vectors.enabled"
-_IGNORING: Final = ("ignore-delete", "ignore-update-before")
+_VECTORS_KEY: Final = "deletion-vectors.enabled"
 _BIGINT: Final = DataType(root="BIGINT", nullable=False)
 _BATCH_ROWS: Final = 65_536  # of what is repeated, however often one row is there
 
 Ints = npt.NDArray[np.int64]
-
-
-def is_counted(options: Mapping[str, str]) -> bool:
-    """Whether options say that a table counts its rows. Raises: InvalidInputError for another text than a boolean."""
-    try:
-        return boolean(options.get(ROW_COUNTS_KEY, "false"))
-    except ValueError as error:
-        raise InvalidInputError(f"option is true or false: {ROW_COUNTS_KEY}={options[ROW_COUNTS_KEY]}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +52,7 @@ class StoredForm:
 
 
 def stored_form(
-    columns: Sequence[DataField], *, primary_keys: Sequence[str], partitions: Sequence[str], options: Mapping[str, str]
+    columns: Sequence[DataField], *, primary_keys: Sequence[str], partitions: Sequence[str], options: TableOptions
 ) -> StoredForm:
     """What a new table is stored as.
 
@@ -80,43 +71,39 @@ def stored_form(
             f"fix='remove {ROW_COUNTS_KEY} or the primary key'"
         )
     _check_options(options)
-    if "rowkind.field" in options:
+    if options.rowkind_field is not None:
         raise InvalidInputError(
             f"a row and its delete would not be equal: {ROW_COUNTS_KEY}=true "
-            f"rowkind.field={options['rowkind.field']} fix='give kinds in a column _row_kind'"
+            f"rowkind.field={options.rowkind_field} fix='give kinds in a column _row_kind'"
         )
-    if int(options.get("bucket", "1")) < 1:
+    if options.gives(TableOptions.bucket) and options.bucket < 1:
         raise InvalidInputError(
-            f"equal rows must meet in one bucket: {ROW_COUNTS_KEY}=true bucket={options['bucket']} "
+            f"equal rows must meet in one bucket: {ROW_COUNTS_KEY}=true bucket={options.bucket} "
             "fix='set bucket to 1 or more'"
         )
     taken = [field.name for field in columns if field.name in HIDDEN_NAMES]
     if taken:
         raise InvalidInputError(f"column name is reserved: {ROW_COUNTS_KEY}=true column={taken[0]} fix='rename it'")
-    index = _index_columns(options)
+    index = options.row_counts_index_key
     both = [name for name in index if name in partitions]
     if both:
-        raise InvalidInputError(f"index key contains partition columns: {INDEX_KEY}={options[INDEX_KEY]} fix='{both}'")
+        raise InvalidInputError(f"index key contains partition columns: {INDEX_KEY}={','.join(index)} fix='{both}'")
     hidden = tuple(DataField(id=-1, name=name, type=_BIGINT) for name in HIDDEN_NAMES)
     return StoredForm(
         columns=(*columns, *hidden),
         primary_keys=(*partitions, *index, *HASH_NAMES),
-        options={"bucket": "1", "data-file.thin-mode": "true", **options, **_STORED_OPTIONS},
+        options={"bucket": "1", "data-file.thin-mode": "true", **options.texts_by_key(), **_STORED_OPTIONS},
     )
 
 
-def not_null_columns(partitions: Sequence[str], options: Mapping[str, str]) -> tuple[str, ...]:
+def not_null_columns(partitions: Sequence[str], options: TableOptions) -> tuple[str, ...]:
     """The users' columns that are part of the stored key; () of a table that does not count its rows."""
-    return (*partitions, *_index_columns(options)) if is_counted(options) else ()
-
-
-def _index_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    return names(options[INDEX_KEY]) if options.get(INDEX_KEY) else ()
+    return (*partitions, *options.row_counts_index_key) if options.row_counts else ()
 
 
 def seen_schema(stored: TableSchema) -> TableSchema:
     """What users see of a stored schema; the very same of a table that does not count its rows."""
-    if not is_counted(stored.options):
+    if not stored.table_options.row_counts:
         return stored
     return replace(
         stored,
@@ -128,7 +115,7 @@ def seen_schema(stored: TableSchema) -> TableSchema:
 
 def check_stored(schema: TableSchema) -> None:
     """Refuse what an altered schema of such a table cannot be. Raises: InvalidInputError."""
-    if not is_counted(schema.options):
+    if not schema.table_options.row_counts:
         return
     if any(name not in schema.column_names for name in HIDDEN_NAMES):
         raise InvalidInputError(
@@ -138,27 +125,28 @@ def check_stored(schema: TableSchema) -> None:
         if schema.options.get(key) != text:
             raise InvalidInputError(f"option cannot change of a table that counts its rows: option={key} value={text}")
     seen = seen_schema(schema)
-    _check_options(seen.options)
-    seen.table_options.check_together(has_key=False)
+    _check_options(seen.table_options)
+    seen.table_options.check_together()
 
 
-def _check_options(options: Mapping[str, str]) -> None:
+def _check_options(options: TableOptions) -> None:
     """Refuse what sums of counts, or deletes of whole rows, cannot go with."""
-    if options.get(_MARKS_KEY, "false").lower() == "true":
+    if options.deletion_vectors_enabled:
         raise InvalidInputError(
-            f"counts are summed by readers, who would not see new ones: {ROW_COUNTS_KEY}=true {_MARKS_KEY}=true "
-            f"fix='remove {_MARKS_KEY}'"
+            f"counts are summed by readers, who would not see new ones: {ROW_COUNTS_KEY}=true {_VECTORS_KEY}=true "
+            f"fix='remove {_VECTORS_KEY}'"
         )
-    if options.get("log.format") == "json":
+    if options.log_format == "json":
         raise InvalidInputError(
             f"a delete in such a log has a key only: {ROW_COUNTS_KEY}=true log.format=json fix='use debezium-json'"
         )
-    for key in _IGNORING:
-        if options.get(key, "false").lower() == "true":
+    for option in (TableOptions.ignore_delete, TableOptions.ignore_update_before):
+        if options[option]:
             raise InvalidInputError(
-                f"rows that never go would be counted for ever: {ROW_COUNTS_KEY}=true {key}=true fix='remove {key}'"
+                f"rows that are never deleted would be counted permanently: {ROW_COUNTS_KEY}=true {option.key}=true "
+                f"fix='remove {option.key}'"
             )
-    folded = [key for key in options if key.startswith("fields.") and not key.endswith(".stats-mode")]
+    folded = [f"fields.{key}" for key in options.behind("fields.") if not key.endswith(".stats-mode")]
     if folded:
         raise InvalidInputError(
             f"values of such a table are not folded: {ROW_COUNTS_KEY}=true option={folded[0]} fix='remove the option'"
@@ -176,7 +164,7 @@ def check_change(schema: TableSchema, path: Sequence[str], *, keeps_values: bool
     Raises:
         InvalidInputError: says what to do instead.
     """
-    if not is_counted(schema.options):
+    if not schema.table_options.row_counts:
         return
     if path[0] in HIDDEN_NAMES:
         raise InvalidInputError(f"no such column: column={path[0]} columns={list(seen_schema(schema).column_names)}")

@@ -10,10 +10,11 @@ import pyarrow as pa
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO
 from filestore.layout.paths import SCHEMA_PREFIX, TablePaths
-from filestore.options.table_options import SCHEMA_VERSION, TableOptions, canonical_options
-from filestore.schema.row_counts import is_counted, stored_form
+from filestore.options.table.groups import SCHEMA_VERSION
+from filestore.options.table_options import TableOptions, canonical_options
+from filestore.schema.row_counts import stored_form
 from filestore.schema.table_schema import TableSchema
-from filestore.schema.validation import check_creatable, check_options_set, hashable
+from filestore.schema.validation import check_creatable, check_new_names, check_options_set, hashable
 from filestore.types.data_types import DataField, DataType, data_type_of, walk
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
@@ -47,9 +48,10 @@ def new_schema(
     partitions = _columns_of("partition", partition_by, texts)
     texts.pop("path", None)  # where a table is does not stand inside it
     given = _fields_of(columns)
-    if is_counted(texts):
-        TableOptions.parse(texts)  # what a table without a key cannot have, this one cannot have either
-        form = stored_form(given, primary_keys=keys, partitions=partitions, options=texts)
+    check_new_names(field.name for field in given)
+    if TableOptions.parse(texts, strict=False).row_counts:
+        seen = TableOptions.parse(texts)  # what a table without a key cannot have, this one cannot have either
+        form = stored_form(given, primary_keys=keys, partitions=partitions, options=seen)
         given, keys, texts = form.columns, form.primary_keys, form.options
     fields, highest = _numbered(given, not_null=keys)
     parsed = TableOptions.parse(texts, primary_key=keys)

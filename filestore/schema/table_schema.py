@@ -10,7 +10,8 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from filestore.options.table_options import SCHEMA_VERSION, TableOptions
+from filestore.options.table.groups import SCHEMA_VERSION
+from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field
 from lsm.errors import CorruptDataError, InvalidInputError
 

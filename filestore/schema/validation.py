@@ -1,6 +1,6 @@
 """Which tables may be created, written and read, and what to change when the answer is no.
 
-A table that we cannot keep right is refused, not written half right. Source: paimon-format.md section 2.
+A table that we cannot keep right is refused, not written half right. Source: Paimon SchemaValidation.
 """
 
 from collections import Counter
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from filestore.options.effective import check_built
-from filestore.options.option import boolean
+from filestore.options.option import Option
 from filestore.options.table_options import TableOptions
 from filestore.options.tag_schedule import TagSchedule
 from filestore.schema.index_options import check_index_options
@@ -27,6 +27,8 @@ from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
 RESERVED_NAMES: Final = frozenset({SEQUENCE_NUMBER, VALUE_KIND, "_LEVEL", "rowkind", "_ROW_ID"})
+STREAM_NAMES: Final = frozenset({"_row_kind", "_log_offset", "_log_timestamp", "_snapshot_id"})
+"""Columns of changes beside the table's: the kind of a row, and where it came from."""
 PARTITION_ROOTS: Final = INTEGER_ROOTS | TEXT_ROOTS | {"DATE", "BOOLEAN"}
 # Parquet would need INT96 in every timestamp column and Avro cannot at all.
 MICROSECONDS: Final = 6
@@ -34,16 +36,16 @@ MICROSECONDS: Final = 6
 
 def check_readable(schema: TableSchema) -> None:
     """Refuse tables that we would read wrongly. Raises: InvalidInputError naming the option or column."""
-    _check_switches(schema, _UNREADABLE, "read")
-    _ = schema.table_options  # refuses values that mean nothing
+    _check_switches(schema.table_options, _UNREADABLE, "read")
     _check_types(schema.fields)
 
 
 def check_writable(schema: TableSchema) -> None:
     """Refuse tables that our writes would break. Raises: InvalidInputError naming the option or column."""
     check_readable(schema)
-    _check_switches(schema, _UNWRITABLE, "written")
     options = schema.table_options
+    _check_switches(options, _UNWRITABLE, "written")
+    _check_not_built(options)
     if schema.primary_keys and not set(schema.partition_keys) <= set(schema.primary_keys):
         raise InvalidInputError(
             f"a key may move between the partitions of this table, which we cannot follow: "
@@ -82,6 +84,18 @@ def check_creatable(schema: TableSchema, options: TableOptions) -> None:
     check_writable(schema)
 
 
+def check_new_names(names: Iterable[str]) -> None:
+    """Refuse new columns named as those that streams add to the table's; older tables may have them.
+
+    Raises: InvalidInputError naming the column.
+    """
+    for name in names:
+        if name.lower() in STREAM_NAMES:
+            raise InvalidInputError(
+                f"column name is reserved for the kinds and metadata of changes: column={name} fix='rename it'"
+            )
+
+
 def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:
     """Refuse options that somebody sets now and that would have no effect; those that were there are passed over.
 
@@ -95,7 +109,7 @@ def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:
 def check_altered(schema: TableSchema) -> None:
     """Refuse what a change would make of a table. Raises: InvalidInputError naming what to change."""
     options = schema.table_options
-    options.check_together(has_key=bool(schema.primary_keys))
+    options.check_together()
     check_creatable(schema, options)
     check_stored(schema)
 
@@ -105,16 +119,17 @@ def hashable(field: DataField) -> bool:
     return field.type.root not in NESTED_ROOTS | UNSUPPORTED_ROOTS
 
 
-_UNREADABLE: Final[Mapping[str, str]] = {
-    "data-evolution.enabled": "its files hold parts of rows",
-    "pk-clustering-override": "its files are not sorted by the key",
-    "chain-table.enabled": "its rows are spread over branches",
-    "sequence.snapshot-ordering": "its rows are ordered by snapshot",
+_UNREADABLE: Final[Mapping[Option[bool], str]] = {
+    TableOptions.data_evolution_enabled: "its files hold parts of rows",
+    TableOptions.pk_clustering_override: "its files are not sorted by the key",
+    TableOptions.chain_table_enabled: "its rows are spread over branches",
+    TableOptions.sequence_snapshot_ordering: "its rows are ordered by snapshot",
 }
-_UNWRITABLE: Final[Mapping[str, str]] = {
-    "row-tracking.enabled": "row ids are not kept",
-    "primary-key.nullable": "key columns are never null",
+_UNWRITABLE: Final[Mapping[Option[bool], str]] = {
+    TableOptions.row_tracking_enabled: "row ids are not kept",
+    TableOptions.primary_key_nullable: "key columns are never null",
 }
+_DEFAULT_SEQUENCE: Final = "scan"
 
 
 def _check_vectors(schema: TableSchema, options: TableOptions) -> None:
@@ -128,34 +143,33 @@ def _check_vectors(schema: TableSchema, options: TableOptions) -> None:
         )
     if options.changelog_producer == "full-compaction":
         raise InvalidInputError(
-            "a table with deletion vectors tells changes when they become visible: "
+            "a table with deletion vectors emits changes when they become visible: "
             "changelog-producer=full-compaction fix='use changelog-producer=lookup'"
         )
 
 
-def _check_switches(schema: TableSchema, switches: Mapping[str, str], verb: str) -> None:
-    kind = schema.options.get("type", "table")
-    if kind.lower() != "table":
-        raise InvalidInputError(f"table of this kind cannot be {verb}: type={kind} fix='use type=table'")
-    for key, reason in switches.items():
-        if _is_on(schema.options.get(key)):
-            raise InvalidInputError(f"table cannot be {verb}, {reason}: option={key} value=true fix='leave it out'")
-    if verb != "written":
-        return
-    if schema.options.get("bucket-function.type", "default").lower() == "hive":
-        raise InvalidInputError("bucket function is not supported: bucket-function.type=hive fix='use default or mod'")
-    for key, allowed in (("write.sequence-number-init-mode", "scan"), ("data-file.external-paths", "")):
-        if schema.options.get(key, allowed).lower() != allowed:
+def _check_switches(options: TableOptions, switches: Mapping[Option[bool], str], verb: str) -> None:
+    if options.type != "table":
+        raise InvalidInputError(f"table of this kind cannot be {verb}: type={options.type} fix='use type=table'")
+    for option, reason in switches.items():
+        if options[option]:
             raise InvalidInputError(
-                f"table cannot be written: option={key} value={schema.options[key]} fix='leave it out'"
+                f"table cannot be {verb}, {reason}: option={option.key} value=true fix='leave it out'"
             )
 
 
-def _is_on(text: str | None) -> bool:
-    try:
-        return text is not None and boolean(text)
-    except ValueError:
-        return True  # something else than off
+def _check_not_built(options: TableOptions) -> None:
+    if options.bucket_function == "hive":
+        raise InvalidInputError("bucket function is not supported: bucket-function.type=hive fix='use default or mod'")
+    sequence = options.write_sequence_number_init_mode
+    for option, is_built in (
+        (TableOptions.write_sequence_number_init_mode, sequence is None or sequence.lower() == _DEFAULT_SEQUENCE),
+        (TableOptions.data_file_external_paths, options.data_file_external_paths is None),
+    ):
+        if not is_built:
+            raise InvalidInputError(
+                f"table cannot be written: option={option.key} value={options[option]} fix='leave it out'"
+            )
 
 
 def _check_types(fields: Sequence[DataField]) -> None:
@@ -167,7 +181,7 @@ def _check_types(fields: Sequence[DataField]) -> None:
 
 def _check_timestamps(fields: Sequence[DataField], options: TableOptions) -> None:
     formats = {options.file_format, *options.file_format_per_level.values()}
-    changelog_format = options.value("changelog-file.format")
+    changelog_format = options.changelog_file_format
     if changelog_format is not None:
         formats.add(changelog_format)
     others = sorted(formats - {"orc"})
@@ -229,7 +243,7 @@ def _check_key(schema: TableSchema) -> None:
 
 
 def _check_bucket_keys(schema: TableSchema) -> None:
-    option = schema.options.get("bucket-key")
+    option = schema.table_options.bucket_key
     if option is None:
         return
     _check_hashable(schema.fields_of(schema.bucket_keys), "bucket-key")
@@ -255,10 +269,7 @@ def _check_option_columns(schema: TableSchema, options: TableOptions) -> None:
     if kind is not None and schema.field(kind).type.root not in TEXT_ROOTS:
         raise InvalidInputError(f"rowkind.field must be a STRING column: column={kind} type={schema.field(kind).type}")
     grouped: dict[str, str] = {}
-    for key, columns in options.columns_with_options().items():
-        if not key.endswith(".sequence-group"):
-            continue
-        members = [name.strip() for name in options.raw[key].split(",")]
+    for key, (columns, members) in options.sequence_groups().items():
         for name in members:
             schema.field(name)
             if name in schema.primary_keys:

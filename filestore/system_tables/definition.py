@@ -82,7 +82,7 @@ _DEFAULT_FUNCTION: Final = "fields.default-aggregate-function"
 
 def _aggregation_fields(store: TableStore, _: Snapshot | None) -> pa.Table:
     table = TableView(store)
-    texts = table.options.raw
+    texts = table.options.shown()
     rows: list[dict[str, Any]] = []
     for field in table.schema.fields:
         prefix = f"fields.{field.name}"

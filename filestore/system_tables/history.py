@@ -16,8 +16,6 @@ from filestore.system_tables.system_table import INSTANT, SystemTable
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
-_TOPIC_KEY: Final = "log.kafka.topic"
-
 
 def history(store: TableStore) -> Iterator[Snapshot]:
     """Every snapshot that has not expired, oldest first."""
@@ -96,7 +94,7 @@ _LOG_OFFSETS: Final = pa.schema(
 
 
 def _log_offsets(store: TableStore, _: Snapshot | None) -> pa.Table:
-    topic = store.schema.options.get(_TOPIC_KEY)
+    topic = store.options.log_topic
     known: dict[int, int] | None = None
     rows: list[dict[str, Any]] = []
     for each in history(store):

@@ -38,8 +38,8 @@ class AutomaticTags:
 def makes_tags(store: TableStore) -> bool:
     """Whether the table's options ask for any tags."""
     options = store.options
-    by_day = [options.value(key) for key in ("tag.create-time", "tag.create-interval")]
-    return options.value("tag.automatic-creation") != "none" or by_day != [None, None]
+    by_day = (options.tag_create_time, options.tag_create_interval_ms)
+    return options.tag_automatic_creation != "none" or by_day != (None, None)
 
 
 def make_due_tags(store: TableStore, *, force: bool = False) -> AutomaticTags:
@@ -74,11 +74,11 @@ def make_due_tags(store: TableStore, *, force: bool = False) -> AutomaticTags:
 def make_batch_tag(store: TableStore, snapshot: Snapshot) -> AutomaticTags:
     """Tag what a batch write left, if ``tag.automatic-creation`` is batch; the tag of the same day moves on."""
     options = store.options
-    if options.value("tag.automatic-creation") != "batch":
+    if options.tag_automatic_creation != "batch":
         return AutomaticTags()
     zone_ms = store.clock.local_ms() - store.clock.now_ms()
     day = _EPOCH + timedelta(milliseconds=snapshot.time_ms + zone_ms)
-    name = options.value("tag.batch.customized-name") or f"{BATCH_PREFIX}{day:%Y-%m-%d}"
+    name = options.tag_batch_customized_name or f"{BATCH_PREFIX}{day:%Y-%m-%d}"
     there = store.snapshots.find_tag(name)
     if there is None:
         tag = _made(store, name, snapshot)
@@ -86,7 +86,7 @@ def make_batch_tag(store: TableStore, snapshot: Snapshot) -> AutomaticTags:
         replace_tag(store, name, snapshot_id=snapshot.id)
         tag = read_tag(store, name)
     own = sorted(name for name in store.snapshots.tag_names() if name.startswith(BATCH_PREFIX))
-    most = options.value("tag.num-retained-max")
+    most = options.tag_num_retained_max
     gone = _deleted(store, own[:-most] if most else [])
     return AutomaticTags(made=() if tag is None else (tag,), deleted=gone)
 

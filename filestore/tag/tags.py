@@ -253,7 +253,7 @@ def is_tag_reference(root: LiveReference, branch: str, name: str, snapshot: Snap
 
 def _leave_success_file(store: TableStore, name: str) -> None:
     """For jobs that wait for a tag, as Paimon leaves it. A listing of tags passes over its directory."""
-    if store.options.value("tag.create-success-file"):
+    if store.options.tag_create_success_file:
         now_ms = store.clock.now_ms()
         body = orjson.dumps({"creationTime": now_ms, "modificationTime": now_ms})
         store.io.replace(store.paths.tag_success_file(name), body)
@@ -261,7 +261,7 @@ def _leave_success_file(store: TableStore, name: str) -> None:
 
 def _remove(store: TableStore, name: str) -> None:
     store.io.delete(store.paths.tag(name))
-    if store.options.value("tag.create-success-file"):
+    if store.options.tag_create_success_file:
         store.io.delete(store.paths.tag_success_file(name))
 
 
@@ -289,7 +289,7 @@ def _new_tag(store: TableStore, name: str, snapshot_id: int | None, retained_ms:
             f"no such snapshot to tag: table={store.name} snapshot={wanted} "
             f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()}"
         ) from error
-    lives_ms = store.options.value("tag.default-time-retained") if retained_ms is None else retained_ms
+    lives_ms = store.options.tag_default_time_retained_ms if retained_ms is None else retained_ms
     created_ms = None if lives_ms is None else store.clock.local_ms()
     snapshot = Snapshot.from_json(body, source=store.paths.snapshot(wanted or 0))
     if lives_ms is not None and created_ms is not None:

@@ -14,7 +14,8 @@ import pyarrow as pa
 from filestore.datafile.rolling_writer import APPEND_SOURCE, RollingWriter, delete_written_files
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
-from filestore.options.table_options import POSTPONE_BUCKET, TableOptions
+from filestore.options.table.groups import POSTPONE_BUCKET
+from filestore.options.table_options import TableOptions
 from filestore.schema.merge_engine import merge_function, resets_on_delete
 from filestore.table_store import TableStore
 from lsm.keys.keys import key_order
@@ -72,7 +73,7 @@ POSTPONE_WRITER: Final = "-u-fluvial-s-0-w-"
 def _options(options: TableOptions, bucket: int) -> TableOptions:
     if bucket != POSTPONE_BUCKET:
         return options
-    return replace(options, data_file_prefix=f"{options.data_file_prefix}{POSTPONE_WRITER}")
+    return options.with_texts({"data-file.prefix": f"{options.data_file_prefix}{POSTPONE_WRITER}"})
 
 
 class _Files:

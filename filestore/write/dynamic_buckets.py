@@ -108,9 +108,9 @@ class BucketAssigner:
         return spread(
             counts,
             key_count,
-            target=options.value("dynamic-bucket.target-row-num"),
-            initial=options.value("dynamic-bucket.initial-buckets") or 1,
-            most=options.value("dynamic-bucket.max-buckets"),
+            target=options.dynamic_bucket_target_row_num,
+            initial=options.dynamic_bucket_initial_buckets or 1,
+            most=options.dynamic_bucket_max_buckets,
         )
 
     def _hashes(self, entry: IndexManifestEntry | None) -> KeyHashes:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from filestore.hashing.buckets import bucket_ids, key_hashes
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
-from filestore.options.table_options import POSTPONE_BUCKET
+from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.schema.merge_engine import check_retracts, without_old_values
 from filestore.schema.validation import check_writable

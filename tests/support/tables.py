@@ -10,7 +10,7 @@ from filestore.commit.committable import Committable
 from filestore.index.index_manifest import bucket_index
 from filestore.io.file_io import FileIO
 from filestore.manifest.commit_message import CommitMessage
-from filestore.options.table_keys import OPTIONS
+from filestore.options.table_options import TableOptions
 from filestore.read.split_read import read_stored
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.table_scan import TableScan
@@ -41,7 +41,7 @@ def key_table(
         schema,
         primary_key=primary_key,
         partition_by=partition_by,
-        options={key if key in OPTIONS else key.replace("_", "-"): text for key, text in options.items()},
+        options={key if key in TableOptions.declared else key.replace("_", "-"): text for key, text in options.items()},
     )
 
 

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.log.table_log import TableLog
+from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Step, StepEvent
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter
@@ -66,7 +67,7 @@ def write_log_only(table: Table, rows: pa.Table) -> None:
 
 def adopt(table: Table, rows: pa.Table) -> None:
     """Write a batch, and commit before it what a dead writer has left in the log."""
-    log = TableLog.of(table.files, {"log.on-orphan-batch": "adopt"})
+    log = TableLog.of(table.files, WriterOptions({"log.on-orphan-batch": "adopt"}))
     BatchWriter(table.files, log, commit_user=str(uuid4())).write(0, lambda spec: write_part(spec, rows.to_batches()))
 
 

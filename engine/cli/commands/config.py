@@ -19,8 +19,24 @@ from filestore.options.effective import (
 )
 
 
+def _print_reference(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted:
+        from engine.options.reference import reference  # which imports pyspark
+
+        click.echo(reference(), nl=False)
+        context.exit()
+
+
 @click.command()
 @click.argument("table", required=False)
+@click.option(
+    "--reference",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_reference,
+    help="Print the page with all options, docs/options.md, and stop.",
+)
 @click.option("--all", "is_all", is_flag=True, help="Also options that have their defaults. JSON has them always.")
 @json_option
 @with_place
@@ -28,7 +44,7 @@ def config(place: WarehousePlace, table: str | None, is_all: bool, as_json: bool
     """Show the options of the catalog, and of a table or of tables that will be made, with where they come from.
 
     Weakest first, a value is the default, derived from other options, of the environment, of the configuration file, of
-    the command line, of the catalog, of the table. Of lineage it is what stands, or will once there is a database.
+    the command line, of the catalog, of the table. Of lineage it is what is fixed, or will be with the first database.
     """
     options = effective_defaults(place.layers)
     if table is not None:
@@ -37,8 +53,8 @@ def config(place: WarehousePlace, table: str | None, is_all: bool, as_json: bool
     stands = Layer(origin=OptionOrigin.CATALOG, options=options_in_force(place.catalog))
     catalog = effective_catalog_options([*place.layers, stands], os.environ)
     if as_json:
-        told = {"catalog": [asdict(each) for each in catalog], "options": [asdict(each) for each in options]}
-        print_json({"warehouse": place.warehouse, "table": table, **told})
+        sections = {"catalog": [asdict(each) for each in catalog], "options": [asdict(each) for each in options]}
+        print_json({"warehouse": place.warehouse, "table": table, **sections})
         return
     _print_section(f"catalog {place.warehouse}", catalog, is_all=is_all)
     _print_section(table or "new tables", options, is_all=is_all)

@@ -5,6 +5,7 @@ of numbers, sections with nothing behind them.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -12,10 +13,24 @@ from pydantic_core import core_schema
 
 from engine.deploy.config.config_layers import INCLUDE, PROFILES
 from engine.deploy.config.job_config import JobConfig
+from engine.kafka.options import SourceValues
+from engine.request.writer_options import SINK_KEYS, WriterOptions
+from filestore.options.catalog_options import CatalogOptions
+from filestore.options.option import Option
+from filestore.options.parsing import boolean
+from filestore.options.table_options import TableOptions
 
 SCHEMA_FILE: Final = "fluvial.schema.json"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SCALAR: Final = ["string", "number", "boolean"]
+_DECLARED: Final[Mapping[tuple[str, str], Sequence[Option[Any]]]] = {
+    ("TableConfig", "options"): [*TableOptions.declared.values()],
+    ("PipelineConfig", "options"): [WriterOptions.declared[key] for key in SINK_KEYS],
+    ("TargetConfig", "options"): [WriterOptions.declared[key] for key in SINK_KEYS],
+    ("SourceConfig", "options"): [*SourceValues.declared.values()],
+    ("JobConfig", "catalog"): [*CatalogOptions.declared.values()],
+}
+"""Options by section and key, for completion; others are taken too: free keys, defaults of tables, other sources."""
 _SHORT_FORMS: Final = ("ColumnConfig", "TransformConfig", "TargetConfig", "TriggerConfig", "OnFailureConfig")
 """Sections for which a plain text stands."""
 
@@ -35,6 +50,9 @@ class _AsWritten(GenerateJsonSchema):
         for name, described in made.get("properties", {}).items():
             described.pop("title", None)
             described.pop("default", None)
+            declared = _DECLARED.get((schema["cls"].__name__, name))
+            if declared is not None:
+                described["properties"] = {option.key: _option(option) for option in declared}
             if name not in made.get("required", ()):
                 made["properties"][name] = _or_nothing(described)
         if schema["cls"].__name__ in _SHORT_FORMS:
@@ -68,6 +86,13 @@ def job_schema() -> dict[str, Any]:
 def schema_text() -> str:
     """The schema as the file has it."""
     return json.dumps(job_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _option(option: Option[Any]) -> dict[str, Any]:
+    """What editors show of an option, and the words that it takes; a reference may be there instead."""
+    described = {"description": f"{option.doc} ({option.parse.kind})", "type": _SCALAR}
+    words = ["true", "false"] if option.parse.kind == boolean.kind else option.parse.kind.split(" | ")
+    return described | ({"examples": words} if len(words) > 1 else {})
 
 
 def _or_nothing(described: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 from pydantic_core import PydanticCustomError
 
 from engine.deploy.config.config_file import ConfigNode, KeyPath
-from filestore.options.option import duration_ms, size_bytes
+from filestore.options.parsing import duration_ms, size_bytes
 
 _WORDS: Final = {
     "missing": ("a value is missing", "write the key"),

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.kafka.options import KafkaSourceOptions, ValueFormat
+from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.table import Table
 from engine.write.schema_evolution import fields_of_rows, merge_rules
 from filestore.evolution.schema_change import apply_changes
 from filestore.evolution.schema_merge import MergeRules, merge_changes
-from filestore.options.table_options import canonical_options
 from filestore.types.data_types import DataField
 from logstore.format.connect_types import columns_of_part
 from logstore.format.schema_parts import split_payloads
@@ -63,7 +63,7 @@ def grown_fields(
 def _rules(pipeline: PipelineConfig, tables: Sequence[Table]) -> MergeRules | None:
     """How the tables may grow; types that do not go together are left to the decoder, which checks every value."""
     found = [
-        merge_rules(table.store, canonical_options(output.options))
+        merge_rules(table.store, WriterOptions.parse(output.options, SINK_KEYS, "sink option"))
         for output, table in zip(pipeline.outputs, tables, strict=True)
     ]
     rules = next((each for each in found if each is not None), None)

@@ -16,7 +16,6 @@ from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.options.catalog_options import CatalogOptions
-from filestore.schema.row_counts import is_counted
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
@@ -115,7 +114,7 @@ def source_spec(
     names = {field.name for field in fields}
     if value_format == ValueFormat.JSON.value and target.primary_keys and names.issuperset(target.primary_keys):
         options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
-    if is_counted(target.options) and value_format in _DEBEZIUM:
+    if target.table_options.row_counts and value_format in _DEBEZIUM:
         options.setdefault(_UPDATE_BEFORE, "true")  # a row without a key goes by its values only
     units = {**_epoch_units(fields), **_pairs(options.get(_EPOCH_UNITS, ""))}
     if units and value_format != ValueFormat.JSON.value:

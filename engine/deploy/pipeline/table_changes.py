@@ -8,7 +8,7 @@ from engine.catalog import Catalog
 from engine.deploy.config.table_config import TableConfig, data_fields_of
 from engine.dialect.ddl.table_parts import quoted_where_needed
 from engine.table import Table
-from filestore.options.table_options import canonical_options
+from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import not_null_columns
 from filestore.schema.table_schema import TableSchema
 from filestore.types.casts import widens
@@ -27,7 +27,9 @@ class TableDifference:
 
 def job_fields(wanted: TableConfig) -> list[DataField]:
     """The columns of a table of a job file; those of the primary key, or of a stored one, are never null."""
-    not_null = wanted.primary_key or not_null_columns(wanted.partition_by, wanted.options)
+    not_null = wanted.primary_key or not_null_columns(
+        wanted.partition_by, TableOptions.parse(wanted.options, strict=False)
+    )
     return data_fields_of(wanted.columns, not_null=not_null)
 
 

@@ -49,7 +49,7 @@ def create_statement(table: Table, name: str) -> str:
 def shown_options(table: Table) -> Mapping[str, str]:
     """The options that a user may set, sorted; secrets are stars."""
     left_out = {TOPIC_ID_KEY, TABLE_ID_KEY, WATERMARK_COLUMN, WATERMARK_EXPRESSION}
-    if table.schema.options.get(TOPIC_KEY) == default_topic(table.name):
+    if table.options.log_topic == default_topic(table.name):
         left_out.add(TOPIC_KEY)
     return without_secrets(
         {

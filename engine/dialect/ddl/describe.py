@@ -14,6 +14,7 @@ from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import texts_table
 from engine.log.table_log import TableLog
+from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
 from engine.table import Table
 from filestore.changelog.untracked import is_untracked
@@ -119,11 +120,11 @@ def _column_facts(field: DataField) -> list[tuple[str, str | None]]:
 def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     """How a table is kept, in the words of its options."""
     options = table.options
-    log = TableLog.of(table.files, {"change-tracking": "true"})
+    log = TableLog.of(table.files, EVEN_UNTRACKED)
     yield "name", f"{context.catalog_name}.{table.name}", None
     yield "log.system", options.log_system, None
     yield "log.kafka.bootstrap.servers", options.log_kafka.get("bootstrap.servers") if log else None, None
-    yield "log.retention", options.raw.get("log.retention") if log else None, None
+    yield "log.retention", options.shown().get("log.retention") if log else None, None
     yield "log.kafka.topic", log.topic if log else None, None
     yield "file.path", table.store.paths.root, None
     yield "file.format", options.file_format, None
@@ -140,7 +141,7 @@ def _partition_rows(table: Table, live: LiveFiles, partition: bytes | None) -> I
     yield "file.path", _directory(table, partition), None
     yield "last-modified", _last_modified(live, keys), None
     yield "compacted", _flag(not pick_tasks(table.store, live, keys=keys, full=True)), None
-    is_tracked = partition is None or not is_untracked(table.store, table.schema.options, partition)
+    is_tracked = partition is None or not is_untracked(table.store, table.schema.table_options, partition)
     yield "change-tracking", _flag(table.options.change_tracking and is_tracked), None
     yield "num-files", str(sum(live.file_count(key) for key in keys)), None
 

@@ -1,4 +1,6 @@
-"""Databases and tables changed and dropped. FL-19 to FL-23, FL-84, FL-103."""
+"""Databases and tables changed and dropped."""
+
+from typing import Final
 
 import pyarrow as pa
 
@@ -25,9 +27,13 @@ from filestore.compact.compactor import compact_buckets
 from filestore.evolution.schema_change import AddColumn, DropColumn, RemoveOption, SchemaChange, SetOption
 from filestore.maintenance.partitions import drop_partitions as drop_rows_of
 from filestore.maintenance.partitions import list_partitions, path_of
+from filestore.options.parsing import boolean_of
+from filestore.options.table_options import TableOptions
 from filestore.schema.column_paths import field_at
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
+
+CHANGE_TRACKING: Final = TableOptions.change_tracking.key
 
 
 def create_database(context: SqlContext, statement: CreateDatabase) -> pa.Table:
@@ -101,14 +107,14 @@ def set_partition_options(context: SqlContext, statement: SetPartitionOptions) -
     name = _existing(context, statement.name, if_exists=statement.if_exists)
     if name is None:
         return DONE
-    if list(statement.options) != ["change-tracking"] or statement.options["change-tracking"] not in ("true", "false"):
+    if list(statement.options) != [CHANGE_TRACKING]:
         raise InvalidInputError(
             f"a partition has one option: options={sorted(statement.options)} fix=set change-tracking to true or false"
         )
     table = context.catalog.table(name)
     check_complete(table.store, statement.partition)
-    is_tracked = statement.options["change-tracking"] == "true"
-    text = with_tracking(table.schema.options, statement.partition, is_tracked=is_tracked)
+    is_tracked = boolean_of(CHANGE_TRACKING, statement.options[CHANGE_TRACKING])
+    text = with_tracking(table.schema.table_options, statement.partition, is_tracked=is_tracked)
     context.catalog.alter_table(name, [RemoveOption(UNTRACKED_KEY) if text is None else SetOption(UNTRACKED_KEY, text)])
     return DONE
 

@@ -15,10 +15,11 @@ from engine.dialect.grammar.dialect import table_options
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.references import our_name
 from engine.dialect.scope.context import SqlContext
-from engine.options.write_options import BATCH_WRITE_KEYS, DYNAMIC_KEY, PARTITION_KEY
+from engine.options.write_options import DYNAMIC_KEY, PARTITION_KEY
 from engine.read.batch_read import BatchPlan
 from engine.request.branch_choice import BRANCH_KEY, branch_named, of_session
 from engine.request.option_check import unknown_option
+from engine.request.writer_options import BATCH_WRITE_KEYS, WriterOptions
 from engine.runtime.spark_messages import fluvial_error
 from engine.system_tables.names import is_system_table
 from engine.table import Table
@@ -44,7 +45,6 @@ RESULT_SCHEMA: Final = pa.schema(
 """One row; null: not known, or nothing was ever committed."""
 
 _OPTION_KEYS: Final = tuple(key for key in BATCH_WRITE_KEYS if key != PARTITION_KEY)
-_FREE_PREFIX: Final = "log.kafka."
 _RAISED: Final = "[USER_RAISED_EXCEPTION]"
 _COUNTS: Final = {"rows_inserted": "+I", "rows_updated": "+U", "rows_deleted": "-D"}
 
@@ -54,7 +54,7 @@ class WriteTarget:
     """A table, and how it is written this time."""
 
     table: Table
-    options: Mapping[str, str]  # of ``Table.append`` and ``Table.overwrite``
+    options: WriterOptions  # of ``Table.append`` and ``Table.overwrite``
 
     @classmethod
     def of(cls, context: SqlContext, name: str, given: Mapping[str, str]) -> "WriteTarget":
@@ -68,10 +68,8 @@ class WriteTarget:
         Raises:
             InvalidInputError: an unknown option, or a table that cannot be written.
         """
+        WriterOptions.parse(given, _OPTION_KEYS)  # refuses what is wrong in the statement
         named = canonical_options(given)
-        for key in named:
-            if key not in _OPTION_KEYS and not key.startswith(_FREE_PREFIX):
-                raise unknown_option(key, _OPTION_KEYS, "write option")
         session = {key: value for key, value in canonical_options(context.settings).items() if key in _OPTION_KEYS}
         _, branch = branch_named(name, named)
         options = {**of_session(session, named=branch, reads=False), **named}
@@ -79,7 +77,7 @@ class WriteTarget:
         if DYNAMIC_KEY in options:
             table = Table(table.files.with_options({DYNAMIC_KEY: options.pop(DYNAMIC_KEY)}))
         check_writable(table.store.schema)
-        return cls(table, options)
+        return cls(table, WriterOptions.parse(options, _OPTION_KEYS))
 
     @property
     def schema(self) -> TableSchema:

@@ -1,6 +1,6 @@
 """Computed columns: a table option ``computed-column.<n>`` = ``name AS expression`` adds a column to what SQL reads."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ from sqlglot import TokenType
 
 from engine.dialect.grammar.dialect import tokens_of
 from engine.dialect.grammar.places import SourceText
+from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError
 
 COMPUTED_PREFIX: Final = "computed-column."
@@ -24,14 +25,14 @@ class ComputedField:
     words: frozenset[str]  # of the expression, in lower case: the names of its columns are among them
 
 
-def computed_columns(options: Mapping[str, str]) -> list[ComputedField]:
+def computed_columns(options: TableOptions) -> list[ComputedField]:
     """The computed columns that a table's options describe, by their numbers.
 
     Raises:
         InvalidInputError: a text that is not ``name AS expression``.
     """
-    keys = [key for key in options if key.startswith(COMPUTED_PREFIX)]
-    return [_parsed(key, options[key]) for key in sorted(keys, key=_number)]
+    texts = {f"{COMPUTED_PREFIX}{rest}": text for rest, text in options.behind(COMPUTED_PREFIX).items()}
+    return [_parsed(key, texts[key]) for key in sorted(texts, key=_number)]
 
 
 def needed_names(names: Collection[str], columns: Sequence[ComputedField]) -> frozenset[str]:

@@ -228,7 +228,7 @@ class _Frames:
         read = self._reads[reference.start]
         schemas: dict[int, TableSchema] = {start: each.table.schema for start, each in self._reads.items()}
         conditions = [] if self._has_pipe else list(row_conditions(reference, schemas, time_zone=self._time_zone))
-        computed = computed_columns(read.table.options.raw)
+        computed = computed_columns(read.table.options)
         names = self._used.get(reference.start)
         if names is not None:
             names = needed_names(names, computed)

@@ -52,5 +52,5 @@ def frame_key(read: BatchRead, columns: tuple[str, ...], predicate: Predicate | 
     if read.fallback is not None:
         other = read.fallback.snapshot
         others = (read.fallback.table.store.paths.branch, other.base_manifest_list, other.delta_manifest_list)
-    options = tuple(sorted(table.options.raw.items()))
+    options = table.options
     return (*place, *others, table.schema.id, options, tuple(sorted(read.constants)), columns, predicate)

@@ -285,15 +285,15 @@ class JdbcLineageMetaFactory:
     def create(self, context: LineageMetaContext) -> JdbcLineageMeta:
         """The store. Raises: InvalidInputError for an address that cannot be read."""
         options = CatalogOptions.parse(context.options)
-        url, schema = options.value("jdbc.url"), options.value("jdbc.database")
+        url, schema = options.jdbc_url, options.jdbc_database
         if url is None:
             file = f"{context.warehouse}/{DIRECTORY}/{SQLITE_FILE}"
             address = sa.URL.create("sqlite", database=file).render_as_string()
             return JdbcLineageMeta(SqlDatabase(url=address), catalog_id=context.catalog_id)
-        user, password = options.value("jdbc.user"), options.value("jdbc.password")
+        user, password = options.jdbc_user, options.jdbc_password
         database = SqlDatabase.of(url, dialects=ALL_DIALECTS)
         # With names in a database, too, these options are that one's.
-        if options.value("metastore") != "jdbc" or sa.make_url(database.url).username is None:
+        if options.metastore != "jdbc" or sa.make_url(database.url).username is None:
             database = SqlDatabase.of(url, user=user, password=password, dialects=ALL_DIALECTS)
         if database.dialect != "sqlite":
             return JdbcLineageMeta(database, schema, context.catalog_id)

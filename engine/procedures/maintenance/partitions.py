@@ -95,7 +95,7 @@ def expire_partitions(
     """
     store = table.store
     _check_partitioned(store)
-    age_ms = store.options.value("partition.expiration-time")
+    age_ms = store.options.partition_expiration_time_ms
     if expiration_time is not None:
         age_ms = parse_duration_ms("expiration_time", expiration_time)
     if age_ms is None:
@@ -106,12 +106,12 @@ def expire_partitions(
         store,
         list_partitions(store, table.latest_snapshot()),
         age_ms=age_ms,
-        strategy=expire_strategy or store.options.value("partition.expiration-strategy"),
+        strategy=expire_strategy or store.options.partition_expiration_strategy,
         clock=PartitionClock(
-            pattern=timestamp_pattern or store.options.value("partition.timestamp-pattern"),
-            formatter=timestamp_formatter or store.options.value("partition.timestamp-formatter"),
+            pattern=timestamp_pattern or store.options.partition_timestamp_pattern,
+            formatter=timestamp_formatter or store.options.partition_timestamp_formatter,
         ),
-        limit=store.options.value("partition.expiration-max-num") if max_expires is None else max_expires,
+        limit=store.options.partition_expiration_max_num if max_expires is None else max_expires,
     )
     return _dropped(store, chosen, dry_run=dry_run)
 
@@ -133,7 +133,7 @@ def mark_partition_done(table: Table, partitions: str, progress: Progress = sile
     """
     store = table.store
     _check_partitioned(store)
-    action = store.options.value("partition.mark-done-action")
+    action = store.options.partition_mark_done_action
     if action != "success-file":
         raise InvalidInputError(
             f"partitions can only be marked by a file: table={table.name} partition.mark-done-action={action} "

@@ -249,7 +249,7 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
     done, partitions = rescale_files(store, rescaled, keep=lambda _: True)
     schema = store.schemas.latest()
     assert schema is not None
-    if schema.options.get("bucket") != str(bucket_num):
+    if schema.table_options.bucket != bucket_num:
         options = {**schema.options, "bucket": str(bucket_num)}
         schema = replace(schema, id=schema.id + 1, options=options, time_ms=store.clock.now_ms())
         try:

@@ -162,7 +162,7 @@ def trigger_tag_automatic_creation(table: Table, force: bool = False) -> pa.Tabl
     if TagSchedule.of(table.options) is None:
         raise InvalidInputError(
             f"the table makes no tags by itself: table={table.name} "
-            f"tag.automatic-creation={table.options.value('tag.automatic-creation')} "
+            f"tag.automatic-creation={table.options.tag_automatic_creation} "
             "fix=set tag.automatic-creation=process-time or watermark, or tag.create-time"
         )
     done = make_due_tags(table.store, force=force)

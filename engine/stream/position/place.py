@@ -30,7 +30,7 @@ class ConsumerPlace:
         self._clock = store.clock
         self._name = consumer_id
         self._ignores_progress = ignores_progress
-        self._expires_ms: int | None = store.options.value("consumer.expiration-time")
+        self._expires_ms: int | None = store.options.consumer_expiration_time_ms
         self._notes = 0
         self._noted_ms = 0
 

@@ -7,10 +7,11 @@ a time alone is enough. Source: FL-70 to FL-74; Paimon's ``CoreOptions.StartupMo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from engine.request.scan_time import scan_time_ms
 from engine.stream.position.plan import SnapshotFacts
+from filestore.options.option import Option, T
 from filestore.options.table_options import TableOptions
 from logstore.offsets import LogOffsets
 from lsm.errors import InvalidInputError
@@ -65,7 +66,11 @@ def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
         InvalidInputError: a mode that streams do not have, a missing or superfluous companion.
     """
     said = _Said(options, given)
-    snapshot_id, tag, time_ms = said.value("scan.snapshot-id"), said.value("scan.tag-name"), _time_ms(said)
+    snapshot_id, tag, time_ms = (
+        said.of(TableOptions.scan_snapshot_id),
+        said.of(TableOptions.scan_tag_name),
+        _time_ms(said),
+    )
     mode = _mode(said, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
     told = f"start={mode}"
     if mode == "from-timestamp":
@@ -80,7 +85,7 @@ def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
         _refuse_place(told, snapshot_id, tag)
         return Start(kind=StartKind.LATEST)
     if mode in ("from-snapshot", "from-snapshot-full"):
-        snapshot_id = snapshot_id if snapshot_id is not None else options.value("scan.snapshot-id")
+        snapshot_id = snapshot_id if snapshot_id is not None else options.scan_snapshot_id
         if snapshot_id is None:
             raise InvalidInputError(f"a snapshot id is missing: {told} fix=set scan.snapshot-id")
     if snapshot_id is not None and tag is not None:
@@ -125,9 +130,9 @@ class _Said:
         self._keys = frozenset(_KEYS) & given.keys() or frozenset(_KEYS)
         self.by_reader = frozenset(_KEYS) & given.keys()
 
-    def value(self, key: str) -> Any:
+    def of(self, option: Option[T]) -> T | None:
         """Its value; None when it is not said."""
-        return self._options.value(key) if key in self._keys else None
+        return self._options[option] if option.key in self._keys else None
 
 
 def _refuse_place(told: str, snapshot_id: int | None, tag: str | None) -> None:
@@ -136,7 +141,7 @@ def _refuse_place(told: str, snapshot_id: int | None, tag: str | None) -> None:
 
 
 def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int | None) -> str:
-    asked, log_scan = said.value("scan.mode") or "default", said.value("log.scan")
+    asked, log_scan = said.of(TableOptions.scan_mode) or "default", said.of(TableOptions.log_scan)
     if asked != "default" and "log.scan" in said.by_reader:
         raise InvalidInputError(
             f"the start is given twice: scan.mode={asked} log.scan={log_scan} fix=remove one of them"
@@ -156,4 +161,4 @@ def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int
 
 
 def _time_ms(said: _Said) -> int | None:
-    return scan_time_ms(said.value("scan.timestamp"), said.value("log.scan.timestamp-mills"))
+    return scan_time_ms(said.of(TableOptions.scan_timestamp), said.of(TableOptions.log_scan_timestamp_ms))

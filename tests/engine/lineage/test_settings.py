@@ -150,12 +150,12 @@ def test_who_opens_the_catalog_without_its_options_finds_its_lineage(tmp_path: P
     assert not [word for word in ("secret", "hidden", "never") if word in body]
     opened = settings_of(Catalog(str(tmp_path)))
     assert opened is not None
-    assert opened.value("jdbc.url") == "postgresql+psycopg://me@h:5/d"
-    assert opened.value("jdbc.database") == "own"
+    assert opened.catalog_options.jdbc_url == "postgresql+psycopg://me@h:5/d"
+    assert opened.catalog_options.jdbc_database == "own"
     assert "me@h" not in repr(opened)
     moved = settings_of(Catalog(str(tmp_path), {"jdbc.url": "postgresql://elsewhere/d"}))
     assert moved is not None
-    assert moved.value("jdbc.url") == "postgresql://elsewhere/d"
+    assert moved.catalog_options.jdbc_url == "postgresql://elsewhere/d"
 
 
 def test_other_engines_and_lists_do_not_see_the_directory(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_keys_of_the_catalog_are_told_from_those_of_tables() -> None:
     """LN-47 to LN-52: the names of the PIP, its user too; options of other stores behind ``lineage-meta.``."""
     given = {"jdbc.username": "u", "jdbc.driver": "com.mysql.jdbc.Driver", "lineage-meta.token": "x", "bucket": "2"}
     parsed = CatalogOptions.parse(given)
-    assert parsed.value("jdbc.user") == "u"
+    assert parsed.jdbc_user == "u"
     assert parsed.given["lineage-meta.token"] == "x"
     assert dict(parsed.table_defaults) == {"bucket": "2"}
     with pytest.raises(InvalidInputError, match=r"unknown option: option=table-linage did_you_mean=\['table-lineage"):

@@ -11,6 +11,7 @@ from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.cli.app import run_command
 from engine.log.table_log import TableLog
+from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Step, StepEvent
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
@@ -100,7 +101,7 @@ def test_without_a_log_untracked_writes_are_marked(tmp_path: Path) -> None:
 
 def writer(table: Table, user: str, **overrides: str) -> BatchWriter:
     options = {key.replace("__", "-").replace("_", "."): value for key, value in overrides.items()}
-    return BatchWriter(table.files, TableLog.of(table.files, options), commit_user=user)
+    return BatchWriter(table.files, TableLog.of(table.files, WriterOptions(options)), commit_user=user)
 
 
 def test_a_batch_that_is_written_again_changes_nothing(catalog: Catalog, tmp_path: Path) -> None:

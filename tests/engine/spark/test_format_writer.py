@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
+from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.runtime.steps import Step, StepEvent
 from engine.spark.staged_commit import append_batch, commit_stream_batch, overwrite_batch
 from engine.spark.staged_rows import StagedFile, stage_rows, staged_rows
@@ -96,7 +97,7 @@ def stage(table: Table, parts: Sequence[pa.RecordBatch], batch: int = 0, user: s
 
 
 def commit(table: Table, files: Sequence[StagedFile], batch: int = 0, *, run: str = "run", **more: Any) -> Any:
-    options = more.pop("options", {})
+    options = WriterOptions(more.pop("options", {}))
     return commit_stream_batch(table.files, options, files, commit_user="query", run_id=run, batch_id=batch, **more)
 
 
@@ -167,9 +168,9 @@ def test_what_dead_jobs_left_goes_a_day_later_with_the_next_writer(tmp_path: Pat
     if by == "stream":
         commit(table, files, batch=4)
     elif by == "append":
-        append_batch(table.files, {}, files, commit_user="job")
+        append_batch(table.files, NO_OPTIONS, files, commit_user="job")
     else:
-        overwrite_batch(table.files, {}, files, commit_user="job", partition=None)
+        overwrite_batch(table.files, NO_OPTIONS, files, commit_user="job", partition=None)
     assert sorted(path.name for path in staging.iterdir()) == ["alive", "query"]
     assert len([path for path in staged_files(table) if path.parts[-3] == "alive"]) == 2
     assert table.read().to_arrow().to_pylist() == [{"k": 5, "v": 5}]
@@ -480,7 +481,7 @@ def test_overwrite_puts_nothing_into_the_log_and_keeps_its_offsets(
         ("id AS k, 'x' AS v", {}, "column type does not fit: column=v"),
         ("id AS k, 1 AS _row_kind", {}, "row kinds are text"),
         ("id AS k", {"change-traking": "false"}, "did_you_mean=change-tracking"),
-        ("id AS k", {"change-tracking": "no"}, "option is true or false"),
+        ("id AS k", {"change-tracking": "no"}, "option=change-tracking value='no' expected='true or false'"),
         ("id AS k", {"partition": "k=1"}, "not a partition column"),
         ("id AS k, '?' AS _row_kind", {}, "not a row kind"),
     ],

@@ -244,7 +244,9 @@ def test_a_table_with_another_log_or_another_past_stops_every_stream(new_table: 
     ):
         stream.available()
     catalog = Catalog(stream.options["warehouse"])
-    options = {key: value for key, value in table.options.raw.items() if key.startswith("log.kafka.bootstrap")}
+    options = {
+        key: value for key, value in table.options.texts_by_key().items() if key.startswith("log.kafka.bootstrap")
+    }
     catalog.drop_table(table.name)
     again = catalog.create_table(table.name, table.schema.arrow_schema, primary_key=["id"], options=options)
     for number in (7, 8, 9, 10):

@@ -10,6 +10,7 @@ import pytest
 
 from engine import Catalog, Table
 from engine.compaction.dedicated import is_write_only
+from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.write.housekeeping import Housekeeping
 from filestore.io.file_io import SystemClock
 from filestore.snapshot.consumers import ConsumerStore
@@ -90,9 +91,9 @@ def test_an_expiry_that_fails_is_told_and_stops_nothing(
 def test_a_write_only_stream_leaves_it_to_others(tmp_path: Path) -> None:
     """FL-167: write-only writers neither compact nor expire."""
     table = new_table(tmp_path)
-    assert not is_write_only(table.store, {})
-    assert is_write_only(table.store, {"write-only": "true"})
-    assert is_write_only(new_table(tmp_path / "2", write_only="true").store, {})
+    assert not is_write_only(table.store, NO_OPTIONS)
+    assert is_write_only(table.store, WriterOptions({"write-only": "true"}))
+    assert is_write_only(new_table(tmp_path / "2", write_only="true").store, NO_OPTIONS)
 
 
 @dataclass(frozen=True)

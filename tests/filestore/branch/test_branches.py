@@ -129,7 +129,7 @@ def test_a_branch_of_a_table_with_a_log_has_none_or_its_own() -> None:
     create_branch(table.store, "own", tag="t1", log={"log.kafka.topic": "db.t.own"})
     own = table.on_branch("own")
     assert own.store.has_log
-    assert own.options.value("log.kafka.topic") == "db.t.own"
+    assert own.options.log_topic == "db.t.own"
     assert own.store.snapshots.read(1).log_offsets == own.store.snapshots.tag("t1").log_offsets == {0: 0}
     assert own.store.schemas.latest() == schema
     assert b"tagCreateTime" in table.store.io.read_bytes(own.store.paths.tag("t1"))

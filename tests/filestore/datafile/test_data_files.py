@@ -37,8 +37,7 @@ SMALL = schema_of({"k": pa.int64(), "name": pa.string(), "price": pa.float64()},
 
 def options_of(schema: TableSchema, row_group_rows: int = 100, **more: str) -> TableOptions:
     texts = {key.replace("__", ".").replace("_", "-"): text for key, text in more.items()}
-    options = TableOptions.parse({**schema.options, **texts}, primary_key=schema.primary_keys)
-    return replace(options, row_group_rows=row_group_rows)
+    return TableOptions({**schema.options, **texts}, has_key=bool(schema.primary_keys), row_group_rows=row_group_rows)
 
 
 def rolling(

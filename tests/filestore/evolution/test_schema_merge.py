@@ -202,11 +202,9 @@ def test_casts_exist_for_old_values_and_new_ones(known: DataType, new: DataType)
 def test_a_part_that_does_nothing_by_itself_is_refused() -> None:
     schema = table(a="INT")
     with pytest.raises(InvalidInputError, match=r"type-widening=true fix=set write.merge-schema"):
-        MergeRules.of(schema.table_options, {"write.merge-schema.type-widening": "true"})
-    assert MergeRules.of(schema.table_options, {}) is None
+        MergeRules.of(schema.table_options, widens=True)
+    assert MergeRules.of(schema.table_options) is None
     of_table = new_schema(columns(a="INT"), options={"write.merge-schema": "true"}, time_ms=0).table_options
-    assert MergeRules.of(of_table, {}) == ADDS
-    assert MergeRules.of(of_table, {"write.merge-schema.type-widening": "true"}) == WIDENS
-    assert MergeRules.of(of_table, {"write.merge-schema": "false"}) is None
-    with pytest.raises(InvalidInputError, match=r"write.merge-schema value='yes'"):
-        MergeRules.of(of_table, {"write.merge-schema": "yes"})
+    assert MergeRules.of(of_table) == ADDS
+    assert MergeRules.of(of_table, widens=True) == WIDENS
+    assert MergeRules.of(of_table, merges=False) is None

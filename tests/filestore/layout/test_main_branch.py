@@ -386,10 +386,10 @@ def test_a_log_is_not_lost_by_the_way() -> None:
     create_branch(table.store, "own", tag="t", log={"log.kafka.topic": "db.t.own"})
     replace_main(table.store, "own")
     replaced = on(table, table.store.io)
-    assert replaced.options.value("log.kafka.topic") == "db.t.own"
+    assert replaced.options.log_topic == "db.t.own"
     assert replaced.store.snapshots.read(1).log_offsets == {0: 0}
     replace_main(replaced.store, "main")
-    assert on(table, table.store.io).options.value("log.kafka.topic") == "db.t.own"
+    assert on(table, table.store.io).options.log_topic == "db.t.own"
     replace_main(on(table, table.store.io).store, "dev", force=True)
     assert not on(table, table.store.io).store.has_log
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from filestore.options.catalog_options import CATALOG_OPTIONS, CatalogOptions, from_environment
+from filestore.options.catalog_options import CatalogOptions, from_environment
 from filestore.options.effective import (
     Layer,
     OptionOrigin,
@@ -17,8 +17,8 @@ from filestore.options.effective import (
     table_layers,
 )
 from filestore.options.option import Option
-from filestore.options.secrets import STARS
-from filestore.options.table_keys import OPTIONS
+from filestore.options.secret_names import STARS
+from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError
 from tests.support.tables import KEY_SCHEMA, memory_catalog
 
@@ -27,10 +27,16 @@ def told(options: Any) -> dict[str, tuple[str | None, str]]:
     return {each.key: (each.value, each.origin.value) for each in options}
 
 
-@pytest.mark.parametrize("option", [*OPTIONS.values(), *CATALOG_OPTIONS.values()], ids=lambda option: option.key)
+@pytest.mark.parametrize(
+    "option", [*TableOptions.declared.values(), *CatalogOptions.declared.values()], ids=lambda option: option.key
+)
 def test_a_default_is_told_as_a_text_that_means_it(option: Option[Any]) -> None:
     text = default_text(option)
-    assert (option.default in (None, (), {})) if text is None else option.parse(text) == option.default
+    if text is None:
+        assert option.default in (None, (), {})
+        return
+    value = option.read({option.key: text})
+    assert value == option.default if value is not None else option.derive is not None
 
 
 def test_the_strongest_place_that_gives_an_option_wins() -> None:
@@ -54,7 +60,7 @@ def test_a_table_keeps_what_it_was_made_with_over_the_session_and_a_request_wins
         session={"table-storage.bucket": "9", "table-storage.log.retention": "7 d"},
         request={"scan.snapshot-id": "3"},
     )
-    found = told(effective_options(layers, OPTIONS))
+    found = told(effective_options(layers, TableOptions.declared))
     assert found["bucket"] == ("4", "table")
     assert found["log.retention"] == ("7 d", "session")
     assert found["scan.snapshot-id"] == ("3", "request")
@@ -86,7 +92,7 @@ def test_what_follows_from_other_options_is_told_as_such(
 def test_the_options_of_a_real_table_are_all_there() -> None:
     table = memory_catalog().create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"table-storage.bucket": "2"})
     found = effective_table_options(table.schema.options, primary_key=["id"])
-    assert OPTIONS.keys() <= {each.key for each in found}
+    assert TableOptions.declared.keys() <= {each.key for each in found}
     bucket = next(each for each in found if each.key == "bucket")
     assert (bucket.value, bucket.origin, bucket.immutable) == ("2", OptionOrigin.TABLE, True)
     assert all(each.doc for each in found)

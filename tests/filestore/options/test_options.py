@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filestore.options.option import duration_ms, size_bytes
+from filestore.options.parsing import duration_ms, size_bytes
 from filestore.options.rules import ALIASES, ELSEWHERE
-from filestore.options.table_keys import OPTIONS
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
@@ -124,14 +123,14 @@ def test_keys_of_others_say_whose_they_are() -> None:
 def test_tables_of_others_may_hold_unknown_keys() -> None:
     options = TableOptions.parse({"new.in-paimon-9": "x", "bucket": "4", "scan.mode": "from-moon"}, strict=False)
     assert options.bucket == 4
-    assert options.raw["new.in-paimon-9"] == "x"
+    assert options.free("new.in-paimon-9") == "x"
 
 
 def test_every_golden_table_opens() -> None:
     """Options by Java and pypaimon are all known, and go together."""
     for table in golden_tables():
         schema = TableSchema.from_json((table / "schema" / "schema-0").read_bytes())
-        assert schema.table_options.raw == schema.options
+        assert schema.table_options.texts_by_key() == schema.options
         TableOptions.parse(schema.options, primary_key=schema.primary_keys)
 
 
@@ -263,7 +262,8 @@ def test_options_per_column_are_found_by_column() -> None:
          "merge-engine": "partial-update"},
         primary_key=KEY,
     )  # fmt: skip
-    assert options.field_options("a") == {"aggregate-function": "sum"}
+    assert options.field_options("a").aggregate_function == "sum"
+    assert options.field_options("x.y").ignore_retract
     assert options.columns_with_options() == {
         "fields.a.aggregate-function": ("a",),
         "fields.b,c.sequence-group": ("b", "c"),
@@ -273,14 +273,14 @@ def test_options_per_column_are_found_by_column() -> None:
 
 def test_every_option_is_reachable_and_documented() -> None:
     options = TableOptions.parse({})
-    for key, option in OPTIONS.items():
+    for key, option in TableOptions.declared.items():
         assert option.key == key
         assert option.doc.endswith(".") or option.doc.endswith(")")
-        assert options.value(key) == option.default
-        assert options.get(option) == option.default
-    assert not set(ALIASES) & set(OPTIONS)
-    assert not set(ELSEWHERE) & set(OPTIONS)
-    assert set(ALIASES.values()) <= set(OPTIONS)
+        assert getattr(TableOptions, option.attribute) is option
+        assert options[option] == (option.default if option.derive is None else option.derive(options))
+    assert not set(ALIASES) & set(TableOptions.declared)
+    assert not set(ELSEWHERE) & set(TableOptions.declared)
+    assert set(ALIASES.values()) <= set(TableOptions.declared)
 
 
 def test_options_cross_processes() -> None:
@@ -315,6 +315,6 @@ def test_durations_are_milliseconds(text: str, millis: int) -> None:
 @PROPERTY
 @given(st.text(max_size=12))
 def test_any_text_is_understood_or_refused(text: str) -> None:
-    for key, option in OPTIONS.items():
+    for key, option in TableOptions.declared.items():
         with suppress(InvalidInputError):
             option.read({key: text})

@@ -1,0 +1,110 @@
+"""The option reference, a page that is made of the declarations: ``fluvial config --reference > docs/options.md``."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from engine.kafka.options import CLIENT_PREFIX as SOURCE_CLIENT_PREFIX
+from engine.kafka.options import SourceValues
+from engine.request.place_options import PlaceOptions, RowOptions
+from engine.request.writer_options import CLIENT_PREFIX, WriterOptions
+from filestore.options.catalog_options import CATALOG_ALIASES, STORE_PREFIX, TABLE_DEFAULT_PREFIX, CatalogOptions
+from filestore.options.effective import UNBUILT, default_text
+from filestore.options.option import At, Option, OptionValues
+from filestore.options.rules import ALIASES
+from filestore.options.table.columns import FieldOptions
+from filestore.options.table_options import SESSION_PREFIX, TableOptions
+
+COMMAND: Final = "fluvial config --reference > docs/options.md"
+"""Writes the page."""
+_INTRODUCTION: Final = f"""\
+# Options
+
+Made from the declarations in the code by `{COMMAND}`: change them there.
+
+Of values: *boolean* is `true` or `false`; *size* is `128 mb`, `1 gb`, `4096`; *duration* is `10 ms`, `5 min`, `7 d`;
+*names* are separated by commas. Case and blanks around these do not matter.
+Of places: *batch read*, *stream read*, *batch write* and *stream write* may be given the option too, and it then comes
+before the table's; *fixed* does not change once the table has rows, or the catalog is made; *secret* is never shown.
+
+An unknown key is refused with the nearest known one. Options of a session have the prefix `{SESSION_PREFIX}`.
+`fluvial config` shows which values are in force, and where each comes from.
+"""
+_PLACES: Final = (
+    (At.BATCH_READ, "batch read"),
+    (At.STREAM_READ, "stream read"),
+    (At.BATCH_WRITE, "batch write"),
+    (At.STREAM_WRITE, "stream write"),
+)
+
+
+def reference() -> str:
+    """The page, in Markdown."""
+    return "\n".join([_INTRODUCTION, *_tables(), *_others()])
+
+
+def _tables() -> Iterator[str]:
+    yield "## Tables\n"
+    for group in (base for base in TableOptions.__mro__ if base.__bases__ == (OptionValues,)):
+        yield f"### {_title(group)}\n"
+        yield from _rows(each for each in vars(group).values() if isinstance(each, Option))
+    yield f"### {_title(FieldOptions)}\n"
+    yield from _rows(FieldOptions.declared.values(), prefix="fields.<column>.")
+    yield "### Free keys\n"
+    yield from (
+        f"- `{key}`: {doc}"
+        for key, doc in (
+            ("log.kafka.*", "properties of the Kafka clients that write and read the log."),
+            ("file-index.bloom-filter.columns", "columns that get a bloom filter in every file."),
+            ("file-index.bloom-filter.<column>.fpp, .items", "its rate of false positives, and its distinct values."),
+            ("computed-column.<n>, computed-column-comment.<n>", "`name AS expression`: a column that SQL computes."),
+        )
+    )
+    yield "\n### Other spellings\n"
+    yield from (f"- `{old}`: `{new}`" for old, new in sorted(ALIASES.items()))
+    yield ""
+
+
+def _others() -> Iterator[str]:
+    yield "## Catalogs\n"
+    yield f"Any other option is a default of the tables that are made, with or without `{TABLE_DEFAULT_PREFIX}`.\n"
+    yield from _rows(CatalogOptions.declared.values())
+    yield f"- `{STORE_PREFIX}*`: options of a store of lineage that a package brings."
+    yield from (f"- `{old}`: `{new}`" for old, new in sorted(CATALOG_ALIASES.items()))
+    yield "\n## Writers\n"
+    yield 'Of `sink(table, {...})`, `Table.write`, `append` and `overwrite`, SQL, and `format("fluvial")`.\n'
+    yield from _rows(WriterOptions.declared.values())
+    yield f"- `{CLIENT_PREFIX}*`: properties of the Kafka clients of this writer.\n"
+    yield '## Readers and writers of `format("fluvial")`\n'
+    yield "Options of the catalog are given beside these.\n"
+    yield from _rows([*PlaceOptions.declared.values(), *RowOptions.declared.values()])
+    yield '## The source `format("fluvial-kafka")`\n'
+    yield from _rows(SourceValues.declared.values())
+    yield f"- `{SOURCE_CLIENT_PREFIX}*`: properties of the Kafka client.\n"
+
+
+def _title(group: type) -> str:
+    return (group.__doc__ or "").splitlines()[0].rstrip(".").replace("``", "`")
+
+
+def _rows(options: Iterable[Option[Any]], prefix: str = "") -> Iterator[str]:
+    yield "| option | value | default | where | |"
+    yield "|---|---|---|---|---|"
+    for option in options:
+        default = default_text(option)
+        cells = (
+            f"`{prefix}{option.key}`",
+            option.parse.kind,
+            "" if default is None else f"`{default}`",
+            ", ".join(_places(option)),
+            f"{option.doc} No effect: {UNBUILT[option.key]}." if option.key in UNBUILT else option.doc,
+        )
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield ""
+
+
+def _places(option: Option[Any]) -> Iterator[str]:
+    yield from (word for at, word in _PLACES if option.at & at)
+    if option.is_immutable:
+        yield "fixed"
+    if option.is_secret:
+        yield "secret"

@@ -1,0 +1,25 @@
+"""What ``format("fluvial")`` is given besides options of the table: where the table is, and which of its rows."""
+
+from typing import Final
+
+from filestore.options.option import At, Option, OptionValues
+from filestore.options.parsing import text
+
+
+class PlaceOptions(OptionValues):
+    """Where the table is."""
+
+    warehouse = Option("warehouse", text, None, "Directory or URL of the tables.", at=At.READ | At.WRITE)
+    table = Option("table", text, None, "database.table, or database.table$branch_b.", at=At.READ | At.WRITE)
+    path = Option("path", text, None, "Taken, and not needed: Spark passes it on.", at=At.READ | At.WRITE)
+
+
+class RowOptions(OptionValues):
+    """Which rows and columns are read."""
+
+    columns = Option("columns", text, None, "Columns to read, with commas between them; default: all.", at=At.READ)
+    filter = Option("filter", text, None, "SQL condition that the rows meet.", at=At.READ)
+
+
+TABLE_PLACE_KEYS: Final = tuple(PlaceOptions.declared)
+ROW_KEYS: Final = tuple(RowOptions.declared)

@@ -1,0 +1,108 @@
+"""What one writer is given besides its table: options of ``sink``, of batch writes, and of SQL that changes rows.
+
+A writer's word comes before its table's: what the writer does not say is None here, and the table's holds.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final, TypeVar
+
+from engine.request.option_check import unknown_option
+from filestore.options.option import At, Option, OptionValues
+from filestore.options.parsing import choice, text
+from filestore.options.table_options import TableOptions, canonical_options
+
+T = TypeVar("T")
+
+CLIENT_PREFIX: Final = "log.kafka."
+"""Before properties of the clients that write the log."""
+
+
+def _of_table(option: Option[T]) -> Option[T | None]:
+    """An option of the table that a writer may be given as well."""
+    return Option(option.key, option.parse, None, option.doc, at=option.at, secret=option.is_secret)
+
+
+class WriterOptions(OptionValues):
+    """What one writer was given."""
+
+    branch: Option[str | None] = Option("branch", text, None, "Branch to write.", at=At.WRITE)
+    partition: Option[str | None] = Option(
+        "partition", text, None, "Partition that an overwrite replaces: dt=2024-01-01,region=eu.", at=At.BATCH_WRITE
+    )
+    dynamic_partition_overwrite = _of_table(TableOptions.dynamic_partition_overwrite)
+    commit_user: Option[str | None] = Option(
+        TableOptions.write_stream_commit_user.key,
+        text,
+        None,
+        TableOptions.write_stream_commit_user.doc,
+        at=TableOptions.write_stream_commit_user.at,
+    )
+    pipeline_name: Option[str | None] = Option(
+        "pipeline.name", text, None, "Name of the job in the catalog's lineage.", at=At.READ | At.WRITE
+    )
+    change_tracking = _of_table(TableOptions.change_tracking)
+    on_orphan_batch = Option(
+        "log.on-orphan-batch",
+        choice("fail", "adopt"),
+        "fail",
+        "What to do about a batch of another query that is in the log and in no snapshot.",
+        at=At.WRITE,
+    )
+    write_only = _of_table(TableOptions.write_only)
+    merge_schema = _of_table(TableOptions.write_merge_schema)
+    type_widening = _of_table(TableOptions.write_merge_schema_type_widening)
+    explicit_cast = _of_table(TableOptions.write_merge_schema_explicit_cast)
+
+    @classmethod
+    def parse(
+        cls, options: "Mapping[str, str] | WriterOptions | None", keys: Collection[str], what: str = "write option"
+    ) -> "WriterOptions":
+        """Understand what a writer is given; what is understood already is passed through.
+
+        Args:
+            options: texts; session prefix and old spellings are fine.
+            keys: those that this way of writing takes.
+            what: they are, for messages.
+
+        Raises:
+            InvalidInputError: an unknown key (names the nearest), or a value that cannot be read.
+        """
+        if isinstance(options, WriterOptions):
+            return options
+        texts = canonical_options(options or {})
+        for key in texts:
+            if key not in keys and not key.startswith(CLIENT_PREFIX):
+                raise unknown_option(key, keys, what)
+        return cls(texts)
+
+    @property
+    def client_properties(self) -> Mapping[str, str]:
+        """Properties of the clients that write the log; they hold passwords."""
+        return self.behind(CLIENT_PREFIX)
+
+    def tracks_changes(self, table: TableOptions) -> bool:
+        """Whether streams get what is written."""
+        return table.change_tracking if self.change_tracking is None else self.change_tracking
+
+    def is_write_only(self, table: TableOptions) -> bool:
+        """Whether compaction and expiry are left to others."""
+        return table.write_only if self.write_only is None else self.write_only
+
+
+def _keys_at(at: At) -> tuple[str, ...]:
+    return tuple(key for key, option in WriterOptions.declared.items() if option.at & at)
+
+
+SINK_KEYS: Final = _keys_at(At.STREAM_WRITE)
+"""Options of a stream that writes, besides client properties."""
+BATCH_WRITE_KEYS: Final = _keys_at(At.BATCH_WRITE)
+"""Options of a batch write, besides client properties."""
+TABLE_WRITE_KEYS: Final = (
+    *(key for key in BATCH_WRITE_KEYS if key not in (WriterOptions.partition.key,)),
+    WriterOptions.write_only.key,
+)
+"""Options of ``Table.write``, ``append`` and ``overwrite``."""
+NO_OPTIONS: Final = WriterOptions({})
+"""Of a writer that is given none."""
+EVEN_UNTRACKED: Final = WriterOptions({WriterOptions.change_tracking.key: "true"})
+"""Of who asks for the log of a table whether its changes go there or not."""

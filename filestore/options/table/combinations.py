@@ -1,0 +1,136 @@
+"""Options of a table that make no sense together."""
+
+from collections.abc import Iterable
+
+from filestore.options.table.groups import DYNAMIC_BUCKET, POSTPONE_BUCKET, TableValues
+from lsm.errors import InvalidInputError
+
+
+def check_together(options: TableValues) -> None:
+    """Refuse combinations that make no sense. Raises: InvalidInputError."""
+    for condition, message in (*_merge_rules(options), *_log_rules(options), *_limit_rules(options)):
+        if condition:
+            raise InvalidInputError(message)
+
+
+def _merge_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
+    engine, producer = options.merge_engine, options.changelog_producer
+    ordered = f"sequence.field={','.join(options.sequence_fields)}"
+    groups = [key for key in options.columns_with_options() if key.endswith(".sequence-group")]
+    yield (
+        not options.has_key and options.gives(TableValues.merge_engine),
+        f"merge-engine needs a primary key: merge-engine={engine} fix='declare a primary key or remove the option'",
+    )
+    yield (
+        not options.has_key and producer != "none",
+        f"changelog-producer needs a primary key: changelog-producer={producer} fix='declare a primary key'",
+    )
+    yield (
+        not options.has_key and bool(options.sequence_fields),
+        f"sequence.field needs a primary key: {ordered} fix='declare a primary key'",
+    )
+    yield (
+        engine == "first-row" and bool(options.sequence_fields),
+        f"first-row keeps the first arrival and has no sequence.field: {ordered} fix='remove sequence.field'",
+    )
+    yield (
+        engine == "first-row" and producer not in ("none", "lookup"),
+        f"first-row allows changelog-producer none or lookup: changelog-producer={producer}",
+    )
+    yield (
+        bool(groups) and bool(options.sequence_fields),
+        f"sequence groups and sequence.field exclude each other: {ordered} groups={groups} fix='remove one'",
+    )
+    yield (
+        bool(groups) and engine != "partial-update",
+        f"sequence groups need merge-engine=partial-update: merge-engine={engine} groups={groups}",
+    )
+    yield (
+        options.has_key
+        and options.gives(TableValues.bucket)
+        and options.bucket == DYNAMIC_BUCKET
+        and options.bucket_key is not None,
+        f"keys choose no bucket where buckets are dynamic: bucket=-1 bucket-key={options.bucket_key} "
+        "fix='remove bucket-key, or set bucket to a number from 1'",
+    )
+    yield (
+        options.bucket == 0,
+        "bucket must be at least 1, or -1 or -2 to leave the buckets to the engine: bucket=0 "
+        "fix='set bucket to 1 or more'",
+    )
+    yield (
+        options.bucket == POSTPONE_BUCKET and not options.has_key,
+        "only rows with a key wait for buckets: bucket=-2 fix='declare a primary key, or set bucket=-1'",
+    )
+    yield (
+        options.bucket == POSTPONE_BUCKET and producer == "input",
+        "rows that wait for buckets have no changelog as they come: bucket=-2 changelog-producer=input "
+        "fix='set changelog-producer to none, lookup or full-compaction'",
+    )
+
+
+def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
+    mode = options.log_changelog_mode
+    given_mode = mode if options.gives(TableValues.log_changelog_mode) else "auto"
+    producer = options.changelog_producer
+    yield (
+        options.log_system == "kafka" and not options.log_kafka.get("bootstrap.servers"),
+        "log.system=kafka needs brokers: fix='set log.kafka.bootstrap.servers'",
+    )
+    yield (
+        options.log_system == "kafka" and options.bucket < 1 and options.gives(TableValues.bucket),
+        f"a log has one partition for every bucket: bucket={options.bucket} fix='set bucket to 1 or more'",
+    )
+    yield (
+        options.log_system == "kafka" and options.log_system_partitions not in (None, options.bucket),
+        f"log partitions are buckets: log.system.partitions={options.log_system_partitions} "
+        f"bucket={options.bucket} fix='remove log.system.partitions'",
+    )
+    yield (
+        options.log_consistency == "eventual" and not options.has_key,
+        "log.consistency=eventual needs a primary key, by which readers drop repeated rows: "
+        "fix='declare a primary key or use transactional'",
+    )
+    yield (
+        options.log_consistency == "eventual" and options.has_key and mode != "upsert",
+        f"log.consistency=eventual needs upsert changes: log.changelog-mode={given_mode} "
+        "fix='use log.changelog-mode=upsert or log.consistency=transactional'",
+    )
+    yield (
+        options.log_system == "kafka" and mode == "all" and producer == "full-compaction",
+        f"changes in the log are told with every batch, not by compactions: log.changelog-mode=all "
+        f"changelog-producer={producer} fix='use changelog-producer=lookup, or log.changelog-mode=upsert'",
+    )
+    yield (
+        mode == "upsert" and not options.has_key,
+        "log.changelog-mode=upsert needs a primary key: fix='declare a primary key or use all'",
+    )
+
+
+def _limit_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
+    stop, trigger = options.run_count_stop_trigger, options.run_count_trigger
+    least, most = options.snapshot_num_retained_min, options.snapshot_num_retained_max
+    yield (
+        stop < trigger,
+        "writing would stop before compaction starts: "
+        f"num-sorted-run.stop-trigger={stop} num-sorted-run.compaction-trigger={trigger} "
+        "fix='set stop-trigger to the trigger or more'",
+    )
+    yield (
+        most < least,
+        "snapshots cannot be kept: "
+        f"snapshot.num-retained.max={most} snapshot.num-retained.min={least} fix='set max to min or more'",
+    )
+    yield (
+        options.commit_max_retry_wait_ms < options.commit_min_retry_wait_ms,
+        f"longest wait is below the first: commit.max-retry-wait={options.commit_max_retry_wait_ms} ms "
+        f"commit.min-retry-wait={options.commit_min_retry_wait_ms} ms",
+    )
+    yield (
+        options.log_scan == "from-timestamp" and options.log_scan_timestamp_ms is None,
+        "log.scan=from-timestamp needs a time: fix='set log.scan.timestamp-mills'",
+    )
+    yield (
+        options.manifest_compression == "snappy",
+        "Paimon in Java cannot read this: manifest.compression=snappy fix='use zstd, deflate or none'",
+    )

@@ -1,0 +1,159 @@
+"""How rows become visible and when old states are deleted."""
+
+from typing import Final, Literal, cast
+
+from filestore.options.option import At, Option, OptionValues
+from filestore.options.parsing import Parser, boolean, choice, duration_ms, integer, size_bytes, text, time_of_day_ms
+from filestore.options.table.common import COUNT, DAY_MS, INT_MAX, MIB, NUMBER
+
+_STRATEGY: Final = cast(Parser[Literal["values-time", "update-time"]], choice("values-time", "update-time"))
+
+
+class CommitOptions(OptionValues):
+    """Commits and manifests."""
+
+    commit_user_prefix = Option("commit.user-prefix", text, None, "Readable start of commit users.")
+    write_stream_commit_user = Option(
+        "write.stream.commit-user", text, None, "Commit user of a streaming query; default: its id.", at=At.STREAM_WRITE
+    )
+    commit_force_compact = Option("commit.force-compact", boolean, False, "Compact before every commit.")
+    commit_force_create_snapshot = Option("commit.force-create-snapshot", boolean, False, "Publish empty commits.")
+    snapshot_ignore_empty_commit = Option("snapshot.ignore-empty-commit", boolean, None, "Leave out empty commits.")
+    commit_timeout_ms = Option("commit.timeout", duration_ms, None, "Longest commit.")
+    commit_max_retries = Option("commit.max-retries", NUMBER, 10, "Attempts after a lost race.", essential=True)
+    commit_min_retry_wait_ms = Option(
+        "commit.min-retry-wait", duration_ms, 10, "First wait between attempts.", essential=True
+    )
+    commit_max_retry_wait_ms = Option(
+        "commit.max-retry-wait", duration_ms, 10_000, "Longest wait between attempts.", essential=True
+    )
+    commit_strict_mode_last_safe_snapshot = Option(
+        "commit.strict-mode.last-safe-snapshot",
+        integer(-1),
+        None,
+        "Fail on commits of other writers after this snapshot.",
+    )
+    commit_callbacks = Option(
+        "commit.callbacks",
+        text,
+        None,
+        "Entry points of fluvial.commit-callbacks that are called after commits of rows.",
+    )
+    tag_callbacks = Option("tag.callbacks", text, None, "Python entry points called after a tag.")
+    commit_lock = Option(
+        "commit.lock",
+        choice("auto", "rename", "conditional-put", "jdbc", "file"),
+        "auto",
+        "How a snapshot is claimed: a file that one writer can create, or under a lock (file; jdbc: the catalog's).",
+    )
+    dynamic_partition_overwrite = Option(
+        "dynamic-partition-overwrite", boolean, True, "Overwrite only partitions that get rows.", at=At.BATCH_WRITE
+    )
+    overwrite_upgrade = Option("overwrite-upgrade", boolean, True, "Put overwritten files on the top level.")
+    write_sequence_number_init_mode = Option(
+        "write.sequence-number-init-mode", text, None, "Start of sequence numbers; only the default is supported."
+    )
+    manifest_target_bytes = Option(
+        "manifest.target-file-size", size_bytes, 8 * MIB, "Size at which a new manifest begins.", essential=True
+    )
+    manifest_merge_min_count = Option(
+        "manifest.merge-min-count", COUNT, 30, "Small manifests that are merged.", essential=True
+    )
+    manifest_full_threshold_bytes = Option(
+        "manifest.full-compaction-threshold-size",
+        size_bytes,
+        16 * MIB,
+        "Size that starts a full merge of manifests.",
+        essential=True,
+    )
+    manifest_compression = Option(
+        "manifest.compression",
+        choice("zstd", "zstandard", "deflate", "none", "null", "snappy"),
+        "zstd",
+        "Compression of manifests.",
+        essential=True,
+    )
+
+
+class VersionOptions(OptionValues):
+    """Snapshots, tags, savepoints, branches."""
+
+    snapshot_num_retained_min = Option("snapshot.num-retained.min", COUNT, 10, "Snapshots kept at least.")
+    snapshot_num_retained_max = Option("snapshot.num-retained.max", COUNT, INT_MAX, "Snapshots kept at most.")
+    snapshot_time_retained_ms = Option(
+        "snapshot.time-retained", duration_ms, DAY_MS, "Age up to which snapshots are kept."
+    )
+    snapshot_expire_limit = Option("snapshot.expire.limit", COUNT, 50, "Snapshots expired at once.")
+    snapshot_expire_execution_mode = Option(
+        "snapshot.expire.execution-mode", choice("sync", "async"), "sync", "Who expires."
+    )
+    snapshot_clean_empty_directories = Option(
+        "snapshot.clean-empty-directories", boolean, False, "Remove empty directories."
+    )
+    tag_create_time = Option("tag.create-time", text, None, "Time of day of periodic tags.")
+    tag_create_interval_ms = Option("tag.create-interval", duration_ms, None, "Days between periodic tags.")
+    tag_automatic_creation = Option(
+        "tag.automatic-creation", choice("none", "process-time", "watermark", "batch"), "none", "Who creates tags."
+    )
+    tag_creation_period = Option(
+        "tag.creation-period", choice("daily", "hourly", "two-hours"), "daily", "Period of automatic tags."
+    )
+    tag_creation_period_duration_ms = Option(
+        "tag.creation-period-duration", duration_ms, None, "Period of automatic tags, free."
+    )
+    tag_creation_delay_ms = Option("tag.creation-delay", duration_ms, 0, "Wait after the period's end.")
+    tag_period_formatter = Option(
+        "tag.period-formatter",
+        choice("with_dashes", "without_dashes", "without_dashes_and_spaces"),
+        "with_dashes",
+        "Form of the names of automatic tags.",
+    )
+    tag_automatic_completion = Option("tag.automatic-completion", boolean, False, "Fill gaps of automatic tags.")
+    tag_num_retained_max = Option("tag.num-retained-max", COUNT, None, "Automatic tags kept.")
+    tag_default_time_retained_ms = Option(
+        "tag.default-time-retained", duration_ms, None, "Life of a tag that names none."
+    )
+    tag_time_expire_enabled = Option("tag.time-expire-enabled", boolean, True, "Tags expire by time.")
+    tag_batch_customized_name = Option("tag.batch.customized-name", text, None, "Name of batch tags.")
+    tag_create_success_file = Option("tag.create-success-file", boolean, False, "Leave a success file for every tag.")
+    savepoint_create_interval_ms = Option(
+        "savepoint.create-interval", duration_ms, None, "Time between periodic savepoints."
+    )
+    savepoint_create_time_ms = Option(
+        "savepoint.create-time", time_of_day_ms, None, "Time of day (UTC) of periodic savepoints, hh:mm."
+    )
+    sink_savepoint_auto_tag = Option("sink.savepoint.auto-tag", boolean, False, "Tag every savepoint of the engine.")
+    scan_fallback_branch = Option(
+        "scan.fallback-branch",
+        text,
+        None,
+        "Branch of which batch reads take partitions that the table's own lacks.",
+        at=At.BATCH_READ,
+    )
+    scan_primary_branch = Option("scan.primary-branch", text, None, "Branch whose partitions come first.")
+    branch_merge_enabled = Option("branch-merge.enabled", boolean, False, "Guard of append-only merges.")
+
+
+class PartitionOptions(OptionValues):
+    """Life of partitions."""
+
+    partition_expiration_time_ms = Option(
+        "partition.expiration-time", duration_ms, None, "Age at which partitions are dropped."
+    )
+    partition_expiration_check_interval_ms = Option(
+        "partition.expiration-check-interval", duration_ms, 3_600_000, "Time between looks."
+    )
+    partition_expiration_strategy = Option(
+        "partition.expiration-strategy", _STRATEGY, "values-time", "What the age is."
+    )
+    partition_expiration_max_num = Option("partition.expiration-max-num", COUNT, 100, "Partitions dropped at once.")
+    partition_timestamp_formatter = Option(
+        "partition.timestamp-formatter", text, None, "How partition times are written."
+    )
+    partition_timestamp_pattern = Option("partition.timestamp-pattern", text, None, "Which columns make the time.")
+    partition_mark_done_action = Option(
+        "partition.mark-done-action", text, "success-file", "What marks a partition as done."
+    )
+    partition_idle_time_to_done_ms = Option(
+        "partition.idle-time-to-done", duration_ms, None, "Quiet time after which a partition is done."
+    )

@@ -1,0 +1,139 @@
+"""Where a table's changes go: its Kafka log and its changelog files."""
+
+from typing import Any, Final, Literal, cast
+
+from filestore.options.option import At, Option, OptionValues, derived
+from filestore.options.parsing import Parser, boolean, choice, duration_ms, integer, statistics, text, verbatim
+from filestore.options.table.common import COUNT, NUMBER
+
+_MODE: Final = choice("auto", "upsert", "all")
+_MODE_OR_NONE: Final = Parser(lambda value: None if _MODE(value) == "auto" else _MODE(value), _MODE.kind)
+_FORMATS: Final = cast(Parser[Literal["debezium-json", "json"]], choice("debezium-json", "json"))
+
+
+def _system(options: Any) -> str:
+    return "kafka" if options.log_kafka.get("bootstrap.servers") else "none"
+
+
+def _mode(options: Any) -> str:
+    return "upsert" if options.has_key else "all"
+
+
+class ChangelogOptions(OptionValues):
+    """Changelog files."""
+
+    changelog_producer = Option(
+        "changelog-producer",
+        choice("none", "input", "lookup", "full-compaction"),
+        "none",
+        "Where changelog files come from.",
+        essential=True,
+    )
+    changelog_producer_row_deduplicate = Option(
+        "changelog-producer.row-deduplicate", boolean, False, "Leave out updates that change nothing."
+    )
+    changelog_file_format = Option(
+        "changelog-file.format", choice("parquet", "orc", "avro"), None, "Format of changelog files."
+    )
+    changelog_file_compression = Option("changelog-file.compression", text, None, "Compression of changelog files.")
+    changelog_file_prefix = Option(
+        "changelog-file.prefix", verbatim, "changelog-", "Start of the names of changelog files.", essential=True
+    )
+    changelog_file_stats_mode = Option("changelog-file.stats-mode", statistics, None, "Statistics of changelog files.")
+    changelog_num_retained_min = Option("changelog.num-retained.min", COUNT, None, "Changelogs kept at least.")
+    changelog_num_retained_max = Option("changelog.num-retained.max", COUNT, None, "Changelogs kept at most.")
+    changelog_time_retained_ms = Option(
+        "changelog.time-retained", duration_ms, None, "Age up to which changelogs are kept."
+    )
+    full_compaction_delta_commits = Option(
+        "full-compaction.delta-commits", COUNT, None, "Full compaction after so many commits of a stream."
+    )
+    lookup_wait = Option("lookup-wait", boolean, True, "A stream's batch waits for its lookup changelog.")
+    force_lookup = Option("force-lookup", boolean, False, "Compact as if changelogs were looked up.", immutable=True)
+    delete_force_produce_changelog = Option(
+        "delete.force-produce-changelog", boolean, False, "DELETE statements emit a changelog."
+    )
+
+
+class LogOptions(OptionValues):
+    """The log in Kafka."""
+
+    log_system = derived(
+        "log.system",
+        choice("none", "kafka"),
+        None,
+        "Where changes go within seconds; kafka once servers are set.",
+        by=_system,
+    )
+    log_kafka_bootstrap_servers = Option("log.kafka.bootstrap.servers", text, None, "Brokers.")
+    log_topic = Option("log.kafka.topic", text, None, "Topic; default: from database, table and branch.")
+    log_topic_id = Option(
+        "log.kafka.topic-id", text, None, "Id of the topic that was made with the table; set by the engine."
+    )
+    log_retention_ms = Option(
+        "log.retention", duration_ms, None, "Life of the log; default: the cluster's.", essential=True
+    )
+    log_consistency = Option(
+        "log.consistency",
+        choice("transactional", "eventual"),
+        "transactional",
+        "Visible at the commit, or at once.",
+        essential=True,
+    )
+    log_changelog_mode = derived(
+        "log.changelog-mode",
+        _MODE_OR_NONE,
+        "auto",
+        "auto: upsert with a key, all without.",
+        by=_mode,
+        immutable=True,
+    )
+    log_key_format = Option("log.key.format", choice("json"), "json", "Format of log keys.", essential=True)
+    log_format = Option("log.format", _FORMATS, "debezium-json", "Format of log values.", essential=True)
+    log_scan = Option(
+        "log.scan", choice("full", "latest", "from-timestamp"), "full", "Where a stream starts.", at=At.STREAM_READ
+    )
+    log_scan_timestamp_ms = Option(
+        "log.scan.timestamp-mills", NUMBER, None, "Start of a stream, epoch milliseconds.", at=At.READ
+    )
+    log_scan_normalize = Option(
+        "log.scan.normalize",
+        boolean,
+        False,
+        "Complete changes by looking up what they replace: -U beside +U.",
+        at=At.STREAM_READ,
+    )
+    log_scan_remove_normalize = Option(
+        "log.scan.remove-normalize",
+        boolean,
+        False,
+        "Do not complete changes by state (unsafe for aggregates).",
+        at=At.STREAM_READ,
+    )
+    streaming_read_mode = Option(
+        "streaming-read-mode",
+        choice("log", "file"),
+        None,
+        "Where a stream reads; log once there is one.",
+        at=At.STREAM_READ,
+    )
+    log_system_auto_register = Option(
+        "log.system.auto-register", boolean, True, "Make and drop the topic with the table."
+    )
+    log_system_partitions = Option("log.system.partitions", COUNT, None, "Partitions of the topic; must equal bucket.")
+    log_replication = Option("log.system.replication", integer(1, 32767), 1, "Replicas of the topic.", essential=True)
+    log_ignore_delete = Option("log.ignore-delete", boolean, False, "No deletes in the log.")
+    log_transactional_id_prefix = Option(
+        "log.transactional-id.prefix", text, None, "Start of the transactional ids; default: the table's id."
+    )
+    log_commit_token_topic = Option("log.commit-token.topic", text, None, "Topic of commit tokens.")
+    log_header_schema_id = Option(
+        "log.header.schema-id", boolean, True, "Schema id of each batch in the header of its last record."
+    )
+    log_on_offset_lost = Option(
+        "log.on-offset-lost",
+        choice("fail", "resnapshot", "earliest"),
+        "fail",
+        "What a reader does after lost offsets.",
+        at=At.READ,
+    )
