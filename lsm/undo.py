@@ -1,8 +1,8 @@
 """Undo on error: what a block made goes again when the block fails.
 
-Work that no one can see yet is undone whatever stops it (``undoing``). Where a block publishes, only an error that proves
-that nothing is visible may delete files (``undoing_unless_visible``): a file that is left over costs space, one that is
-deleted behind a published snapshot costs rows.
+Work that no one can see yet is undone whatever stops it (``undoing``). Where a block publishes, only an error that
+proves that nothing is visible may delete files (``undoing_unless_visible``): a file that is left over costs space, one
+that is deleted behind a published snapshot costs rows.
 """
 
 from collections.abc import Callable, Iterator

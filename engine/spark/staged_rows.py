@@ -19,6 +19,7 @@ from engine.types.rows import ROW_KIND_COLUMN, bucket_places, change_rows
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, FluvialError
 from lsm.row_kind import ROW_KIND_SYMBOLS
+from lsm.undo import undoing
 
 STAGING_DIRECTORY: Final = "staging"  # beside snapshot/ and manifest/: names that no reader of the layout looks at
 _BUFFER_BYTES: Final = 32 << 20  # of rows that wait for others of their bucket, so that record batches are not tiny
@@ -51,13 +52,10 @@ def stage_rows(
     """
     name = f"{_user_directory(commit_user)}/{batch_id}/{store.names.uuid()}.arrow"
     stage = _Stage(store, f"{store.paths.root}/{name}")
-    try:
+    with undoing(stage.abort):
         for batch in batches:
             stage.add(batch)
         stage.finish()
-    except BaseException:
-        stage.abort()
-        raise
     if not stage.buckets:
         return None
     return StagedFile(name=name, buckets=tuple(stage.buckets), row_count=stage.row_count)

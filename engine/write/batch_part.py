@@ -32,6 +32,7 @@ from filestore.write.table_write import TableWrite
 from logstore.log.marker import CommitMarker
 from logstore.offsets import LogSlice
 from lsm.row_kind import RowKind
+from lsm.undo import undoing
 
 UPDATES: Final = "updates"
 REPLACED: Final = "replaced"
@@ -120,14 +121,11 @@ def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[Bucke
         ConflictError: a newer attempt has fenced this one, or another writer is ahead in the log.
     """
     part = _Part(spec)
-    try:
+    with undoing(part.abort):
         spec.observe(StepEvent(step=Step.PART_STARTED, batch_id=spec.batch_id))
         for batch in batches:
             part.add(batch)
         return part.finish()
-    except BaseException:
-        part.abort()
-        raise
 
 
 class _Part:

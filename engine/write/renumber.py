@@ -16,6 +16,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.table_store import TableStore
 from lsm.row_kind import SEQUENCE_NUMBER
+from lsm.undo import undoing
 
 
 def rewrite_with_higher_numbers(store: TableStore, message: CommitMessage, *, above: int) -> CommitMessage:
@@ -51,7 +52,7 @@ def _shifted(store: TableStore, message: CommitMessage, file: DataFileMeta, shif
         level=file.level,
         file_source=file.file_source or 0,
     )
-    try:
+    with undoing(writer.abort):
         for rows in read_data_file(
             store.io,
             f"{directory}/{file.file_name}",
@@ -63,9 +64,6 @@ def _shifted(store: TableStore, message: CommitMessage, file: DataFileMeta, shif
         ):
             writer.write(_with_shift(rows, shift))
         return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
 
 
 def _with_shift(rows: pa.RecordBatch, shift: int) -> pa.RecordBatch:

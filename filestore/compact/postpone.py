@@ -20,8 +20,8 @@ from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table_store import TableStore
 from filestore.write.bucket_writer import POSTPONE_WRITER
 from filestore.write.table_write import TableWrite
-from lsm.errors import FluvialError, OutcomeUnknownError
 from lsm.row_kind import VALUE_KIND
+from lsm.undo import undoing, undoing_unless_visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +55,15 @@ def distribute(
     if not waiting:
         return None
     written: list[CommitMessage] = []
-    try:
+    with undoing(lambda: discard(store, written)):
         counts = live.partition_total_buckets()
         for key in waiting:
             count = counts.get(key.partition) or store.options.value("postpone.default-bucket-num")
             written += _distributed(_with_buckets(store, count), live, key, budget_bytes)
-        gone = [_gone(key, live.files(key)) for key in waiting]
-        commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
+    gone = [_gone(key, live.files(key)) for key in waiting]
+    commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
+    with undoing_unless_visible(lambda: discard(store, written)):
         done = commit.commit_distribution([*gone, *written], base_snapshot_id=live.snapshot_id)
-    except OutcomeUnknownError:
-        raise
-    except (FluvialError, OSError):
-        discard(store, written)
-        raise
     rows = sum(file.row_count for each in gone for file in each.compact_before)
     return Distribution(committed=done, messages=(*gone, *written), row_count=rows)
 
@@ -79,13 +75,10 @@ def _distributed(store: TableStore, live: LiveFiles, key: BucketKey, budget_byte
         max_sequence_numbers=lambda partition, bucket: live.max_sequence_number(BucketKey(partition, bucket)),
         budget_bytes=budget_bytes,
     )
-    try:
+    with undoing(writer.abort):
         for rows in _in_order(store, key, live.files(key)):
             writer.write(rows.drop_columns([VALUE_KIND]), rows.column(VALUE_KIND))
         return writer.prepare_commit()
-    except BaseException:
-        writer.abort()
-        raise
 
 
 def _with_buckets(store: TableStore, count: int) -> TableStore:

@@ -10,6 +10,7 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason
+from lsm.undo import undoing
 
 
 def upgrade_levels(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
@@ -46,7 +47,7 @@ def compact_to_top(store: TableStore, written: Sequence[CommitMessage]) -> list[
     When it fails, all of them are deleted.
     """
     merged: list[CommitMessage] = []
-    try:
+    with undoing(lambda: discard(store, [*written, *merged])):
         for message in written:
             task = CompactionTask(
                 partition=message.partition,
@@ -59,9 +60,6 @@ def compact_to_top(store: TableStore, written: Sequence[CommitMessage]) -> list[
                 reason=CompactionReason.FORCED,
             )
             merged.append(replace(message, new_files=run_task(store, task).compact_after))
-    except BaseException:
-        discard(store, [*written, *merged])
-        raise
     kept = {file.file_name for message in merged for file in message.new_files}
     for message in written:
         gone = tuple(file for file in message.new_files if file.file_name not in kept)

@@ -20,6 +20,7 @@ from filestore.table_store import TableStore
 from lsm.keys.keys import key_order
 from lsm.memtable import MemTable
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD
+from lsm.undo import undoing
 
 
 class BucketWriter(Protocol):
@@ -245,10 +246,7 @@ def _sorted_by_key(batches: Sequence[pa.RecordBatch], key_names: Sequence[str]) 
 
 def write_files(writer: RollingWriter, rows: Iterable[pa.Table | pa.RecordBatch]) -> list[DataFileMeta]:
     """Write all rows and close the writer; when that fails nothing is left behind."""
-    try:
+    with undoing(writer.abort):
         for each in rows:
             writer.write(each)
         return list(writer.close())
-    except BaseException:
-        writer.abort()
-        raise

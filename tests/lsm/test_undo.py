@@ -14,7 +14,15 @@ from lsm.errors import (
 )
 from lsm.undo import undoing, undoing_unless_visible
 
-PROOFS = [ConflictError, UnavailableError, InvalidInputError, CorruptDataError, FluvialError, OSError, FileNotFoundError]
+PROOFS = [
+    ConflictError,
+    UnavailableError,
+    InvalidInputError,
+    CorruptDataError,
+    FluvialError,
+    OSError,
+    FileNotFoundError,
+]
 NO_PROOFS = [OutcomeUnknownError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, RuntimeError, TypeError]
 
 

@@ -30,6 +30,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.types.data_types import DataField, data_type_of
 from filestore.write.table_write import TableWrite
 from lsm.errors import InvalidInputError, OutcomeUnknownError
+from lsm.undo import undoing
 
 _MIGRATED: Final = pa.schema(
     [
@@ -103,14 +104,10 @@ def migrate_table(
         partition_by=found.partition_columns,
         options=given,
     )
-    try:
+    # an outcome that is not known: the table may be whole
+    with undoing(lambda: catalog.drop_table(target_table), unless=OutcomeUnknownError):
         migrate = _through_log if target.log is not None else _into_files
         snapshot_id = migrate(target, found.files, taken, link=not copy_files, progress=progress)
-    except OutcomeUnknownError:
-        raise  # the table may be whole
-    except BaseException:
-        catalog.drop_table(target_table)
-        raise
     return _told(found, taken, snapshot_id)
 
 
@@ -153,7 +150,12 @@ def _into_files(
     store = target.store
     writer = TableWrite(store, max_sequence_numbers={})
     messages: list[CommitMessage] = []
-    try:
+
+    def undo() -> None:
+        writer.abort()
+        discard(store, messages)
+
+    with undoing(undo):
         for done, (file, as_it_is) in enumerate(zip(files, taken, strict=True)):
             progress(done, len(files))
             if as_it_is:
@@ -162,10 +164,6 @@ def _into_files(
             for rows in external_rows(store.io, file, store.schema.fields):
                 writer.write(rows)
         messages += writer.prepare_commit()
-    except BaseException:
-        writer.abort()
-        discard(store, messages)
-        raise
     progress(len(files), len(files))
     commit = TableCommit(store, store.new_commit_user())
     snapshot = commit.commit(Committable(identifier=BATCH_IDENTIFIER, messages=messages)).snapshot
