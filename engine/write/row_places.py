@@ -31,7 +31,14 @@ from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.change_tracking import ChangeSource
 from filestore.table import Table
 from filestore.table_store import TableStore
-from filestore.write.row_deletion import FILE_FIELD, ROW_FIELD, Marks, read_with_places, replace_rows, united_deletes
+from filestore.write.row_deletion import (
+    FILE_FIELD,
+    ROW_FIELD,
+    DeletedPositions,
+    read_with_places,
+    replace_rows,
+    united_deletes,
+)
 from lsm.errors import InvalidInputError
 
 FILE_NAME, ROW_NUMBER = FILE_FIELD.name, ROW_FIELD.name
@@ -60,14 +67,19 @@ def file_splits(plan: BatchPlan) -> list[DataSplit]:
     return splits
 
 
-def marks_of(frame: DataFrame) -> Marks:
+def marks_of(frame: DataFrame) -> DeletedPositions:
     """The places of a frame's rows, each once; the frame is computed."""
     places = frame.select(F.col(FILE_NAME), F.col(ROW_NUMBER)).mapInArrow(_bitmaps, "file string, rows binary")
     return united_deletes((each.file, _positions(each.rows)) for each in places.collect())
 
 
 def commit_deletes(
-    table: Table, plan: BatchPlan, marks: Marks, *, new_rows: DataFrame | None = None, options: Mapping[str, str]
+    table: Table,
+    plan: BatchPlan,
+    marks: DeletedPositions,
+    *,
+    new_rows: DataFrame | None = None,
+    options: Mapping[str, str],
 ) -> CommitResult:
     """Mark rows as deleted, and add others, in one commit.
 
