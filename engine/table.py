@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from engine.compaction.dedicated import compact_if_forced
-from engine.log.table_log import TableLog, tracks_changes
+from engine.log.table_log import TableLog
 from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.difference import Difference
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.versions.audit import AuditBranch
-from engine.write.batch_part import BatchSpec, write_part
 from engine.write.batch_target import BatchTarget
-from engine.write.overwrite import overwrite
-from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.table_commit import CommitResult
 from filestore.diff.table_diff import open_diff
 from filestore.layout.branch_names import split_branch
@@ -195,12 +191,7 @@ class Table:
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         if kinds is not None:
             table = table.append_column("_row_kind", kinds)
-        target = self._target(options, table)
-        done = target.writer().write(
-            BATCH_IDENTIFIER, lambda spec: write_part(spec, target.batches(table)), origin=target.origin
-        )
-        compact_if_forced(target.store, target.options)
-        return done
+        return self._target(options, table).append(table)
 
     def append(
         self, frame: "DataFrame", options: Mapping[str, str] | None = None, *, read_snapshot_id: int | None = None
@@ -221,14 +212,7 @@ class Table:
             InvalidInputError: a column or row that does not fit; nothing is visible.
             ConflictError: the snapshot was not the newest any more; nothing is visible.
         """
-        target = self._target(options, frame)
-
-        def run(spec: BatchSpec) -> Any:
-            return _run_in_spark(target.frame(frame), spec)
-
-        done = target.writer().write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id, origin=target.origin)
-        compact_if_forced(target.store, target.options)
-        return done
+        return self._target(options, frame).append(frame, read_snapshot_id=read_snapshot_id)
 
     def overwrite(
         self,
@@ -248,22 +232,7 @@ class Table:
             InvalidInputError: a column or row that does not fit, or lies outside the partition; nothing is visible.
             ConflictError: other writers were faster too often: try again.
         """
-        target = self._target(options, rows)
-
-        def run(spec: BatchSpec) -> Any:
-            # whatever has Arrow batches is from this process; a Spark frame has none
-            if isinstance(rows, pa.RecordBatch | pa.Table):
-                return write_part(spec, target.batches(rows))
-            return _run_in_spark(target.frame(rows), spec)
-
-        return overwrite(
-            target.store,
-            run,
-            partition=partition,
-            tracks_changes=tracks_changes(target.store, options),
-            commit_user=target.commit_user,
-            origin=target.origin,
-        )
+        return self._target(options, rows).overwrite(rows, partition)
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""
@@ -301,14 +270,8 @@ class Table:
         )
 
     def _target(self, options: Mapping[str, str] | None, rows: Any) -> "BatchTarget":
-        """Where a batch goes, at a schema that holds its rows; this object goes on with that schema."""
+        """Where a batch goes, at a schema that holds its rows; from now on this object has that schema."""
         target = BatchTarget.of(self.store, canonical_options(options or {}), rows)
         if target.store.paths.branch == self.store.paths.branch:
             self.store = target.store
         return target
-
-
-def _run_in_spark(frame: "DataFrame", spec: BatchSpec) -> Any:
-    from engine.write.sink import run_parts
-
-    return run_parts(frame, spec)

@@ -2,8 +2,8 @@
 
 Such a writer sees the number of sorted runs that readers have to merge, and slows down for the job as it would for a
 compaction beside it: a moment above the soft limit, at ``num-sorted-run.stop-trigger`` until the number has come down.
-A job that is not there is not waited for: it is known by its commits among the newest snapshots, and when none comes
-for ``write.backpressure.timeout`` the writer goes on and says so.
+A job that does not run is not waited for: it is known by its commits among the newest snapshots, and when none comes
+for ``write.backpressure.timeout`` the writer continues with a warning.
 """
 
 import logging
@@ -13,10 +13,9 @@ from itertools import islice
 
 from engine.compaction.background import SOFT_WAIT_S, CompactionDebt, Pressure, compaction_debt
 from engine.runtime.metrics import COMPACTION_WAIT
-from filestore.compact.compactor import waits_for_compaction
+from filestore.compact.compactor import compact_table, waits_for_compaction
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
-from filestore.table import Table as FileTable
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
 
@@ -36,7 +35,7 @@ class DedicatedCompaction:
         sleep: Callable[[float], None] = time.sleep,
         seconds: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Nothing is looked at yet.
+        """Prepare to wait.
 
         Args:
             store: that is written.
@@ -83,7 +82,7 @@ class DedicatedCompaction:
             elif self._seconds() - since >= self._timeout_s and debt.over_stop:
                 self._given_up_at = newest
                 logger.warning(
-                    "the job that compacts makes no progress, the batch goes on: table=%s runs=%d stop_trigger=%d "
+                    "the job that compacts makes no progress, the batch continues: table=%s runs=%d stop_trigger=%d "
                     "waited_s=%.0f fix='look after fluvial compact --watch, or set write.backpressure=off'",
                     self._table.name, debt.most_runs, stop, self._timeout_s,
                 )  # fmt: skip
@@ -93,7 +92,7 @@ class DedicatedCompaction:
         return self._newest_compaction(live) > self._given_up_at
 
     def _newest_compaction(self, live: LiveFiles) -> int:
-        """The newest compaction among twice as many snapshots as runs stop a writer; 0: nobody compacts (any more)."""
+        """The newest compaction among twice as many snapshots as runs stop a writer; 0: there is none."""
         newest = islice(self._table.snapshots.back_from(live.snapshot), 2 * self._table.options.run_count_stop_trigger)
         return next((each.id for each in newest if each.commit_kind is CommitKind.COMPACT), _NONE)
 
@@ -107,8 +106,8 @@ def waits_for_others(store: TableStore, options: Mapping[str, str]) -> bool:
     return store.has_key and is_write_only(store, options)
 
 
-def compact_if_forced(store: FileTable, options: Mapping[str, str]) -> None:
-    """Compact behind a batch job's commit, with ``commit.force-compact`` or where nobody sees its rows before.
+def compact_if_forced(store: TableStore, options: Mapping[str, str]) -> None:
+    """Compact after a batch job's commit, with ``commit.force-compact`` or where its rows are not visible before.
 
     The rows are in the table: another compaction may be faster, and what fails is done by the next one.
 
@@ -120,7 +119,7 @@ def compact_if_forced(store: FileTable, options: Mapping[str, str]) -> None:
     if not is_forced or is_write_only(store, options):
         return
     try:
-        store.compact()
+        compact_table(store)
     except ConflictError as error:
         logger.info("compaction abandoned: table=%s reason=%s", store.name, error)
     except (UnavailableError, OutcomeUnknownError) as error:

@@ -8,13 +8,11 @@ from typing import Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.log.table_log import tracks_changes
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import names_of
 from engine.table import Table
 from engine.types.sql_types import parse_sql_type
-from engine.write.batch_part import write_part
-from engine.write.batch_writer import BatchWriter
+from engine.write.session import write_locally
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import TableCommit
 from filestore.datafile.external_files import (
@@ -180,13 +178,7 @@ def _through_log(
             progress(done, len(files))
             yield from external_rows(target.store.io, file, target.schema.fields)
 
-    writer = BatchWriter(
-        target.store,
-        target.log,
-        commit_user=target.store.new_commit_user(),
-        tracks_changes=tracks_changes(target.store),
-    )
-    snapshot = writer.write(BATCH_IDENTIFIER, lambda spec: write_part(spec, rows())).snapshot
+    snapshot = write_locally(target.store, rows()).snapshot
     return None if snapshot is None else snapshot.id
 
 
