@@ -44,8 +44,8 @@ def stage_rows(
     Args:
         store: the table.
         batches: the table's columns by name, nullable ones may be missing, and optionally ``_row_kind``.
-        commit_user: whose rows.
-        batch_id: which batch they are.
+        commit_user: of the rows.
+        batch_id: of the rows.
 
     Raises:
         InvalidInputError: a row that the table cannot hold.
@@ -101,11 +101,11 @@ def delete_staged(store: TableStore, files: Iterable[StagedFile]) -> None:
 
 
 def clear_staged(store: TableStore, commit_user: str, *, up_to_batch: int | None = None) -> None:
-    """Delete whatever attempts of a user left, dead ones too; of nobody else.
+    """Delete what attempts of a commit user staged, dead ones too.
 
     Args:
         store: the table.
-        commit_user: whose.
+        commit_user: only its files are deleted.
         up_to_batch: the newest batch that is committed, later ones stay; None: all, the user never comes back.
     """
     directory = f"{store.paths.root}/{_user_directory(commit_user)}"
@@ -119,14 +119,14 @@ def clear_staged(store: TableStore, commit_user: str, *, up_to_batch: int | None
 
 
 def clear_abandoned(store: TableStore, commit_user: str) -> None:
-    """Delete what jobs and queries staged that died and did not come back.
+    """Delete what other jobs and queries staged that are dead: nothing of theirs has changed for a day.
 
-    Theirs is what has not grown for a day. Should one be alive after all, it loses nothing: its commit fails and says
-    that staged rows are gone, and a query that comes back stages its batch anew.
+    One that is alive after all loses nothing: its commit fails because staged rows are gone, and a query that is
+    restarted stages its batch again.
 
     Args:
         store: the table.
-        commit_user: who asks; what is its own stays.
+        commit_user: of the caller; its files stay.
     """
     root = f"{store.paths.root}/{STAGING_DIRECTORY}"
     own = _user_directory(commit_user)
@@ -197,7 +197,7 @@ def _user_directory(commit_user: str) -> str:
 
 
 def _with_symbols(rows: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
-    """Kinds are staged as numbers, and given on as whoever takes rows from a user expects them."""
+    """Kinds are staged as numbers, and returned as the texts that users give."""
     index = rows.schema.get_field_index(ROW_KIND_COLUMN)
     if index < 0 or ROW_KIND_COLUMN in store.schema.column_names:
         return rows

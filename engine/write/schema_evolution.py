@@ -40,7 +40,7 @@ def evolve_schema(store: Store, given: Sequence[DataField], rules: MergeRules | 
         rules: of the writer; None: nothing changes.
 
     Raises:
-        InvalidInputError: the columns cannot be merged, or somebody else renamed or dropped one of them.
+        InvalidInputError: the columns cannot be merged, or another writer renamed or dropped one of them.
         ConflictError: others altered the table again and again: try again.
         OutcomeUnknownError: the version may be there: write the batch again.
     """
@@ -63,7 +63,7 @@ def evolve_schema(store: Store, given: Sequence[DataField], rules: MergeRules | 
 
 
 def fields_of_rows(schema: pa.Schema, known: TableSchema) -> list[DataField]:
-    """The columns of rows from outside, without the row kind, and without those whose values are all null.
+    """The columns of rows from outside, without the row kind, and without those of nulls only.
 
     Raises:
         InvalidInputError: a new column has no type, or one that no table can hold.
@@ -107,7 +107,7 @@ def _cast(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
 
 
 def _check_same_columns(store: TableStore, newest: TableSchema, given: Sequence[DataField]) -> None:
-    """Refuse to make a column anew that the rows bring under a name that it had."""
+    """Refuse to add a column again that was renamed or dropped while the writer was running."""
     ids = {field.name: field.id for field in store.schema.fields}
     names = {field.id: field.name for field in newest.fields}
     for field in given:

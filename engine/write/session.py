@@ -269,7 +269,7 @@ class WriteSession(Generic[Rows], AbstractContextManager["WriteSession[Rows]"]):
         """
         if batch_id == BATCH_IDENTIFIER:
             tag_batch(self._store, done)
-        self._after.tell(done.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
+        self._after.report(done.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
         if self._upkeep is Upkeep.BATCH:
             compact_if_forced(self._store, self._options)
         elif self._compaction is not None and (self._upkeep is Upkeep.STREAM or is_awaited_by_readers(self._store)):

@@ -169,7 +169,7 @@ def _query_id(frame: DataFrame) -> str:
 
 
 def checkpoint_of(frame: DataFrame) -> str | None:
-    """The checkpoint location of the streaming query whose micro-batch a frame is; None when it is of none."""
+    """The checkpoint location of the streaming query that gave a frame; None: no query did."""
     query = running_query(frame)
     return None if query is None else query.checkpoint
 

@@ -132,15 +132,15 @@ def find_conflict(
 
 def bucket_count_conflict(live: Iterable[ManifestEntry], delta: Iterable[ManifestEntry]) -> str | None:
     """Every live file of a partition must be written for the same number of buckets; only an overwrite rescales."""
-    ours = {entry.partition: entry for entry in delta if entry.kind is EntryKind.ADD and entry.total_buckets > 0}
-    if not ours:
+    added = {entry.partition: entry for entry in delta if entry.kind is EntryKind.ADD and entry.total_buckets > 0}
+    if not added:
         return None
     for entry in live:
-        mine = ours.get(entry.partition)
-        if mine is not None and entry.total_buckets > 0 and entry.total_buckets != mine.total_buckets:
+        new = added.get(entry.partition)
+        if new is not None and entry.total_buckets > 0 and entry.total_buckets != new.total_buckets:
             return (
                 f"the number of buckets of a partition changed: partition={entry.partition.hex()} "
-                f"live={entry.total_buckets} ours={mine.total_buckets}: overwrite the partition to rescale it"
+                f"live={entry.total_buckets} commit={new.total_buckets}: overwrite the partition to rescale it"
             )
     return None
 
@@ -152,22 +152,23 @@ def sequence_conflict(newer: Iterable[ManifestEntry], delta: Iterable[ManifestEn
     writers of a bucket must number its rows again.
 
     Args:
-        newer: entries published after the snapshot from whose highest numbers ``delta`` was numbered, or all live ones.
+        newer: entries published after the snapshot that ``delta`` was numbered on, or all live ones.
         delta: entries of the commit.
         has_key: whether the table has one.
     """
-    ours: dict[tuple[bytes, int], int] = {}
+    first_numbers: dict[tuple[bytes, int], int] = {}
     for entry in delta:
         if entry.kind is EntryKind.ADD and is_numbered(entry, has_key=has_key):
             place = (entry.partition, entry.bucket)
-            ours[place] = min(entry.file.min_sequence_number, ours.get(place, entry.file.min_sequence_number))
+            number = entry.file.min_sequence_number
+            first_numbers[place] = min(number, first_numbers.get(place, number))
     for entry in newer:
-        first = ours.get((entry.partition, entry.bucket))
+        first = first_numbers.get((entry.partition, entry.bucket))
         if first is not None and entry.kind is EntryKind.ADD and entry.file.max_sequence_number >= first:
             return (
                 f"another writer numbered rows of this bucket: partition={entry.partition.hex()} bucket={entry.bucket} "
                 f"file={entry.file.file_name} max_sequence={entry.file.max_sequence_number} "
-                f"our_first_sequence={first}: write the rows again from the new highest number"
+                f"first_sequence_of_commit={first}: write the rows again from the new highest number"
             )
     return None
 

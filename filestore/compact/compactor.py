@@ -125,7 +125,7 @@ def waits_for_compaction(store: TableStore) -> bool:
         store.has_key
         and options.deletion_vectors_enabled
         and not options.write_only
-        and options.bucket != POSTPONE_BUCKET  # whose rows wait for a job of their own
+        and options.bucket != POSTPONE_BUCKET  # its rows wait for a separate job
         and not options.value("deletion-vectors.merge-on-read")
     )
 

@@ -165,7 +165,7 @@ PHASES: Mapping[str, tuple[Any, str]] = {
     "wait_for_the_job": (DedicatedCompaction, "before_batch"),
     "commit": (TableCommit, "_run"),
     "tags": (engine.write.session, "tag_batch"),
-    "report": (AfterCommit, "tell"),
+    "report": (AfterCommit, "report"),
     "forced_compaction": (engine.write.session, "compact_if_forced"),
     "compaction": (BackgroundCompaction, "after_commit"),
     "expiry": (Housekeeping, "after_commit"),
