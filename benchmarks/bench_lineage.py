@@ -19,9 +19,8 @@ from benchmarks.harness import measure, sized
 from engine import Catalog, Table
 from engine.lineage.origins import SourceRead
 from engine.lineage.stream_job import StreamJob
-from engine.log.table_log import TableLog
-from engine.write.batch_part import write_part
-from engine.write.batch_writer import BatchWriter
+from engine.request.writer_options import NO_OPTIONS
+from engine.write.session import LocalRunner, Upkeep, WriteSession
 
 BUDGET_MS = 10.0
 BUDGET_RATIO = 0.03
@@ -51,8 +50,15 @@ class Writes:
     """Batches of one stream, some at each call."""
 
     def __init__(self, table: Table, checkpoint: str, batches: int, rows: int) -> None:
-        self._writer = BatchWriter(table.files, TableLog.of(table.files), commit_user="bench")
-        self._job = StreamJob(name="bench", checkpoint=checkpoint)
+        job = StreamJob(name="bench", checkpoint=checkpoint)
+        self._session = WriteSession(
+            table.files,
+            LocalRunner(),
+            commit_user="bench",
+            options=NO_OPTIONS,
+            upkeep=Upkeep.BATCH,  # without compaction beside it
+            origin=lambda batch_id, rows: job.origin(batch_id),
+        )
         self._batches, self._next = batches, 0
         chance = np.random.default_rng(7)
         columns = {"id": chance.integers(0, 10**9, rows), "amount": chance.integers(0, 10**6, rows)}
@@ -60,8 +66,7 @@ class Writes:
 
     def __call__(self) -> None:
         for batch_id in range(self._next, self._next + self._batches):
-            origin = self._job.origin(batch_id)
-            self._writer.write(batch_id, lambda spec: write_part(spec, self._rows.to_batches()), origin=origin)
+            self._session.write(self._rows.to_batches(), batch_id=batch_id)
         self._next += self._batches
 
 

@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from engine.compaction.dedicated import compact_if_forced
-from engine.log.table_log import TableLog, tracks_changes
+from engine.log.table_log import TableLog
 from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.difference import Difference
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.writer_options import TABLE_WRITE_KEYS, WriterOptions
 from engine.versions.audit import AuditBranch
-from engine.write.batch_part import BatchSpec, write_part
 from engine.write.batch_target import BatchTarget
-from engine.write.overwrite import overwrite
-from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.table_commit import CommitResult
 from filestore.diff.table_diff import open_diff
 from filestore.layout.branch_names import split_branch
@@ -202,12 +198,7 @@ class Table:
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         if kinds is not None:
             table = table.append_column("_row_kind", kinds)
-        target = self._target(options, table)
-        done = target.writer().write(
-            BATCH_IDENTIFIER, lambda spec: write_part(spec, target.batches(table)), origin=target.origin
-        )
-        compact_if_forced(target.table.store, target.options)
-        return done
+        return self._target(options, table).append(table)
 
     def append(
         self,
@@ -232,14 +223,7 @@ class Table:
             InvalidInputError: a column or row that does not fit; nothing is visible.
             ConflictError: the snapshot was not the newest any more; nothing is visible.
         """
-        target = self._target(options, frame)
-
-        def run(spec: BatchSpec) -> Any:
-            return _run_in_spark(target.frame(frame), spec)
-
-        done = target.writer().write(BATCH_IDENTIFIER, run, read_snapshot_id=read_snapshot_id, origin=target.origin)
-        compact_if_forced(target.table.store, target.options)
-        return done
+        return self._target(options, frame).append(frame, read_snapshot_id=read_snapshot_id)
 
     def overwrite(
         self,
@@ -259,22 +243,7 @@ class Table:
             InvalidInputError: a column or row that does not fit, or lies outside the partition; nothing is visible.
             ConflictError: other writers were faster too often: try again.
         """
-        target = self._target(options, rows)
-
-        def run(spec: BatchSpec) -> Any:
-            # whatever has Arrow batches is from this process; a Spark frame has none
-            if isinstance(rows, pa.RecordBatch | pa.Table):
-                return write_part(spec, target.batches(rows))
-            return _run_in_spark(target.frame(rows), spec)
-
-        return overwrite(
-            target.table,
-            run,
-            partition=partition,
-            tracks_changes=tracks_changes(target.table.store, target.options),
-            commit_user=target.commit_user,
-            origin=target.origin,
-        )
+        return self._target(options, rows).overwrite(rows, partition)
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""
@@ -312,14 +281,8 @@ class Table:
         )
 
     def _target(self, options: Mapping[str, str] | WriterOptions | None, rows: Any) -> "BatchTarget":
-        """Where a batch goes, at a schema that holds its rows; this object goes on with that schema."""
+        """Where a batch goes, at a schema that holds its rows; from now on this object has that schema."""
         target = BatchTarget.of(self.files, WriterOptions.parse(options, TABLE_WRITE_KEYS), rows)
         if target.table.store.paths.branch == self.store.paths.branch:
             self.files = target.table
         return target
-
-
-def _run_in_spark(frame: "DataFrame", spec: BatchSpec) -> Any:
-    from engine.write.sink import run_parts
-
-    return run_parts(frame, spec)

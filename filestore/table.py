@@ -29,8 +29,10 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import MaxSequenceNumbers, TableWrite
-from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
+from lsm.retry import Backoff, retrying
+from lsm.undo import undoing, undoing_unless_visible
 
 
 class FileTable(TableView):
@@ -223,13 +225,8 @@ class FileTable(TableView):
         low = [each for each in messages if any(file.level == 0 for file in each.new_files)]
         # else there would be no rows of these until they are compacted
         messages = [*(each for each in messages if each not in low), *compact_to_top(self.store, low)]
-        try:
+        with undoing_unless_visible(lambda: discard(self.store, messages)):
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
-        except OutcomeUnknownError:
-            raise
-        except FluvialError:
-            discard(self.store, messages)
-            raise
 
     def check_partition(self, partition: Mapping[str, object]) -> None:
         """Refuse what names no partition. Raises: InvalidInputError naming the column and the value."""
@@ -250,8 +247,9 @@ class FileTable(TableView):
         *,
         keeps_rows: bool,
     ) -> CommitResult:
-        wait_ms = self.options.commit_min_retry_wait_ms
-        for attempts_left in reversed(range(self.options.commit_max_retries + 1)):
+        """Write rows and publish them; after a conflict both again, numbered behind the rows that came first."""
+
+        def attempt() -> CommitResult:
             live = (
                 LiveFiles.latest(self.store) if keeps_rows and (self.store.has_key or self.options.bucket > 0) else None
             )
@@ -260,28 +258,25 @@ class FileTable(TableView):
                 max_sequence_numbers=live.max_sequence_numbers() if live else {},
                 index=bucket_index(self.store, live.snapshot) if live else (),
             )
-            try:
+            with undoing(writer.abort):
                 writer.write(rows, kinds)
                 messages = writer.prepare_commit()
-            except BaseException:
-                writer.abort()
-                raise
-            try:
+            with undoing_unless_visible(lambda: discard(self.store, messages)):
                 if live:
                     live.check_bucket_counts(messages)
                 committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base_snapshot_id=base_id)
                 return publish(self.new_commit(self.store.new_commit_user(), history_start=base_id), committable)
-            except ConflictError:
-                discard(self.store, messages)
-                if not attempts_left:
-                    raise
-                self.store.clock.sleep(wait_ms / 1000)
-                wait_ms = min(2 * wait_ms, self.options.commit_max_retry_wait_ms)
-            except FluvialError as error:
-                if not isinstance(error, OutcomeUnknownError):
-                    discard(self.store, messages)
-                raise
-        raise AssertionError("the last attempt returns or raises")
+
+        options = self.options
+        return retrying(
+            attempt,
+            attempts=options.commit_max_retries + 1,
+            backoff=Backoff(
+                sleep=self.store.clock.sleep,
+                first_ms=options.commit_min_retry_wait_ms,
+                longest_ms=options.commit_max_retry_wait_ms,
+            ),
+        )
 
     def _partition_spec(self, partition: Mapping[str, object]) -> Mapping[str, object]:
         unknown = [name for name in partition if name not in self.schema.partition_keys]

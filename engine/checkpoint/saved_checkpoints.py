@@ -22,6 +22,7 @@ from filestore.refs.savepoint_files import CHECKPOINT_PREFIX, SavedCheckpoint, S
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError, UnavailableError
+from lsm.undo import undoing
 
 _CHUNK_BYTES: Final = 8 << 20
 _UNDER: Final = "="  # between a commit user and its checkpoint
@@ -172,16 +173,13 @@ def _written(directory: str, query_id: str, bodies: Mapping[str, Callable[[Path]
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     growing = target.parent / f".{target.name}.{query_id}.tmp"
-    try:
+    with undoing(lambda: shutil.rmtree(growing, ignore_errors=True)):
         for name, put in bodies.items():
             path = growing / name
             path.parent.mkdir(parents=True, exist_ok=True)
             put(path)
         _write(json.dumps({"id": query_id}, separators=(",", ":")).encode(), growing / METADATA_FILE)
         growing.replace(target)
-    except BaseException:
-        shutil.rmtree(growing, ignore_errors=True)
-        raise
     return query_id
 
 

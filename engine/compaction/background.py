@@ -1,9 +1,8 @@
-"""Compaction beside the stream: picked after a commit, run elsewhere, committed on its own, seldom in a batch's way.
+"""Compaction beside the stream: picked after a commit, run elsewhere, committed on its own.
 
 A compaction that loses to another commit is abandoned; the data never is. What holds a batch back is only the number
 of sorted runs that readers would have to merge: above the soft limit a batch waits a moment for a running compaction,
 at ``num-sorted-run.stop-trigger`` it waits until the number has come down.
-Source: design.md section 3 step 7, FL-162, FL-166, FL-168.
 """
 
 import logging
@@ -43,7 +42,7 @@ class Pressure:
 
     @classmethod
     def of(cls, options: TableOptions) -> "Pressure":
-        """As the option of a table says."""
+        """Parse ``write.backpressure``."""
         words = str(options.write_backpressure).split("+")
         return cls(soft="soft" in words, hard="hard" in words)
 
@@ -82,6 +81,15 @@ class CompactionFailures:
     last: str | None = None  # reason of the newest one, in one line
 
 
+def is_awaited_by_readers(store: TableStore) -> bool:
+    """Whether readers get the rows of a commit, or its changes, only from the compaction that follows it."""
+    return bool(
+        store.options.commit_force_compact
+        or store.options.changelog_producer in ("lookup", "full-compaction")
+        or waits_for_compaction(store)
+    )
+
+
 class BackgroundCompaction:
     """Compactions of one table for one writer. One runs at a time; each is one commit of several buckets."""
 
@@ -109,7 +117,7 @@ class BackgroundCompaction:
 
     @property
     def failures(self) -> CompactionFailures:
-        """Those until now; a compaction that another commit overtook is none."""
+        """Those until now; a compaction that lost to another commit is none."""
         return self._failures
 
     def before_batch(self, live: LiveFiles) -> float:
@@ -158,7 +166,7 @@ class BackgroundCompaction:
             self._wait(None)
             self._look(live)
             if live.snapshot_id == before:
-                return  # it failed or was overtaken: the next batch tries again
+                return  # it failed or conflicted: the next batch tries again
 
     def close(self) -> None:
         """Wait for the running compaction, and start no other."""
@@ -188,7 +196,7 @@ class BackgroundCompaction:
 
     def _pick(self, live: LiveFiles) -> list[CompactionTask]:
         if self._commits_until_full is not None and self._commits >= self._commits_until_full:
-            # Those picked now are looked at again the next time: their compaction may fail, or not be among the first.
+            # Buckets picked now are looked at again next time: their compaction may fail, or not be among the first.
             tasks = pick_tasks(self._table, live, keys=self._since_full, full=True)
             self._since_full = {task.key for task in tasks}
             self._commits = 0 if len(tasks) <= _TASKS_AT_ONCE else self._commits

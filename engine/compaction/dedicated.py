@@ -2,8 +2,8 @@
 
 Such a writer sees the number of sorted runs that readers have to merge, and slows down for the job as it would for a
 compaction beside it: a moment above the soft limit, at ``num-sorted-run.stop-trigger`` until the number has come down.
-A job that is not there is not waited for: it is known by its commits among the newest snapshots, and when none comes
-for ``write.backpressure.timeout`` the writer goes on and says so.
+A job that does not run is not waited for: it is known by its commits among the newest snapshots, and when none comes
+for ``write.backpressure.timeout`` the writer continues with a warning.
 """
 
 import logging
@@ -36,7 +36,7 @@ class DedicatedCompaction:
         sleep: Callable[[float], None] = time.sleep,
         seconds: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Nothing is looked at yet.
+        """Prepare to wait.
 
         Args:
             store: that is written.
@@ -83,7 +83,7 @@ class DedicatedCompaction:
             elif self._seconds() - since >= self._timeout_s and debt.over_stop:
                 self._given_up_at = newest
                 logger.warning(
-                    "the job that compacts makes no progress, the batch goes on: table=%s runs=%d stop_trigger=%d "
+                    "the job that compacts makes no progress, the batch continues: table=%s runs=%d stop_trigger=%d "
                     "waited_s=%.0f fix='look after fluvial compact --watch, or set write.backpressure=off'",
                     self._table.name, debt.most_runs, stop, self._timeout_s,
                 )  # fmt: skip
@@ -93,7 +93,7 @@ class DedicatedCompaction:
         return self._newest_compaction(live) > self._given_up_at
 
     def _newest_compaction(self, live: LiveFiles) -> int:
-        """The newest compaction among twice as many snapshots as runs stop a writer; 0: nobody compacts (any more)."""
+        """The newest compaction among twice as many snapshots as runs stop a writer; 0: there is none."""
         newest = islice(self._table.snapshots.back_from(live.snapshot), 2 * self._table.options.run_count_stop_trigger)
         return next((each.id for each in newest if each.commit_kind is CommitKind.COMPACT), _NONE)
 
@@ -108,7 +108,7 @@ def waits_for_others(store: TableStore, writer: WriterOptions) -> bool:
 
 
 def compact_if_forced(store: TableStore, writer: WriterOptions) -> None:
-    """Compact behind a batch job's commit, with ``commit.force-compact`` or where nobody sees its rows before.
+    """Compact after a batch job's commit, with ``commit.force-compact`` or where its rows are not visible before.
 
     The rows are in the table: another compaction may be faster, and what fails is done by the next one.
 

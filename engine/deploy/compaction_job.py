@@ -25,7 +25,8 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError
+from lsm.undo import undoing, undoing_unless_visible
 
 _SLOWER: Final = 2.0
 
@@ -253,16 +254,13 @@ class _Watch:
                 except (FluvialError, OSError) as error:
                     self._failures[task.key] = error
 
-        try:
+        with undoing(lambda: discard(store, [message for _, message in done])):
             if self._policy.parallelism == 1:
                 for task in tasks:
                     run(task)
             else:
                 with ThreadPoolExecutor(self._policy.parallelism, thread_name_prefix="fluvial-compaction") as pool:
                     list(pool.map(run, tasks))
-        except BaseException:
-            discard(store, [message for _, message in done])
-            raise
         return done
 
     def _failure(self, key: BucketKey, error: Exception) -> JobEvent:
@@ -277,13 +275,8 @@ class _Watch:
 
 def _commit(store: TableStore, live: LiveFiles, messages: Sequence[CommitMessage]) -> CommitResult:
     commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
-    try:
+    with undoing_unless_visible(lambda: discard(store, messages)):
         return commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
-    except OutcomeUnknownError:
-        raise  # it may be visible: its files stay
-    except FluvialError:
-        discard(store, messages)
-        raise
 
 
 def _compacted(

@@ -49,10 +49,10 @@ class AfterCommit:
         """What a snapshot says about its rows."""
         return {} if origin is None or self._recorder is None else origin.to_properties()
 
-    def tell(
+    def report(
         self, snapshot: Snapshot | None, origin: CommitOrigin | None, *, commit_user: str, identifier: int
     ) -> None:
-        """Tell about a commit, unless it made no snapshot, or its snapshot has expired.
+        """Report a commit to listeners and lineage, unless it made no snapshot, or its snapshot has expired.
 
         Raises:
             UnavailableError: the store of lineage does not answer, and ``lineage.on-unavailable=fail``.

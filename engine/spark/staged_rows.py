@@ -20,6 +20,7 @@ from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import CorruptDataError, FluvialError
 from lsm.row_kind import ROW_KIND_SYMBOLS
+from lsm.undo import undoing
 
 STAGING_DIRECTORY: Final = "staging"  # beside snapshot/ and manifest/: names that no reader of the layout looks at
 _BUFFER_BYTES: Final = 32 << 20  # of rows that wait for others of their bucket, so that record batches are not tiny
@@ -44,21 +45,18 @@ def stage_rows(
     Args:
         table: the table.
         batches: the table's columns by name, nullable ones may be missing, and optionally ``_row_kind``.
-        commit_user: whose rows.
-        batch_id: which batch they are.
+        commit_user: of the rows.
+        batch_id: of the rows.
 
     Raises:
         InvalidInputError: a row that the table cannot hold.
     """
     name = f"{_user_directory(commit_user)}/{batch_id}/{table.store.names.uuid()}.arrow"
     stage = _Stage(table, f"{table.store.paths.root}/{name}")
-    try:
+    with undoing(stage.abort):
         for batch in batches:
             stage.add(batch)
         stage.finish()
-    except BaseException:
-        stage.abort()
-        raise
     if not stage.buckets:
         return None
     return StagedFile(name=name, buckets=tuple(stage.buckets), row_count=stage.row_count)
@@ -104,11 +102,11 @@ def delete_staged(store: TableStore, files: Iterable[StagedFile]) -> None:
 
 
 def clear_staged(store: TableStore, commit_user: str, *, up_to_batch: int | None = None) -> None:
-    """Delete whatever attempts of a user left, dead ones too; of nobody else.
+    """Delete what attempts of a commit user staged, dead ones too.
 
     Args:
         store: the table.
-        commit_user: whose.
+        commit_user: only its files are deleted.
         up_to_batch: the newest batch that is committed, later ones stay; None: all, the user never comes back.
     """
     directory = f"{store.paths.root}/{_user_directory(commit_user)}"
@@ -122,14 +120,14 @@ def clear_staged(store: TableStore, commit_user: str, *, up_to_batch: int | None
 
 
 def clear_abandoned(store: TableStore, commit_user: str) -> None:
-    """Delete what jobs and queries staged that died and did not come back.
+    """Delete what other jobs and queries staged that are dead: nothing of theirs has changed for a day.
 
-    Theirs is what has not grown for a day. Should one be alive after all, it loses nothing: its commit fails and says
-    that staged rows are gone, and a query that comes back stages its batch anew.
+    One that is alive after all loses nothing: its commit fails because staged rows are gone, and a query that is
+    restarted stages its batch again.
 
     Args:
         store: the table.
-        commit_user: who asks; what is its own stays.
+        commit_user: of the caller; its files stay.
     """
     root = f"{store.paths.root}/{STAGING_DIRECTORY}"
     own = _user_directory(commit_user)
@@ -200,7 +198,7 @@ def _user_directory(commit_user: str) -> str:
 
 
 def _with_symbols(rows: pa.RecordBatch, table: TableView) -> pa.RecordBatch:
-    """Kinds are staged as numbers, and given on as whoever takes rows from a user expects them."""
+    """Kinds are staged as numbers, and returned as the texts that users give."""
     index = rows.schema.get_field_index(ROW_KIND_COLUMN)
     if index < 0 or ROW_KIND_COLUMN in table.schema.column_names:
         return rows

@@ -1,11 +1,11 @@
 """``df.write.format("fluvial")`` and ``df.writeStream.format("fluvial")``: exactly once, however the frame is spread.
 
-Spark asks a Python data source for no distribution of rows, so tasks only stage theirs (``staged_rows``), and the
-process that Spark calls ``commit`` in writes them into the table (``staged_commit``). That process is neither the
-driver nor a task, and ``abort`` comes in yet another: all they know is the options and what the tasks returned.
+Spark asks a Python data source for no distribution of rows, so tasks only stage their rows (``staged_rows``), and the
+process in which Spark calls ``commit`` writes them into the table (``staged_commit``). That process is neither the
+driver nor a task, and ``abort`` is called in yet another: all they know is the options and what the tasks returned.
 
-A streaming query is known by the id in its checkpoint. Spark tells it to tasks, which pass it on: the committing
-process need not reach the checkpoint, wherever that is.
+A streaming query is known by the id in its checkpoint. Tasks get it from Spark and pass it on: the committing process
+need not reach the checkpoint.
 
 Save modes error and ignore, and ``partitionBy`` of a batch, are refused by Spark; ``partitionBy`` of a stream never
 gets here. Rows go to the partitions that the table was made with.
@@ -13,6 +13,7 @@ gets here. Rows go to the partitions that the table was made with.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -23,7 +24,7 @@ from engine.lineage.stream_job import BATCH_ID, QUERY_ID, RUN_ID, task_job
 from engine.log.table_log import TableLog
 from engine.options.write_options import PARTITION_KEY, WriteOptions
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
-from engine.spark.staged_commit import append_batch, commit_stream_batch, overwrite_batch
+from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
 from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged, stage_rows
 from engine.write.sink import NO_CHECKPOINT
 from filestore.schema.validation import check_writable
@@ -32,7 +33,7 @@ from lsm.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTask(WriterCommitMessage):
-    """What a task tells the committing process."""
+    """The answer of a task, for the committing process."""
 
     file: StagedFile | None  # None: the task had no rows
     commit_user: str
@@ -81,7 +82,9 @@ class StagedBatchWriter(DataSourceArrowWriter):
 
 
 class StagedStreamWriter(DataSourceStreamArrowWriter):
-    """One micro-batch. Made in Spark's planner for the tasks, and again in the process that commits or aborts."""
+    """One micro-batch. Made in Spark's planner for the tasks, and again for each commit or abort in another process."""
+
+    sessions: ClassVar[StreamSessions] = StreamSessions()  # of the process that commits: Spark keeps it for all batches
 
     def __init__(
         self, options: WriteOptions, schema: StructType, overwrite: bool, *, observe: Observer = ignore
@@ -92,7 +95,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             options: the table and how to write it.
             schema: the frame's columns.
             overwrite: Spark's word for outputMode complete.
-            observe: told each step, in tasks and in the committing process; must be picklable.
+            observe: called with each step, in tasks and in the committing process; must be picklable.
 
         Raises:
             InvalidInputError: an overwriting stream, one that does not keep its place, a frame that does not fit, a
@@ -121,7 +124,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         """Make the rows visible, unless this batch is committed already."""
         tasks = _tasks(messages)
         if tasks:
-            commit_stream_batch(
+            self.sessions.commit(
                 self._options.table,
                 self._options.given,
                 _files(messages),
@@ -134,7 +137,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete what the finished tasks staged; what others left goes when a later batch is committed."""
+        """Delete what the finished tasks staged; what dead ones left is deleted when a later batch is committed."""
         delete_staged(self._options.table.store, _files(messages))
 
 

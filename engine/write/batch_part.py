@@ -3,13 +3,12 @@
 Files are written before a bucket's Kafka transaction ends, and its last record carries the files' commit message. So
 that record is the point of no return: before it nothing happened, after it every replay returns the same files and
 the same slice of the log, whatever rows it computes. This module knows no Spark; a plain process writes through it too.
-
-Source: design.md section 3; reports/kafka.md section 4.2 steps 2 to 6.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +32,7 @@ from filestore.write.table_write import TableWrite
 from logstore.log.marker import CommitMarker
 from logstore.offsets import LogSlice
 from lsm.row_kind import RowKind
+from lsm.undo import undoing
 
 UPDATES: Final = "updates"
 REPLACED: Final = "replaced"
@@ -41,7 +41,7 @@ REPLACED: Final = "replaced"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpec:
-    """What every task of a batch is told. Picklable; size grows with the number of buckets, not of rows."""
+    """What every task of a batch gets. Picklable; size grows with the number of buckets, not of rows."""
 
     table: TableView
     log: TableLog | None
@@ -95,7 +95,7 @@ class BucketResult:
 
     @classmethod
     def of_marker(cls, store: TableStore, bucket: int, marker: CommitMarker) -> "BucketResult":
-        """What an earlier attempt left, as the marker at the log's end tells."""
+        """What an earlier attempt left, by the marker at the log's end."""
         files = read_payload(store, marker)
         return cls(
             bucket=bucket,
@@ -121,14 +121,11 @@ def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[Bucke
         ConflictError: a newer attempt has fenced this one, or another writer is ahead in the log.
     """
     part = _Part(spec)
-    try:
+    with undoing(part.abort):
         spec.observe(StepEvent(step=Step.PART_STARTED, batch_id=spec.batch_id))
         for batch in batches:
             part.add(batch)
         return part.finish()
-    except BaseException:
-        part.abort()
-        raise
 
 
 class _Part:
@@ -171,17 +168,17 @@ class _Part:
             self._messages.setdefault(message.bucket, []).append(message)
         self._tell(Step.FILES_FLUSHED, None, {})
         exact = self._exact_changes()
-        for bucket, ours in self._messages.items():
+        for bucket, messages in self._messages.items():
             log = self._logs.get(bucket)
             if log is not None and exact is not None:
                 self._emit_changes(log, bucket, exact)
             changelog_base_snapshot = None if exact is None else exact.snapshot_id
-            piece = None if log is None else log.commit(ours, changelog_base_snapshot=changelog_base_snapshot)
+            piece = None if log is None else log.commit(messages, changelog_base_snapshot=changelog_base_snapshot)
             if log is not None:
                 self._tell(Step.LOG_COMMITTED, bucket, {})
             self._results[bucket] = BucketResult(
                 bucket=bucket,
-                messages=tuple(ours),
+                messages=tuple(messages),
                 log_slice=piece,
                 changelog_base_snapshot=changelog_base_snapshot,
                 facts=self._take_counts(),
@@ -192,38 +189,38 @@ class _Part:
         return list(self._results.values())
 
     def _take_counts(self) -> Mapping[str, int]:
-        """How many rows updates brought and took away, told with one of the buckets; of tables that count rows."""
+        """Rows of kind +U and -U, reported with one of the buckets; only of tables that count rows."""
         counts, self._kind_counts = self._kind_counts, np.zeros_like(self._kind_counts)
-        told = {UPDATES: counts[RowKind.UPDATE_AFTER], REPLACED: counts[RowKind.UPDATE_BEFORE]}
-        return {name: int(count) for name, count in told.items() if count}
+        facts = {UPDATES: counts[RowKind.UPDATE_AFTER], REPLACED: counts[RowKind.UPDATE_BEFORE]}
+        return {name: int(count) for name, count in facts.items() if count}
 
     def abort(self) -> None:
-        """Give up: abort transactions; files stay when one may have ended, for then the log names them."""
+        """Abort the transactions; files stay when one of them may have ended, because the log names them."""
         settled = all([log.abort() for log in self._logs.values()])
         if settled:
             self._write.abort()
-            discard(self._spec.table.store, [message for ours in self._messages.values() for message in ours])
+            discard(self._spec.table.store, [*chain.from_iterable(self._messages.values())])
 
     def _exact_changes(self) -> ExactChanges | None:
-        """What the log gets when it does not get the rows as they came."""
+        """The looked-up changes for the log; None when it gets the rows as they were given."""
         if self._spec.log is None or not self._spec.log.is_exact:
             return None
-        return ExactChanges(self._spec.table.store, [message for ours in self._messages.values() for message in ours])
+        return ExactChanges(self._spec.table.store, chain.from_iterable(self._messages.values()))
 
     def _emit_changes(self, log: BucketLog, bucket: int, exact: ExactChanges) -> None:
         """Send the changes of a bucket; its messages may get other files."""
         count = 0
-        ours = self._messages[bucket]
+        messages = self._messages[bucket]
         log.begin(exact.schema_id)
-        for index, message in enumerate(ours):
-            ours[index] = exact.numbered(message)
-            for rows, kinds in exact.of(ours[index]):
+        for index, message in enumerate(messages):
+            messages[index] = exact.numbered(message)
+            for rows, kinds in exact.of(messages[index]):
                 log.append(*self._tracked(rows, kinds))
                 count += rows.num_rows
         self._tell(Step.CHANGES_EMITTED, bucket, {"changes": count})
 
     def _log_of(self, bucket: int) -> BucketLog | None:
-        """The bucket's open transaction; None when the bucket is done by an earlier attempt."""
+        """The bucket's open transaction; None when an earlier attempt wrote the bucket."""
         if bucket in self._logs:
             return self._logs[bucket]
         if bucket in self._results or bucket in self._spec.adopted_buckets:

@@ -1,19 +1,18 @@
 """Where one batch goes: the table at a branch and at a schema that holds the rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from engine.compaction.dedicated import DedicatedCompaction, waits_for_others
 from engine.lineage.batch_origin import batch_origin
 from engine.lineage.origins import CommitOrigin
-from engine.log.table_log import TableLog, tracks_changes
 from engine.request.branch_choice import at_branch
 from engine.request.writer_options import WriterOptions
-from engine.write.batch_writer import BatchWriter
 from engine.write.schema_evolution import cast_rows, evolve_schema, fields_of_rows, merge_rules
+from engine.write.session import LocalRunner, Runner, Upkeep, WriteSession
+from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_merge import MergeRules, are_numbers
 from filestore.table import FileTable
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTarget:
-    """A table that is about to get a batch."""
+    """A table that is about to get a batch: an Arrow table or batch of this process, or a Spark frame."""
 
     table: FileTable
     options: WriterOptions
@@ -60,25 +59,46 @@ class BatchTarget:
         grown = evolve_schema(there, fields, rules)
         return cls(table=grown, options=options, rules=rules, commit_user=user, origin=origin)
 
-    def writer(self) -> BatchWriter:
-        """Writes one batch; first it waits for compaction, where another process compacts and is behind."""
-        writer = BatchWriter(
-            self.table,
-            TableLog.of(self.table, self.options),
-            commit_user=self.commit_user,
-            tracks_changes=tracks_changes(self.table.store, self.options),
-        )
-        if waits_for_others(self.table.store, self.options):
-            DedicatedCompaction(self.table.store).before_batch(writer.live)
-        return writer
+    def append(self, rows: Any, *, read_snapshot_id: int | None = None) -> CommitResult:
+        """Add rows; see ``Table.append``."""
+        with self._session(rows, Upkeep.BATCH) as session:
+            return session.write(self._fitting(rows), read_snapshot_id=read_snapshot_id)
 
-    def batches(self, rows: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Rows of this process, cast where that is allowed."""
+    def overwrite(self, rows: Any, partition: Mapping[str, object] | None) -> CommitResult:
+        """Replace rows; see ``Table.overwrite``."""
+        with self._session(rows, Upkeep.REPLACE) as session:
+            return session.overwrite(self._fitting(rows), partition)
+
+    def _session(self, rows: Any, upkeep: Upkeep) -> WriteSession[Any]:
+        return WriteSession(
+            self.table,
+            _runner_of(rows),
+            commit_user=self.commit_user,
+            options=self.options,
+            upkeep=upkeep,
+            origin=lambda batch_id, rows: self.origin,
+        )
+
+    def _fitting(self, rows: Any) -> Any:
+        """Rows for the runner, cast where that is allowed."""
+        if isinstance(rows, pa.Table | pa.RecordBatch):
+            return self._batches(rows)
+        return self._frame(rows)
+
+    def _batches(self, rows: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         given = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
         return cast_rows(given, self.table.schema, self.rules)
 
-    def frame(self, frame: "DataFrame") -> "DataFrame":
-        """A Spark frame, cast where that is allowed."""
+    def _frame(self, frame: "DataFrame") -> "DataFrame":
         from engine.types.spark_types import cast_frame
 
         return cast_frame(frame, self.table.schema) if self.rules is not None and self.rules.casts else frame
+
+
+def _runner_of(rows: Any) -> Runner[Any]:
+    """Rows that Arrow holds are of this process; a Spark frame is written by tasks."""
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        return LocalRunner()
+    from engine.write.spark_runner import SparkRunner
+
+    return SparkRunner(rows.sparkSession)

@@ -1,29 +1,27 @@
 """One batch into one table, exactly once: the driver's half of the protocol.
 
-1. A snapshot of (commit user, batch) exists: done already.
-2. First batch of a run, table with a log: every bucket is fenced and its last marker read. One that no
-   snapshot knows is of this very batch, begun by an earlier run (its files are taken over), or foreign (refused).
+1. A snapshot of (commit user, batch) exists: the batch is committed.
+2. First batch of a run, table with a log: every bucket is fenced and its last marker read. A marker that no snapshot
+   knows is of the same batch, begun by an earlier run (its files are adopted), or of another writer (refused).
 3. The batch's rows are written, bucket by bucket, by ``write_part`` in one or many processes.
 4. One commit makes all files and the log offsets visible.
 
-What 3 runs on is an argument, so that Spark tasks and a plain Python process share this module.
-Source: design.md section 3, reports/kafka.md section 4.2.
+Where 3 runs is an argument, so that Spark tasks and a plain Python process share this module.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
-from engine.lineage.after_commit import AfterCommit
-from engine.lineage.origins import CommitOrigin
 from engine.log.bucket_log import check_not_shorter
 from engine.log.table_log import OrphanPolicy, TableLog
 from engine.runtime.metrics import record_batch
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.write.batch_part import REPLACED, UPDATES, BatchSpec, BucketResult
 from engine.write.event_time import watermark_of
-from engine.write.housekeeping import tag_batch
 from engine.write.renumber import rewrite_with_higher_numbers
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
@@ -34,12 +32,14 @@ from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import ConflictError, CorruptDataError
+from lsm.retry import retrying
 
 logger = logging.getLogger("fluvial.batch")
 
 RunParts = Callable[[BatchSpec], Iterable[BucketResult]]
 """Runs ``write_part`` over the rows of the batch, every bucket in one place, and returns all results."""
 
+NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _RENUMBER_ATTEMPTS: Final = 5
 
 
@@ -61,8 +61,8 @@ class BatchWriter:
             table: to write to.
             log: the table's log, None without one (or with change tracking switched off).
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
-            tracks_changes: False: streams shall not get these rows; then there must be no log either.
-            observe: told each step.
+            tracks_changes: False: streams do not get these rows; then there must be no log either.
+            observe: called with each step.
         """
         self._table, self._store = table, table.store
         self._log = log
@@ -70,10 +70,9 @@ class BatchWriter:
         self._commit_user = commit_user
         self._changes = _changes(table.store, log, tracks_changes=tracks_changes)
         self._commit = TableCommit(table.store, commit_user)
-        self._after = AfterCommit(table.store)
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
-        self._newest_in_table: int | None = None  # of our batches, as the log tells it: their snapshots may be gone
+        self._newest_in_table: int | None = None  # batch of this user, by the log: its snapshot may have expired
 
     @property
     def live(self) -> LiveFiles:
@@ -88,37 +87,28 @@ class BatchWriter:
         run_parts: RunParts,
         *,
         read_snapshot_id: int | None = None,
-        origin: CommitOrigin | None = None,
+        properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> CommitResult:
-        """Write a batch unless it is there already; then tell the catalog's lineage, and who listens.
+        """Write a batch unless it is committed already.
 
         Args:
             batch_id: rises from batch to batch of one commit user.
             run_parts: see ``RunParts``; not called when the batch is committed.
             read_snapshot_id: see ``Table.append``.
-            origin: where the rows come from. None: nothing is told.
+            properties: of the snapshot.
 
         Raises:
-            ConflictError: another writer holds a bucket of the log, or took its place in the table: nothing of this
-                batch is visible
-                in the table. Run the batch again.
+            ConflictError: another writer holds a bucket of the log, or committed to the same buckets of the table:
+                nothing of this batch is visible in the table. Run the batch again.
             OutcomeUnknownError: the commit may be visible: run the same batch again.
-            UnavailableError: also when the rows are visible, and ``lineage.on-unavailable=fail``.
         """
-        committed = self._write(batch_id, run_parts, read_snapshot_id, origin)
-        self._after.tell(committed.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
-        return committed
-
-    def _write(
-        self, batch_id: int, run_parts: RunParts, read_snapshot_id: int | None, origin: CommitOrigin | None
-    ) -> CommitResult:
         done = self._commit.find_committed(batch_id)
         if done is not None:
             logger.info(
                 "batch is committed already: table=%s batch=%d snapshot=%d", self._store.name, batch_id, done.id
             )
             return CommitResult(snapshot=done, already_committed=True)
-        self._tell(Step.BATCH_STARTED, batch_id)
+        self._report(Step.BATCH_STARTED, batch_id)
         self.live.advance()
         adopted = self._recover(batch_id)
         if self._newest_in_table is not None and batch_id <= self._newest_in_table:
@@ -132,10 +122,10 @@ class BatchWriter:
             )
         began_s = time.perf_counter()
         results = [*run_parts(spec), *adopted.values()]
-        self._tell(Step.TASKS_DONE, batch_id)
+        self._report(Step.TASKS_DONE, batch_id)
         self._check_updates(batch_id, results)
         flushed_s = time.perf_counter()
-        # what is adopted was numbered by an earlier run, before commits that this run's base may have
+        # adopted files were numbered by an earlier run, before commits that this run's base may include
         base_id = None if adopted else spec.base_snapshot_id
         is_exclusive = read_snapshot_id is not None and self._log is None
         committed = self._publish(
@@ -144,10 +134,10 @@ class BatchWriter:
             results,
             base_id,
             is_exclusive=is_exclusive,
-            origin=origin,
+            properties=properties,
         )
         self._adopted = {}
-        self._tell(Step.TABLE_COMMITTED, batch_id)
+        self._report(Step.TABLE_COMMITTED, batch_id)
         files = [file for result in results for message in result.messages for file in message.new_files]
         record_batch(
             self._store.name,
@@ -158,12 +148,10 @@ class BatchWriter:
             commit_seconds=time.perf_counter() - flushed_s,
             snapshot_id=None if committed.snapshot is None else committed.snapshot.id,
         )
-        if batch_id == BATCH_IDENTIFIER:
-            tag_batch(self._store, committed)
         return committed
 
     def _check_updates(self, batch_id: int, results: Iterable[BucketResult]) -> None:
-        """Say when rows are counted that updates should have taken away. Between two batches one pair may be cut."""
+        """Warn when counted rows stay that updates replaced. One pair of -U and +U may be split between two batches."""
         updates, replaced = (sum(each.facts.get(name, 0) for each in results) for name in (UPDATES, REPLACED))
         if updates > 1 and not replaced:
             logger.warning(
@@ -187,24 +175,24 @@ class BatchWriter:
         )
 
     def _log_offsets(self) -> Mapping[int, int]:
-        """Next offsets that the newest snapshot with offsets knows: commits of engines without a log drop them."""
+        """Next offsets of the newest snapshot that has offsets: commits of engines without a log drop them."""
         if self._log is None:
             return {}
         return carried_offsets(self._store.snapshots.back_from(self.live.snapshot)) or {}
 
     def _recover(self, batch_id: int) -> Mapping[int, BucketResult]:
-        """Slices of this batch that an earlier run had committed to the log; empty but for the first batch of a run."""
+        """Slices of this batch that an earlier run committed to the log; only the first batch of a run has any."""
         if self._adopted is None:
             self._adopted = {}
             if self._log is not None:
                 self._adopted = self._ahead_of_table(batch_id, self._log)
-                self._tell(Step.LOG_RECOVERED, batch_id)
+                self._report(Step.LOG_RECOVERED, batch_id)
         return self._adopted
 
     def _ahead_of_table(self, batch_id: int, log: TableLog) -> dict[int, BucketResult]:
-        """What the log holds and the table does not: our own batch; another's is committed here, if that is allowed."""
+        """Results of this batch that are in the log and not in the table; those of others are adopted, if allowed."""
         known = self._log_offsets()
-        ours: dict[int, BucketResult] = {}
+        adopted: dict[int, BucketResult] = {}
         orphans: dict[tuple[str, int], list[BucketResult]] = {}
         for bucket, tail in log.fence_all().items():
             marker = tail.marker
@@ -214,10 +202,10 @@ class BatchWriter:
                     self._newest_in_table = max(marker.batch, self._newest_in_table or 0)
                 continue
             if not marker.is_final:
-                continue  # eventual: chunks of a batch that never ended; it is written again, readers fold by key
+                continue  # eventual: chunks of a batch that never ended; it is written again, readers merge by key
             result = BucketResult.of_marker(self._store, bucket, marker)
             if (marker.query, marker.batch) == (self._commit_user, batch_id):
-                ours[bucket] = result
+                adopted[bucket] = result
             elif log.orphans is OrphanPolicy.FAIL:
                 raise CorruptDataError(
                     f"the log holds a batch that the table does not: table={self._store.name} topic={log.topic} "
@@ -234,78 +222,73 @@ class BatchWriter:
         for (query, batch), results in orphans.items():
             self._publish(TableCommit(self._store, query), batch, results, None)
             self.live.advance()
-        return ours
+        return adopted
 
     def _publish(
         self,
         commit: TableCommit,
         identifier: int,
-        results: list[BucketResult],
+        results: Sequence[BucketResult],
         base_snapshot_id: int | None,
         *,
         is_exclusive: bool = False,
-        origin: CommitOrigin | None = None,
+        properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> CommitResult:
-        """Commit; rows of a bucket that somebody wrote meanwhile get numbers above theirs first, or are refused.
+        """Commit; rows of a bucket that another writer committed to first are numbered above its rows, or refused."""
+        wanted = committable(
+            identifier,
+            results,
+            base_snapshot_id=base_snapshot_id,
+            known_offsets=None if self._log is None else self._log_offsets(),
+            changes=self._changes,
+            properties=properties,
+        )
+        wanted = replace(wanted, watermark=watermark_of(self._store, wanted.messages))
+        self.live.check_bucket_counts(wanted.messages)
 
-        Changes that were looked up and are not true any more are not taken from the log, but from the files.
+        def renumber(conflict: ConflictError) -> None:
+            nonlocal wanted
+            if is_exclusive or changes_index(wanted.messages):  # with other numbers they are still in the wrong buckets
+                discard(self._store, wanted.messages)
+                raise conflict
+            wanted = self._renumbered(wanted, results, conflict)
+
+        return retrying(lambda: commit.commit(wanted), attempts=_RENUMBER_ATTEMPTS + 1, replan=renumber)
+
+    def _renumbered(self, lost: Committable, results: Iterable[BucketResult], conflict: ConflictError) -> Committable:
+        """The same rows, numbered to follow the newest snapshot.
+
+        Changes that were looked up in an older snapshot are not true any more: streams skip them in the log, and get
+        them from the files.
+
+        Raises: the conflict, when other numbers do not resolve it.
         """
-        messages = [message for result in results for message in result.messages]
-        offsets = {result.bucket: result.log_slice.end_offset for result in results if result.log_slice is not None}
-        starts = {result.bucket: result.log_slice.start_offset for result in results if result.log_slice is not None}
-        changelog_base_snapshot = {
-            (message.partition, message.bucket): result.changelog_base_snapshot
-            for result in results
-            for message in result.messages
-            if result.changelog_base_snapshot is not None
-        }
-        known = self._log_offsets()
-        properties = self._after.properties(origin) if messages or identifier != BATCH_IDENTIFIER else {}
-        changes = self._changes
-        self.live.check_bucket_counts(messages)
-        for attempt in range(_RENUMBER_ATTEMPTS + 1):
-            committable = Committable(
-                identifier=identifier,
-                messages=messages,
-                log_offsets={**known, **offsets} if self._log is not None else {},
-                base_snapshot_id=base_snapshot_id,
-                changes=changes,
-                properties=properties,
-                changelog_base_snapshot=changelog_base_snapshot,
-                watermark=watermark_of(self._store, messages),
-            )
-            try:
-                return commit.commit(committable)
-            except ConflictError:
-                if is_exclusive or changes_index(messages):  # renumbered rows would still be in buckets of their own
-                    discard(self._store, messages)
-                    raise
-                self.live.advance()
-                moved = [
-                    rewrite_with_higher_numbers(
-                        self._store, message, above=self._highest(message.partition, message.bucket)
-                    )
-                    for message in messages
-                ]
-                if attempt == _RENUMBER_ATTEMPTS or (moved == messages and not changelog_base_snapshot):
-                    raise
-                messages, base_snapshot_id = moved, self.live.snapshot_id
-                if changelog_base_snapshot:
-                    changelog_base_snapshot, changes, properties = (
-                        {},
-                        ChangeSource.FILES,
-                        {**properties, **skipping(starts)},
-                    )
-                    logger.warning(
-                        "streams get a batch from files, its changes in the log were overtaken: table=%s batch=%d",
-                        self._store.name, identifier,
-                    )  # fmt: skip
-        raise AssertionError("unreachable")
+        self.live.advance()
+        moved = [
+            rewrite_with_higher_numbers(self._store, message, above=self._highest(message.partition, message.bucket))
+            for message in lost.messages
+        ]
+        if moved == lost.messages and not lost.changelog_base_snapshot:
+            raise conflict
+        following = replace(lost, messages=moved, base_snapshot_id=self.live.snapshot_id)
+        if not lost.changelog_base_snapshot:
+            return following
+        logger.warning(
+            "streams get a batch from files, its changes in the log are stale: table=%s batch=%d",
+            self._store.name, lost.identifier,
+        )  # fmt: skip
+        starts = {each.bucket: each.log_slice.start_offset for each in results if each.log_slice is not None}
+        return replace(
+            following,
+            changelog_base_snapshot={},
+            changes=ChangeSource.FILES,
+            properties={**lost.properties, **skipping(starts)},
+        )
 
     def _highest(self, partition: bytes, bucket: int) -> int:
         return self.live.max_sequence_number(BucketKey(partition, bucket))
 
-    def _tell(self, step: Step, batch_id: int) -> None:
+    def _report(self, step: Step, batch_id: int) -> None:
         self._observe(StepEvent(step=step, batch_id=batch_id))
 
 
@@ -314,3 +297,40 @@ def _changes(store: TableStore, log: TableLog | None, *, tracks_changes: bool) -
     if log is not None:
         return ChangeSource.LOG
     return ChangeSource.FILES if tracks_changes and not store.has_log else ChangeSource.NONE
+
+
+def committable(
+    identifier: int,
+    results: Sequence[BucketResult],
+    *,
+    base_snapshot_id: int | None,
+    known_offsets: Mapping[int, int] | None,
+    changes: ChangeSource,
+    properties: Mapping[str, str],
+) -> Committable:
+    """What the results of a batch publish; without a watermark.
+
+    Args:
+        identifier: of the commit.
+        results: of every bucket.
+        base_snapshot_id: see ``Committable``.
+        known_offsets: next log offset of each bucket before the batch; None: there is no log.
+        changes: how streams get the rows.
+        properties: of the snapshot, unless an empty batch of a batch job makes none.
+    """
+    messages = [message for result in results for message in result.messages]
+    offsets = {each.bucket: each.log_slice.end_offset for each in results if each.log_slice is not None}
+    return Committable(
+        identifier=identifier,
+        messages=messages,
+        log_offsets={} if known_offsets is None else {**known_offsets, **offsets},
+        base_snapshot_id=base_snapshot_id,
+        changes=changes,
+        properties=properties if messages or identifier != BATCH_IDENTIFIER else {},
+        changelog_base_snapshot={
+            (message.partition, message.bucket): result.changelog_base_snapshot
+            for result in results
+            for message in result.messages
+            if result.changelog_base_snapshot is not None
+        },
+    )

@@ -24,7 +24,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (event times are local,
 
 
 def watermark_of(store: TableStore, messages: Iterable[CommitMessage]) -> int | None:
-    """The watermark after a batch; None: the table has none, or nothing can be told.
+    """The watermark after a batch; None: the table has none, or it is not known.
 
     Args:
         store: with ``watermark.column`` and ``watermark.expression``.

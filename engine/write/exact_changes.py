@@ -1,12 +1,12 @@
 """Changes that are complete before they go to the log: ``log.changelog-mode=all`` with ``changelog-producer=lookup``.
 
-A task writes its data files first. Then it looks up what the newest snapshot has of their keys, and tells the log what
-becomes of each: -U and +U, +I, -D with the row as it was, whatever the merge engine. The state before a batch is that
-snapshot alone: while a bucket is fenced nobody else can write its log, and who finds a batch in the log that no
-snapshot holds is refused (``BucketLog.open``). Writers that do without the log may still commit: what they did before
-the look is looked up as well, and the batch's rows are numbered above theirs. What they do after it makes the changes
-untrue, which the commit notices (``Committable.changelog_base_snapshot``): then streams skip these records and get the
-difference of the two snapshots instead.
+A task writes its data files first. Then it looks up their keys in the newest snapshot, and sends the change of each row
+to the log: -U and +U, +I, -D with the old row, whatever the merge engine. The state before a batch is that snapshot
+alone: while a bucket is fenced no other writer can write its log, and a writer that finds a batch in the log that no
+snapshot holds is refused (``BucketLog.open``). Writers that do without the log may still commit: what they committed
+before the lookup is looked up as well, and the batch's rows are numbered above their rows. What they commit after it
+makes the changes stale, which the commit notices (``Committable.changelog_base_snapshot``): then streams skip these
+records and get the difference of the two snapshots instead.
 """
 
 from collections import defaultdict
@@ -50,7 +50,7 @@ class ExactChanges:
         self.schema_id = store.with_columns_of(entry.file for entry in entries).schema.id
 
     def numbered(self, message: CommitMessage) -> CommitMessage:
-        """The message with its rows numbered above those of the bucket; files that it does not name any more go."""
+        """The message with its rows numbered above those of the bucket; files that are rewritten are deleted."""
         live = self._live[BucketKey(message.partition, message.bucket)]
         highest = max((file.max_sequence_number for file in live), default=NO_SEQUENCE_NUMBER)
         moved = rewrite_with_higher_numbers(self._store, message, above=highest)
@@ -61,7 +61,7 @@ class ExactChanges:
     def of(self, message: CommitMessage) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """Rows and int8 kinds; see ``batch_changes``. The message is ``numbered``."""
         key = BucketKey(message.partition, message.bucket)
-        marks = vectors_of(self._live[key], self._indexes.get(key, ()))
-        deleted = read_deletion_vectors(self._store, marks)
+        vectors = vectors_of(self._live[key], self._indexes.get(key, ()))
+        deleted = read_deletion_vectors(self._store, vectors)
         table = self._store if self.schema_id == self._store.schema.id else self._store.at_version(self.schema_id)
         return batch_changes(table, message, self._live[key], deleted=deleted)

@@ -1,6 +1,6 @@
-"""What a stream does about the age of its table: what is over goes after commits, tags and savepoints are made.
+"""Expiry of snapshots, tags and partitions after the commits of a stream, and the tags and savepoints that are due.
 
-It is looked for now and then, not with each commit, and the cost grows with what goes. Nothing of it may stop the
+It runs every few seconds, not with each commit, and its cost grows with what is deleted. Nothing of it may stop the
 stream: what fails is logged, and tried again. ``snapshot.expire.execution-mode=async`` does it beside the next batch.
 """
 
@@ -34,10 +34,10 @@ class Housekeeping:
     def __init__(
         self, store: TableStore, *, checkpoint: CheckpointPlace | None = None, every_ms: int = _EVERY_MS
     ) -> None:
-        """Nothing happens yet.
+        """Start making tags by the clock, if the table has such.
 
         Args:
-            store: whose; of a table that may keep everything, nothing goes.
+            store: to look after.
             checkpoint: of the query that writes the table, to be kept with savepoints.
             every_ms: time between two looks.
         """
@@ -57,7 +57,7 @@ class Housekeeping:
     def before_batch(self) -> None:
         """Make a periodic savepoint if it is time. Never raises.
 
-        Now the checkpoint has everything about the batch before; after that one's commit it did not yet.
+        The checkpoint is complete for the batch before only now; behind the commit of that batch it is not.
         """
         now_ms = self._table.clock.now_ms()
         if now_ms < self._save_due_ms or not self._is_savepoint_due(now_ms, self._saved_ms):
@@ -79,7 +79,7 @@ class Housekeeping:
             logger.warning("no savepoint, it will be tried again: table=%s", self._table.name, exc_info=True)
 
     def after_commit(self) -> None:
-        """Let go what is over, if it is time to look. Never raises."""
+        """Delete what has expired, if it is time to look. Never raises."""
         now_ms = self._table.clock.now_ms()
         if now_ms < self._due_ms or (self._running is not None and not self._running.done()):
             return
@@ -167,7 +167,7 @@ def tag_batch(store: TableStore, result: CommitResult) -> None:
             make_due_tags(store)
             make_batch_tag(store, result.snapshot)
     except Exception:
-        logger.warning("tags failed, the batch is there: table=%s", store.name, exc_info=True)
+        logger.warning("tags failed, the batch is committed: table=%s", store.name, exc_info=True)
 
 
 logger = logging.getLogger("fluvial.housekeeping")

@@ -1,6 +1,6 @@
-"""Rows of one key become one before Spark brings those of a bucket together: for streams that change few keys often.
+"""Rows of one key become one before the shuffle: for streams that change few keys often.
 
-Only where nothing but the newest row of a key counts: neither a log nor a changelog of the input is told of the others.
+Only where nothing but the newest row of a key counts: neither a log nor a changelog of the input gets the others.
 Source: Paimon ``local-merge-buffer-size``.
 """
 

@@ -1,8 +1,8 @@
 """Rows of a bucket numbered again, when another writer committed to the bucket first.
 
-Two records of one key may not share a sequence number (paimon-format.md 0.13). The later commit's rows must win, so
-they move above what the earlier one wrote; their order among themselves stays. The old files are left for orphan
-cleaning: the log's marker may name them.
+Two records of one key may not share a sequence number. The later commit's rows must win, so they move above what the
+earlier one wrote; their order among themselves stays. The old files are left for orphan cleaning: the log's marker may
+name them.
 """
 
 from dataclasses import replace
@@ -16,10 +16,11 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.table_store import TableStore
 from lsm.row_kind import SEQUENCE_NUMBER
+from lsm.undo import undoing
 
 
 def rewrite_with_higher_numbers(store: TableStore, message: CommitMessage, *, above: int) -> CommitMessage:
-    """The message with every sequence number greater than ``above``; the message itself when that is so already."""
+    """The message with every sequence number greater than ``above``; the same message when they are already."""
     if not message.new_files:
         return message
     first = min(file.min_sequence_number for file in message.new_files)
@@ -51,7 +52,7 @@ def _shifted(store: TableStore, message: CommitMessage, file: DataFileMeta, shif
         level=file.level,
         file_source=file.file_source or 0,
     )
-    try:
+    with undoing(writer.abort):
         for rows in read_data_file(
             store.io,
             f"{directory}/{file.file_name}",
@@ -63,9 +64,6 @@ def _shifted(store: TableStore, message: CommitMessage, file: DataFileMeta, shif
         ):
             writer.write(_with_shift(rows, shift))
         return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
 
 
 def _with_shift(rows: pa.RecordBatch, shift: int) -> pa.RecordBatch:

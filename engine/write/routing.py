@@ -1,11 +1,9 @@
 """Which task writes a row: the bucket of its key, worked out where the row already is.
 
 Spark's ``hash(binary)`` is murmur3 over little-endian words with seed 42, and its odd handling of a tail never
-applies to a BinaryRow, whose length is a multiple of 8: so the table's own bucket hash can be had inside the JVM,
+applies to a BinaryRow: its length is a multiple of 8. So the table's own bucket hash is computed inside the JVM,
 from the row's bytes built with SQL functions. Types for which those bytes are awkward go through an Arrow function
 instead.
-
-Source: paimon-format.md sections 5 and 5.2; measured in reports/lsm.md section 5.
 """
 
 from collections.abc import Sequence
@@ -117,7 +115,7 @@ def _hash_expression(keys: Sequence[DataField]) -> str | None:
 
 
 def _fixed_slot(column: str, data_type: DataType) -> str | None:
-    """A bigint whose low bytes are the slot of a fixed-width value; None for other types."""
+    """A bigint with the slot of a fixed-width value in its low bytes; None for other types."""
     match data_type.root:
         case "BOOLEAN":
             return f"cast({column} as bigint)"

@@ -1,9 +1,8 @@
-"""Rows with their places as a Spark frame, and the commit that marks some of them: DELETE and UPDATE without a key.
+"""Rows with their places as a Spark frame, and the commit that deletes some of them: DELETE and UPDATE without a key.
 
-Whatever Spark can say about rows chooses them; what comes back to the driver is one bitmap for each file and task.
+A Spark expression chooses the rows; the driver gets one bitmap for each file and task.
 """
 
-import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,24 +14,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType
 
-from engine.lineage.after_commit import AfterCommit
 from engine.lineage.batch_origin import batch_origin
-from engine.log.table_log import tracks_changes
 from engine.read.batch_read import BatchPlan
 from engine.read.frames import pieces_frame
 from engine.request.writer_options import WriterOptions
 from engine.types.spark_types import spark_schema
-from engine.write.batch_part import BatchSpec
-from engine.write.sink import run_parts
-from filestore.commit.committable import BATCH_IDENTIFIER, Committable
+from engine.write.session import Upkeep, WriteSession
+from engine.write.spark_runner import SparkRunner
 from filestore.commit.table_commit import CommitResult
-from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.data_split import DataSplit
-from filestore.scan.live_files import LiveFiles
-from filestore.snapshot.change_tracking import ChangeSource
 from filestore.table import FileTable
 from filestore.table_store import TableStore
-from filestore.write.row_deletion import FILE_FIELD, ROW_FIELD, Marks, read_with_places, replace_rows, united_deletes
+from filestore.write.row_deletion import (
+    FILE_FIELD,
+    ROW_FIELD,
+    DeletedPositions,
+    read_with_places,
+    united_deletes,
+)
 from lsm.errors import InvalidInputError
 
 FILE_NAME, ROW_NUMBER = FILE_FIELD.name, ROW_FIELD.name
@@ -43,7 +42,7 @@ def placed_frame(spark: SparkSession, store: TableStore, plan: BatchPlan, column
 
     Args:
         spark: the session.
-        store: opened with the schema that the rows shall have.
+        store: opened with the schema of the returned rows.
         plan: of it.
         columns: names, in the wanted order.
     """
@@ -61,21 +60,28 @@ def file_splits(plan: BatchPlan) -> list[DataSplit]:
     return splits
 
 
-def marks_of(frame: DataFrame) -> Marks:
+def places_of(frame: DataFrame) -> DeletedPositions:
     """The places of a frame's rows, each once; the frame is computed."""
     places = frame.select(F.col(FILE_NAME), F.col(ROW_NUMBER)).mapInArrow(_bitmaps, "file string, rows binary")
     return united_deletes((each.file, _positions(each.rows)) for each in places.collect())
 
 
 def commit_deletes(
-    table: FileTable, plan: BatchPlan, marks: Marks, *, new_rows: DataFrame | None = None, options: WriterOptions
+    table: FileTable,
+    plan: BatchPlan,
+    deletes: DeletedPositions,
+    *,
+    spark: SparkSession,
+    new_rows: DataFrame | None = None,
+    options: WriterOptions,
 ) -> CommitResult:
-    """Mark rows as deleted, and add others, in one commit.
+    """Delete rows, and add others, in one commit.
 
     Args:
-        table: whose.
+        table: to write to.
         plan: in which the rows were found.
-        marks: rows to delete.
+        deletes: rows to delete.
+        spark: writes the new rows.
         new_rows: to add; None: none.
         options: of the write, see ``Table.append``.
 
@@ -83,30 +89,19 @@ def commit_deletes(
         ConflictError: files with these rows were rewritten meanwhile, or rows of them deleted; nothing is visible.
         OutcomeUnknownError: it may be visible.
     """
-    if plan.snapshot is None or not marks:
+    if plan.snapshot is None or not deletes:
         return CommitResult(snapshot=plan.snapshot)
-    user, after = str(uuid.uuid4()), AfterCommit(table.store)
-    origin = batch_origin(table.store, options.pipeline_name, user, new_rows)
-    added: list[CommitMessage] = []
-    if new_rows is not None:
-        live = LiveFiles(table.store, plan.snapshot)
-        spec = BatchSpec(
-            table=table,
-            log=None,
-            commit_user=user,
-            batch_id=BATCH_IDENTIFIER,
-            base_snapshot_id=plan.snapshot.id,
-            max_sequence_numbers=live.max_sequence_numbers(),
-            log_offsets={},
-        )
-        added = [message for result in run_parts(new_rows, spec) for message in result.messages]
-    changes = ChangeSource.FILES if tracks_changes(table.store, options) else ChangeSource.NONE
-    committable = Committable(identifier=BATCH_IDENTIFIER, changes=changes, properties=after.properties(origin))
-    done = replace_rows(
-        table.store, plan.snapshot, file_splits(plan), marks, added=added, commit_user=user, committable=committable
+    user = table.store.new_commit_user()
+    session = WriteSession(
+        table,
+        SparkRunner(spark),
+        commit_user=user,
+        options=options,
+        upkeep=Upkeep.REPLACE,
+        origin=lambda batch_id, rows: batch_origin(table.store, options.pipeline_name, user, rows),
     )
-    after.tell(done.snapshot, origin, commit_user=user, identifier=BATCH_IDENTIFIER)
-    return done
+    with session:
+        return session.replace_rows(plan.snapshot, file_splits(plan), deletes, new_rows)
 
 
 def _bitmaps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -44,7 +44,7 @@ def evolve_schema(table: View, given: Sequence[DataField], rules: MergeRules | N
         rules: of the writer; None: nothing changes.
 
     Raises:
-        InvalidInputError: the columns cannot be merged, or somebody else renamed or dropped one of them.
+        InvalidInputError: the columns cannot be merged, or another writer renamed or dropped one of them.
         ConflictError: others altered the table again and again: try again.
         OutcomeUnknownError: the version may be there: write the batch again.
     """
@@ -67,7 +67,7 @@ def evolve_schema(table: View, given: Sequence[DataField], rules: MergeRules | N
 
 
 def fields_of_rows(schema: pa.Schema, known: TableSchema) -> list[DataField]:
-    """The columns of rows from outside, without the row kind, and without those whose values are all null.
+    """The columns of rows from outside, without the row kind, and without those of nulls only.
 
     Raises:
         InvalidInputError: a new column has no type, or one that no table can hold.
@@ -111,7 +111,7 @@ def _cast(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
 
 
 def _check_same_columns(table: TableView, newest: TableSchema, given: Sequence[DataField]) -> None:
-    """Refuse to make a column anew that the rows bring under a name that it had."""
+    """Refuse to add a column again that was renamed or dropped while the writer was running."""
     ids = {field.name: field.id for field in table.schema.fields}
     names = {field.id: field.name for field in newest.fields}
     for field in given:

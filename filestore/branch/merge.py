@@ -36,7 +36,8 @@ from filestore.scan.snapshot_files import delta_entries, live_files, live_files_
 from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError
+from lsm.undo import undoing_unless_visible
 
 MERGED_BRANCH_KEY: Final = "fluvial.merged-branch"
 """Property of a snapshot that merged a branch: the branch's name."""
@@ -83,14 +84,8 @@ def merge_branch(store: TableStore, name: str, *, force: bool = False, only_at: 
     copies: dict[tuple[BucketPlace, str], DataFileMeta] = {}
     with working(store.io, branch.paths, Work(operation=Operation.MERGE)):
         read_branch(main, name)  # it may have been deleted before this was begun
-        try:
-            result = _merged(main, branch, copies, force=force, only_at=only_at)
-        except OutcomeUnknownError:
-            raise
-        except FluvialError:
-            _delete_copies(main, copies)
-            raise
-    return result
+        with undoing_unless_visible(lambda: _delete_copies(main, copies)):
+            return _merged(main, branch, copies, force=force, only_at=only_at)
 
 
 def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) -> Snapshot | None:

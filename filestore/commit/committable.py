@@ -26,14 +26,14 @@ class Committable:
     base_snapshot_id: int | None = None
     """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""
     changelog_base_snapshot: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
-    """By (partition, bucket) the snapshot in which the changes in the log were looked up, 0: the empty table. Whoever
-    changes rows of the bucket after it makes them untrue: a conflict."""
+    """By (partition, bucket) the snapshot in which the changes in the log were looked up, 0: the empty table. A writer
+    that changes rows of the bucket after it makes them stale: a conflict."""
     changes: ChangeSource | None = None
-    """How these changes reach streams; None: not through the log, so from files, or not at all when untracked."""
+    """How streams get these changes; None: from files, or not at all when the table does not track changes."""
 
 
 def discard(store: TableStore, messages: Sequence[CommitMessage]) -> None:
-    """Delete the files that these messages made. Only for messages that are surely not visible and never will be.
+    """Delete the files that these messages made. Only for messages that are not visible and never will be.
 
     Files that a compaction moved to another level keep their name: they are inputs, and stay.
     """

@@ -1,18 +1,110 @@
-"""Whether a commit may be published on top of what others published meanwhile: pure functions over manifest entries.
+"""Whether a commit may be published on top of what others published meanwhile.
 
-Each function returns None, or the reason as a lower-case fact with ``key=value`` pairs; the caller raises
-ConflictError. Source: paimon-format.md section 7.1 (Paimon ``ConflictDetection``), FL-89 to FL-91.
+Each check returns None, or the reason as a lower-case fact with ``key=value`` pairs; ``TableCommit`` raises it as a
+ConflictError. Source: Paimon ``ConflictDetection``.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import Final
 
+from filestore.commit.committable import Committable
+from filestore.index.index_manifest import index_conflict, missing_delete_target
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
-from filestore.scan.snapshot_files import changes_since
+from filestore.scan.snapshot_files import changes_since, live_files, live_files_of_partitions
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
 from lsm.keys.keys import KeyTuple
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A commit that wants to follow a snapshot."""
+
+    store: TableStore
+    kind: CommitKind
+    committable: Committable
+    latest: Snapshot  # to be followed
+    delta: Sequence[ManifestEntry]  # of the commit
+    replaced: Sequence[ManifestEntry] | None  # OVERWRITE of partitions: their live files; None: of single files
+
+    @property
+    def base_id(self) -> int | None:
+        """The snapshot that the commit was made on; None: not known."""
+        return self.committable.base_snapshot_id
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the table has a primary key."""
+        return self.store.has_key
+
+    @cached_property
+    def changes(self) -> Mapping[int, Sequence[ManifestEntry]] | None:
+        """What others committed since the base, by snapshot id; None: the base or a snapshot since it is not known."""
+        return None if self.base_id is None else changes_since(self.store, self.base_id, self.latest)
+
+    @cached_property
+    def since_base(self) -> Sequence[ManifestEntry]:
+        """The entries that others added since the base; when they are not known, every live file."""
+        if self.changes is None:
+            return live_files(self.store, self.latest)
+        return [*chain.from_iterable(self.changes.values())]
+
+    @cached_property
+    def numbered_since_base(self) -> Sequence[ManifestEntry]:
+        """The entries that may hold sequence numbers of this commit: of its partitions only, if the base is unknown."""
+        partitions = {each.partition for each in self.delta if is_numbered(each, has_key=self.has_key)}
+        if not partitions:
+            return []
+        if self.changes is None:
+            return live_files_of_partitions(self.store, self.latest, partitions)
+        return self.since_base
+
+    @cached_property
+    def inputs_and_changes(self) -> Sequence[ManifestEntry]:
+        """The entries that a compaction must fit to.
+
+        Its inputs were live in the base snapshot, and nothing else in it overlaps the outputs: so they and the changes
+        since the base are enough.
+        """
+        if self.changes is None:
+            return live_files_of_partitions(self.store, self.latest, {entry.partition for entry in self.delta})
+        inputs = [replace(entry, kind=EntryKind.ADD) for entry in self.delta if entry.kind is EntryKind.DELETE]
+        return [*inputs, *self.since_base]
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether the commit replaces single files."""
+        return any(entry.kind is EntryKind.DELETE for entry in self.delta)
+
+
+def find_published(candidate: Candidate) -> Snapshot | None:
+    """The snapshot that already holds what a commit replaces single files by; None: it must be committed."""
+    if candidate.kind is CommitKind.OVERWRITE or not (candidate.kind is CommitKind.COMPACT or candidate.takes_files):
+        return None
+    if candidate.changes is None:
+        is_done = is_in_place(candidate.inputs_and_changes, candidate.delta)
+        return candidate.latest if is_done else None
+    wanted = {(entry.kind, entry.identity) for entry in candidate.delta}
+    for snapshot_id, entries in candidate.changes.items():
+        if wanted <= {(entry.kind, entry.identity) for entry in entries}:
+            return candidate.store.snapshots.read(snapshot_id)
+    return None
+
+
+def why_not(candidate: Candidate) -> str | None:
+    """The first reason why a commit cannot follow the newest snapshot; None: it can."""
+    if candidate.kind is CommitKind.APPEND:
+        checks = _DISTRIBUTE if candidate.takes_files else _APPEND
+    elif candidate.kind is CommitKind.COMPACT:
+        checks = _COMPACT
+    else:
+        checks = _REPLACE_FILES if candidate.replaced is None else _REPLACE_PARTITIONS
+    reasons = (check(candidate) for check in checks)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def find_conflict(
@@ -22,11 +114,11 @@ def find_conflict(
     kind: CommitKind,
     key_of: Callable[[bytes], KeyTuple] | None,
 ) -> str | None:
-    """Return why ``delta`` cannot follow ``base``, or None.
+    """Why ``delta`` cannot follow ``base``, or None.
 
     Args:
         base: entries of the changed partitions as they are now, adds and deletes in any order.
-        delta: our entries.
+        delta: entries of the commit.
         kind: OVERWRITE may change the number of buckets of a partition.
         key_of: turns a file's min or max key bytes into a comparable key; None for a table without a key.
     """
@@ -40,42 +132,43 @@ def find_conflict(
 
 def bucket_count_conflict(live: Iterable[ManifestEntry], delta: Iterable[ManifestEntry]) -> str | None:
     """Every live file of a partition must be written for the same number of buckets; only an overwrite rescales."""
-    ours = {entry.partition: entry for entry in delta if entry.kind is EntryKind.ADD and entry.total_buckets > 0}
-    if not ours:
+    added = {entry.partition: entry for entry in delta if entry.kind is EntryKind.ADD and entry.total_buckets > 0}
+    if not added:
         return None
     for entry in live:
-        mine = ours.get(entry.partition)
-        if mine is not None and entry.total_buckets > 0 and entry.total_buckets != mine.total_buckets:
+        new = added.get(entry.partition)
+        if new is not None and entry.total_buckets > 0 and entry.total_buckets != new.total_buckets:
             return (
                 f"the number of buckets of a partition changed: partition={entry.partition.hex()} "
-                f"live={entry.total_buckets} ours={mine.total_buckets}: overwrite the partition to rescale it"
+                f"live={entry.total_buckets} commit={new.total_buckets}: overwrite the partition to rescale it"
             )
     return None
 
 
 def sequence_conflict(newer: Iterable[ManifestEntry], delta: Iterable[ManifestEntry], *, has_key: bool) -> str | None:
-    """Return the bucket in which somebody took sequence numbers that we also use, or None.
+    """The bucket in which another writer used the sequence numbers of this commit, or None.
 
-    Two records of one key with one number have no order: readers disagree about the winner (paimon-format.md 0.13), so
-    the later of two writers of a bucket must number its rows again.
+    Two records of one key with one number have no order, and readers disagree about the winner. So the later of two
+    writers of a bucket must number its rows again.
 
     Args:
-        newer: entries published after the snapshot from whose highest numbers ``delta`` was numbered, or all live ones.
-        delta: our entries.
+        newer: entries published after the snapshot that ``delta`` was numbered on, or all live ones.
+        delta: entries of the commit.
         has_key: whether the table has one.
     """
-    ours: dict[tuple[bytes, int], int] = {}
+    first_numbers: dict[tuple[bytes, int], int] = {}
     for entry in delta:
         if entry.kind is EntryKind.ADD and is_numbered(entry, has_key=has_key):
             place = (entry.partition, entry.bucket)
-            ours[place] = min(entry.file.min_sequence_number, ours.get(place, entry.file.min_sequence_number))
+            number = entry.file.min_sequence_number
+            first_numbers[place] = min(number, first_numbers.get(place, number))
     for entry in newer:
-        first = ours.get((entry.partition, entry.bucket))
+        first = first_numbers.get((entry.partition, entry.bucket))
         if first is not None and entry.kind is EntryKind.ADD and entry.file.max_sequence_number >= first:
             return (
                 f"another writer numbered rows of this bucket: partition={entry.partition.hex()} bucket={entry.bucket} "
                 f"file={entry.file.file_name} max_sequence={entry.file.max_sequence_number} "
-                f"our_first_sequence={first}: write the rows again from the new highest number"
+                f"first_sequence_of_commit={first}: write the rows again from the new highest number"
             )
     return None
 
@@ -143,7 +236,7 @@ def _run_of(entry: ManifestEntry) -> tuple[bytes, int, int]:
 def superseded_by(
     store: TableStore, changelog_base_snapshot: Mapping[tuple[bytes, int], int], latest: Snapshot
 ) -> str | None:
-    """Why the changes that were told are not those that a commit on top of ``latest`` makes; None when they are.
+    """Why the changes in the log are not those that a commit on top of ``latest`` makes; None when they are.
 
     Args:
         store: to be committed to.
@@ -154,7 +247,7 @@ def superseded_by(
     base_id = min(changelog_base_snapshot.values(), default=latest.id)
     changes = changes_since(store, base_id, latest)
     if changes is None:
-        return f"snapshots since the changes were told are gone: changelog_base_snapshot={base_id}"
+        return f"snapshots since the changes were looked up have expired: changelog_base_snapshot={base_id}"
     for snapshot_id, entries in changes.items():
         touched = [
             key
@@ -163,7 +256,7 @@ def superseded_by(
         ]
         if touched and _changes_rows(store, snapshot_id, latest):
             return (
-                f"another writer changed rows after the changes were told: partition={touched[0][0].hex()} "
+                f"another writer changed rows after the changes were looked up: partition={touched[0][0].hex()} "
                 f"bucket={touched[0][1]} changelog_base_snapshot={changelog_base_snapshot[touched[0]]} "
                 f"changed_by={snapshot_id}"
             )
@@ -173,3 +266,79 @@ def superseded_by(
 def _changes_rows(store: TableStore, snapshot_id: int, latest: Snapshot) -> bool:
     snapshot = latest if snapshot_id == latest.id else store.snapshots.find(snapshot_id)
     return snapshot is None or snapshot.commit_kind is not CommitKind.COMPACT
+
+
+# ---- the checks of each kind of commit, in the order in which their reasons are reported
+
+Check = Callable[[Candidate], str | None]
+
+
+def _bucket_counts_appended(candidate: Candidate) -> str | None:
+    return bucket_count_conflict(live_entries(candidate.numbered_since_base), candidate.delta)
+
+
+def _bucket_counts_replaced(candidate: Candidate) -> str | None:
+    return bucket_count_conflict(live_entries(candidate.since_base), candidate.delta)
+
+
+def _sequence_numbers_appended(candidate: Candidate) -> str | None:
+    return sequence_conflict(candidate.numbered_since_base, candidate.delta, has_key=candidate.has_key)
+
+
+def _sequence_numbers_replaced(candidate: Candidate) -> str | None:
+    return sequence_conflict(candidate.since_base, candidate.delta, has_key=candidate.has_key)
+
+
+def _looked_up_changes(candidate: Candidate) -> str | None:
+    return superseded_by(candidate.store, candidate.committable.changelog_base_snapshot, candidate.latest)
+
+
+def _compacted_files(candidate: Candidate) -> str | None:
+    return _files_conflict(candidate, candidate.inputs_and_changes)
+
+
+def _replaced_partitions(candidate: Candidate) -> str | None:
+    assert candidate.replaced is not None
+    return _files_conflict(candidate, candidate.replaced)
+
+
+def _files_conflict(candidate: Candidate, base: Sequence[ManifestEntry]) -> str | None:
+    key_of = candidate.store.key_of if candidate.has_key else None
+    return find_conflict(base, candidate.delta, kind=candidate.kind, key_of=key_of)
+
+
+def _delete_targets_compacted(candidate: Candidate) -> str | None:
+    is_all = candidate.changes is None
+    return missing_delete_target(candidate.inputs_and_changes, candidate.committable.messages, is_all=is_all)
+
+
+def _delete_targets_replaced(candidate: Candidate) -> str | None:
+    is_all = candidate.changes is None
+    return missing_delete_target(candidate.since_base, candidate.committable.messages, is_all=is_all)
+
+
+def _index_files(candidate: Candidate) -> str | None:
+    return index_conflict(candidate.store, candidate.latest, candidate.base_id, candidate.committable.messages)
+
+
+_APPEND: Final[Sequence[Check]] = (
+    _bucket_counts_appended,
+    _sequence_numbers_appended,
+    _looked_up_changes,
+    _index_files,
+)
+_DISTRIBUTE: Final[Sequence[Check]] = (
+    _bucket_counts_appended,
+    _sequence_numbers_appended,
+    _looked_up_changes,
+    _compacted_files,
+    _index_files,
+)
+_COMPACT: Final[Sequence[Check]] = (_compacted_files, _delete_targets_compacted, _index_files)
+_REPLACE_PARTITIONS: Final[Sequence[Check]] = (_replaced_partitions,)
+_REPLACE_FILES: Final[Sequence[Check]] = (
+    _delete_targets_replaced,
+    _bucket_counts_replaced,
+    _sequence_numbers_replaced,
+    _index_files,
+)

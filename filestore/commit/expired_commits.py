@@ -1,8 +1,8 @@
 """What streaming writers committed, as far as its snapshots have expired.
 
-A writer finds its last commit in the snapshots; a query that was away for longer than they are kept would not, and
-would write its last batch again. So an expiry notes, before it takes the last snapshot of a writer, how far that one
-came: one small file for each, beside the snapshots, where no reader of the layout looks.
+A writer finds its last commit in the snapshots; a query that was stopped for longer than they are kept would not, and
+would write its last batch again. So before an expiry deletes the last snapshot of a writer, it notes the identifier:
+one small file for each writer, beside the snapshots, where no reader of the layout looks.
 """
 
 import json
@@ -17,7 +17,7 @@ from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import CorruptDataError
 
 DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
-"""Kinds of commits whose identifiers are a writer's own; compactions carry those of other work."""
+"""Kinds of commits that a writer numbers itself; compactions carry the identifiers of other commits."""
 _DIRECTORY: Final = "expired-commits"
 
 
@@ -34,7 +34,7 @@ class ExpiredCommits:
         self._directory = expired_commits_directory(paths)
 
     def newest(self, commit_user: str) -> int | None:
-        """The highest identifier of a writer whose snapshot expired; None when none did. Raises: CorruptDataError."""
+        """The highest identifier among a writer's expired snapshots; None: there are none. Raises: CorruptDataError."""
         path = self._path(commit_user)
         try:
             return int(json.loads(self._io.read_bytes(path))["identifier"])
@@ -44,11 +44,11 @@ class ExpiredCommits:
             raise CorruptDataError(f"note of a writer cannot be decoded: file={path} error={error!r}") from error
 
     def note(self, expiring: Iterable[Snapshot], *, following: Snapshot | None) -> None:
-        """Note how far writers came.
+        """Note the newest identifier of each writer.
 
         Args:
-            expiring: snapshots that are about to go, oldest first.
-            following: the first that stays: a writer's own snapshot needs no note.
+            expiring: snapshots that are about to be deleted, oldest first.
+            following: the first that stays: its writer needs no note.
         """
         kept = None if following is None or not _counts(following) else following.commit_user
         newest = {each.commit_user: each for each in expiring if _counts(each)}
@@ -58,7 +58,7 @@ class ExpiredCommits:
                 self._io.replace(self._path(commit_user), json.dumps(body).encode())
 
     def after(self, snapshot_id: int) -> list[str]:
-        """Paths of the notes that may speak of a commit after a snapshot: old ones do not say which it was."""
+        """Paths of the notes about commits after a snapshot; old notes without a snapshot id are among them."""
         found = []
         for name in self._io.list_names(self._directory):
             path = f"{self._directory}/{name}"
@@ -67,7 +67,7 @@ class ExpiredCommits:
         return found
 
     def forget_after(self, snapshot_id: int) -> None:
-        """Take back the notes of commits after a snapshot, which the table does not have any more."""
+        """Delete the notes of commits after a snapshot, which the table does not have any more."""
         for path in self.after(snapshot_id):
             self._io.delete(path)
 

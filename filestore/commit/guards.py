@@ -1,4 +1,4 @@
-"""Limits that a user may set to commits: how long they try, and which commits of others they put up with.
+"""Limits that a user may set to commits: how long they retry, and which commits of others they may follow.
 
 Source: Paimon ``commit.timeout`` and StrictModeChecker.
 """
@@ -10,7 +10,7 @@ from lsm.errors import ConflictError, InvalidInputError
 
 
 def check_time(store: TableStore, began_ms: int, *, attempts: int) -> None:
-    """Give up trying again once ``commit.timeout`` is over. Raises: ConflictError; nothing is visible."""
+    """Stop the retries after ``commit.timeout``. Raises: ConflictError; nothing is visible."""
     limit_ms: int | None = store.options.commit_timeout_ms
     passed_ms = store.clock.now_ms() - began_ms
     if limit_ms is not None and passed_ms >= limit_ms:
@@ -21,7 +21,7 @@ def check_time(store: TableStore, began_ms: int, *, attempts: int) -> None:
 
 
 def check_safe(store: TableStore, latest: Snapshot | None, *, commit_user: str, kind: CommitKind) -> None:
-    """With ``commit.strict-mode.last-safe-snapshot``: refuse to follow what others did to files since that snapshot.
+    """With ``commit.strict-mode.last-safe-snapshot``: refuse to follow commits of others since that snapshot.
 
     Compactions and overwrites of others always; their appends when this commit replaces rows.
 
@@ -38,7 +38,7 @@ def check_safe(store: TableStore, latest: Snapshot | None, *, commit_user: str, 
         appends = snapshot.commit_kind is CommitKind.APPEND
         if not appends or (kind is CommitKind.OVERWRITE and any(e.bucket >= 0 for e in delta_entries(store, snapshot))):
             raise InvalidInputError(
-                f"somebody else committed after the last safe snapshot: table={store.name} snapshot={snapshot.id} "
+                f"another writer committed after the last safe snapshot: table={store.name} snapshot={snapshot.id} "
                 f"kind={snapshot.commit_kind.value} user={snapshot.commit_user} "
                 f"commit.strict-mode.last-safe-snapshot={last_safe} fix='look at it, then set a newer one'"
             )

@@ -1,4 +1,4 @@
-"""Which commits of one user are published, learnt by reading every snapshot at most once."""
+"""Which commits of one user are published; every snapshot is read at most once."""
 
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.expired_commits import DATA_KINDS, ExpiredCommits
@@ -9,12 +9,12 @@ from filestore.table_store import TableStore
 class CommitHistory:
     """Answers "was this identifier committed already?".
 
-    Identifiers of one user rise, so everything up to the newest committed one is done. Compactions and statistics do
-    not count: they carry the identifier of other work. Source: paimon-format.md section 7, "Idempotency".
+    Identifiers of one user rise, so everything up to the newest committed one is committed. Compactions and statistics
+    do not count: they carry the identifiers of other commits.
     """
 
     def __init__(self, store: TableStore, commit_user: str, *, start: int = 0) -> None:
-        """No snapshot up to ``start`` is by this user, because the user was invented later."""
+        """Of a user that was made after the snapshot ``start``; 0: all snapshots are looked at."""
         self._table = store
         self._commit_user = commit_user
         self._start = start
@@ -49,9 +49,9 @@ class CommitHistory:
         return snapshot if snapshot is not None and snapshot.commit_identifier == identifier else newest
 
     def _has_expired(self, identifier: int) -> bool:
-        """Whether an expiry took the snapshot of this identifier, or of a later one."""
+        """Whether the snapshot of this identifier expired, or that of a later one."""
         if identifier == BATCH_IDENTIFIER:
-            return False  # of a batch job, whose user was invented for it
+            return False  # of a batch job: its user has no other commit
         if self._expired is None:
             noted = ExpiredCommits(self._table.io, self._table.paths).newest(self._commit_user)
             self._expired = -1 if noted is None else noted
@@ -67,7 +67,7 @@ class CommitHistory:
         return None
 
     def _was_rewritten(self, latest: Snapshot) -> bool:
-        """Whether a rollback removed what was scanned: what we know may not be there any more."""
+        """Whether a rollback removed what was scanned, so that it is not known any more."""
         if self._scanned is None:
             return False
         if latest.id < self._scanned.id:

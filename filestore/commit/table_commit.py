@@ -1,36 +1,47 @@
 """Publishing a snapshot: the optimistic loop that makes a set of files visible at once, exactly once.
 
 Nothing is locked. A commit writes its manifests, then creates ``snapshot-<n>`` exclusively: the only atomic point.
-Whoever comes second looks at what the first one published, and either follows it or reports a conflict. Source:
-paimon-format.md section 7; FL-72, FL-89 to FL-92, FL-163 to FL-165.
+The writer that comes second looks at what the first one published, and either follows it or reports a conflict.
+
+==================== ============ ======================================= ==============================================
+Commit               Kind         Lost race                               ConflictError when another writer ...
+==================== ============ ======================================= ==============================================
+commit               APPEND       tried again                             used its sequence numbers, changed the number
+                                                                          of buckets, or the rows its log's changes
+                                                                          were looked up in
+commit_distribution  APPEND       tried again                             as ``commit``, or took the postponed files
+commit_compaction    COMPACT      tried again                             took an input, or deleted rows of it
+overwrite            OVERWRITE    tried again, replaces what came         never, but for too many lost races
+                                  meanwhile in its partitions as well
+replace_rows         OVERWRITE    tried again                             rewrote files of the rows, deleted such rows,
+                                                                          or used its sequence numbers
+replace_files        OVERWRITE or conflict                                committed anything
+                     APPEND
+merge_manifests      COMPACT      tried again                             never, but for too many lost races
+==================== ============ ======================================= ==============================================
+
+A commit deletes its own manifests when it fails. The files of its messages are the caller's: after a ConflictError the
+caller deletes them (``discard``) or numbers them again; after an OutcomeUnknownError they stay. Only APPEND and
+OVERWRITE look whether (user, identifier) is committed already.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
-from filestore.commit.conflicts import (
-    bucket_count_conflict,
-    find_conflict,
-    is_in_place,
-    is_numbered,
-    sequence_conflict,
-    superseded_by,
-)
+from filestore.commit.conflicts import Candidate, find_published, why_not
 from filestore.commit.guards import check_safe, check_time
 from filestore.commit.history import CommitHistory
 from filestore.commit.snapshot_writer import changes_nothing, entries_of, write_snapshot
-from filestore.index.index_manifest import index_conflict, missing_delete_target
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
-from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
-from filestore.scan.snapshot_files import changes_since, live_files, live_files_of_partitions
+from filestore.scan.snapshot_files import live_files
 from filestore.schema.validation import check_writable
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.retry import Backoff, retrying
 
 PartitionTest = Callable[[bytes], bool]
 
@@ -48,7 +59,7 @@ class _Request:
     kind: CommitKind
     committable: Committable
     replaces: PartitionTest | None = None  # OVERWRITE: the partitions whose files go
-    recounts: bool = False  # how many rows the newest snapshot says it has is not true any more
+    recounts: bool = False  # the row count of the newest snapshot is not right any more
     only_after: int | None = None  # the snapshot that must be the newest; 0: none
 
 
@@ -56,8 +67,13 @@ class _Request:
 class _Progress:
     """What the attempts of one request left on disk."""
 
+    count: int = 0  # attempts that were begun
     scratch: list[str] = field(default_factory=list)  # metadata files that no snapshot refers to
     unknown: Snapshot | None = None  # an attempt that may have become visible
+
+
+class _LostRaceError(ConflictError):
+    """Another commit took the snapshot id, or the outcome is unknown: the next attempt looks, and may win."""
 
 
 class _BranchGoneError(OutcomeUnknownError):
@@ -86,8 +102,8 @@ class TableCommit:
         """Make new files visible. A committed (user, identifier) is not committed again.
 
         Raises:
-            ConflictError: another writer used our sequence numbers, changed the number of buckets, or changed what our
-                changes were told against: write the rows again.
+            ConflictError: another writer used its sequence numbers, changed the number of buckets, or changed rows
+                after the changes in the log were looked up: write the rows again.
             OutcomeUnknownError: it may be visible: keep every file and call again with the same committable.
             UnavailableError: nothing is visible: call again later.
         """
@@ -103,10 +119,10 @@ class TableCommit:
         Args:
             messages: what was read and what was written instead.
             base_snapshot_id: the snapshot in which the compaction found its inputs.
-            identifier: noted in the snapshot.
+            identifier: of the snapshot.
 
         Raises:
-            ConflictError: somebody else removed an input: abandon the compaction, see ``discard``.
+            ConflictError: another writer removed an input: abandon the compaction, see ``discard``.
             OutcomeUnknownError: it may be visible: keep every file and call again.
             UnavailableError: nothing is visible: call again later.
         """
@@ -116,7 +132,7 @@ class TableCommit:
         return self._run(_Request(kind=CommitKind.COMPACT, committable=committable))
 
     def commit_distribution(self, messages: Sequence[CommitMessage], *, base_snapshot_id: int) -> CommitResult:
-        """Give postponed rows their buckets: streams get the new files' rows now.
+        """Move postponed rows to their buckets: streams get the rows of the new files now.
 
         Args:
             messages: ``compact_before`` are the postponed files, ``new_files`` hold their rows.
@@ -137,23 +153,24 @@ class TableCommit:
         return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable, replaces=replaces))
 
     def replace_rows(self, committable: Committable) -> CommitResult:
-        """Mark rows as deleted, and add files with others.
+        """Delete rows by deletion vectors, and add files with others.
 
         Raises:
-            ConflictError: files with these rows were rewritten meanwhile, or rows of them were deleted: decide anew.
+            ConflictError: files with these rows were rewritten meanwhile, or rows of them were deleted: find the rows
+                again.
             OutcomeUnknownError: it may be visible: keep every file and look at the newest snapshots.
         """
         return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable))
 
     def replace_files(self, committable: Committable, *, only_after: int) -> CommitResult:
-        """Take files out and put others in, as rows that changed, of exactly one state.
+        """Replace files by others, as rows that changed, of exactly one state.
 
         Args:
-            committable: ``compact_before`` goes, ``compact_after`` comes.
-            only_after: id of the snapshot that this was decided on; 0: there was none.
+            committable: ``compact_before`` are removed, ``compact_after`` are added.
+            only_after: id of the snapshot that this was planned on; 0: there was none.
 
         Raises:
-            ConflictError: somebody else committed since: decide anew. Nothing is visible.
+            ConflictError: another writer committed since: plan again. Nothing is visible.
             OutcomeUnknownError: it may be visible: keep every file and look at the newest snapshots.
         """
         is_append = not any(each.compact_before for each in committable.messages) and not self._table.has_key
@@ -164,8 +181,8 @@ class TableCommit:
         """Publish a snapshot of the same files, so that its manifests are merged if that is due.
 
         Args:
-            properties: of the snapshot, at least one: what it was made for.
-            recounts: count the rows of its files; else it has as many as the one before.
+            properties: of the snapshot, at least one.
+            recounts: count the rows of its files; else the count of the snapshot before is taken.
         """
         committable = Committable(identifier=BATCH_IDENTIFIER, properties=properties)
         return self._run(_Request(kind=CommitKind.COMPACT, committable=committable, recounts=recounts))
@@ -190,56 +207,64 @@ class TableCommit:
         return True
 
     def _run(self, request: _Request) -> CommitResult:
-        progress = _Progress()
-        options = self._table.options
-        wait_ms, began_ms = options.commit_min_retry_wait_ms, self._table.clock.now_ms()
+        progress, options, clock = _Progress(), self._table.options, self._table.clock
+        began_ms = clock.now_ms()
         try:
-            for attempt in range(options.commit_max_retries + 1):
-                if attempt:
-                    check_time(self._table, began_ms, attempts=attempt)
-                    self._table.clock.sleep(wait_ms / 1000)
-                    wait_ms = min(2 * wait_ms, options.commit_max_retry_wait_ms)
-                result = self._attempt(request, progress)
-                if result is not None:
-                    return result
+            return retrying(
+                lambda: self._attempt(request, progress),
+                attempts=options.commit_max_retries + 1,
+                on=_LostRaceError,
+                replan=lambda _: check_time(self._table, began_ms, attempts=progress.count),
+                backoff=Backoff(
+                    sleep=clock.sleep,
+                    first_ms=options.commit_min_retry_wait_ms,
+                    longest_ms=options.commit_max_retry_wait_ms,
+                ),
+            )
         except _BranchGoneError:
             raise
         except (FluvialError, OSError) as error:
             if progress.unknown is not None:
                 raise self._unknown(request, progress.unknown) from error
             self._delete(progress.scratch)
+            if isinstance(error, _LostRaceError):
+                raise ConflictError(str(error)) from None
             raise
-        if progress.unknown is not None:
-            raise self._unknown(request, progress.unknown)
-        self._delete(progress.scratch)
-        raise ConflictError(
-            f"lost {options.commit_max_retries + 1} commit races: table={self._table.name} user={self._commit_user} "
-            f"identifier={request.committable.identifier}: commit again"
-        )
 
-    def _attempt(self, request: _Request, progress: _Progress) -> CommitResult | None:
-        """Try once; None when another attempt is needed."""
+    def _attempt(self, request: _Request, progress: _Progress) -> CommitResult:
+        """Try once. Raises: _LostRaceError when another attempt is needed."""
+        progress.count += 1
         table, committable = self._table, request.committable
         latest = table.snapshots.latest()
         published = self._settle(progress, latest)
         if published is not None:
             return self._finish(published, progress)
         if progress.unknown is None:
-            self._delete(progress.scratch)  # the attempt before lost for sure
+            self._delete(progress.scratch)  # the attempt before is known to have lost
         progress.scratch.clear()
         done = None if request.kind is CommitKind.COMPACT else self._history.find(latest, committable.identifier)
         if done is not None:
             return CommitResult(snapshot=done, already_committed=True)
-        self._check_nothing_came(request, latest)
+        self._check_newest(request, latest)
         check_safe(self._table, latest, commit_user=self._commit_user, kind=request.kind)
         replaced = live_files(table, latest, keep_partition=request.replaces) if request.replaces else []
         delta = entries_of(committable.messages, replaced)
         if changes_nothing(committable, delta, request.kind, table.options):
             return CommitResult(snapshot=latest)
-        done = self._check(request, latest, delta, replaced)
-        if done is not None:
-            return CommitResult(snapshot=done, already_committed=True)
-        candidate = write_snapshot(
+        if latest is not None and request.only_after is None:
+            candidate = Candidate(
+                store=table,
+                kind=request.kind,
+                committable=committable,
+                latest=latest,
+                delta=delta,
+                replaced=replaced if request.replaces else None,
+            )
+            done = find_published(candidate)
+            if done is not None:
+                return CommitResult(snapshot=done, already_committed=True)
+            self._check(candidate)
+        snapshot = write_snapshot(
             table,
             replace(latest, total_record_count=None) if request.recounts and latest is not None else latest,
             kind=request.kind,
@@ -249,18 +274,23 @@ class TableCommit:
             new_files=progress.scratch,
             replaces=request.replaces,
         )
-        return self._publish(candidate, progress)
+        return self._publish(snapshot, request, progress)
 
-    def _publish(self, candidate: Snapshot, progress: _Progress) -> CommitResult | None:
+    def _publish(self, snapshot: Snapshot, request: _Request, progress: _Progress) -> CommitResult:
         try:
-            won = self._table.snapshots.publish(candidate)
+            won = self._table.snapshots.publish(snapshot)
         except OutcomeUnknownError:
-            progress.unknown = candidate
-            return None  # the next attempt looks; when nothing is there it takes the same id again
-        return self._finish(candidate, progress) if won else None
+            progress.unknown = snapshot
+            won = False  # the next attempt looks; when nothing is there it takes the same id again
+        if won:
+            return self._finish(snapshot, progress)
+        raise _LostRaceError(
+            f"lost {progress.count} commit races: table={self._table.name} user={self._commit_user} "
+            f"identifier={request.committable.identifier}: commit again"
+        )
 
     def _settle(self, progress: _Progress, latest: Snapshot | None) -> Snapshot | None:
-        """Return the attempt of unknown outcome if it is visible; forget it when its id belongs to another snapshot."""
+        """The attempt of unknown outcome if it is visible; it is forgotten when its id belongs to another snapshot."""
         mine = progress.unknown
         if mine is None or latest is None or latest.id < mine.id:
             return None
@@ -272,9 +302,9 @@ class TableCommit:
 
     def _finish(self, snapshot: Snapshot, progress: _Progress) -> CommitResult:
         table = self._table
-        progress.unknown = snapshot  # it is there, so its files stay, whatever comes now
+        progress.unknown = snapshot  # it is visible, so its files stay, whatever fails now
         if is_gone(table.io, table.paths, schema_id=snapshot.schema_id):
-            # whoever renames the branch may have copied the snapshot; it only goes here
+            # a rename of the branch may have copied the snapshot; only this one is deleted
             found = table.snapshots.find(snapshot.id)
             if found is not None and _is_same(found, snapshot):
                 table.io.delete(table.paths.snapshot(snapshot.id))
@@ -288,94 +318,21 @@ class TableCommit:
             self._table.snapshots.write_earliest_hint(snapshot.id)
         return CommitResult(snapshot=snapshot)
 
-    def _check(
-        self,
-        request: _Request,
-        latest: Snapshot | None,
-        delta: Sequence[ManifestEntry],
-        replaced: Sequence[ManifestEntry],
-    ) -> Snapshot | None:
-        """Return the snapshot that already holds this compaction.
-
-        Raises: ConflictError when the delta cannot follow.
-        """
-        if latest is None or request.only_after is not None:
-            return None
-        base_id = request.committable.base_snapshot_id
-        reason: str | None
-        if request.kind is CommitKind.OVERWRITE and request.replaces is None:
-            changes = None if base_id is None else changes_since(self._table, base_id, latest)
-            others = live_files(self._table, latest) if changes is None else [*chain.from_iterable(changes.values())]
-            reason = missing_delete_target(others, request.committable.messages, is_all=changes is None)
-            reason = reason or bucket_count_conflict(live_entries(others), delta)
-            reason = reason or sequence_conflict(others, delta, has_key=self._table.has_key)
-        elif request.kind is CommitKind.OVERWRITE:
-            reason = self._find_conflict(replaced, delta, request.kind)
-        elif request.kind is CommitKind.COMPACT:
-            base, done, is_all = self._compaction_base(latest, base_id, delta)
-            if done is not None:
-                return done
-            reason = self._find_conflict(base, delta, request.kind)
-            reason = reason or missing_delete_target(base, request.committable.messages, is_all=is_all)
-        else:
-            others = self._others(latest, base_id, delta)
-            reason = sequence_conflict(others, delta, has_key=self._table.has_key)
-            reason = bucket_count_conflict(live_entries(others), delta) or reason
-            reason = reason or superseded_by(self._table, request.committable.changelog_base_snapshot, latest)
-            if reason is None and any(entry.kind is EntryKind.DELETE for entry in delta):
-                base, done, _ = self._compaction_base(latest, base_id, delta)
-                if done is not None:
-                    return done
-                reason = self._find_conflict(base, delta, request.kind)
-        if request.replaces is None:
-            reason = reason or index_conflict(self._table, latest, base_id, request.committable.messages)
+    def _check(self, candidate: Candidate) -> None:
+        reason = why_not(candidate)
         if reason is not None:
             raise ConflictError(
-                f"{reason}: table={self._table.name} user={self._commit_user} snapshot={latest.id} base={base_id}"
+                f"{reason}: table={self._table.name} user={self._commit_user} snapshot={candidate.latest.id} "
+                f"base={candidate.base_id}"
             )
-        return None
 
-    def _check_nothing_came(self, request: _Request, latest: Snapshot | None) -> None:
+    def _check_newest(self, request: _Request, latest: Snapshot | None) -> None:
         newest = 0 if latest is None else latest.id
         if request.only_after not in (None, newest):
             raise ConflictError(
-                f"somebody committed meanwhile: table={self._table.name} decided_on={request.only_after} "
+                f"another writer committed meanwhile: table={self._table.name} planned_on={request.only_after} "
                 f"newest={newest}"
             )
-
-    def _others(self, latest: Snapshot, base_id: int | None, delta: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-        """What others may have numbered: the changes since the base; without one, all files of our partitions."""
-        partitions = {each.partition for each in delta if is_numbered(each, has_key=self._table.has_key)}
-        if not partitions:
-            return []
-        changes = None if base_id is None else changes_since(self._table, base_id, latest)
-        if changes is None:
-            return live_files_of_partitions(self._table, latest, partitions)
-        return list(chain.from_iterable(changes.values()))
-
-    def _compaction_base(
-        self, latest: Snapshot, base_id: int | None, delta: Sequence[ManifestEntry]
-    ) -> tuple[list[ManifestEntry], Snapshot | None, bool]:
-        """The entries that a compaction must fit to, the snapshot that holds it already, and if these are all files.
-
-        The inputs were live in the base snapshot, and nothing else in it overlaps the outputs: so the changes since are
-        enough.
-        """
-        changes = None if base_id is None else changes_since(self._table, base_id, latest)
-        if changes is None:
-            live = live_files_of_partitions(self._table, latest, {entry.partition for entry in delta})
-            return live, latest if is_in_place(live, delta) else None, True
-        ours = {(entry.kind, entry.identity) for entry in delta}
-        for snapshot_id, entries in changes.items():
-            if ours <= {(entry.kind, entry.identity) for entry in entries}:
-                return [], self._table.snapshots.read(snapshot_id), False
-        inputs = [replace(entry, kind=EntryKind.ADD) for entry in delta if entry.kind is EntryKind.DELETE]
-        return [*inputs, *chain.from_iterable(changes.values())], None, False
-
-    def _find_conflict(
-        self, base: Iterable[ManifestEntry], delta: Sequence[ManifestEntry], kind: CommitKind
-    ) -> str | None:
-        return find_conflict(base, delta, kind=kind, key_of=self._table.key_of if self._table.has_key else None)
 
     def _unknown(self, request: _Request, snapshot: Snapshot) -> OutcomeUnknownError:
         return OutcomeUnknownError(

@@ -1,8 +1,8 @@
 """Compacting tables without a key: small files become larger ones, and where rows have an order, they keep it.
 
-Rows of a bucket are in the order in which they came; only neighbours are put together there, unless
-``bucket-append-ordered=false``. Rows of a table without buckets have no order. Source: paimon-format.md section 6.8;
-Paimon's BucketedAppendCompactManager and AppendCompactCoordinator.
+Rows of a bucket are in the order in which they were written; only neighbours are put together there, unless
+``bucket-append-ordered=false``. Rows of a table without buckets have no order. Source: Paimon's
+BucketedAppendCompactManager and AppendCompactCoordinator.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from filestore.compact.task import CompactionTask, is_small, rolling_writer
+from filestore.compact.task import CompactionTask, TaskFiles, is_small
 from filestore.index.deletion_vector_changes import deleted_row_counts
 from filestore.index.deletion_vectors import Positions
 from filestore.manifest.entries import DataFileMeta
@@ -19,7 +19,6 @@ from filestore.options.table_options import TableOptions
 from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table_store import TableStore
-from filestore.write.bucket_writer import write_files
 from lsm.compaction.compaction import CompactionReason
 
 Files = Sequence[DataFileMeta]
@@ -30,28 +29,28 @@ def pick_appended(
 ) -> list[CompactionTask]:
     """What is worth putting together in one bucket, each task about one file of ``target-file-size``.
 
-    Files with too many deleted rows count as small. Where rows are marked as deleted there is one task at a time: its
-    commit replaces the marks of the bucket.
+    Files with too many deleted rows count as small. In a bucket with deletion vectors there is one task at a time: its
+    commit replaces them.
 
     Args:
         store: an append table.
         live: its files.
         key: the bucket.
         full: two small files are enough, and one that has deleted rows.
-        rewrites_all: every file is written anew.
+        rewrites_all: every file is rewritten.
     """
     options = store.options
     indexes = live.indexes(key)
     threshold = 0.0 if full else options.compaction_delete_ratio_threshold
     counts = deleted_row_counts(indexes)
-    marked = {f.file_name for f in live.files(key) if counts.get(f.file_name, 0) > threshold * f.row_count}
+    urgent = {f.file_name for f in live.files(key) if counts.get(f.file_name, 0) > threshold * f.row_count}
     is_ordered = keeps_append_order(options)
     files = sorted(live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
     least = 2 if full else max(2, options.compaction_min_file_num)
     groups = (
         [files]
         if rewrites_all
-        else small_groups(files, options, least=least, is_ordered=is_ordered, full=full, marked=marked)
+        else small_groups(files, options, least=least, is_ordered=is_ordered, full=full, urgent=urgent)
     )
     if indexes and len(groups) > 1:
         groups = groups[:1] if is_ordered else [[file for group in groups for file in group]]
@@ -74,7 +73,7 @@ def pick_appended(
 
 
 def keeps_append_order(options: TableOptions) -> bool:
-    """Whether the rows of a bucket stay in the order in which they came."""
+    """Whether the rows of a bucket stay in the order in which they were written."""
     return options.bucket > 0 and bool(options.bucket_append_ordered)
 
 
@@ -85,7 +84,7 @@ def small_groups(
     least: int,
     is_ordered: bool,
     full: bool = False,
-    marked: Collection[str] = (),
+    urgent: Collection[str] = (),
 ) -> list[list[DataFileMeta]]:
     """Small files to be put together, group by group.
 
@@ -98,27 +97,27 @@ def small_groups(
         least: files of a group that does not make a whole file.
         is_ordered: only neighbours may come together.
         full: the sizes do not matter.
-        marked: names of files that are worth it even alone.
+        urgent: names of files that are worth it even alone.
     """
     found: list[list[DataFileMeta]] = []
-    for stretch in _stretches(files, options, marked, is_ordered=is_ordered):
+    for stretch in _stretches(files, options, urgent, is_ordered=is_ordered):
         group: list[DataFileMeta] = []
         for file in stretch:
             group.append(file)
-            is_urgent = any(each.file_name in marked for each in group)
+            is_urgent = any(each.file_name in urgent for each in group)
             if (len(group) > 1 or is_urgent) and _size(group) >= options.target_file_size_bytes:
                 found.append(group)
                 group = []
-        is_urgent = any(each.file_name in marked for each in group)
+        is_urgent = any(each.file_name in urgent for each in group)
         rest = group if full or is_urgent else _balanced(group, least=least, is_ordered=is_ordered)
         if is_urgent or len(rest) >= least:
             found.append(list(rest))
     return found
 
 
-def _stretches(files: Files, options: TableOptions, marked: Collection[str], *, is_ordered: bool) -> Iterator[Files]:
+def _stretches(files: Files, options: TableOptions, urgent: Collection[str], *, is_ordered: bool) -> Iterator[Files]:
     """Files that may come together: neighbours; without an order all of them, the smallest first."""
-    wanted = [file for file in files if is_small(file, options) or file.file_name in marked]
+    wanted = [file for file in files if is_small(file, options) or file.file_name in urgent]
     if not is_ordered:
         yield sorted(wanted, key=lambda file: file.size_bytes)
         return
@@ -143,32 +142,27 @@ def _size(files: Files) -> int:
     return sum(file.size_bytes for file in files)
 
 
-def concatenate(
-    store: TableStore,
-    task: CompactionTask,
-    written: list[DataFileMeta],
-    *,
-    deleted: Mapping[str, Positions],
-) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-    """Write the rows of files into few; what went and what came. `written` learns of files as they are made.
+def concatenate(files: TaskFiles, *, deleted: Mapping[str, Positions]) -> None:
+    """Write the rows of a task's files into few.
 
-    Rows that are ``deleted``, by file name, are left out.
+    Args:
+        files: of the task.
+        deleted: rows to leave out, by file name.
     """
-    files = BucketFiles(table=store, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
+    store, task = files.store, files.task
+    inputs = BucketFiles(table=store, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in task.files:
-            yield from files.read(file, store.schema.column_names, with_system=False)
+            yield from inputs.read(file, store.schema.column_names, with_system=False)
 
-    outputs = write_files(rolling_writer(store, task), rows())
-    written.extend(outputs)
-    numbered = []
-    # The highest number of a bucket never falls: those who wrote meanwhile counted from it.
+    outputs = files.write(rows())
+    # The highest number of a bucket never falls: other writers count from it.
     highest = max(file.max_sequence_number for file in task.files)
     following = max(highest + 1 - sum(file.row_count for file in outputs), 0)
+    files.before += task.files
     for file in outputs:
         first = following if task.total_buckets > 0 else 0
         last = first + file.row_count - 1
-        numbered.append(replace(file, min_sequence_number=first, max_sequence_number=last))
+        files.after.append(replace(file, min_sequence_number=first, max_sequence_number=last))
         following = last + 1
-    return list(task.files), numbered

@@ -1,9 +1,9 @@
-"""The changelog that a compaction writes: what it makes of the rows that readers of the changelog know already.
+"""The changelog that a compaction writes: how it changes the rows that readers of the changelog know already.
 
 Such readers know the rows of a level and of those below it: with ``changelog-producer=full-compaction`` the rows of the
-top level, with ``lookup`` all but level 0. A compaction that moves rows down to them tells what changes: the exact
+top level, with ``lookup`` all but level 0. A compaction that moves rows down to them emits the changes: the exact
 difference, in files that are part of the compaction's commit. Rows below that the compaction does not rewrite are
-looked up, only those of the keys that changed. Source: paimon-format.md 6.6; FL-135, FL-163.
+looked up, only those of the keys that changed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from lsm.levels import Levels, SortedFile
 
 
 def known_level(options: TableOptions, unit: CompactionUnit, levels: Levels) -> int | None:
-    """The level from which on readers of the changelog know the rows; None when a compaction tells them nothing."""
+    """The level from which on readers of the changelog know the rows; None: the compaction emits no changes."""
     if options.changelog_producer == "lookup" and any(run.level == 0 for run in unit.runs):
         return 1
     if options.changelog_producer == "full-compaction" and unit.output_level == levels.top_level:
@@ -56,7 +56,7 @@ class CompactionChangelog:
         known_level: int,
         lookup_files: Sequence[DataFileMeta],
     ) -> None:
-        """Nothing is written as long as nothing changes.
+        """Prepare to write; without a change no file is made.
 
         Args:
             store: at the schema of the newest file.
@@ -88,7 +88,7 @@ class CompactionChangelog:
         return file.level < self._known_level
 
     def read_through(self, rows: Iterable[pa.Table]) -> None:
-        """Record a merge whose rows nobody needs."""
+        """Record a merge and drop its rows."""
         for _ in rows:
             pass
 

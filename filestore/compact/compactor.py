@@ -1,8 +1,7 @@
 """Carrying out compactions: what a strategy picked, as tasks that may run anywhere, and the files they leave.
 
-A task reads the files it names and nothing else, so it can be sent to another machine. Whether its result becomes
-visible is decided when it is committed: if somebody else took one of its inputs meanwhile, the result is thrown away.
-Source: paimon-format.md sections 6.7 and 6.8; FL-162, FL-166 to FL-177.
+A task reads the files that it names and nothing else, so it can be sent to another machine. Whether its result becomes
+visible is decided when it is committed: if another writer removed one of its inputs meanwhile, the result is deleted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,11 +13,11 @@ from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.compact.append import concatenate, pick_appended
 from filestore.compact.changelog import CompactionChangelog, files_to_look_up, known_level
-from filestore.compact.merge_tree import merge_files
+from filestore.compact.merge_tree import LevelMerge
 from filestore.compact.old_rows import OldRows, find_old_rows
 from filestore.compact.postpone import distribute
 from filestore.compact.strategy import compaction_strategy
-from filestore.compact.task import CompactionTask
+from filestore.compact.task import CompactionTask, TaskFiles
 from filestore.index.deletion_vector_changes import change_index, deleted_row_counts
 from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.manifest.commit_message import CommitMessage
@@ -33,6 +32,8 @@ from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason, CompactionUnit, full_compaction, merge_cost
 from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from lsm.levels import Levels, SortedRun
+from lsm.retry import retrying
+from lsm.undo import undoing, undoing_unless_visible
 
 _MOST_ATTEMPTS: Final = 3
 
@@ -45,10 +46,10 @@ def pick_tasks(
     full: bool = False,
     rewrites_all: bool = False,
 ) -> list[CompactionTask]:
-    """What is worth compacting; first the buckets that cost readers most, so that whoever stops early did the best.
+    """What is worth compacting; the buckets that cost readers most come first, for callers that stop early.
 
     Args:
-        store: whose.
+        store: to compact.
         live: its files.
         keys: buckets to look at, for example those that changed; None is all.
         full: everything into one run, whether it is worth it or not.
@@ -64,28 +65,29 @@ def pick_tasks(
 
 def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
     """Write the files that replace those of a task; nothing is left behind when it fails."""
-    written: list[DataFileMeta] = []
     store = store.with_columns_of((*task.files, *task.lookup_files))
     changelog = _changelog(store, task)
-    try:
+    rewrite = TaskFiles(store, task)
+
+    def undo() -> None:
+        discard(store, [_message(task, (), rewrite.written)])
+        if changelog:
+            changelog.abort()
+
+    with undoing(undo):
         deleted = read_deletion_vectors(store, vectors_of((*task.files, *task.lookup_files), task.indexes))
         old = OldRows()
         if task.deletes_old_rows:
             old = find_old_rows(store, task, deleted, emits_changes=changelog is not None)
         if store.has_key:
-            before, after = merge_files(store, task, written, changelog, deleted=deleted, old=old)
+            LevelMerge(rewrite, changelog, deleted=deleted, old=old).run()
         else:
-            before, after = concatenate(store, task, written, deleted=deleted)
+            concatenate(rewrite, deleted=deleted)
         changes = changelog.close() if changelog else []
-        gone = {file.file_name for file in before} - {file.file_name for file in after}
-        index = change_index(store, task.partition, task.bucket, task.indexes, gone=gone, marks=old.marks)
-    except BaseException:
-        discard(store, [_message(task, (), written)])
-        if changelog:
-            changelog.abort()
-        raise
+        gone = {file.file_name for file in rewrite.before} - {file.file_name for file in rewrite.after}
+        index = change_index(store, task.partition, task.bucket, task.indexes, gone=gone, marks=old.positions)
     return replace(
-        _message(task, before, after),
+        _message(task, rewrite.before, rewrite.after),
         changelog_files=tuple(changes),
         index_before=index.before,
         index_after=index.after,
@@ -97,7 +99,7 @@ class CompactionLimits:
     """How much one run of ``compact_buckets`` does at most."""
 
     buckets: int | None = None
-    time_ms: int | None = None  # after it no further bucket is begun; one is always done
+    time_ms: int | None = None  # after it no further bucket is begun; one is always compacted
 
 
 UNLIMITED: Final = CompactionLimits()
@@ -117,21 +119,21 @@ def compact_table(store: TableStore, *, full: bool = False) -> CommitResult | No
 
 
 def waits_for_compaction(store: TableStore) -> bool:
-    """Whether nobody sees new rows before a compaction, which their writers therefore do: with deletion vectors."""
+    """Whether new rows are not visible before a compaction, which their writers do: with deletion vectors."""
     options = store.options
     return (
         store.has_key
         and options.deletion_vectors_enabled
         and not options.write_only
-        and options.bucket != POSTPONE_BUCKET  # whose rows wait for a job of their own
+        and options.bucket != POSTPONE_BUCKET  # its rows wait for a separate job
         and not options.deletion_vectors_merge_on_read
     )
 
 
 def make_visible(store: TableStore, messages: Sequence[CommitMessage]) -> None:
-    """Compact the buckets of rows that were just committed, if nobody sees them before.
+    """Compact the buckets of rows that were just committed, if they are not visible before.
 
-    When others are in the way, or it fails, the next compaction makes them visible: the rows are in the table.
+    When it conflicts or fails, the next compaction makes them visible: the rows are in the table.
     """
     if waits_for_compaction(store):
         keys = {BucketKey(message.partition, message.bucket) for message in messages}
@@ -152,14 +154,14 @@ def compact_buckets(
     Args:
         store: to compact.
         full: everything into one run, whether it is worth it or not; with ``compaction.force-rewrite-all-files``
-            every file is written anew.
+            every file is rewritten.
         keep: whether a bucket is to be looked at.
         limits: how much to do; what costs readers most comes first.
-        progress: told how many buckets are done, of how many.
+        progress: called with the number of buckets that are done, and of all.
 
     Raises:
-        ConflictError: others kept changing the same files: run it again. Nothing of it is visible.
-        UnavailableError: nothing of it is visible either.
+        ConflictError: other writers kept changing the same files: run it again. Nothing is visible.
+        UnavailableError: nothing is visible.
         OutcomeUnknownError: it may be visible; its files stay.
     """
     distribution = distribute(store, keep=keep) if store.options.bucket == POSTPONE_BUCKET else None
@@ -182,35 +184,34 @@ def _compact(
     live = LiveFiles.latest(store)
     rewrites_all = full and store.options.compaction_force_rewrite_all_files
     stop_ms = None if limits.time_ms is None else store.clock.now_ms() + limits.time_ms
-    for attempt in range(_MOST_ATTEMPTS):
+
+    def attempt() -> CompactionOutcome:
         keys = [key for key in live.buckets() if keep(key)]
         tasks = pick_tasks(store, live, keys=keys, full=full, rewrites_all=rewrites_all)[: limits.buckets]
-        messages: list[CommitMessage] = []
-        try:
-            for done, task in enumerate(tasks):
-                if messages and stop_ms is not None and store.clock.now_ms() >= stop_ms:
-                    break
-                progress(done, len(tasks))
-                messages.append(run_task(store, task))
-            messages = [message for message in messages if not message.is_empty]
-            if not messages:
-                return CompactionOutcome()
-            commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
+        messages = _run_tasks(store, tasks, stop_ms, progress)
+        if not messages:
+            return CompactionOutcome()
+        commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
+        with undoing_unless_visible(lambda: discard(store, messages)):
             committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
-        except OutcomeUnknownError:
-            raise
-        except ConflictError:
-            discard(store, messages)
-            if attempt + 1 == _MOST_ATTEMPTS:
-                raise
-            live.advance()
-        except BaseException:
-            discard(store, messages)
-            raise
-        else:
-            progress(len(tasks), len(tasks))
-            return CompactionOutcome(messages=tuple(messages), committed=committed)
-    raise AssertionError("the last attempt returns or raises")
+        progress(len(tasks), len(tasks))
+        return CompactionOutcome(messages=tuple(messages), committed=committed)
+
+    return retrying(attempt, attempts=_MOST_ATTEMPTS, replan=lambda _: live.advance())
+
+
+def _run_tasks(
+    store: TableStore, tasks: Sequence[CompactionTask], stop_ms: int | None, progress: Callable[[int, int], None]
+) -> list[CommitMessage]:
+    """What tasks wrote, one after the other until it is late; nothing is left behind when one fails."""
+    messages: list[CommitMessage] = []
+    with undoing(lambda: discard(store, messages)):
+        for done, task in enumerate(tasks):
+            if messages and stop_ms is not None and store.clock.now_ms() >= stop_ms:
+                break
+            progress(done, len(tasks))
+            messages.append(run_task(store, task))
+    return [message for message in messages if not message.is_empty]
 
 
 def _pick(
@@ -227,15 +228,15 @@ def _pick(
     unit = _pick_unit(store, levels, full=full, rewrites_all=rewrites_all)
     if unit is None and full and may_expire(store, files, moment_ms):
         unit = CompactionUnit(runs=levels.runs, output_level=levels.top_level, reason=CompactionReason.FORCED)
-    unit = unit or _marked_unit(store.options, levels, indexes, full=full)
+    unit = unit or _deleted_rows_unit(store.options, levels, indexes, full=full)
     if unit is None:
         return []
     by_name = {file.file_name: file for file in files}
     known = known_level(store.options, unit, levels)
-    # Readers of such a table do not merge: no older row stays without a mark, and no delete above level 0.
-    marks = store.options.deletion_vectors_enabled
-    drops_deletes = marks or unit.drops_deletes(levels)
-    look_up_from = 1 if marks else known
+    # Readers of a table with deletion vectors do not merge: every older row is in one, and no delete above level 0.
+    has_vectors = store.options.deletion_vectors_enabled
+    drops_deletes = has_vectors or unit.drops_deletes(levels)
+    look_up_from = 1 if has_vectors else known
     looked_up = () if look_up_from is None else files_to_look_up(unit, levels, look_up_from)
     task = CompactionTask(
         partition=key.partition,
@@ -244,14 +245,14 @@ def _pick(
         files=tuple(by_name[file.file_name] for file in unit.files),
         output_level=unit.output_level,
         drops_deletes=drops_deletes,
-        cleans_deletes=marks or unit.output_level == levels.top_level,
+        cleans_deletes=has_vectors or unit.output_level == levels.top_level,
         reason=unit.reason,
         known_level=known,
         lookup_files=tuple(by_name[file.file_name] for file in looked_up),
         rewrites_all=rewrites_all,
         read_cost=merge_cost(levels),
         indexes=indexes,
-        deletes_old_rows=marks,
+        deletes_old_rows=has_vectors,
         expiry_moment_ms=moment_ms if drops_deletes else None,
     )
     return [task]
@@ -271,17 +272,17 @@ def _pick_unit(store: TableStore, levels: Levels, *, full: bool, rewrites_all: b
     return unit
 
 
-def _marked_unit(
+def _deleted_rows_unit(
     options: TableOptions, levels: Levels, indexes: Sequence[IndexManifestEntry], *, full: bool
 ) -> CompactionUnit | None:
-    """Files of one level of which too many rows are marked as deleted; with ``full`` any."""
+    """Files of one level with too many rows in deletion vectors; with ``full`` any."""
     threshold = 0.0 if full else options.compaction_delete_ratio_threshold
     counts = deleted_row_counts(indexes)
     for run in levels.runs if counts else ():
         files = tuple(file for file in run.files if counts.get(file.file_name, 0) > threshold * file.row_count)
         if files and run.level > 0:
-            marked = SortedRun(level=run.level, files=files)
-            return CompactionUnit(runs=(marked,), output_level=run.level, reason=CompactionReason.DELETE_RATIO)
+            chosen = SortedRun(level=run.level, files=files)
+            return CompactionUnit(runs=(chosen,), output_level=run.level, reason=CompactionReason.DELETE_RATIO)
     return None
 
 

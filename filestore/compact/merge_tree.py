@@ -1,6 +1,6 @@
-"""Compacting tables with a key: sorted files are merged, and what nothing overlaps only moves to its new level.
+"""Compacting tables with a key: sorted files are merged, and a file that nothing overlaps only moves to its new level.
 
-Source: paimon-format.md section 6.7.
+Source: Paimon ``MergeTreeCompactTask``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,98 +11,108 @@ import pyarrow as pa
 
 from filestore.compact.changelog import CompactionChangelog
 from filestore.compact.old_rows import OldRows
-from filestore.compact.task import CompactionTask, is_small, rolling_writer
-from filestore.index.deletion_vectors import Positions
+from filestore.compact.task import TaskFiles, is_small
+from filestore.index.deletion_vectors import NO_POSITIONS, Positions
 from filestore.manifest.entries import DataFileMeta
 from filestore.read.split_read import BucketFiles
 from filestore.scan.row_expiry import may_expire, not_expired
-from filestore.table_store import TableStore
-from filestore.write.bucket_writer import write_files
 from lsm.compaction.compaction import CompactionReason
 from lsm.levels import SortedRun
 
+Section = list[SortedRun]
+"""Runs that overlap each other, and no run of another section."""
 
-def merge_files(
-    store: TableStore,
-    task: CompactionTask,
-    written: list[DataFileMeta],
-    changelog: CompactionChangelog | None,
-    *,
-    deleted: Mapping[str, Positions],
-    old: OldRows,
-) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-    """Merge sorted files; what went and what came.
 
-    A file that nothing overlaps only moves to its new level, if it is worth a file of its own.
+class LevelMerge:
+    """One task on sorted files, section by section in key order.
 
-    Args:
-        store: whose.
-        task: to carry out.
-        written: learns of files as they are made.
-        changelog: told what changes.
-        deleted: rows of the task's files that are marked as deleted.
-        old: rows of other files that are merged with them.
+    A section of one file that is large enough only moves to its new level. All others wait for their neighbours, so
+    that they are rewritten together into files of full size.
     """
-    files = BucketFiles(
-        table=store,
-        partition=task.partition,
-        bucket=task.bucket,
-        files=(*task.files, *old.merged),
-        deleted=deleted,
-        chosen={file.file_name: old.marks[file.file_name] for file in old.merged},
-    )
-    by_name = {file.file_name: file for file in files.files}
-    before: list[DataFileMeta] = []
-    after: list[DataFileMeta] = []
-    pending: list[list[SortedRun]] = []
 
-    def merged(runs: list[SortedRun]) -> Iterator[pa.Table]:
-        recording = changelog.recording if changelog else None
-        rows = files.merged(runs, store.schema.column_names, drop_deletes=task.drops_deletes, recording=recording)
-        # readers of a changelog are not told of rows that are too old
-        return (not_expired(store, each, task.expiry_moment_ms) for each in rows)
+    def __init__(
+        self,
+        files: TaskFiles,
+        changelog: CompactionChangelog | None,
+        *,
+        deleted: Mapping[str, Positions],
+        old: OldRows,
+    ) -> None:
+        """Prepare to merge.
 
-    def must_rewrite(file: DataFileMeta) -> bool:
-        marks = deleted.get(file.file_name)
-        return _must_rewrite(file, task, 0 if marks is None else len(marks), store)
+        Args:
+            files: of the task.
+            changelog: gets what changes; None: there is none.
+            deleted: rows of the task's files that are in deletion vectors.
+            old: rows of other files that are merged with them.
+        """
+        self._store = files.store
+        self._task = files.task
+        self._files = files
+        self._changelog = changelog
+        self._deleted = deleted
+        self._inputs = BucketFiles(
+            table=files.store,
+            partition=files.task.partition,
+            bucket=files.task.bucket,
+            files=(*files.task.files, *old.merged),
+            deleted=deleted,
+            chosen={file.file_name: old.positions[file.file_name] for file in old.merged},
+        )
+        self._by_name = {file.file_name: file for file in self._inputs.files}
+        self._waiting: list[Section] = []
 
-    def settle() -> None:
-        inputs = [by_name[each.file_name] for runs in pending for run in runs for each in run.files]
-        if len(inputs) == 1 and not must_rewrite(inputs[0]):
-            upgrade(pending[0])
+    def run(self) -> None:
+        """Merge everything; the files that are removed and added are then in ``TaskFiles``."""
+        for section in self._inputs.sections():
+            file = self._first_file(section)
+            if len(section) == 1 and not is_small(file, self._store.options) and not self._must_rewrite(file):
+                self._rewrite_waiting()
+                self._move(section)
+            else:
+                self._waiting.append(section)
+        self._rewrite_waiting()
+
+    def _rewrite_waiting(self) -> None:
+        sections, self._waiting = self._waiting, []
+        inputs = [self._by_name[each.file_name] for section in sections for run in section for each in run.files]
+        if len(inputs) == 1 and not self._must_rewrite(inputs[0]):
+            self._move(sections[0])
         elif inputs:
-            outputs = write_files(rolling_writer(store, task), chain.from_iterable(map(merged, pending)))
-            written.extend(outputs)
-            before.extend(file for file in inputs if file.file_name not in files.chosen)
-            after.extend(outputs)
-        pending.clear()
+            outputs = self._files.write(chain.from_iterable(map(self._merged, sections)))
+            self._files.before += [file for file in inputs if file.file_name not in self._inputs.chosen]
+            self._files.after += outputs
 
-    def upgrade(runs: list[SortedRun]) -> None:
-        file = by_name[runs[0].files[0].file_name]
-        if changelog and changelog.covers(file):
-            changelog.read_through(merged(runs))
-        if file.level != task.output_level:
-            before.append(file)
-            after.append(replace(file, level=task.output_level))
+    def _move(self, section: Section) -> None:
+        """Take the only file of a section to the output level as it is."""
+        file = self._first_file(section)
+        if self._changelog and self._changelog.covers(file):
+            self._changelog.read_through(self._merged(section))
+        if file.level != self._task.output_level:
+            self._files.before.append(file)
+            self._files.after.append(replace(file, level=self._task.output_level))
 
-    for runs in files.sections():
-        file = by_name[runs[0].files[0].file_name]
-        if len(runs) == 1 and not is_small(file, store.options) and not must_rewrite(file):
-            settle()
-            upgrade(runs)
-        else:
-            pending.append(runs)
-    settle()
-    return before, after
+    def _merged(self, section: Section) -> Iterator[pa.Table]:
+        """The rows of a section; the changelog has no rows that are too old either."""
+        rows = self._inputs.merged(
+            section,
+            self._store.schema.column_names,
+            drop_deletes=self._task.drops_deletes,
+            recording=self._changelog.recording if self._changelog else None,
+        )
+        return (not_expired(self._store, each, self._task.expiry_moment_ms) for each in rows)
 
+    def _must_rewrite(self, file: DataFileMeta) -> bool:
+        """Whether all files are rewritten, or this one has deletes, old rows or deleted rows that must not stay."""
+        task = self._task
+        if task.rewrites_all or (task.cleans_deletes and file.delete_row_count != 0):
+            return True
+        if may_expire(self._store, [file], task.expiry_moment_ms):
+            return True
+        threshold = self._store.options.compaction_delete_ratio_threshold
+        if task.reason in (CompactionReason.FORCED, CompactionReason.DELETE_RATIO):
+            threshold = 0.0
+        return bool(len(self._deleted.get(file.file_name, NO_POSITIONS)) > threshold * file.row_count)
 
-def _must_rewrite(file: DataFileMeta, task: CompactionTask, marked_count: int, store: TableStore) -> bool:
-    """Whether all is written anew, or the file has deletes or rows too old that must not stay, or too many deleted."""
-    if task.rewrites_all or (task.cleans_deletes and file.delete_row_count != 0):
-        return True
-    if may_expire(store, [file], task.expiry_moment_ms):
-        return True
-    threshold = store.options.compaction_delete_ratio_threshold
-    if task.reason in (CompactionReason.FORCED, CompactionReason.DELETE_RATIO):
-        threshold = 0.0
-    return bool(marked_count > threshold * file.row_count)
+    def _first_file(self, section: Section) -> DataFileMeta:
+        return self._by_name[section[0].files[0].file_name]

@@ -1,10 +1,10 @@
 """The older rows of keys that a compaction brings up from level 0, in files that it leaves as they are.
 
-With deletion vectors readers do not merge: so of each key one row only may be without a mark above level 0. What is
-marked here is marked when the compaction is committed. Where the older row counts for the newer one (merge engines that
-fold rows, a row that is newer in spite of its file, a changelog that tells the old values), it takes part in the merge,
-which writes the row that results. Keys are read first, and of the row groups in their span only.
-Source: paimon-format.md sections 6.4.6 and 6.7 (Paimon ``LookupLevels`` and ``BucketedDvMaintainer``).
+With deletion vectors readers do not merge: above level 0 all rows of a key but one are in a deletion vector. The rows
+found here get there when the compaction is committed. Where the older row counts for the newer one (merge engines that
+fold rows, a row that is newer in spite of its file, a changelog with the old values), it takes part in the merge, which
+writes the row that results. Only keys are read, of the row groups in their span.
+Source: Paimon ``LookupLevels`` and ``BucketedDvMaintainer``.
 """
 
 from collections import defaultdict
@@ -32,19 +32,19 @@ _KEYS_AT_ONCE: Final = 4 << 20  # of new rows; more are looked up in several rou
 class OldRows:
     """Rows that are deleted by what a compaction writes elsewhere."""
 
-    marks: Mapping[str, Positions] = field(default_factory=dict)  # by file name; none of them was marked before
-    merged: tuple[DataFileMeta, ...] = ()  # files whose marked rows take part in the merge, as if they had no others
+    positions: Mapping[str, Positions] = field(default_factory=dict)  # by file name; none of them was deleted before
+    merged: tuple[DataFileMeta, ...] = ()  # files of which only these rows take part in the merge
 
 
 def find_old_rows(
     store: TableStore, task: CompactionTask, deleted: Mapping[str, Positions], *, emits_changes: bool
 ) -> OldRows:
-    """Look the keys of level 0 up.
+    """Look up the keys of level 0.
 
     Args:
         store: at the schema of the newest file.
         task: its level-0 files hold the new rows; ``lookup_files`` may hold older ones.
-        deleted: rows that are marked already, by file name.
+        deleted: rows that are in deletion vectors, by file name.
         emits_changes: the values of old rows are needed, whatever the merge engine.
     """
     new = [file for file in task.files if file.level == 0]
@@ -65,14 +65,14 @@ def find_old_rows(
             if len(positions):
                 found[file.file_name].append(positions)
                 ends[file.file_name] += [_values(there, 0), _values(there, len(there) - 1)]
-    marks = {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}
+    old = {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}
     oldest_new = min(file.min_sequence_number for file in new)
     merged = [
-        _narrowed(store, file, ends[file.file_name], len(marks[file.file_name]))
+        _narrowed(store, file, ends[file.file_name], len(old[file.file_name]))
         for file in task.lookup_files
-        if file.file_name in marks and (emits_changes or not _is_just_older(store, file, oldest_new))
+        if file.file_name in old and (emits_changes or not _is_just_older(store, file, oldest_new))
     ]
-    return OldRows(marks=marks, merged=tuple(merged))
+    return OldRows(positions=old, merged=tuple(merged))
 
 
 def _is_just_older(store: TableStore, file: DataFileMeta, oldest_new: int) -> bool:

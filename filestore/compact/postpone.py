@@ -1,8 +1,8 @@
-"""Postponed buckets (``bucket=-2``): rows are written without one, nobody sees them, and a job gives them theirs later.
+"""The postpone bucket (``bucket=-2``): rows are written without a bucket, invisible until a job distributes them.
 
-So the number of buckets of a partition can wait until its size is known. Each partition has its own; the first rows get
-``postpone.default-bucket-num``. What waits lies in ``bucket-postpone`` as sorted files; given its buckets it becomes
-level-0 files, in one commit that streams get as the rows' arrival. Source: Paimon PostponeBucketFileStoreWrite.
+So the number of buckets of a partition is chosen when its size is known. Each partition has its own number; the first
+rows get ``postpone.default-bucket-num``. Postponed rows are in ``bucket-postpone`` as sorted files; distributed they
+are level-0 files, in one commit that is the rows' arrival for streams. Source: Paimon PostponeBucketFileStoreWrite.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,16 +21,16 @@ from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.bucket_writer import POSTPONE_WRITER
 from filestore.write.table_write import TableWrite
-from lsm.errors import FluvialError, OutcomeUnknownError
 from lsm.row_kind import VALUE_KIND
+from lsm.undo import undoing, undoing_unless_visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """What giving postponed rows their buckets did."""
+    """What the distribution of postponed rows did."""
 
     committed: CommitResult
-    messages: tuple[CommitMessage, ...]  # of the postponed files that went, and of the files that came
+    messages: tuple[CommitMessage, ...]  # of the postponed files that are removed, and of the files that are added
     row_count: int  # that had waited
 
 
@@ -40,7 +40,7 @@ def distribute(
     keep: Callable[[BucketKey], bool] = lambda _: True,
     budget_bytes: int | None = None,
 ) -> Distribution | None:
-    """Give postponed rows their buckets; None when none wait.
+    """Move postponed rows to their buckets; None when there are none.
 
     Args:
         store: with postponed buckets.
@@ -48,7 +48,7 @@ def distribute(
         budget_bytes: memory of the writer.
 
     Raises:
-        ConflictError: somebody else did it meanwhile, or wrote into these buckets: run it again.
+        ConflictError: another writer did it meanwhile, or wrote into these buckets: run it again.
         OutcomeUnknownError: it may be visible; its files stay.
     """
     live = LiveFiles.latest(store)
@@ -56,19 +56,15 @@ def distribute(
     if not waiting:
         return None
     written: list[CommitMessage] = []
-    try:
+    with undoing(lambda: discard(store, written)):
         counts = live.partition_total_buckets()
         for key in waiting:
             count = counts.get(key.partition) or store.options.postpone_default_bucket_num
             written += _distributed(_with_buckets(store, count), live, key, budget_bytes)
-        gone = [_gone(key, live.files(key)) for key in waiting]
-        commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
+    gone = [_gone(key, live.files(key)) for key in waiting]
+    commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
+    with undoing_unless_visible(lambda: discard(store, written)):
         done = commit.commit_distribution([*gone, *written], base_snapshot_id=live.snapshot_id)
-    except OutcomeUnknownError:
-        raise
-    except (FluvialError, OSError):
-        discard(store, written)
-        raise
     rows = sum(file.row_count for each in gone for file in each.compact_before)
     return Distribution(committed=done, messages=(*gone, *written), row_count=rows)
 
@@ -81,13 +77,10 @@ def _distributed(store: TableStore, live: LiveFiles, key: BucketKey, budget_byte
         budget_bytes=budget_bytes,
         takes_stored_rows=True,
     )
-    try:
+    with undoing(writer.abort):
         for rows in _in_order(store, key, live.files(key)):
             writer.write(rows.drop_columns([VALUE_KIND]), rows.column(VALUE_KIND))
         return writer.prepare_commit()
-    except BaseException:
-        writer.abort()
-        raise
 
 
 def _with_buckets(store: TableStore, count: int) -> TableStore:
@@ -96,10 +89,12 @@ def _with_buckets(store: TableStore, count: int) -> TableStore:
 
 
 def _in_order(store: TableStore, key: BucketKey, files: Iterable[DataFileMeta]) -> Iterator[pa.RecordBatch]:
-    """The rows as they were written: ours are numbered; other engines' are told apart by time only."""
+    """The rows in the order in which they were written: Fluvial numbers them, other engines order files by time."""
     files = tuple(files)
-    are_ours = all(POSTPONE_WRITER in file.file_name for file in files)
-    ordered = sorted(files, key=lambda file: (0 if are_ours else file.creation_time_ms or 0, file.min_sequence_number))
+    are_numbered = all(POSTPONE_WRITER in file.file_name for file in files)
+    ordered = sorted(
+        files, key=lambda file: (0 if are_numbered else file.creation_time_ms or 0, file.min_sequence_number)
+    )
     reader = BucketFiles(table=store, partition=key.partition, bucket=key.bucket, files=files)
     for file in ordered:
         for rows in reader.read(file, store.schema.column_names, with_system=True):

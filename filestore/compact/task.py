@@ -1,9 +1,12 @@
-"""What a compaction task is told: values that go to another machine as JSON. What it leaves is a ``CommitMessage``."""
+"""A compaction task: values that go to another machine as JSON, and the files that it writes there."""
 
 import base64
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from filestore.datafile.rolling_writer import COMPACT_SOURCE, RollingWriter
 from filestore.manifest.entries import DataFileMeta
@@ -11,6 +14,7 @@ from filestore.manifest.lists import IndexManifestEntry
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import BucketKey
 from filestore.table_store import TableStore
+from filestore.write.bucket_writer import write_files
 from lsm.compaction.compaction import CompactionReason
 
 
@@ -26,12 +30,12 @@ class CompactionTask:
     drops_deletes: bool  # no older row is left that a delete would have to hide
     cleans_deletes: bool  # the output level is the last one: even a large file is rewritten to lose its deletes
     reason: CompactionReason
-    known_level: int | None = None  # a changelog is owed to readers that know the rows from this level on
+    known_level: int | None = None  # a changelog is written for readers that know the rows from this level on
     lookup_files: tuple[DataFileMeta, ...] = ()  # not replaced: known rows of the same keys
     rewrites_all: bool = False  # no file only moves
     read_cost: int = 0  # what readers pay for the bucket as it is; to compare tasks of one table
     indexes: tuple[IndexManifestEntry, ...] = ()  # deletion vectors of the whole bucket
-    deletes_old_rows: bool = False  # rows in the looked-up files that new ones replace are marked as deleted
+    deletes_old_rows: bool = False  # rows of the looked-up files that new ones replace go to deletion vectors
     expiry_moment_ms: int | None = None  # rows that are too old then are dropped; None: none are
 
     @property
@@ -93,16 +97,31 @@ def is_small(file: DataFileMeta, options: TableOptions) -> bool:
     return bool(file.size_bytes < options.target_file_size_bytes * options.compaction_small_file_ratio)
 
 
-def rolling_writer(store: TableStore, task: CompactionTask) -> RollingWriter:
-    """A writer of the files that a task leaves."""
-    return RollingWriter(
-        io=store.io,
-        names=store.names,
-        clock=store.clock,
-        bucket_dir=store.bucket_dir(task.partition, task.bucket),
-        schema=store.schema,
-        options=store.options,
-        level=task.output_level,
-        file_source=COMPACT_SOURCE,
-        key_values=store.has_key,
-    )
+class TaskFiles:
+    """The files that a task replaces, and those that it puts in their place."""
+
+    def __init__(self, store: TableStore, task: CompactionTask) -> None:
+        """Of one task, at the schema of the newest of its files."""
+        self.store = store
+        self.task = task
+        self.before: list[DataFileMeta] = []  # removed by the commit
+        self.after: list[DataFileMeta] = []  # added by it
+        self.written: list[DataFileMeta] = []  # new on disk: to be deleted if the task fails
+
+    def write(self, rows: Iterable[pa.Table | pa.RecordBatch]) -> list[DataFileMeta]:
+        """New files with these rows, on the task's output level."""
+        store, task = self.store, self.task
+        writer = RollingWriter(
+            io=store.io,
+            names=store.names,
+            clock=store.clock,
+            bucket_dir=store.bucket_dir(task.partition, task.bucket),
+            schema=store.schema,
+            options=store.options,
+            level=task.output_level,
+            file_source=COMPACT_SOURCE,
+            key_values=store.has_key,
+        )
+        files = write_files(writer, rows)
+        self.written += files
+        return files

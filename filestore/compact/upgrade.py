@@ -1,4 +1,4 @@
-"""Files taken to a higher level as they are, or compacted to the top where a reader needs that."""
+"""New files moved to the top level as they are, or compacted to it where readers need that."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +10,11 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason
+from lsm.undo import undoing
 
 
 def upgrade_levels(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """The messages of an overwrite with their new files on the top level, bucket by bucket where that can be.
+    """The messages of an overwrite with their new files on the top level, in the buckets where that is possible.
 
     Nothing older stays in a bucket that is overwritten, so its files may lie there as soon as their keys do not overlap
     and none of them holds a delete.
@@ -41,12 +42,12 @@ def _upgraded(store: TableStore, messages: Sequence[CommitMessage]) -> Sequence[
 
 
 def compact_to_top(store: TableStore, written: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """The files merged to the top level, where no compaction takes their rows for new ones; nothing older is there.
+    """Merge new files to the top level, so that no compaction emits their rows again; their buckets hold nothing older.
 
     When it fails, all of them are deleted.
     """
     merged: list[CommitMessage] = []
-    try:
+    with undoing(lambda: discard(store, [*written, *merged])):
         for message in written:
             task = CompactionTask(
                 partition=message.partition,
@@ -59,9 +60,6 @@ def compact_to_top(store: TableStore, written: Sequence[CommitMessage]) -> list[
                 reason=CompactionReason.FORCED,
             )
             merged.append(replace(message, new_files=run_task(store, task).compact_after))
-    except BaseException:
-        discard(store, [*written, *merged])
-        raise
     kept = {file.file_name for message in merged for file in message.new_files}
     for message in written:
         gone = tuple(file for file in message.new_files if file.file_name not in kept)

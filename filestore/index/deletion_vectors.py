@@ -6,17 +6,18 @@ length before and a checksum behind it. Source: Paimon DeletionVector, BitmapDel
 
 import zlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap, BitMap64
 
+from filestore.io.file_io import delete_leftover
 from filestore.manifest.entries import EntryKind
 from filestore.manifest.lists import DELETION_VECTORS, DeletionVectorRange, IndexManifestEntry
 from filestore.table_store import TableStore
-from lsm.errors import CorruptDataError, FluvialError
+from lsm.errors import CorruptDataError
+from lsm.undo import undoing
 
 FILE_VERSION: Final = 1
 MAGIC_32: Final = (1_581_511_376).to_bytes(4, "big")
@@ -98,12 +99,8 @@ def write_deletion_vectors(
         deletion_vectors=tuple(ranges),
     )
     path = store.index_path(entry)
-    try:
+    with undoing(lambda: delete_leftover(store.io, path)):
         store.io.write_new(path, bytes(body))
-    except BaseException:
-        with suppress(FluvialError, OSError):  # an orphan costs space only
-            store.io.delete(path)
-        raise
     return entry
 
 

@@ -8,12 +8,13 @@ alone.
 import fcntl
 import os
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from filestore.io.file_io import Clock
 from lsm.errors import InvalidInputError, UnavailableError
+from lsm.undo import undoing
 
 LOCK_FILE_NAME: Final = ".commit.lock"
 # Source: Paimon's lock-acquire-timeout and lock-check-max-sleep.
@@ -117,15 +118,10 @@ class FileLock:
     def _tried(self) -> int | None:
         """The locked file; None when somebody else has it, or removed it with its table before it was locked."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
+        with undoing(lambda: os.close(descriptor)), suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
                 return descriptor
-        except (BlockingIOError, FileNotFoundError):
-            pass
-        except BaseException:
-            os.close(descriptor)
-            raise
         os.close(descriptor)
         return None
 

@@ -17,6 +17,7 @@ from typing import Final, Protocol, runtime_checkable
 import pyarrow as pa
 
 from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError, UnavailableError
+from lsm.undo import undoing
 
 
 class FileIO(Protocol):
@@ -108,15 +109,17 @@ class LinksFiles(Protocol):
 
 def copy_file(io: "FileIO", source: str, target: str) -> None:
     """Copy a file to a free name; when it fails nothing is left there."""
-    try:
+    with undoing(lambda: delete_leftover(io, target)):
         with io.open_input(source) as reader, io.open_output(target) as writer:
             while chunk := reader.read(_CHUNK_BYTES):
                 writer.write(chunk)
         io.sync(target)
-    except BaseException:
-        with suppress(FluvialError, OSError):
-            io.delete(target)
-        raise
+
+
+def delete_leftover(io: "FileIO", path: str) -> None:
+    """Delete what no one refers to. When that fails it stays: an orphan costs space only."""
+    with suppress(FluvialError, OSError):
+        io.delete(path)
 
 
 class Clock(Protocol):

@@ -17,7 +17,8 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.schema.index_options import BLOOM, BloomColumn, bloom_columns
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError, OutcomeUnknownError
+from lsm.errors import InvalidInputError
+from lsm.undo import undoing, undoing_unless_visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +48,18 @@ def write_indexes(store: TableStore, *, keep: Callable[[BucketKey], bool] = lamb
         )
     live = LiveFiles.latest(store)
     made: dict[BucketKey, list[tuple[DataFileMeta, DataFileMeta]]] = {}
-    try:
+    with undoing(lambda: discard(store, _messages(store, live, made))):
         for key in filter(keep, live.buckets()):
             for file in live.files(key):
                 indexed = _indexed(store, key, file, columns)
                 if indexed is not None:
                     made.setdefault(key, []).append((file, indexed))
-        if not made:
-            return IndexedFiles()
+    if not made:
+        return IndexedFiles()
+    messages = _messages(store, live, made)
+    with undoing_unless_visible(lambda: discard(store, messages)):
         commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
-        committed = commit.commit_compaction(_messages(store, live, made), base_snapshot_id=live.snapshot_id)
-    except OutcomeUnknownError:
-        raise  # it may be visible: its files stay
-    except BaseException:
-        discard(store, _messages(store, live, made))
-        raise
+        committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
     return IndexedFiles(
         partitions=len({key.partition for key in made}),
         files=sum(map(len, made.values())),

@@ -3,7 +3,7 @@
 Each is one commit over files that were written before, and gives way to whoever changed the same files meanwhile.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,7 +28,8 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
-from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import InvalidInputError
+from lsm.undo import undoing, undoing_unless_visible
 
 RESTORED_KEY: Final = "fluvial.restored"
 """Property of a snapshot: the list of changes of the snapshot whose rows it brought back."""
@@ -90,13 +91,10 @@ def rescale(
             f"changelog-producer={store.options.changelog_producer} fix='compact the table fully first'"
         )
     writer = TableWrite(TableView(rescaled), max_sequence_numbers={}, budget_bytes=budget_bytes, takes_stored_rows=True)
-    try:
+    with undoing(writer.abort):
         for batch in _rows(store, live.snapshot, partitions):
             writer.write(batch)
         written = writer.prepare_commit()
-    except BaseException:
-        writer.abort()
-        raise
     outputs = compact_to_top(rescaled, written) if told else written
     outputs = [replace(each, new_files=(), compact_after=each.new_files) for each in outputs]
     inputs = [
@@ -110,9 +108,9 @@ def rescale(
         for key in keys
     ]
     commit = TableCommit(rescaled, store.new_commit_user(), history_start=live.snapshot_id)
-    return _published(
-        rescaled, outputs, lambda: commit.commit_compaction([*inputs, *outputs], base_snapshot_id=live.snapshot_id)
-    ), len(partitions)
+    with undoing_unless_visible(lambda: discard(rescaled, outputs)):
+        done = commit.commit_compaction([*inputs, *outputs], base_snapshot_id=live.snapshot_id)
+    return done, len(partitions)
 
 
 def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:
@@ -136,7 +134,7 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
         return CommitResult(snapshot=latest), []
     restored = [key for key in old.all_buckets() if key.partition in partitions]
     messages: list[CommitMessage] = []
-    try:
+    with undoing(lambda: discard(store, messages)):
         indexes = deletion_indexes(store, wanted)
         for key in restored:
             total = old.total_buckets(key) or store.options.bucket
@@ -151,9 +149,6 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
         messages = [
             replace(each, index_after=(*each.index_after, *_copied_index(store, wanted, each))) for each in messages
         ]
-    except BaseException:
-        discard(store, messages)
-        raise
     changes = ChangeSource.FILES if store.options.change_tracking else ChangeSource.NONE
     committable = Committable(
         identifier=BATCH_IDENTIFIER,
@@ -163,7 +158,8 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
     )
     commit = TableCommit(store, store.new_commit_user(), history_start=latest.id)
     replaced = frozenset(partitions)
-    done = _published(store, messages, lambda: commit.overwrite(committable, replaces=replaced.__contains__))
+    with undoing_unless_visible(lambda: discard(store, messages)):
+        done = commit.overwrite(committable, replaces=replaced.__contains__)
     return done, partitions
 
 
@@ -260,15 +256,3 @@ def _copied_index(store: TableStore, wanted: Snapshot, message: CommitMessage) -
             copy_file(store.io, entry.external_path or store.paths.index(entry.file_name), store.paths.index(name))
             copies.append(replace(entry, file_name=name, external_path=None))
     return tuple(copies)
-
-
-def _published(
-    store: TableStore, written: Sequence[CommitMessage], publish: Callable[[], CommitResult]
-) -> CommitResult:
-    try:
-        return publish()
-    except OutcomeUnknownError:
-        raise
-    except FluvialError:
-        discard(store, written)
-        raise

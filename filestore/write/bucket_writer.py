@@ -1,7 +1,7 @@
 """The writer of one bucket: rows in, data files and a commit message out.
 
 ``BucketWriter`` has two forms. Of a table with a key, rows gather in a memtable and each flush leaves sorted level-0
-files with every key once (FL-160, FL-161). Of an append table, rows are written in the order they came.
+files with every key once. Of an append table, rows are written in the order in which they were given.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,6 +21,7 @@ from filestore.table_store import TableStore
 from lsm.keys.keys import key_order
 from lsm.memtable import MemTable
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD
+from lsm.undo import undoing
 
 
 class BucketWriter(Protocol):
@@ -67,7 +68,7 @@ def bucket_writer(
 
 
 POSTPONE_WRITER: Final = "-u-fluvial-s-0-w-"
-"""Part of the names of postponed files by which Java tells writers apart; it takes those of one as they were made."""
+"""Part of the names of postponed files, by which Java knows their writer; it reads those of one writer in order."""
 
 
 def _options(options: TableOptions, bucket: int) -> TableOptions:
@@ -103,7 +104,7 @@ class _Files:
         )
 
     def message(self) -> CommitMessage:
-        """The commit message of the finished files, which are the committer's from now on."""
+        """The commit message of the finished files; from now on the committer deletes them."""
         files, self.finished = self.finished, []
         changelog, self.changelog = self.changelog, []
         return CommitMessage(
@@ -246,10 +247,7 @@ def _sorted_by_key(batches: Sequence[pa.RecordBatch], key_names: Sequence[str]) 
 
 def write_files(writer: RollingWriter, rows: Iterable[pa.Table | pa.RecordBatch]) -> list[DataFileMeta]:
     """Write all rows and close the writer; when that fails nothing is left behind."""
-    try:
+    with undoing(writer.abort):
         for each in rows:
             writer.write(each)
         return list(writer.close())
-    except BaseException:
-        writer.abort()
-        raise

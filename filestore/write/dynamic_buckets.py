@@ -1,11 +1,11 @@
 """Dynamic buckets (``bucket=-1`` of a table with a key): a key stays in the bucket that it was first put in.
 
-Buckets are filled one after the other up to ``dynamic-bucket.target-row-num`` keys. Which keys a bucket has is told by
-an index file: the hash of every key, 4 bytes each, big-endian. Two keys with one hash share a bucket. A bucket's hashes
+Buckets are filled one after the other up to ``dynamic-bucket.target-row-num`` keys. The keys of a bucket are in an
+index file: the hash of every key, 4 bytes each, big-endian. Two keys with one hash share a bucket. A bucket's hashes
 are in memory while they are searched, so memory does not grow with the number of buckets, but with the keys that are
 new in a commit. One writer at a time assigns keys of a partition: the commit of a second one is refused.
 
-Source: paimon-format.md section 8, Paimon HashIndexFile and PartitionIndex.
+Source: Paimon HashIndexFile and PartitionIndex.
 """
 
 from collections import OrderedDict
@@ -35,8 +35,8 @@ _NONE: Final[KeyHashes] = np.zeros(0, np.int32)
 
 @dataclass(slots=True)
 class _Bucket:
-    entry: IndexManifestEntry | None = None  # of the hashes that were there
-    new: KeyHashes = field(default_factory=lambda: _NONE)  # since
+    entry: IndexManifestEntry | None = None  # of the hashes of earlier commits
+    new: KeyHashes = field(default_factory=lambda: _NONE)  # of this one
 
     @property
     def key_count(self) -> int:
@@ -44,14 +44,14 @@ class _Bucket:
 
 
 class BucketAssigner:
-    """Gives keys their buckets, and writes down which are new. Not for use by several threads."""
+    """Assigns keys to buckets, and writes index files of the new ones. Not for use by several threads."""
 
     def __init__(self, store: TableStore, index: Iterable[IndexManifestEntry]) -> None:
         """``index``: the index files of the snapshot that the rows will follow."""
         self._table = store
         self._buckets: dict[bytes, dict[int, _Bucket]] = {}
         self._cache: OrderedDict[str, KeyHashes] = OrderedDict()  # by index file
-        self._written: list[IndexManifestEntry] = []  # that nobody has taken over yet
+        self._written: list[IndexManifestEntry] = []  # not handed over to a committer yet
         for entry in index:
             if entry.index_type == HASH:
                 self._buckets.setdefault(entry.partition, {})[entry.bucket] = _Bucket(entry)
@@ -93,7 +93,7 @@ class BucketAssigner:
         return _replaced(message, before, entry)
 
     def hand_over(self) -> None:
-        """The files written so far are the committer's from now on."""
+        """From now on the committer deletes the files written so far."""
         self._written.clear()
 
     def abort(self) -> None:

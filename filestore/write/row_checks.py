@@ -1,7 +1,6 @@
 """Rows from outside as rows of the table: columns by name, cast without loss, and checked.
 
-Readers do not check anything again, so a null key or a text that is too long would stay in the table for ever.
-Source: paimon-format.md section 14.3.
+Readers do not check anything again, so a null key or a text that is too long would stay in the table permanently.
 """
 
 from collections.abc import Callable, Sequence

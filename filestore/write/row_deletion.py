@@ -1,12 +1,13 @@
-"""Deleting single rows of a table without a key: they are marked where they are, in deletion vectors.
+"""Deleting single rows of a table without a key, by deletion vectors.
 
-Rows have no name there but their place: a data file and their number in it. Whoever looks for rows reads them with
-their places; one commit then marks these, and adds the rows that take their place. It gives way to whoever rewrote one
-of the files meanwhile, or marked rows of it. Source: paimon-format.md section 8.
+Such rows are known by their place only: a data file and their number in it. Callers read rows with their places; one
+commit then deletes some of these, and adds the rows that replace them. It conflicts with other writers that rewrote one
+of the files meanwhile, or deleted rows of it.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -26,20 +27,21 @@ from filestore.scan.snapshot_files import deletion_indexes
 from filestore.scan.table_scan import Filter, TableScan
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import InvalidInputError
+from lsm.undo import undoing, undoing_unless_visible
 
 FILE_FIELD: Final = pa.field("_fluvial_file", pa.string(), nullable=False)
 ROW_FIELD: Final = pa.field("_fluvial_row", pa.int64(), nullable=False)
 
-Marks = Mapping[str, Positions]
+DeletedPositions = Mapping[str, Positions]
 """Rows to delete, by name of the data file."""
 
 
 def check_deletable(store: TableStore) -> None:
-    """Refuse tables whose rows cannot be marked. Raises: InvalidInputError that says what to change."""
+    """Refuse tables without deletion vectors, and those with a key. Raises: InvalidInputError: what to change."""
     if store.has_key or not store.options.deletion_vectors_enabled:
         raise InvalidInputError(
-            f"rows of this table cannot be marked as deleted: table={store.name} "
+            f"rows of this table cannot be deleted by their place: table={store.name} "
             f"deletion-vectors.enabled={str(store.options.deletion_vectors_enabled).lower()} "
             "fix=a table without a key, and ALTER TABLE ... SET ('deletion-vectors.enabled' = 'true')"
         )
@@ -51,7 +53,7 @@ def read_with_places(
     """The rows of a split that match, with the two columns that say where they are.
 
     Args:
-        store: opened with the schema that the rows shall have.
+        store: opened with the schema of the returned rows.
         split: of a plan of this table; of a filtered plan only together with that filter.
         columns: to return, in this order.
         filter: rows for which it is not true are left out.
@@ -64,11 +66,11 @@ def read_with_places(
     names = [name for name in store.schema.column_names if name in {*columns, *tested}]
     schema = pa.schema([*(store.schema.arrow_field(name) for name in columns), FILE_FIELD, ROW_FIELD])
     for file in split.files:
-        marked = deleted.get(file.file_name, NO_POSITIONS)
+        gone = deleted.get(file.file_name, NO_POSITIONS)
         for numbers, batch in numbered_rows(
             store, split.partition, split.bucket, file, names, with_system=False, span=filter
         ):
-            kept = ~are_deleted(numbers, marked)
+            kept = ~are_deleted(numbers, gone)
             if filter is not None:
                 kept &= np.asarray(filter_mask(filter, batch).fill_null(False))
             chosen = pa.array(np.flatnonzero(kept))
@@ -91,22 +93,22 @@ def replace_rows(
     store: TableStore,
     snapshot: Snapshot,
     splits: Iterable[DataSplit],
-    marks: Marks,
+    deletes: DeletedPositions,
     *,
     added: Sequence[CommitMessage] = (),
     commit_user: str | None = None,
     committable: Committable | None = None,
 ) -> CommitResult:
-    """Mark rows as deleted and add others, in one commit; nothing is left behind when it is refused.
+    """Delete rows and add others, in one commit; nothing is left behind when it is refused.
 
     Args:
         store: see ``check_deletable``.
         snapshot: in which the rows were found.
         splits: those that were read: where the files are.
-        marks: rows to delete.
-        added: new files.
+        deletes: rows to delete.
+        added: new files; they are deleted when the commit is refused.
         commit_user: None is a fresh one.
-        committable: what else the commit says.
+        committable: identifier, changes and properties of the commit.
 
     Raises:
         ConflictError: files with these rows were rewritten meanwhile, or rows of them deleted: look for the rows again.
@@ -116,13 +118,13 @@ def replace_rows(
     places = {file.file_name: split for split in splits for file in split.files}
     by_bucket: defaultdict[BucketKey, dict[str, Positions]] = defaultdict(dict)
     totals: dict[BucketKey, int] = {}
-    for name, positions in marks.items():
+    for name, positions in deletes.items():
         split = places[name]
         by_bucket[BucketKey(split.partition, split.bucket)][name] = positions
         totals[BucketKey(split.partition, split.bucket)] = split.total_buckets
     indexes = deletion_indexes(store, snapshot)
     messages = list(added)
-    try:
+    with undoing(lambda: discard(store, messages)):
         for key, files in by_bucket.items():
             change = change_index(store, key.partition, key.bucket, indexes.get(key, ()), marks=files)
             messages.append(
@@ -134,22 +136,10 @@ def replace_rows(
                     index_after=change.after,
                 )
             )
-        base = committable or Committable(identifier=BATCH_IDENTIFIER)
-        commit = TableCommit(store, commit_user or store.new_commit_user(), history_start=snapshot.id)
-        return commit.replace_rows(
-            Committable(
-                identifier=base.identifier,
-                messages=messages,
-                base_snapshot_id=snapshot.id,
-                changes=base.changes,
-                properties=base.properties,
-            )
-        )
-    except OutcomeUnknownError:
-        raise
-    except (FluvialError, OSError):
-        discard(store, messages)
-        raise
+    base = committable or Committable(identifier=BATCH_IDENTIFIER)
+    commit = TableCommit(store, commit_user or store.new_commit_user(), history_start=snapshot.id)
+    with undoing_unless_visible(lambda: discard(store, messages)):
+        return commit.replace_rows(replace(base, messages=messages, base_snapshot_id=snapshot.id))
 
 
 def delete_rows(store: TableStore, filter: Filter) -> CommitResult:
@@ -159,5 +149,5 @@ def delete_rows(store: TableStore, filter: Filter) -> CommitResult:
     if plan.snapshot is None:
         return CommitResult(snapshot=None)
     found = (each for split in plan.splits for each in read_with_places(store, split, (), plan.filter))
-    marks = united_deletes((each.column(0)[0].as_py(), each.column(1).to_numpy()) for each in found)
-    return replace_rows(store, plan.snapshot, plan.splits, marks)
+    deletes = united_deletes((each.column(0)[0].as_py(), each.column(1).to_numpy()) for each in found)
+    return replace_rows(store, plan.snapshot, plan.splits, deletes)

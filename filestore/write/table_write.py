@@ -1,7 +1,4 @@
-"""The writer of a task: rows of any partition and bucket in, files of each bucket out, within one memory budget.
-
-FL-76, FL-78, FL-160, FL-161, FL-163.
-"""
+"""The writer of a task: rows of any partition and bucket in, files of each bucket out, within one memory budget."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -36,8 +33,8 @@ MaxSequenceNumbers = Mapping[BucketKey, int] | Callable[[bytes, int], int]
 class TableWrite:
     """Writes rows into files that a commit makes visible. Not for use by several threads.
 
-    No other writer may write the same buckets meanwhile: sequence numbers would meet, and the later commit would be
-    refused.
+    No other writer may write the same buckets meanwhile: both would use the same sequence numbers, and the later commit
+    would be refused.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class TableWrite:
         index: Iterable[IndexManifestEntry] = (),
         takes_stored_rows: bool = False,
     ) -> None:
-        """Nothing is written yet.
+        """Prepare to write.
 
         Args:
             table: to write to.
@@ -79,7 +76,7 @@ class TableWrite:
         return sum(writer.size_bytes for writer in self._writers.values())
 
     def write(self, rows: pa.Table | pa.RecordBatch, kinds: pa.Array | None = None) -> None:
-        """Take rows in the order they arrived; of two rows with one key the later one is newer.
+        """Add rows in the order in which they arrived; of two rows with one key the later one is newer.
 
         Args:
             rows: columns by name; missing nullable ones are null.
@@ -108,7 +105,7 @@ class TableWrite:
             writer.flush()
 
     def prepare_commit(self) -> list[CommitMessage]:
-        """Flush, and hand over the files written since the last call; writing may go on.
+        """Flush, and hand over the files written since the last call; writing may continue.
 
         Buckets without files are left out.
         """
@@ -121,7 +118,7 @@ class TableWrite:
         return [message for message in messages if not message.is_empty]
 
     def abort(self) -> None:
-        """Delete the files that were not handed over; the writer is of no use any more."""
+        """Delete the files that were not handed over; the writer cannot be used any more."""
         for writer in self._writers.values():
             writer.abort()
         self._writers.clear()
@@ -179,7 +176,7 @@ class TableWrite:
             check_retracts(self._table.schema, self._table.options, deletes_only=not counts[RowKind.UPDATE_BEFORE])
 
     def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[BucketKey, pa.RecordBatch]]:
-        """The rows of each bucket, in the order they came."""
+        """The rows of each bucket, in the order in which they were given."""
         partitions, codes = partition_codes(batch, self._table)
         postponed = self._table.options.bucket == POSTPONE_BUCKET
         buckets = self._buckets(batch, partitions, codes)

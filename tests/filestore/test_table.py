@@ -313,9 +313,7 @@ def test_options_may_be_in_force_for_one_object_only() -> None:
     table = key_table()
     other = table.with_options({"source.split.target-size": "1 b"})
     assert other.options.source_split_target_size_bytes == 1
-    assert (
-        FileTable.open("db.t", table.store.paths.root, io=table.store.io).options.source_split_target_size_bytes > 1
-    )
+    assert FileTable.open("db.t", table.store.paths.root, io=table.store.io).options.source_split_target_size_bytes > 1
     with pytest.raises(InvalidInputError, match="bucket"):
         table.with_options({"bucket": "many"})
 

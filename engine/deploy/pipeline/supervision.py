@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from engine.deploy.config.operation_config import CONTINUE, RESTART, OnFailureConfig
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
+from lsm.undo import undoing
 
 _POLL_S: Final = 0.2
 
@@ -106,16 +107,13 @@ class Supervisor:
         Raises:
             FluvialError: a pipeline failed for good. All others have ended, too.
         """
-        try:
+        with undoing(self._stop_now):
             for each in self._watched:
                 each.pipeline.start(spark)
                 each.state = PipelineState.RUNNING
             while self._is_wanted():
                 self._look(spark, on_progress)
                 on_look()
-        except BaseException:
-            self._stop_now()
-            raise
         self._end()
         self._tell(on_progress)
         on_look()

@@ -31,6 +31,7 @@ from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import canonical_options
 from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
+from lsm.undo import undoing
 
 _OF_THE_OLD_LOG: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY})
 _PLACES: Final = ("path", "file.path")
@@ -68,12 +69,8 @@ def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[
     )
     if create.query is None:
         return DONE
-    try:
-        filled = run_ctas(context, create.query, name)
-    except BaseException:
-        context.catalog.drop_table(name, if_exists=True)
-        raise
-    return filled
+    with undoing(lambda: context.catalog.drop_table(name, if_exists=True)):
+        return run_ctas(context, create.query, name)
 
 
 def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:

@@ -14,7 +14,7 @@ from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.scope.context import SqlContext
-from lsm.errors import ConflictError
+from lsm.retry import retrying
 
 _ATTEMPTS: Final = 4
 _RUN: Final[Mapping[type, Callable[[SqlContext, Statement], pa.Table | None]]] = {
@@ -44,15 +44,8 @@ def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
     run = _RUN.get(type(statement.tree))
     if run is None:
         raise statement.source.problem("this statement cannot write rows", 0, len(statement.text))
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            done = run(context, statement)
-        except ConflictError:
-            if attempt == _ATTEMPTS:
-                raise
-            continue
-        return _in_spark(context, statement) if done is None else done
-    raise AssertionError("the last attempt returns or raises")
+    done = retrying(lambda: run(context, statement), attempts=_ATTEMPTS)
+    return _in_spark(context, statement) if done is None else done
 
 
 def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> pa.Table:

@@ -25,7 +25,7 @@ from engine.system_tables.names import is_system_table
 from engine.table import Table
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_frame
-from engine.write.row_places import commit_deletes, marks_of
+from engine.write.row_places import commit_deletes, places_of
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from filestore.commit.table_commit import CommitResult
 from filestore.options.table_options import canonical_options
@@ -113,7 +113,7 @@ class WriteTarget:
 
     @property
     def deletes_positions(self) -> bool:
-        """Whether rows, which have no key, are deleted by marks at their places."""
+        """Whether rows, which have no key, are deleted by their places."""
         return not self.table.store.has_key and self.table.options.deletion_vectors_enabled
 
     def check_changes_rows(self, statement: str) -> None:
@@ -176,7 +176,7 @@ class WriteTarget:
         return result_row(done, **seen.get)
 
     def replace_rows(self, plan: BatchPlan, rows: DataFrame, new_rows: DataFrame | None, counted: str) -> pa.Table:
-        """Mark rows as deleted, add others, and say how many were marked.
+        """Delete rows, add others, and return how many were deleted.
 
         Args:
             plan: in which the rows were found.
@@ -186,9 +186,10 @@ class WriteTarget:
         """
 
         def write() -> CommitResult:
-            marks = marks_of(rows)
-            found.append(sum(len(each) for each in marks.values()))
-            return commit_deletes(self.table.files, plan, marks, new_rows=new_rows, options=self.options)
+            deletes = places_of(rows)
+            found.append(sum(len(each) for each in deletes.values()))
+            spark = rows.sparkSession
+            return commit_deletes(self.table.files, plan, deletes, spark=spark, new_rows=new_rows, options=self.options)
 
         found: list[int] = []
         done = _through_spark(write, self.table.name)

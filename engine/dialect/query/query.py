@@ -30,6 +30,7 @@ from engine.types.sql_types import quoted
 from filestore.predicate.predicate import and_all
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError
+from lsm.undo import undoing
 
 _PREFIX: Final = f"fluvial_{uuid4().hex[:8]}_"
 _numbers = count(1)
@@ -102,11 +103,8 @@ class BoundText:
         self.plans: list[ReadPlan] = []
         placed = target if with_places else -1
         frames = _Frames(context, self._text, part, references, reads, prunes=prunes, target=target, placed=placed)
-        try:
+        with undoing(self.drop):
             edits = [edit for each in references for edit in self._bind(each, frames)]
-        except BaseException:
-            self.drop()
-            raise
         self.plans = frames.plans
         self.spliced = Spliced.of(statement.text, [*edits, *_qualifier_edits(part, references), *extra])
 

@@ -7,11 +7,10 @@ from typing import Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, tracks_changes
+from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.write.batch_part import write_part
-from engine.write.batch_writer import BatchWriter
-from filestore.commit.committable import BATCH_IDENTIFIER
+from engine.write.session import write_locally
+from lsm.undo import undoing
 
 _OWN_KEYS: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, "path"})
 
@@ -47,7 +46,7 @@ def copy(
     source = catalog.table(source_table)
     read = source.read()
     rows = read.to_batches(filter=where)
-    first = next(rows, None)  # a wrong condition shall not leave an empty table
+    first = next(rows, None)  # a wrong condition must not leave an empty table
     schema = source.schema
     target = catalog.create_table(
         target_table,
@@ -67,18 +66,9 @@ def copy(
             yield batch
 
     snapshot_id = None
-    try:
+    with undoing(lambda: catalog.drop_table(target_table)):
         if first is not None:
-            writer = BatchWriter(
-                target.files,
-                target.log,
-                commit_user=target.store.new_commit_user(),
-                tracks_changes=tracks_changes(target.store),
-            )
-            committed = writer.write(BATCH_IDENTIFIER, lambda spec: write_part(spec, counted()))
-            snapshot_id = None if committed.snapshot is None else committed.snapshot.id
-    except BaseException:
-        catalog.drop_table(target_table)
-        raise
+            snapshot = write_locally(target.files, counted()).snapshot
+            snapshot_id = None if snapshot is None else snapshot.id
     row = {"source_table": source.name, "target_table": target.name, "rows": count, "snapshot_id": snapshot_id}
     return rows_table(_COPIED, [row])

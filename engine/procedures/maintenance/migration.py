@@ -8,13 +8,11 @@ from typing import Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.log.table_log import tracks_changes
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import names_of
 from engine.table import Table
 from engine.types.sql_types import parse_sql_type
-from engine.write.batch_part import write_part
-from engine.write.batch_writer import BatchWriter
+from engine.write.session import write_locally
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import TableCommit
 from filestore.datafile.external_files import (
@@ -30,6 +28,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.types.data_types import DataField, data_type_of
 from filestore.write.table_write import TableWrite
 from lsm.errors import InvalidInputError, OutcomeUnknownError
+from lsm.undo import undoing
 
 _MIGRATED: Final = pa.schema(
     [
@@ -103,14 +102,10 @@ def migrate_table(
         partition_by=found.partition_columns,
         options=given,
     )
-    try:
+    # an outcome that is not known: the table may be whole
+    with undoing(lambda: catalog.drop_table(target_table), unless=OutcomeUnknownError):
         migrate = _through_log if target.log is not None else _into_files
         snapshot_id = migrate(target, found.files, taken, link=not copy_files, progress=progress)
-    except OutcomeUnknownError:
-        raise  # the table may be whole
-    except BaseException:
-        catalog.drop_table(target_table)
-        raise
     return _told(found, taken, snapshot_id)
 
 
@@ -153,7 +148,12 @@ def _into_files(
     store = target.store
     writer = TableWrite(target.files, max_sequence_numbers={})
     messages: list[CommitMessage] = []
-    try:
+
+    def undo() -> None:
+        writer.abort()
+        discard(store, messages)
+
+    with undoing(undo):
         for done, (file, as_it_is) in enumerate(zip(files, taken, strict=True)):
             progress(done, len(files))
             if as_it_is:
@@ -162,10 +162,6 @@ def _into_files(
             for rows in external_rows(store.io, file, target.schema.fields):
                 writer.write(rows)
         messages += writer.prepare_commit()
-    except BaseException:
-        writer.abort()
-        discard(store, messages)
-        raise
     progress(len(files), len(files))
     commit = TableCommit(store, store.new_commit_user())
     snapshot = commit.commit(Committable(identifier=BATCH_IDENTIFIER, messages=messages)).snapshot
@@ -182,13 +178,7 @@ def _through_log(
             progress(done, len(files))
             yield from external_rows(target.store.io, file, target.schema.fields)
 
-    writer = BatchWriter(
-        target.files,
-        target.log,
-        commit_user=target.store.new_commit_user(),
-        tracks_changes=tracks_changes(target.store),
-    )
-    snapshot = writer.write(BATCH_IDENTIFIER, lambda spec: write_part(spec, rows())).snapshot
+    snapshot = write_locally(target.files, rows()).snapshot
     return None if snapshot is None else snapshot.id
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from engine import Catalog, Table
 from engine.compaction.background import BackgroundCompaction, CompactionFailures, compaction_debt
+from engine.compaction.dedicated import is_write_only
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
-from engine.write.sink import compacts
 from filestore.compact.compactor import run_task
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
@@ -233,8 +233,8 @@ def test_a_stream_into_a_table_without_a_key_puts_small_files_together(
     """FL-06, FL-162, FL-167: beside the batches, which never wait for it; streams see each row once."""
     options = {"bucket": bucket, "compaction.min.file-num": "3"}
     appended = Catalog(str(tmp_path)).create_table("db.t", SCHEMA, options=options)
-    assert compacts(appended.store, NO_OPTIONS)
-    assert not compacts(appended.store, WriterOptions({"write-only": "true"}))
+    assert not is_write_only(appended.store, NO_OPTIONS)
+    assert is_write_only(appended.store, WriterOptions({"write-only": "true"}))
     writer, work = BatchWriter(appended.files, None, commit_user="q"), RunHere(appended)
     compaction = BackgroundCompaction(appended.store, work)
     reader = query(appended, with_kinds=False)

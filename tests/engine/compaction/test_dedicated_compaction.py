@@ -97,7 +97,7 @@ def test_a_job_that_is_gone_is_not_waited_for_again(tmp_path: Path, caplog: pyte
     dedicated = waiting(table, job)
     with caplog.at_level(logging.WARNING):
         assert dedicated.before_batch(live) == 20.0
-    assert "makes no progress, the batch goes on: table=db.t runs=5 stop_trigger=5 waited_s=20" in caplog.text
+    assert "makes no progress, the batch continues: table=db.t runs=5 stop_trigger=5 waited_s=20" in caplog.text
     assert dedicated.before_batch(live) == 0.0
     table.files.compact(full=True)
     flushed(table, STOP)

@@ -193,7 +193,7 @@ def test_a_compaction_that_fails_is_in_the_summary_and_the_rows_are_in_the_table
 
         return run
 
-    monkeypatch.setattr("engine.write.sink.SparkUnits", fails)
+    monkeypatch.setattr("engine.write.spark_runner.SparkUnits", fails)
     (tmp_path / "input").mkdir()
     for number in range(4):
         rows = pa.table({"id": pa.array([number], pa.int64()), "amount": pa.array([number], pa.int32())})

@@ -15,8 +15,8 @@ from engine.lineage.origins import CommitOrigin, SourceRead
 from engine.lineage.recording import Recorder, lineage_of_table
 from engine.lineage.store.entities import LineageRecords
 from engine.procedures import repair_lineage
-from engine.write.batch_part import write_part
-from engine.write.batch_writer import BatchWriter
+from engine.request.writer_options import NO_OPTIONS
+from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.snapshot.snapshot import CommitKind
 from filestore.table import FileTable
@@ -167,9 +167,16 @@ def test_a_batch_that_is_run_again_is_told_and_not_repeated(tmp_path: Path, monk
     reads = (SourceRead(warehouse=str(tmp_path / "warehouse"), table="db.source", snapshot_id=7),)
 
     def run(batch_id: int) -> None:
-        writer = BatchWriter(table.files, None, commit_user="query")
-        origin = CommitOrigin(job="job", barrier_id=batch_id, reads=reads)
-        writer.write(batch_id, lambda spec: write_part(spec, ROWS.to_batches()), origin=origin)
+        session = WriteSession(
+            table.files,
+            LocalRunner(),
+            commit_user="query",
+            options=NO_OPTIONS,
+            upkeep=Upkeep.STREAM,
+            origin=lambda batch_id, rows: CommitOrigin(job="job", barrier_id=batch_id, reads=reads),
+        )
+        with session:
+            session.write(ROWS.to_batches(), batch_id=batch_id)
 
     run(0)
     with monkeypatch.context() as dying:

@@ -19,7 +19,7 @@ from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.runtime.steps import Step, StepEvent
-from engine.spark.staged_commit import append_batch, commit_stream_batch, overwrite_batch
+from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
 from engine.spark.staged_rows import StagedFile, stage_rows, staged_rows
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -96,9 +96,12 @@ def stage(table: Table, parts: Sequence[pa.RecordBatch], batch: int = 0, user: s
     return [file for file in files if file is not None]
 
 
+SESSIONS = StreamSessions()  # of this process, as Spark's committing process has one
+
+
 def commit(table: Table, files: Sequence[StagedFile], batch: int = 0, *, run: str = "run", **more: Any) -> Any:
     options = WriterOptions(more.pop("options", {}))
-    return commit_stream_batch(table.files, options, files, commit_user="query", run_id=run, batch_id=batch, **more)
+    return SESSIONS.commit(table.files, options, files, commit_user="query", run_id=run, batch_id=batch, **more)
 
 
 def test_staged_rows_come_back_by_bucket_in_the_order_of_partitions(tmp_path: Path) -> None:

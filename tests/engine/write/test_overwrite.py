@@ -1,5 +1,6 @@
 """INSERT OVERWRITE beside a log and its streams."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,9 +9,10 @@ from pyspark.sql import SparkSession
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
+from engine.request.writer_options import NO_OPTIONS
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter
-from engine.write.overwrite import overwrite
+from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.scan.live_files import LiveFiles
@@ -124,11 +126,21 @@ def test_an_overwrite_takes_what_the_stream_committed_meanwhile(table: Table) ->
     stream = BatchWriter(table.files, table.log, commit_user="stream")
     table.write(rows(("a", 7, "old"), ("b", 7, "old")))
 
-    def slow(spec: BatchSpec) -> list[BucketResult]:
-        stream.write(0, lambda spec: write_part(spec, rows(("a", 1, "s"), ("b", 1, "s")).to_batches()))
-        return write_part(spec, rows(("a", 9, "new")).to_batches())
+    class Slow(LocalRunner):
+        def write(self, spec: BatchSpec, rows: Iterable[pa.RecordBatch]) -> list[BucketResult]:
+            stream.write(0, lambda spec: write_part(spec, streamed.to_batches()))
+            return super().write(spec, rows)
 
-    overwrite(table.files, slow, partition=None, tracks_changes=True, commit_user="job")
+    streamed = rows(("a", 1, "s"), ("b", 1, "s"))
+    session = WriteSession(
+        table.files,
+        Slow(),
+        commit_user="job",
+        options=NO_OPTIONS,
+        upkeep=Upkeep.REPLACE,
+        origin=lambda batch_id, rows: None,
+    )
+    session.overwrite(rows(("a", 9, "new")).to_batches(), None)
     assert content(table) == {("a", 9, "new"), ("b", 7, "old"), ("b", 1, "s")}
     assert ("-D", "a", 1, "s") in newest_changes(table)
 

@@ -50,7 +50,7 @@ def test_what_fits_is_no_conflict(base: list[ManifestEntry], delta: list[Manifes
         ([], [add(A), add(A)], "added twice: file=a"),
         ([add(file("x", level=1, keys=(0, 5)))], [add(file("y", level=1, keys=(5, 9)))], "overlap: level=1"),
         ([], [add(file("x", level=1)), add(file("y", level=1))], "overlap: level=1"),
-        ([add(A, total_buckets=4)], [add(B, total_buckets=2)], "number of buckets .*live=4 ours=2"),
+        ([add(A, total_buckets=4)], [add(B, total_buckets=2)], "number of buckets .*live=4 commit=2"),
     ],
 )
 def test_what_does_not_fit_is_named(base: list[ManifestEntry], delta: list[ManifestEntry], text: str) -> None:
@@ -67,7 +67,7 @@ def test_a_partition_is_rescaled_whole() -> None:
         assert conflict([add(A, total_buckets=4)], delta, kind) is None
     reason = conflict([add(A, total_buckets=4), add(C, total_buckets=4)], delta, CommitKind.COMPACT)
     assert reason is not None
-    assert "live=4 ours=2" in reason
+    assert "live=4 commit=2" in reason
     other = [add(A, total_buckets=4, partition=b"\0\0\0\1other")]
     assert bucket_count_conflict(other, [add(B, total_buckets=2)]) is None
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -333,6 +334,33 @@ def test_old_columns_are_rewritten_in_the_new_schema() -> None:
     live, key = only_bucket(table)
     assert {file.schema_id for file in live.files(key)} == {1}
     assert table.read().to_arrow().to_pylist() == [{"id": 1, "w": 1}, {"id": 2, "w": 2}]
+
+
+@pytest.mark.parametrize("work", ["compact", "write", "overwrite"])
+def test_an_interrupt_behind_the_publication_deletes_no_file(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a snapshot may refer to stays; only errors that prove that nothing is visible delete files."""
+    table = key_table()
+    for number in range(3):
+        _write(table, (number, number))
+    expected = content(table)
+    finish = TableCommit._finish
+
+    def interrupted(self: TableCommit, *given: object) -> object:
+        finish(self, *given)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TableCommit, "_finish", interrupted)
+    works: dict[str, Callable[[], object]] = {
+        "compact": lambda: table.compact(full=True),
+        "write": lambda: _write(table, (0, 0)),
+        "overwrite": lambda: table.overwrite(rows(*((number, number) for number in range(3)))),
+    }
+    with pytest.raises(KeyboardInterrupt):
+        works[work]()
+    newest = table.store.snapshots.latest()
+    assert newest is not None
+    assert newest.id == 4
+    assert content(table) == expected
 
 
 def _write(table: FileTable, *pairs: tuple[int, int]) -> None:

@@ -95,7 +95,7 @@ def test_a_delete_is_refused_when_its_file_was_compacted_meanwhile() -> None:
 
 
 def test_only_marked_rows_of_tables_without_a_key() -> None:
-    with pytest.raises(InvalidInputError, match="cannot be marked"):
+    with pytest.raises(InvalidInputError, match="cannot be deleted by their place"):
         delete_rows(key_table(**ON).store, "id = 1")
     with pytest.raises(InvalidInputError, match="enabled=false"):
         delete_rows(key_table(primary_key=()).store, "id = 1")

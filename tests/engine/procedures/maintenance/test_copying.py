@@ -48,3 +48,12 @@ def test_nothing_is_made_when_it_cannot_be_copied(new_table: Callable[..., Table
     with pytest.raises(KeyboardInterrupt):
         PROCEDURES["copy"].run(catalog, {"source_table": "shop.orders", "target_table": "copies.orders"}, die)
     assert "copies" not in catalog.list_databases() or catalog.list_tables("copies") == []
+
+
+def test_the_rows_of_a_copy_are_visible_where_readers_wait_for_a_compaction(
+    new_table: Callable[..., Table], catalog: Catalog
+) -> None:
+    """With deletion vectors nothing of level 0 is read: a copy compacts what it wrote, as every batch write does."""
+    source = new_table(**{"deletion-vectors.enabled": "true"})
+    copy(catalog, "shop.orders", "copies.orders")
+    assert rows_of(catalog.table("copies.orders")) == rows_of(source) != set()

@@ -1,0 +1,342 @@
+"""One writer of one table: what happens before, during and after each of its batches, in one order.
+
+before_batch   a periodic savepoint; then the batch waits while readers would have to merge too many sorted runs
+write          rows into files and log, by the runner, and one commit
+after_commit   tags of a batch job, commit listeners and lineage, compaction, expiry
+close          waits for compaction and expiry beside the batches
+
+The sink, ``format("fluvial")``, statements and ``Table.write`` use it; they differ in their ``Upkeep`` and ``Runner``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+from functools import partial
+from types import TracebackType
+from typing import Generic, Protocol, TypeVar
+
+import pyarrow as pa
+
+from engine.checkpoint.saved_checkpoints import CheckpointPlace
+from engine.compaction.background import BackgroundCompaction, CompactionFailures, is_awaited_by_readers
+from engine.compaction.dedicated import DedicatedCompaction, compact_if_forced, is_write_only, waits_for_others
+from engine.lineage.after_commit import AfterCommit
+from engine.lineage.origins import CommitOrigin
+from engine.log.table_log import TableLog, tracks_changes
+from engine.request.writer_options import NO_OPTIONS, WriterOptions
+from engine.runtime.steps import Observer, ignore
+from engine.write.batch_part import BatchSpec, BucketResult, write_part
+from engine.write.batch_writer import BatchWriter, RunParts
+from engine.write.housekeeping import Housekeeping, tag_batch
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.table_commit import CommitResult
+from filestore.compact.compactor import run_task
+from filestore.compact.task import CompactionTask
+from filestore.manifest.commit_message import CommitMessage
+from filestore.scan.data_split import DataSplit
+from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.snapshot.change_tracking import ChangeSource
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table import FileTable
+from filestore.table_store import TableStore
+from filestore.write.row_deletion import DeletedPositions, replace_rows
+from lsm.undo import undoing_unless_visible
+
+Rows = TypeVar("Rows")
+RowsOfRunner = TypeVar("RowsOfRunner", contravariant=True)
+
+
+class Runner(Protocol[RowsOfRunner]):
+    """Where the work of a session is done: in Spark tasks, in threads, in this process."""
+
+    def write(self, spec: BatchSpec, rows: RowsOfRunner) -> Iterable[BucketResult]:
+        """Run ``write_part`` over the rows of a batch, every bucket in one place."""
+
+    def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        """Carry out compaction tasks and return what each wrote, in any order. Called from a thread of its own."""
+
+
+class LocalRunner:
+    """This process, one bucket after the other."""
+
+    def write(self, spec: BatchSpec, rows: Iterable[pa.RecordBatch]) -> list[BucketResult]:
+        """See ``Runner``."""
+        return write_part(spec, rows)
+
+    def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        """See ``Runner``."""
+        return compact_here(store, tasks)
+
+
+def compact_here(store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+    """Carry out compaction tasks in this process, one after the other."""
+    return [run_task(store, task) for task in tasks]
+
+
+class Upkeep(Enum):
+    """What a writer does for its table besides writing rows. With ``write-only`` it waits for the job that does it."""
+
+    STREAM = "stream"
+    """Compacts in the background after every commit, makes periodic savepoints, expires old snapshots."""
+    STREAM_ON_DEMAND = "stream-on-demand"
+    """The same, but compacts only when the next batch would have to wait for it or readers wait for its result."""
+    BATCH = "batch"
+    """Compacts after its commit if ``commit.force-compact`` says so or its rows are not visible before."""
+    REPLACE = "replace"
+    """Nothing: a commit that replaces rows adds no sorted runs that anyone waits for."""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether further batches follow."""
+        return self in (Upkeep.STREAM, Upkeep.STREAM_ON_DEMAND)
+
+
+OriginOf = Callable[[int, Rows | None], CommitOrigin | None]
+"""Where the rows of a batch come from, by its id, for the catalog's lineage; None: nothing is recorded."""
+
+
+class WriteSession(Generic[Rows], AbstractContextManager["WriteSession[Rows]"]):
+    """The batches of one commit user into one table. Not for use by several threads."""
+
+    def __init__(
+        self,
+        table: FileTable,
+        runner: Runner[Rows],
+        *,
+        commit_user: str,
+        options: WriterOptions,
+        upkeep: Upkeep,
+        origin: OriginOf[Rows],
+        checkpoint: str | None = None,
+        observe: Observer = ignore,
+    ) -> None:
+        """Start what runs beside the batches; the table is not read.
+
+        Args:
+            table: to write to.
+            runner: where rows are written and files compacted.
+            commit_user: stable over restarts of a streaming query, fresh for a batch job.
+            options: of this writer, as those of ``sink``.
+            upkeep: besides writing.
+            origin: asked once for each batch, before its rows are written.
+            checkpoint: location of the query's, to be kept with savepoints.
+            observe: called with each step; picklable.
+
+        Raises:
+            InvalidInputError: an option has no such value.
+        """
+        self._table, self._store = table, table.store
+        self._runner, self._commit_user = runner, commit_user
+        self._options, self._upkeep, self._origin, self._observe = options, upkeep, origin, observe
+        self._log = None if upkeep is Upkeep.REPLACE else TableLog.of(table, options)
+        self._tracks_changes = tracks_changes(self._store, options)
+        self._writer = self._new_writer(table)
+        self._after = AfterCommit(self._store)
+        is_kept = upkeep.is_stream and not is_write_only(self._store, options)
+        waits = upkeep is not Upkeep.REPLACE and waits_for_others(self._store, options)
+        place = None if checkpoint is None else CheckpointPlace(location=checkpoint, commit_user=commit_user)
+        self._compaction = BackgroundCompaction(self._store, partial(runner.compact, self._store)) if is_kept else None
+        self._dedicated = DedicatedCompaction(self._store) if waits else None
+        self._housekeeping = Housekeeping(self._store, checkpoint=place) if is_kept else None
+
+    @property
+    def compaction_failures(self) -> CompactionFailures:
+        """Compactions in the background that failed until now."""
+        return CompactionFailures() if self._compaction is None else self._compaction.failures
+
+    def continue_at(self, table: FileTable) -> None:
+        """Write further batches at another version of the table's schema; compaction takes it from the files."""
+        self._table, self._store = table, table.store
+        self._writer, self._after = self._new_writer(table), AfterCommit(table.store)
+
+    # ---- one batch
+
+    def write(
+        self, rows: Rows, *, batch_id: int = BATCH_IDENTIFIER, read_snapshot_id: int | None = None
+    ) -> CommitResult:
+        """Write a batch, in files and log, unless it is committed already.
+
+        Args:
+            rows: for the runner.
+            batch_id: rises from batch to batch of a streaming query.
+            read_snapshot_id: see ``Table.append``.
+
+        Raises:
+            FluvialError: see ``BatchWriter.write``.
+            UnavailableError: also when the rows are visible, and ``lineage.on-unavailable=fail``.
+        """
+
+        def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
+            return self._writer.write(batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=properties)
+
+        return self._batch(rows, batch_id, commit)
+
+    def overwrite(self, rows: Rows, partition: Mapping[str, object] | None) -> CommitResult:
+        """Replace rows by others in one commit. The log does not get it: streams read the difference from the files.
+
+        What others commit while the rows are written is replaced as well, if it lies in the same partitions.
+
+        Args:
+            rows: for the runner.
+            partition: see ``filestore.table.Table.overwrite``.
+
+        Raises:
+            InvalidInputError: a row that the table cannot hold, or one outside the partition; nothing is visible.
+            ConflictError: the commit lost too many races; nothing is visible: try again.
+            OutcomeUnknownError: it may be visible; look at the newest snapshot before trying again.
+        """
+        table, store = self._table, self._store
+        table.check_partition(partition or {})
+
+        def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
+            base_id = store.snapshots.latest_id() or 0
+            messages = self._messages(run_parts, base_id, {})  # no row stays that the new ones would have to follow
+            wanted = Committable(
+                identifier=BATCH_IDENTIFIER,
+                messages=messages,
+                base_snapshot_id=base_id,
+                changes=self._changes_of_files,
+                properties=properties if messages else {},
+            )
+            with undoing_unless_visible(lambda: discard(store, messages)):
+                return table.commit_overwrite(
+                    table.new_commit(self._commit_user, history_start=base_id), wanted, partition
+                )
+
+        return self._batch(rows, BATCH_IDENTIFIER, commit)
+
+    def replace_rows(
+        self,
+        snapshot: Snapshot,
+        splits: Iterable[DataSplit],
+        deletes: DeletedPositions,
+        rows: Rows | None,
+    ) -> CommitResult:
+        """Delete rows of a table without a key, and add others, in one commit.
+
+        Args:
+            snapshot: in which the rows were found.
+            splits: those that were read.
+            deletes: rows to delete.
+            rows: to add, for the runner; None: none.
+
+        Raises:
+            ConflictError: files with these rows were rewritten meanwhile, or rows of them deleted; nothing is visible.
+            OutcomeUnknownError: it may be visible.
+        """
+        store = self._store
+
+        def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
+            added: list[CommitMessage] = []
+            if rows is not None:
+                added = self._messages(run_parts, snapshot.id, LiveFiles(store, snapshot).max_sequence_numbers())
+            wanted = Committable(identifier=BATCH_IDENTIFIER, changes=self._changes_of_files, properties=properties)
+            return replace_rows(
+                store, snapshot, splits, deletes, added=added, commit_user=self._commit_user, committable=wanted
+            )
+
+        return self._batch(rows, BATCH_IDENTIFIER, commit)
+
+    def _batch(
+        self,
+        rows: Rows | None,
+        batch_id: int,
+        commit: Callable[[RunParts, Mapping[str, str]], CommitResult],
+    ) -> CommitResult:
+        """The order of every batch."""
+
+        def run_parts(spec: BatchSpec) -> Iterable[BucketResult]:
+            assert rows is not None
+            return self._runner.write(spec, rows)
+
+        self.before_batch()
+        origin = self._origin(batch_id, rows)
+        done = commit(run_parts, self._after.properties(origin))
+        self.after_commit(done, batch_id, origin)
+        return done
+
+    def before_batch(self) -> None:
+        """Make a savepoint if one is due, and wait while compaction is too far behind."""
+        if self._housekeeping is not None:
+            self._housekeeping.before_batch()
+        if self._compaction is not None:
+            self._compaction.before_batch(self._writer.live)
+        elif self._dedicated is not None:
+            self._dedicated.before_batch(self._writer.live)
+
+    def after_commit(self, done: CommitResult, batch_id: int, origin: CommitOrigin | None) -> None:
+        """Report the commit, then look after the table.
+
+        Raises:
+            UnavailableError: the store of lineage does not answer, and ``lineage.on-unavailable=fail``.
+        """
+        if batch_id == BATCH_IDENTIFIER:
+            tag_batch(self._store, done)
+        self._after.report(done.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
+        if self._upkeep is Upkeep.BATCH:
+            compact_if_forced(self._store, self._options)
+        elif self._compaction is not None and (self._upkeep is Upkeep.STREAM or is_awaited_by_readers(self._store)):
+            self._compaction.after_commit(self._writer.live)
+        if self._housekeeping is not None:
+            self._housekeeping.after_commit()
+
+    def close(self) -> None:
+        """Wait for the compaction that is running, and start no other."""
+        if self._compaction is not None:
+            self._compaction.close()
+        if self._housekeeping is not None:
+            self._housekeeping.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- helpers
+
+    def _new_writer(self, table: FileTable) -> BatchWriter:
+        return BatchWriter(
+            table,
+            self._log,
+            commit_user=self._commit_user,
+            tracks_changes=self._tracks_changes,
+            observe=self._observe,
+        )
+
+    @property
+    def _changes_of_files(self) -> ChangeSource:
+        """How streams get a commit that the log does not get."""
+        return ChangeSource.FILES if self._tracks_changes else ChangeSource.NONE
+
+    def _messages(
+        self, run_parts: RunParts, base_snapshot_id: int, max_sequence_numbers: Mapping[BucketKey, int]
+    ) -> list[CommitMessage]:
+        """The files of rows that do not go to the log."""
+        spec = BatchSpec(
+            table=self._table,
+            log=None,
+            commit_user=self._commit_user,
+            batch_id=BATCH_IDENTIFIER,
+            base_snapshot_id=base_snapshot_id,
+            max_sequence_numbers=max_sequence_numbers,
+            log_offsets={},
+        )
+        return [message for result in run_parts(spec) for message in result.messages]
+
+
+def write_locally(table: FileTable, rows: Iterable[pa.RecordBatch]) -> CommitResult:
+    """Write rows of this process as one batch of a job that lineage does not know.
+
+    Raises:
+        FluvialError: see ``WriteSession.write``.
+    """
+    session = WriteSession(
+        table,
+        LocalRunner(),
+        commit_user=table.store.new_commit_user(),
+        options=NO_OPTIONS,
+        upkeep=Upkeep.BATCH,
+        origin=lambda batch_id, rows: None,
+    )
+    with session:
+        return session.write(rows)

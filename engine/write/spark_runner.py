@@ -1,0 +1,60 @@
+"""The runner of a write session that works in Spark tasks: every bucket of a frame in one of them."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from engine.compaction.spark_units import SparkUnits
+from engine.types.spark_types import aligned
+from engine.write.batch_part import BatchSpec, BucketResult, write_part
+from engine.write.local_merge import LocalMerge
+from engine.write.routing import shuffle_by_bucket, shuffle_counted_rows
+from filestore.compact.task import CompactionTask
+from filestore.manifest.commit_message import CommitMessage
+from filestore.table_store import TableStore
+
+
+class SparkRunner:
+    """Spark tasks of one session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Work in this session; it compacts beside the batches."""
+        self._spark = spark
+
+    def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
+        """See ``Runner``."""
+        answers = _shuffled(rows, spec).mapInArrow(_PartTask(spec), "result string").collect()
+        return [BucketResult.from_json(answer.result) for answer in answers]
+
+    def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        """See ``Runner``."""
+        return SparkUnits(self._spark, store)(tasks)
+
+
+def _shuffled(frame: DataFrame, spec: BatchSpec) -> DataFrame:
+    """The table's columns, all rows of a bucket in one partition."""
+    table, options = spec.table, spec.table.options
+    rows = aligned(frame, table.schema)
+    local = LocalMerge.of(table.store, has_log=spec.log is not None)
+    if local is not None:
+        rows = local.applied(rows)
+    bucket_count = options.bucket
+    task_count = min(bucket_count, int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200))
+    if table.row_counts is not None:
+        return shuffle_counted_rows(rows, table, task_count)
+    if bucket_count > 0:
+        keys = [table.schema.field(name) for name in table.schema.bucket_keys]
+        return shuffle_by_bucket(rows, keys, bucket_count, task_count, function=options.bucket_function)
+    return rows.repartition(1) if table.store.has_dynamic_buckets else rows  # one task assigns all keys to buckets
+
+
+class _PartTask:
+    """What a Spark task runs. Its module is imported by the worker, so only the specification is sent."""
+
+    def __init__(self, spec: BatchSpec) -> None:
+        self._spec = spec
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        results = write_part(self._spec, batches)
+        yield pa.RecordBatch.from_pydict({"result": pa.array([result.to_json() for result in results], pa.string())})

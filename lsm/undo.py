@@ -1,0 +1,46 @@
+"""Undo on error: what a block made goes again when the block fails.
+
+Work that no one can see yet is undone whatever stops it (``undoing``). Where a block publishes, only an error that
+proves that nothing is visible may delete files (``undoing_unless_visible``): a file that is left over costs space, one
+that is deleted behind a published snapshot costs rows.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lsm.errors import FluvialError, OutcomeUnknownError
+
+Errors = type[BaseException] | tuple[type[BaseException], ...]
+
+
+@contextmanager
+def undoing(undo: Callable[[], object], *, unless: Errors = ()) -> Iterator[None]:
+    """Call ``undo`` when the block does not finish, also when it is interrupted; then the error goes on to the caller.
+
+    Args:
+        undo: deletes what the block made. It is called once; what it raises replaces the error.
+        unless: errors after which everything stays as it is.
+    """
+    try:
+        yield
+    except unless:
+        raise
+    except BaseException:
+        undo()
+        raise
+
+
+@contextmanager
+def undoing_unless_visible(undo: Callable[[], object]) -> Iterator[None]:
+    """Call ``undo`` when the block, which publishes, fails by an error that says that nothing is visible.
+
+    After ``OutcomeUnknownError``, an interrupt or an error of unknown meaning every file stays: a snapshot may refer to
+    it. Orphan cleaning deletes it if none does.
+    """
+    try:
+        yield
+    except OutcomeUnknownError:
+        raise
+    except (FluvialError, OSError):
+        undo()
+        raise
