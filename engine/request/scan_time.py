@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+from filestore.types.text_values import LiteralMismatchError, parse_moment
 from lsm.errors import InvalidInputError
 
 
@@ -25,15 +26,12 @@ def scan_time_ms(text: str | None, number: int | None) -> int | None:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
+        return parse_moment(text) // 1_000_000
+    except LiteralMismatchError:
         raise InvalidInputError(
             f"not a time: scan.timestamp={text} example='2024-02-29 12:30:00' (UTC), '2024-02-29T12:30:00+01:00' "
             "or epoch milliseconds"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(milliseconds=1)
 
 
 def time_text(time_ms: int) -> str:

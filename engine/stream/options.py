@@ -10,7 +10,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from engine.log.table_log import TableLog
-from engine.options.read_options import ReadOptions
 from engine.request.commit_handle import CommitHandle
 from engine.stream.position.plan import Limits
 from engine.stream.position.start import Start, StartKind, parse_start
@@ -76,21 +75,32 @@ class StreamOptions:
         return [name for name in self.store.schema.column_names if name in wanted]
 
     @classmethod
-    def of(cls, read: ReadOptions, schema: StructType) -> "StreamOptions":
-        """Check the choices of a reader.
+    def parse(
+        cls,
+        store: TableStore,
+        given: Mapping[str, str],
+        schema: StructType,
+        *,
+        filter: str | None = None,
+        job: str | None = None,
+    ) -> "StreamOptions":
+        """Understand the choices of a reader.
 
         Args:
-            read: what it was given, and the table.
+            store: the table, with the reader's options in force.
+            given: those that the reader itself was given.
             schema: columns that Spark wants, in their order.
+            filter: SQL text on key columns; None: all rows.
+            job: its name in the catalog's lineage, if it has one.
 
         Raises:
             InvalidInputError: choices that do not go together, or that would lose or repeat rows.
         """
-        store, options, names = read.table.store, read.table.options, schema.fieldNames()
-        log = log_to_read(store, read.table.log, options)
+        options, names = store.options, schema.fieldNames()
+        log = log_to_read(store, TableLog.of(store), options)
         if store.has_key and ROW_KIND_COLUMN not in names:
             raise InvalidInputError(
-                f"rows of a table with a key or row-counts come and go, and a stream needs kinds: table={store.name} "
+                f"rows of this table are also updated and deleted, so a stream needs their kinds: table={store.name} "
                 "fix=set read.changelog=true, which adds the column _row_kind"
             )
         _check_names(store.schema, names)
@@ -100,8 +110,8 @@ class StreamOptions:
             store=store,
             log=log,
             schema=to_arrow_schema(schema, timezone="UTC"),
-            filter=_checked_filter(read.filter, store),
-            start=_start(options, read),
+            filter=_checked_filter(filter, store),
+            start=_start(options, given, job),
             limits=_limits(options, normalizes=normalizes),
             normalizes=normalizes,
             is_exact=normalizes or (log is not None and log.is_exact),
@@ -111,7 +121,7 @@ class StreamOptions:
             at_least=None if handle is None else CommitHandle.parse(handle),
             at_least_timeout_s=options.value("scan.at-least.timeout") / 1000,
             drops_as_null=options.value("read.stream.on-dropped-column") == "null",
-            job=read.job,
+            job=job,
             from_job=options.value(_FROM_JOB),
             aligned=_alignment(options, normalizes=normalizes),
         )
@@ -147,23 +157,22 @@ def _not_in_log(options: TableOptions) -> str | None:
     return "ignore-delete=true" if options.ignore_delete else None
 
 
-def _start(options: TableOptions, read: ReadOptions) -> Start:
+def _start(options: TableOptions, given: Mapping[str, str], job: str | None) -> Start:
     """What the reader says about its start; with ``scan.start-from-job`` the snapshot is looked up later."""
     if options.value(_FROM_JOB) is None:
-        return parse_start(options, read.given)
-    if read.job is None:
+        return parse_start(options, given)
+    if job is None:
         raise InvalidInputError(
             f"where a job begins is noted under its name: {_FROM_JOB}={options.value(_FROM_JOB)} fix=set pipeline.name"
         )
     others = sorted(
-        {"scan.snapshot-id", "scan.tag-name", "scan.timestamp", "log.scan", "log.scan.timestamp-mills"}
-        & read.given.keys()
+        {"scan.snapshot-id", "scan.tag-name", "scan.timestamp", "log.scan", "log.scan.timestamp-mills"} & given.keys()
     )
-    mode = read.given.get("scan.mode", "from-snapshot-full")
+    mode = given.get("scan.mode", "from-snapshot-full")
     if others or mode not in ("from-snapshot", "from-snapshot-full"):
         other = others[0] if others else "scan.mode"
         raise InvalidInputError(
-            f"the start is given twice: {_FROM_JOB}={options.value(_FROM_JOB)} {other}={read.given[other]} "
+            f"the start is given twice: {_FROM_JOB}={options.value(_FROM_JOB)} {other}={given[other]} "
             "fix=remove one of them; only scan.mode=from-snapshot (what follows) and from-snapshot-full go with it"
         )
     return Start(kind=StartKind.CHANGES if mode == "from-snapshot" else StartKind.FULL)
@@ -200,7 +209,7 @@ def _normalizes(store: TableStore, log: TableLog | None, options: TableOptions) 
     if log.keeps_update_before:
         raise InvalidInputError(
             f"nothing to normalize: table={store.name} log.changelog-mode=all log.scan.normalize=true "
-            "cause=the log holds every change already (FL-132) fix=remove log.scan.normalize"
+            "cause=the log holds every change already fix=remove log.scan.normalize"
         )
     return True
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType
 from engine.lineage.after_commit import AfterCommit
 from engine.lineage.batch_origin import batch_origin
 from engine.log.table_log import tracks_changes
-from engine.read.batch_read import BatchPlan
+from engine.read.batch_plan import BatchPlan
 from engine.read.frames import pieces_frame
 from engine.types.spark_types import spark_schema
 from engine.write.batch_part import BatchSpec
@@ -54,8 +54,8 @@ def placed_frame(spark: SparkSession, store: TableStore, plan: BatchPlan, column
 
 def file_splits(plan: BatchPlan) -> list[DataSplit]:
     """The pieces of a plan. Raises: InvalidInputError when some rows are not in the table's own files."""
-    splits = [piece for piece in plan.splits if isinstance(piece, DataSplit)]
-    if len(splits) < len(plan.splits):
+    splits = [piece.own_split for piece in plan.pieces if piece.own_split is not None]
+    if len(splits) < len(plan.pieces):
         raise InvalidInputError("rows of the log have no place in a file: fix=leave scan.log.union out")
     return splits
 

@@ -15,8 +15,8 @@ from engine.dialect.query.query import BoundText
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
-from engine.options.write_options import partition_value
 from engine.request.branch_choice import BRANCH_KEY
+from engine.spark.write_options import partition_value
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_type
 from filestore.layout.paths import MAIN_BRANCH

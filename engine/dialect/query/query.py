@@ -22,7 +22,7 @@ from engine.dialect.query.reads import ReadPlan, StatementReads, plan_read, vers
 from engine.dialect.query.references import Reference, StatementText, find_references
 from engine.dialect.query.usage import row_conditions, used_columns
 from engine.dialect.scope.context import SqlContext
-from engine.options.write_options import WRITE_ONLY_KEYS
+from engine.spark.write_options import WRITE_ONLY_KEYS
 from engine.system_tables.frames import system_frame
 from engine.system_tables.names import CATALOG_DATABASES
 from engine.types.sql_types import quoted

@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 
 from engine.lineage.origins import JOB_KEY
 from engine.log.table_log import ORPHANS_KEY
-from engine.options.read_options import TABLE_PLACE_KEYS, is_place_key, named_table
 from engine.request.branch_choice import BRANCH_KEY
 from engine.request.option_check import unknown_option
+from engine.spark.named_table import TABLE_PLACE_KEYS, is_place_key, named_table
 from engine.types.spark_types import check_frame, fields_of_frame
 from engine.write.schema_evolution import cast_rows, evolve_schema, merge_rules
 from engine.write.sink import SINK_KEYS
