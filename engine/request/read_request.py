@@ -151,10 +151,10 @@ def open_for_read(table: FileTable, given: Mapping[str, str]) -> tuple[FileTable
     Raises:
         InvalidInputError: an unknown option, one that cannot be read, or options that contradict each other.
     """
-    given = canonical_options(given)
-    read = on_named_branch(table, given)
-    read = read.with_options(given) if given else read
-    return read, ReadRequest.parse(read.options, given)
+    if given:
+        given = canonical_options(given)
+        table = on_named_branch(table, given).with_options(given)
+    return table, ReadRequest.parse(table.options, given)
 
 
 def metadata_columns(options: TableOptions) -> tuple[MetadataColumn, ...]:
@@ -232,9 +232,10 @@ def _place(options: TableOptions, given: Mapping[str, str], places: Mapping[str,
         return AtOffsets(_parsed_offsets(offsets))
     if "scan.version" in places:
         return AtWord(places["scan.version"])
-    time_ms = scan_time_ms(places.get("scan.timestamp"), places.get("log.scan.timestamp-mills"))
-    if time_ms is not None:
-        return AtTime(time_ms)
+    if "scan.timestamp" in places:
+        return AtTime(scan_time_ms(places["scan.timestamp"]))
+    if "log.scan.timestamp-mills" in places:
+        return AtTime(places["log.scan.timestamp-mills"])
     version = Version(
         snapshot_id=places.get("scan.snapshot-id"),
         tag=places.get("scan.tag-name"),

@@ -6,22 +6,15 @@ from filestore.types.text_values import LiteralMismatchError, parse_moment
 from lsm.errors import InvalidInputError
 
 
-def scan_time_ms(text: str | None, number: int | None) -> int | None:
-    """Epoch milliseconds of ``scan.timestamp`` or of ``log.scan.timestamp-mills``; None when neither is given.
+def scan_time_ms(text: str) -> int:
+    """Epoch milliseconds of ``scan.timestamp``.
 
     Args:
         text: ISO 8601, in UTC when it names no zone; digits alone are epoch milliseconds.
-        number: epoch milliseconds.
 
     Raises:
-        InvalidInputError: both are given, or the text is not a time.
+        InvalidInputError: it is not a time.
     """
-    if text is None:
-        return number
-    if number is not None:
-        raise InvalidInputError(
-            f"the time is given twice: scan.timestamp={text} log.scan.timestamp-mills={number} fix=remove one"
-        )
     text = text.strip()
     if text.isascii() and text.isdigit():
         return int(text)

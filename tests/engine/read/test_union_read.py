@@ -319,7 +319,7 @@ def test_a_commit_of_another_engine_under_the_tail_is_kept(broker: Broker, tmp_p
     write_log_only(table, changes(adds([3, 4])))
     assert by_key(union(table).to_arrow()) == {1: "ours", 2: "theirs", 3: "tail", 4: "tail"}
     Path(table.store.paths.snapshot(1)).unlink()
-    with pytest.raises(CorruptDataError, match="where the log goes on is not known"):
+    with pytest.raises(CorruptDataError, match="where the log continues is not known"):
         union(table)
 
 
