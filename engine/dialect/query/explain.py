@@ -69,7 +69,7 @@ def run_explain(context: SqlContext, statement: Statement) -> pa.Table:
         return _result(str(context.spark.sql(words + inner.text).collect()[0][0]), [])
     if not isinstance(inner.tree, exp.Query | exp.Values):
         raise inner.source.problem("only queries are explained: fix=explain its SELECT", 0, len(inner.text))
-    with BoundText(context, inner, StatementReads(context)) as bound:
+    with BoundText.bind(context, inner, StatementReads(context)) as bound:
         bound.frame()  # says what is wrong at its place
         plan = bound.restored(str(bound.frame(words + bound.spliced.text).collect()[0][0]))
         return _result(plan, [_facts(context.spark, each, inner.text) for each in bound.plans])
