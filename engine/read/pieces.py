@@ -108,7 +108,8 @@ class FallbackPiece(Piece):
         """The rows of the files, with the table's own nullability."""
         schema = pa.schema([store.arrow_field(name) for name in columns])
         for rows in read_split(self.store, self.split, columns=columns, filter=filter):
-            yield pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+            # a batch without columns has a number of rows that is not in its arrays
+            yield pa.RecordBatch.from_arrays(rows.columns, schema=schema) if columns else rows
 
     @property
     def splits(self) -> Sequence[DataSplit]:
