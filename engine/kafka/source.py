@@ -120,7 +120,7 @@ class _Topics:
             raise InvalidInputError(f"topic does not exist: option=dead-letter.topic value={options.dead_letter_topic}")
 
     def earliest(self) -> dict[TopicPosition, int]:
-        """First record of every partition that is still there."""
+        """First record that is left in every partition."""
         return {
             (name, partition): offset
             for name, count in self._counts().items()
@@ -301,7 +301,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         """The end of the next batch; equal to ``start`` when there is nothing to read.
 
         Raises:
-            CorruptDataError: what ``start`` wants is not there any more.
+            CorruptDataError: records at ``start`` are gone.
         """
         try:
             here = self._begin() if start == UNSTARTED_OFFSET else without_begin(start)

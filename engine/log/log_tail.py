@@ -50,7 +50,7 @@ class TailSplit:
     log: TableLog
     log_range: LogRange
     splits: tuple[DataSplit, ...]  # pruned by key at most: a file without a matching row may hide one of the log
-    expiry_moment_ms: int | None = None  # rows that are too old then are no rows of the table; None: all of them are
+    expiry_moment_ms: int | None = None  # rows that are too old then are left out; None: none are
 
 
 def refusal(store: TableStore, log: TableLog | None) -> str | None:
@@ -77,7 +77,7 @@ def read_tail_split(
     """The rows of a bucket, in all partitions, as they are at the end of the range.
 
     Args:
-        store: opened with the schema that the rows shall have.
+        store: opened with the schema of the rows.
         split: of a plan of this table; of a filtered plan only together with that filter.
         columns: to return, in this order; None is all.
         filter: rows for which it is not true are left out.
@@ -107,7 +107,7 @@ class _ScratchIO(LocalFileIO):
     """Files that need not survive a crash."""
 
     def sync(self, path: str) -> None:
-        """Nothing."""
+        """Skipped."""
 
 
 def _spooled(

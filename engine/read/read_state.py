@@ -27,8 +27,8 @@ class Served:
     table: str
     source: StateSource
     snapshot_id: int | None  # None: the table has no snapshot
-    log_offsets: Mapping[int, int] = field(default_factory=dict)  # what is in it of the log: next offsets by bucket
-    as_of_ms: int | None  # the time whose state this is, epoch milliseconds; None: of an empty table
+    log_offsets: Mapping[int, int] = field(default_factory=dict)  # next offsets by bucket: earlier records are in it
+    as_of_ms: int | None  # the time of the state, epoch milliseconds; None: the table is empty
     staleness_ms: int | None = None  # nothing older than this is missing; None: no limit was set
     reason: str  # why this source
 

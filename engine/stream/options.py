@@ -34,7 +34,7 @@ _LIMITS: Final = ("read.stream.maxRowsPerTrigger", "read.stream.maxBytesPerTrigg
 class Alignment:
     """Where batches may end: ``source.checkpoint-align.*``."""
 
-    every: int  # at snapshots whose number is a multiple of this
+    every: int  # at snapshots with a number that is a multiple of this
     timeout_ms: int  # longest wait of a trigger for one
 
 
@@ -128,7 +128,7 @@ class StreamOptions:
 
 
 def log_to_read(store: TableStore, log: TableLog | None, options: TableOptions) -> TableLog | None:
-    """The log, unless changes are to come from files: there rows are what they are after merging."""
+    """The log, unless changes are to come from files, which have rows as they are after merging."""
     mode = options.value("streaming-read-mode")
     if mode == "log" and log is None:
         raise InvalidInputError(
@@ -241,4 +241,4 @@ def _check_names(schema: TableSchema, names: Sequence[str]) -> None:
     known = {*schema.column_names, ROW_KIND_COLUMN, *MetadataColumn}
     for name in names:
         if name not in known:
-            schema.field(name)  # raises, and says which there are
+            schema.field(name)  # raises, and names the columns

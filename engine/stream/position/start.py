@@ -1,7 +1,7 @@
 """Where a new stream begins: what the options ask for, and the position that it means in a table's history.
 
 ``log.scan`` is FLIP-188's way to say it (full, latest, from-timestamp), ``scan.mode`` Paimon's; a snapshot id, a tag or
-a time alone is enough. Source: FL-70 to FL-74; Paimon's ``CoreOptions.StartupMode``.
+a time alone is enough. Source: Paimon's ``CoreOptions.StartupMode``.
 """
 
 from collections.abc import Mapping
