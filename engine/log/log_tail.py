@@ -134,7 +134,8 @@ def _spooled(
         if message.bucket != split.log_range.bucket:
             raise CorruptDataError(
                 f"a log record lies in the wrong bucket: table={store.name} topic={split.log.topic} "
-                f"bucket={split.log_range.bucket} wanted_bucket={message.bucket} cause=another program writes to the log"
+                f"bucket={split.log_range.bucket} wanted_bucket={message.bucket} "
+                "cause=another program writes to the log"
             )
     return messages
 
