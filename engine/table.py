@@ -148,7 +148,6 @@ class Table:
         log_served(read)
         return table_frame(
             spark,
-            read.table,
             read.plan(filter=filter),
             columns=columns,
             filter_text=filter,

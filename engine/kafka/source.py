@@ -7,8 +7,7 @@ Spark finds it by the installed module ``pyspark_fluvial_kafka``. Only committed
 is one Spark partition, read in bounded memory. A stream's position in Spark's checkpoint is that of
 ``engine.kafka.offsets``, and a batch covers the same offsets however often it is run.
 
-Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and columns; reports/kafka.md sections 3
-and 6.
+Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and columns.
 """
 
 import logging
@@ -58,7 +57,7 @@ from engine.kafka.options import (
 from engine.kafka.rows import decoder, raw_rows, spark_rows
 from engine.types.rows import ROW_KIND_COLUMN
 from logstore.kafka.topics import LogTopics
-from logstore.log.log_reader import read_range
+from logstore.log.log_reader import RecordsLostError, read_range
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 
@@ -121,7 +120,7 @@ class _Topics:
             raise InvalidInputError(f"topic does not exist: option=dead-letter.topic value={options.dead_letter_topic}")
 
     def earliest(self) -> dict[TopicPosition, int]:
-        """First record of every partition that is still there."""
+        """First record that is left in every partition."""
         return {
             (name, partition): offset
             for name, count in self._counts().items()
@@ -211,17 +210,15 @@ class _Reader:
 
     def _records(self, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
         start_offset = offset_range.start_offset
-        topic, partition = offset_range.topic, offset_range.partition
-        position = (topic, partition)
+        position = (offset_range.topic, offset_range.partition)
         try:
             yield from self._range(offset_range, start_offset)
-        except CorruptDataError:
-            # which of its causes it was, and how to go on, is ours to say: the log of a table has other ways out
-            topics = LogTopics(self._options.properties)
-            earliest = {position: topics.earliest_offsets(topic, [partition])[partition]}
-            latest = {position: topics.end_offsets(topic, [partition])[partition]}
+        except RecordsLostError as lost:  # with this source it is an option whether reading continues behind them
             start, losses = checked_start(
-                {position: start_offset}, earliest, latest, fail_on_data_loss=self._options.fail_on_data_loss
+                {position: start_offset},
+                {position: lost.earliest_offset},
+                {position: lost.end_offset},
+                fail_on_data_loss=self._options.fail_on_data_loss,
             )
             if not losses:
                 raise
@@ -304,7 +301,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         """The end of the next batch; equal to ``start`` when there is nothing to read.
 
         Raises:
-            CorruptDataError: what ``start`` wants is not there any more.
+            CorruptDataError: records at ``start`` are gone.
         """
         try:
             here = self._begin() if start == UNSTARTED_OFFSET else without_begin(start)

@@ -91,7 +91,7 @@ def _nodes(plan: Any) -> Iterator[Any]:
 def _read_of(scan: Any) -> SourceRead | None:
     partitions = scan.inputPartitions()
     part = cloudpickle.loads(bytes(partitions.head().pickedPartition())) if partitions.nonEmpty() else None
-    read: SourceRead | None = getattr(part, "tells", None)
+    read: SourceRead | None = getattr(part, "source_read", None)
     return read
 
 

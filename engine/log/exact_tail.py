@@ -1,7 +1,7 @@
-"""The tail of an exact log over a bucket's files: its records are rows as they are, so the last one of a key stands.
+"""The tail of an exact log over a bucket's files: its records are final rows, so the last one of a key wins.
 
-The merge engine has done its work before the records were written. It merges the rows of the files among themselves,
-and what comes out is replaced, or taken away, by what the tail says of the same key.
+Records were merged by the table's merge engine before they were written. So the rows of the files are merged among
+themselves, and each result is replaced or deleted by the tail's record of the same key.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _MERGING_PREFIXES: Final = ("fields.", "aggregation.", "partial-update.", "first
 
 
 def without_merging(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of a table of which the newest row of a key stands, and a retract takes it away."""
+    """Options of a table in which the newest row of a key wins, and a retract deletes it."""
     return {
         key: text
         for key, text in options.items()
@@ -63,7 +63,7 @@ def replaced_rows(
     needed = {*names, *keys, *(columns_of(filter) if filter else ()), *time_field(store, split)}
     ordered = [name for name in store.schema.column_names if name in needed]
     by_key = on_columns_only(filter, keys)
-    ours = [file for file in split.files if file.file_name not in tail]
+    own = [file for file in split.files if file.file_name not in tail]
     schema = pa.schema(
         [
             *(store.schema.arrow_field(name).with_nullable(True) for name in ordered),
@@ -76,7 +76,7 @@ def replaced_rows(
         return BucketFiles(table=store, partition=split.partition, bucket=split.bucket, files=files)
 
     def before() -> Iterator[pa.RecordBatch]:
-        files = files_of(ours)
+        files = files_of(own)
         to_merge = columns_to_merge(store.schema, store.options, ordered)
         in_order = [name for name in store.schema.column_names if name in to_merge]
         for runs in files.sections():
@@ -86,20 +86,20 @@ def replaced_rows(
                 known = merged.set_column(place, SEQUENCE_NUMBER_FIELD, numbers).select(schema.names)
                 yield from known.cast(schema).to_batches()
 
-    def told(run: SortedRun) -> Iterator[pa.RecordBatch]:
+    def records(run: SortedRun) -> Iterator[pa.RecordBatch]:
         for each in run.files:
             for batch in files.read(by_name[each.file_name], ordered, with_system=True, filter=by_key):
                 yield batch.cast(schema)
 
     by_name = {file.file_name: file for file in split.files if file.file_name in tail}
     files = files_of(list(by_name.values()))
-    runs = [RunSource(min_key=run.min_key, open=partial(told, run)) for each in files.sections() for run in each]
-    before_them = [RunSource(min_key=None, open=before)] if ours else []
+    runs = [RunSource(min_key=run.min_key, open=partial(records, run)) for each in files.sections() for run in each]
+    before_them = [RunSource(min_key=None, open=before)] if own else []
     merged_all = merge_runs([*before_them, *runs], key_names=keys, merge=Deduplicate(), drop_deletes=True)
     wanted = pa.schema([store.schema.arrow_field(name) for name in names])
     for merged in merged_all:
         for batch in merged.to_batches():
-            there = not_expired(store, batch, split.expiry_moment_ms)
-            rows = there if filter is None else there.filter(filter_mask(filter, there))
+            live = not_expired(store, batch, split.expiry_moment_ms)
+            rows = live if filter is None else live.filter(filter_mask(filter, live))
             if rows.num_rows:
                 yield rows.select(names).cast(wanted) if names else rows.select([])

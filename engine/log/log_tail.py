@@ -51,7 +51,7 @@ class TailSplit:
     log: TableLog
     log_range: LogRange
     splits: tuple[DataSplit, ...]  # pruned by key at most: a file without a matching row may hide one of the log
-    expiry_moment_ms: int | None = None  # rows that are too old then are no rows of the table; None: all of them are
+    expiry_moment_ms: int | None = None  # rows that are too old then are left out; None: none are
 
 
 def refusal(table: TableView, log: TableLog | None) -> str | None:
@@ -78,7 +78,7 @@ def read_tail_split(
     """The rows of a bucket, in all partitions, as they are at the end of the range.
 
     Args:
-        table: opened with the schema that the rows shall have.
+        table: opened with the schema of the rows.
         split: of a plan of this table; of a filtered plan only together with that filter.
         columns: to return, in this order; None is all.
         filter: rows for which it is not true are left out.
@@ -108,7 +108,7 @@ class _ScratchIO(LocalFileIO):
     """Files that need not survive a crash."""
 
     def sync(self, path: str) -> None:
-        """Nothing."""
+        """Skipped."""
 
 
 def _spooled(
@@ -136,7 +136,8 @@ def _spooled(
         if message.bucket != split.log_range.bucket:
             raise CorruptDataError(
                 f"a log record lies in the wrong bucket: table={table.name} topic={split.log.topic} "
-                f"bucket={split.log_range.bucket} wanted_bucket={message.bucket} cause=somebody else writes to the log"
+                f"bucket={split.log_range.bucket} wanted_bucket={message.bucket} "
+                "cause=another program writes to the log"
             )
     return messages
 

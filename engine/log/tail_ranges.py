@@ -1,4 +1,4 @@
-"""The ranges of a log behind a snapshot: what there is, and whether retention has left all of it."""
+"""The ranges of a log behind a snapshot, and whether retention has removed some of their records."""
 
 import time
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ def tail_ranges(
     ends: Mapping[int, int],
     stable_ends: Mapping[int, int] | None = None,
 ) -> tuple[LogRange, ...]:
-    """What was written behind a position: one range for each bucket that may have a record there, by bucket.
+    """One range for each bucket that may have a record behind a position, by bucket.
 
     Args:
         topics: of the log's brokers.
         topic: of the log.
         start: next offsets at the snapshot; a bucket without one starts at 0.
         ends: where to stop, by bucket; one that is before the start has nothing.
-        stable_ends: the end of what readers see, where that is known: the marker of the last commit lies there.
+        stable_ends: end of the committed records, if known: the marker of the last commit is the last one.
 
     Raises:
         TailLostError: retention has removed a part of a range. Names bucket, wanted and earliest offset.

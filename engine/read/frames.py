@@ -7,7 +7,6 @@ plain Parquet, with Spark's column pruning and push-down intact. Only the rest g
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -18,8 +17,8 @@ from pyspark.sql.types import StringType, StructType
 
 from engine.lineage.frame_sources import note_frame
 from engine.lineage.origins import SourceRead
-from engine.read.batch_read import BatchPlan, Piece, read_piece
-from engine.read.fallback import FallbackSplit
+from engine.read.batch_plan import BatchPlan
+from engine.read.pieces import Piece
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
@@ -41,42 +40,44 @@ _MOST_LISTED: Final = "1000"  # paths; above it Spark's job with many tasks is f
 
 def table_frame(
     spark: SparkSession,
-    table: TableView,
     plan: BatchPlan,
     *,
     columns: Sequence[str] | None = None,
     filter_text: str | None = None,
     constants: Mapping[str, pa.Scalar] | None = None,
 ) -> DataFrame:
-    """The rows of a plan. The plan is fixed: a frame shows its state of the table for ever.
+    """The rows of a plan. The plan is fixed: a frame shows its state of the table permanently.
 
     Args:
         spark: the session.
-        table: the table.
         plan: made with the same filter.
         columns: names, in the wanted order; None is all.
         filter_text: what the plan was made for; applied to every row.
-        constants: columns to add, with one value in all rows.
+        constants: columns to add, with one value in all rows; of a difference each row has its own kind.
     """
-    fields = [table.schema.field(name) for name in columns] if columns else list(table.schema.fields)
-    wanted = {field.name for field in fields} | (columns_of(plan.filter) if plan.filter is not None else set())
-    read = [field for field in table.schema.fields if field.name in wanted]
-    kinds = [ROW_KIND_COLUMN] if plan.has_changes and ROW_KIND_COLUMN in (constants or {}) else []
-    raw, rest = divided(spark, table.store, plan, [field.name for field in read])
+    schema, added = plan.table.schema, constants or {}
+    names = list(columns or schema.column_names)
+    schema.fields_of(names)
+    wanted = {*names, *(columns_of(plan.filter) if plan.filter is not None else ())}
+    read = [name for name in schema.column_names if name in wanted]
+    kinds = [ROW_KIND_COLUMN] if plan.has_changes and ROW_KIND_COLUMN in added else []
+    paths, rest = divided(spark, plan, read)
     parts = []
-    if raw:
+    if paths:
         with _listed_here(spark):
-            frame = spark.read.schema(spark_schema(read)).parquet(*raw)
+            frame = spark.read.schema(spark_schema(schema.fields_of(read))).parquet(*paths)
         parts.append(frame.filter(F.expr(filter_text)) if filter_text else frame)
     if rest or not parts:
-        parts.append(_merged(spark, table, rest, [*(field.name for field in read), *kinds], plan.filter))
+        parts.append(_merged(spark, plan, rest, [*read, *kinds]))
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    chosen = [F.col(quoted(field.name)) for field in fields]
-    read_state = SourceRead.of(table.store, plan.snapshot)
+    read_state = SourceRead.of(plan.table.store, plan.snapshot)
     if read_state is not None:
         note_frame(frame, read_state)
-    added = [F.col(name) if name in kinds else _literal(value).alias(name) for name, value in (constants or {}).items()]
-    return frame.select(*chosen, *added)
+    chosen = [F.col(quoted(name)) for name in names]
+    return frame.select(
+        *chosen,
+        *(F.col(name) if name in kinds else _literal(value).alias(name) for name, value in added.items()),
+    )
 
 
 @contextmanager
@@ -98,65 +99,62 @@ def _literal(value: pa.Scalar) -> Any:
 
 
 def _spark_opens(spark: SparkSession, root: str) -> bool:
-    """Whether Spark's own scan reaches the table: object stores only where Hadoop was told how."""
+    """Whether Spark's own scan reaches the table: object stores only where Hadoop has a file system for them."""
     scheme = urlsplit(root).scheme
     return not scheme or spark.conf.get(f"spark.hadoop.fs.{scheme}.impl", None) is not None
 
 
-def divided(
-    spark: SparkSession, store: TableStore, plan: BatchPlan, names: Sequence[str]
-) -> tuple[list[str], list[Piece]]:
-    """Paths for Spark's own scan, and the pieces for ours.
+def divided(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> tuple[list[str], list[Piece]]:
+    """Paths for Spark's own scan, and the pieces that Fluvial reads.
 
     Args:
         spark: the session that reads.
-        store: the table.
-        plan: of it.
+        plan: of the table.
         names: of the columns that are read.
     """
-    if not _spark_opens(spark, store.paths.root):
-        return [], list(plan.splits)
-    raw: list[tuple[TableStore, DataSplit, DataFileMeta]] = []
+    if not _spark_opens(spark, plan.table.store.paths.root):
+        return [], list(plan.pieces)
+    plain: list[tuple[TableStore, DataSplit, DataFileMeta]] = []
     rest: list[Piece] = []
-    for split in plan.splits:
-        there, files = (split.table.store, split.split) if isinstance(split, FallbackSplit) else (store, split)
-        if isinstance(files, DataSplit) and all(_spark_can_read(there, files, file, names) for file in files.files):
-            raw.extend((there, files, file) for file in files.files)
+    for piece in plan.pieces:
+        found = piece.plain_files(plan.table)
+        if found is not None and all(_spark_can_read(*found, file, names) for file in found[1].files):
+            plain.extend((found[0].store, found[1], file) for file in found[1].files)
         else:
-            rest.append(split)
+            rest.append(piece)
     paths = [
-        file.external_path or f"{there.bucket_dir(split.partition, split.bucket)}/{file.file_name}"
-        for there, split, file in _without_useless(raw, plan.filter)
+        file.external_path or f"{store.bucket_dir(split.partition, split.bucket)}/{file.file_name}"
+        for store, split, file in _without_useless(plain, plan.filter)
     ]
     return [f"file://{path}" if path.startswith("/") else path for path in paths], rest
 
 
 def _without_useless(
-    raw: Sequence[tuple[TableStore, DataSplit, DataFileMeta]], predicate: Predicate | None
+    plain: Sequence[tuple[TableStore, DataSplit, DataFileMeta]], predicate: Predicate | None
 ) -> Sequence[tuple[TableStore, DataSplit, DataFileMeta]]:
     """Those that no file index rules out: Spark does not know such indexes, so they are asked before."""
 
     def is_useful(each: tuple[TableStore, DataSplit, DataFileMeta]) -> bool:
-        there, split, file = each
-        return may_hold_rows(there, split.partition, split.bucket, file, predicate)
+        store, split, file = each
+        return may_hold_rows(store, split.partition, split.bucket, file, predicate)
 
-    indexed = sum(index_file_of(file) is not None for _, _, file in raw)
-    if not raw or not 0 < indexed <= _MOST_INDEXES or not asks_indexes(predicate, raw[0][0].options):
-        return raw
+    indexed = sum(index_file_of(file) is not None for _, _, file in plain)
+    if not plain or not 0 < indexed <= _MOST_INDEXES or not asks_indexes(predicate, plain[0][0].options):
+        return plain
     with ThreadPoolExecutor(min(indexed, _INDEXES_AT_ONCE), thread_name_prefix="fluvial-index") as pool:
-        return [each for each, is_kept in zip(raw, pool.map(is_useful, raw), strict=True) if is_kept]
+        return [each for each, is_kept in zip(plain, pool.map(is_useful, plain), strict=True) if is_kept]
 
 
-def _spark_can_read(store: TableStore, split: DataSplit, file: Any, names: Sequence[str]) -> bool:
-    """Whether Spark's Parquet scan gives exactly the rows that ours would."""
+def _spark_can_read(table: TableView, split: DataSplit, file: Any, names: Sequence[str]) -> bool:
+    """Whether Spark's Parquet scan gives exactly the rows that Fluvial's would."""
     if not split.raw_convertible or split.deletion_vectors or not file.file_name.endswith(".parquet"):
         return False
-    then = store.schema_of(file.schema_id)
-    return all(_unchanged(then, store.schema, name) for name in names)
+    then = table.store.schema_of(file.schema_id)
+    return all(_unchanged(then, table.store.schema, name) for name in names)
 
 
 def _unchanged(then: TableSchema, now: TableSchema, name: str) -> bool:
-    """A column is the same in both schemas, and of a type whose Parquet form Spark reads as we do."""
+    """A column is the same in both schemas, and Spark reads the Parquet form of its type as Fluvial does."""
     field = now.field(name)
     old = next((each for each in then.fields if each.id == field.id), None)
     return (
@@ -164,18 +162,11 @@ def _unchanged(then: TableSchema, now: TableSchema, name: str) -> bool:
     )
 
 
-def _merged(
-    spark: SparkSession,
-    table: TableView,
-    splits: Sequence[Piece],
-    names: Sequence[str],
-    predicate: Predicate | None,
-) -> DataFrame:
-    schema = spark_schema([table.schema.field(name) for name in names if name != ROW_KIND_COLUMN])
+def _merged(spark: SparkSession, plan: BatchPlan, pieces: Sequence[Piece], names: Sequence[str]) -> DataFrame:
+    schema = spark_schema(plan.table.schema.fields_of([name for name in names if name != ROW_KIND_COLUMN]))
     if ROW_KIND_COLUMN in names:
         schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
-    read = partial(read_piece, table, names=names, filter=predicate, constants={})
-    return pieces_frame(spark, splits, schema, read)
+    return pieces_frame(spark, pieces, schema, plan.reader(names))
 
 
 def pieces_frame(

@@ -1,6 +1,6 @@
-"""The branch that options name, for whoever reads or writes a table: ``branch`` for both, ``scan.branch`` for reads.
+"""The branch that options of a reader or writer name: ``branch`` for both, ``scan.branch`` for reads.
 
-A branch in the table's name, ``db.t$branch_b``, says the same. What is said together must agree.
+A branch in the table's name, ``db.t$branch_b``, does the same. Where several are named, they must agree.
 """
 
 from collections.abc import Mapping
@@ -39,10 +39,10 @@ def at_branch(table: FileTable, *named: str | None) -> FileTable:
 
 
 def of_session(settings: Mapping[str, str], *, named: str | None, reads: bool) -> dict[str, str]:
-    """The settings of a session without the branches that do not count here.
+    """The settings of a session, with a branch only where it applies to a table of a statement.
 
     Args:
-        settings: that may name a branch for every table.
+        settings: may name a branch for every table.
         named: the branch that the statement names, which comes before that of the session; None: none.
         reads: False for a table that is written.
     """

@@ -1,4 +1,4 @@
-"""What a writer passes on to a reader that must see its commit: read your writes, across processes."""
+"""What a writer passes to a reader that must see its commit: read your writes, across processes."""
 
 import re
 import time
@@ -32,7 +32,7 @@ class CommitHandle:
 
     @classmethod
     def parse(cls, text: str) -> "CommitHandle":
-        """The handle that ``str`` gave. Raises: InvalidInputError."""
+        """The inverse of ``str``. Raises: InvalidInputError."""
         match = _FORM.fullmatch(text.strip())
         if match is None:
             raise InvalidInputError(
@@ -53,7 +53,7 @@ def wait_until_visible(store: TableStore, handle: CommitHandle, *, timeout_s: fl
     """Return once the snapshot of a commit, or a newer one, is the newest.
 
     Raises:
-        UnavailableError: it is not so in time; names what is visible.
+        UnavailableError: it did not become visible in time; names what is.
     """
     deadline = time.monotonic() + timeout_s
     wait_s = _FIRST_WAIT_S

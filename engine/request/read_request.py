@@ -1,36 +1,39 @@
-"""Which state of a table a batch read asks for: places in its history, the tail of its log, freshness.
+"""The options of a batch read as one value: which state, how fresh, what to wait for, which columns are added.
 
 Options that the reader was given come before those of the table. Start options that a table has for its streams
 (``scan.mode``, ``log.scan.timestamp-mills``) say nothing about batch reads, unless the reader itself gives them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
+from engine.request.branch_choice import on_named_branch
 from engine.request.commit_handle import CommitHandle
+from engine.request.option_check import unknown_option
+from engine.request.read_keys import (
+    BETWEEN,
+    BETWEEN_TIMES,
+    DIFF_KEYS,
+    DIFF_MODE,
+    OFFSETS,
+    PLACES,
+    SNAPSHOT_PLACES,
+    TO_TAG,
+)
 from engine.request.scan_time import scan_time_ms
-from filestore.options.table_options import TableOptions
-from filestore.refs.versions import Version, parse_version
-from filestore.table_store import TableStore
+from engine.types.row_changes import MetadataColumn
+from filestore.options.table_options import TableOptions, canonical_options, check_option
+from filestore.refs.versions import Version
+from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 
-PLACES: Final = (
-    "scan.snapshot-id",
-    "scan.tag-name",
-    "scan.version",
-    "scan.savepoint-id",
-    "scan.watermark",
-    "scan.timestamp",
-    "log.scan.timestamp-mills",
-)
-"""Options that choose a place in the table's history."""
 _STREAMS_ONLY: Final = ("log.scan.timestamp-mills",)
 _UNION: Final = "scan.log.union"
-_OFFSETS: Final = "scan.log.offsets"
 _STALENESS: Final = "scan.max-staleness"
+_METADATA: Final = "read.metadata-columns"
 
 # Paimon's scan.mode: the places of which one must be given; () is none.
 _MODES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -38,25 +41,73 @@ _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "latest-full": (),
     "latest": (),
     "from-timestamp": ("scan.timestamp", "log.scan.timestamp-mills"),
-    "from-snapshot": PLACES[:5],
-    "from-snapshot-full": PLACES[:5],
+    "from-snapshot": SNAPSHOT_PLACES,
+    "from-snapshot-full": SNAPSHOT_PLACES,
 }
-_FIXED: Final = PLACES[:5]  # these are snapshots, with nothing of the log behind them
+_UNKNOWN_IN_FILES: Final = {
+    MetadataColumn.LOG_OFFSET: "rows of files have no offset",
+    MetadataColumn.LOG_TIMESTAMP: "rows of files have no time of their own",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest state."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtVersion:
+    """A snapshot by its number, tag, savepoint or watermark."""
+
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class AtWord:
+    """A version as one word, which means something only together with the table's tags and branches."""
+
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The state of a time."""
+
+    time_ms: int  # epoch milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """What the log held before these offsets."""
+
+    next_offsets: Mapping[int, int]  # by bucket
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The difference of two states, each as one word."""
+
+    before: str  # "": the tag before the other one
+    after: str
+
+
+Place = Newest | AtVersion | AtWord | AtTime | AtOffsets | Between
+"""The ways of naming a state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """What a user asked for; of version, word, time and offsets at most one."""
+    """What a batch read was asked for."""
 
-    version: Version | None = None
-    word: str | None = None  # for a version, to be understood with the table
-    time_ms: int | None = None
-    between: tuple[str, str] | None = None  # the difference of two states, as words
-    union: bool = False  # add the tail of the log
-    log_offsets: Mapping[int, int] | None = None  # where the tail ends, next offsets by bucket
-    max_staleness_ms: int | None = None  # of the newest state only
-    at_least: CommitHandle | None = None
+    place: Place = field(default_factory=Newest)
+    reads_log: bool = False  # scan.log.union: the tail of the log is merged over the files
+    max_staleness_ms: int | None = None  # of the newest state only; None: no limit
+    fails_on_lost_log: bool = True  # log.on-offset-lost; False: the files alone, when records of the log are gone
+    at_least: CommitHandle | None = None  # a commit that must be visible first
     at_least_timeout_s: float = 60.0
+    fallback_branch: str | None = None  # of which partitions are taken that the table's own branch lacks
+    has_row_kinds: bool = False  # read.changelog
+    metadata_columns: tuple[MetadataColumn, ...] = ()
 
     @classmethod
     def parse(cls, options: TableOptions, given: Mapping[str, str]) -> "ReadRequest":
@@ -64,46 +115,86 @@ class ReadRequest:
 
         Args:
             options: of the table with the reader's on top.
-            given: the keys that the reader itself was given.
+            given: those that the reader itself was given.
 
         Raises:
-            InvalidInputError: a mode that batch reads do not have; options that are missing or contradict each other.
+            InvalidInputError: a mode that batch reads do not have, a value that cannot be read; options that are
+                missing or contradict each other.
         """
+        for key, text in given.items():
+            check_option(key, text)
         places = _places(options, given)
         _check_mode(str(options.scan_mode) if "scan.mode" in given else "default", places)
-        offsets = options.scan_log_offsets
-        if len(places) + (offsets is not None) > 1:
-            told = " ".join(f"{key}={value}" for key, value in (*places.items(), (_OFFSETS, offsets)) if value)
-            raise InvalidInputError(f"only one place of the table's history can be read: {told} fix=remove the others")
-        handle = options.scan_at_least
-        between = None if given.keys().isdisjoint(DIFF_KEYS) else wanted_diff(options)
-        if between is not None and (places or offsets is not None):
-            raise InvalidInputError(
-                f"a difference is no state: {' '.join(key for key in DIFF_KEYS if key in given)} "
-                f"{' '.join(places)} fix=remove one"
-            )
+        handle, timeout_ms = options.scan_at_least, options.scan_at_least_timeout_ms
+        place = _place(options, given, places)
         return cls(
-            between=between,
-            version=_version(places),
-            word=places.get("scan.version"),
-            time_ms=scan_time_ms(places.get("scan.timestamp"), places.get("log.scan.timestamp-mills")),
-            union=_union(options, given, places),
-            log_offsets=None if offsets is None else _parsed_offsets(offsets),
-            max_staleness_ms=_staleness(options, given, places),
+            place=place,
+            reads_log=_reads_log(options, given, places),
+            max_staleness_ms=_staleness_ms(options, given, places),
+            fails_on_lost_log=options.log_on_offset_lost == "fail",
             at_least=None if handle is None else CommitHandle.parse(handle),
-            at_least_timeout_s=options.scan_at_least_timeout_ms / 1000,
+            at_least_timeout_s=timeout_ms / 1000,
+            fallback_branch=options.scan_fallback_branch,
+            has_row_kinds=options.read_changelog,
+            metadata_columns=_batch_metadata(options),
         )
 
-    def version_in(self, store: TableStore) -> Version | None:
-        """The version of the table that is asked for; None: the newest, or one that only the log knows."""
-        if self.word is not None:
-            return parse_version(store, self.word)
-        return self.version if self.time_ms is None else Version(time_ms=self.time_ms)
+
+def open_for_read(table: FileTable, given: Mapping[str, str]) -> tuple[FileTable, ReadRequest]:
+    """The table on the branch that options name and with them in force, and what they ask for.
+
+    Args:
+        table: with its own options.
+        given: of this reader, on top of them; see ``BATCH_KEYS``.
+
+    Raises:
+        InvalidInputError: an unknown option, one that cannot be read, or options that contradict each other.
+    """
+    if given:
+        given = canonical_options(given)
+        table = on_named_branch(table, given).with_options(given)
+    return table, ReadRequest.parse(table.options, given)
+
+
+def metadata_columns(options: TableOptions) -> tuple[MetadataColumn, ...]:
+    """The columns of ``read.metadata-columns``. Raises: InvalidInputError for one that does not exist."""
+    names: tuple[str, ...] = options.read_metadata_columns
+    for name in names:
+        if name not in {*MetadataColumn}:
+            raise unknown_option(name, [each.value for each in MetadataColumn], f"column of {_METADATA}")
+    return tuple(map(MetadataColumn, names))
+
+
+def wanted_difference(options: TableOptions) -> Between | None:
+    """The two states whose difference options ask for; None: for none.
+
+    Raises: InvalidInputError: several are asked for, one is not two states, or another way of finding changes.
+    """
+    found = {key: options[TableOptions.declared[key]] for key in (BETWEEN, BETWEEN_TIMES, TO_TAG)}
+    asked = {key: value for key, value in found.items() if value is not None}
+    if not asked:
+        return None
+    if len(asked) > 1:
+        raise InvalidInputError(f"only one difference can be read: {asked} fix=remove the others")
+    mode = options.incremental_between_scan_mode
+    if mode not in ("auto", "diff"):
+        raise InvalidInputError(
+            f"the difference is always the net one: {DIFF_MODE}={mode} "
+            "fix=set it to diff; what each commit changed is read by a stream"
+        )
+    [(key, text)] = asked.items()
+    if key == TO_TAG:
+        return Between("", text)
+    words = [word.strip() for word in text.split(",")]
+    if len(words) != 2 or not all(words):
+        raise InvalidInputError(f"not two states: {key}={text} example='{key}' = '1,eod'")
+    before, after = (f"timestamp.{word}" for word in words) if key == BETWEEN_TIMES else words
+    return Between(before, after)
 
 
 def _places(options: TableOptions, given: Mapping[str, str]) -> dict[str, Any]:
-    chosen = [key for key in PLACES if key in given]
-    wanted = chosen or [key for key in PLACES if key not in _STREAMS_ONLY]
+    """The values of the places that count: the reader's, else the table's."""
+    wanted = [key for key in PLACES if key in given] or [key for key in PLACES if key not in _STREAMS_ONLY]
     found = {key: options[TableOptions.declared[key]] for key in wanted}
     return {key: value for key, value in found.items() if value is not None}
 
@@ -125,41 +216,72 @@ def _check_mode(mode: str, places: Mapping[str, Any]) -> None:
         raise InvalidInputError(f"a place is missing: scan.mode={mode} fix=set {' or '.join(fitting)}")
 
 
-def _union(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> bool:
-    union = options.scan_log_union
-    if options.scan_log_offsets is not None and not union:
-        raise InvalidInputError(f"an end of the log without the log: option={_OFFSETS} fix=set {_UNION}=true")
-    fixed = [key for key in _FIXED if key in places]
-    if union and fixed:
-        if _UNION in given:
+def _place(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> Place:
+    offsets = options.scan_log_offsets
+    if len(places) + (offsets is not None) > 1:
+        found = " ".join(f"{key}={value}" for key, value in (*places.items(), (OFFSETS, offsets)) if value)
+        raise InvalidInputError(f"only one place of the table's history can be read: {found} fix=remove the others")
+    between = None if given.keys().isdisjoint(DIFF_KEYS) else wanted_difference(options)
+    if between is not None:
+        if places or offsets is not None:
             raise InvalidInputError(
-                f"a snapshot is read as it is, without the log: {fixed[0]}={places[fixed[0]]} {_UNION}=true "
-                f"fix=name a time by scan.timestamp, or the end of the log by {_OFFSETS}"
+                f"a difference is no state: {' '.join(key for key in DIFF_KEYS if key in given)} "
+                f"{' '.join(places)} fix=remove one"
             )
-        return False
-    return union
-
-
-def _staleness(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> int | None:
-    limit: int | None = options.scan_max_staleness_ms
-    if limit is None or not (places or options.scan_log_offsets is not None):
-        return limit
-    if _STALENESS in given:
-        raise InvalidInputError(
-            f"an older state cannot be fresh: {_STALENESS}={given[_STALENESS]} {next(iter(places), _OFFSETS)} "
-            "fix=remove one"
-        )
-    return None
-
-
-def _version(places: Mapping[str, Any]) -> Version | None:
-    found = Version(
+        return between
+    if offsets is not None:
+        return AtOffsets(_parsed_offsets(offsets))
+    if "scan.version" in places:
+        return AtWord(places["scan.version"])
+    if "scan.timestamp" in places:
+        return AtTime(scan_time_ms(places["scan.timestamp"]))
+    if "log.scan.timestamp-mills" in places:
+        return AtTime(places["log.scan.timestamp-mills"])
+    version = Version(
         snapshot_id=places.get("scan.snapshot-id"),
         tag=places.get("scan.tag-name"),
         savepoint_id=places.get("scan.savepoint-id"),
         watermark=places.get("scan.watermark"),
     )
-    return None if found == Version() else found
+    return Newest() if version == Version() else AtVersion(version)
+
+
+def _reads_log(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> bool:
+    union = options.scan_log_union
+    if options.scan_log_offsets is not None and not union:
+        raise InvalidInputError(f"an end of the log without the log: option={OFFSETS} fix=set {_UNION}=true")
+    fixed = [key for key in SNAPSHOT_PLACES if key in places]
+    if union and fixed:
+        if _UNION in given:
+            raise InvalidInputError(
+                f"a snapshot is read as it is, without the log: {fixed[0]}={places[fixed[0]]} {_UNION}=true "
+                f"fix=name a time by scan.timestamp, or the end of the log by {OFFSETS}"
+            )
+        return False
+    return union
+
+
+def _staleness_ms(options: TableOptions, given: Mapping[str, str], places: Mapping[str, Any]) -> int | None:
+    limit: int | None = options.scan_max_staleness_ms
+    if limit is None or not (places or options.scan_log_offsets is not None):
+        return limit
+    if _STALENESS in given:
+        raise InvalidInputError(
+            f"an older state cannot be fresh: {_STALENESS}={given[_STALENESS]} {next(iter(places), OFFSETS)} "
+            "fix=remove one"
+        )
+    return None
+
+
+def _batch_metadata(options: TableOptions) -> tuple[MetadataColumn, ...]:
+    columns = metadata_columns(options)
+    for column in columns:
+        if column in _UNKNOWN_IN_FILES:
+            raise InvalidInputError(
+                f"a batch read does not know this column: {_METADATA}={column} "
+                f"cause={_UNKNOWN_IN_FILES[column]} fix=use {MetadataColumn.SNAPSHOT_ID}, or read a stream"
+            )
+    return columns
 
 
 def _parsed_offsets(text: str) -> dict[int, int]:
@@ -169,40 +291,6 @@ def _parsed_offsets(text: str) -> dict[int, int]:
         offsets = {-1: -1}
     if any(type(offset) is not int or offset < 0 or bucket < 0 for bucket, offset in offsets.items()):
         raise InvalidInputError(
-            f'not offsets by bucket: {_OFFSETS}={text} example=\'{{"0": 12, "1": 30}}\' (the next offset of each)'
+            f'not offsets by bucket: {OFFSETS}={text} example=\'{{"0": 12, "1": 30}}\' (the next offset of each)'
         )
     return offsets
-
-
-BETWEEN: Final = "incremental-between"
-BETWEEN_TIMES: Final = "incremental-between-timestamp"
-TO_TAG: Final = "incremental-to-auto-tag"
-DIFF_KEYS: Final = (BETWEEN, BETWEEN_TIMES, TO_TAG, "incremental-between-scan-mode")
-
-
-def wanted_diff(options: TableOptions) -> tuple[str, str] | None:
-    """The two states whose difference options ask for, as words; the first is "" for the tag before the second.
-
-    Raises: InvalidInputError: several are asked for, one is not two states, or another way of finding changes.
-    """
-    found = {key: options[TableOptions.declared[key]] for key in (BETWEEN, BETWEEN_TIMES, TO_TAG)}
-    given = {key: value for key, value in found.items() if value is not None}
-    if not given:
-        return None
-    if len(given) > 1:
-        raise InvalidInputError(f"only one difference can be read: {given} fix=remove the others")
-    mode = options.incremental_between_scan_mode
-    if mode not in ("auto", "diff"):
-        raise InvalidInputError(
-            f"the difference is always the net one: incremental-between-scan-mode={mode} "
-            "fix=set it to diff; what each commit changed is read by a stream"
-        )
-    [(key, text)] = given.items()
-    if key == TO_TAG:
-        return "", text
-    words = [word.strip() for word in text.split(",")]
-    if len(words) != 2 or not all(words):
-        raise InvalidInputError(f"not two states: {key}={text} example='{key}' = '1,eod'")
-    if key == BETWEEN_TIMES:
-        words = [f"timestamp.{word}" for word in words]
-    return words[0], words[1]

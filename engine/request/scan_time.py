@@ -2,38 +2,29 @@
 
 import datetime as dt
 
+from filestore.types.text_values import LiteralMismatchError, parse_moment
 from lsm.errors import InvalidInputError
 
 
-def scan_time_ms(text: str | None, number: int | None) -> int | None:
-    """Epoch milliseconds of ``scan.timestamp`` or of ``log.scan.timestamp-mills``; None when neither is given.
+def scan_time_ms(text: str) -> int:
+    """Epoch milliseconds of ``scan.timestamp``.
 
     Args:
         text: ISO 8601, in UTC when it names no zone; digits alone are epoch milliseconds.
-        number: epoch milliseconds.
 
     Raises:
-        InvalidInputError: both are given, or the text is not a time.
+        InvalidInputError: it is not a time.
     """
-    if text is None:
-        return number
-    if number is not None:
-        raise InvalidInputError(
-            f"the time is given twice: scan.timestamp={text} log.scan.timestamp-mills={number} fix=remove one"
-        )
     text = text.strip()
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
+        return parse_moment(text) // 1_000_000
+    except LiteralMismatchError:
         raise InvalidInputError(
             f"not a time: scan.timestamp={text} example='2024-02-29 12:30:00' (UTC), '2024-02-29T12:30:00+01:00' "
             "or epoch milliseconds"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(milliseconds=1)
 
 
 def time_text(time_ms: int) -> str:

@@ -1,6 +1,6 @@
 """``format("fluvial")``: a table for ``spark.read``, ``readStream``, ``write`` and ``writeStream``.
 
-Spark finds it by the installed module ``pyspark_fluvial``. This module only says who does what.
+Spark finds it by the installed module ``pyspark_fluvial``. This module only names the parts.
 """
 
 from typing import Final
@@ -8,13 +8,13 @@ from typing import Final
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from engine.options.read_options import BATCH_KEYS, STREAM_KEYS, ReadOptions
-from engine.options.write_options import STREAM_WRITE_KEYS, WriteOptions
+from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
 from engine.request.writer_options import BATCH_WRITE_KEYS
+from engine.spark.read_options import ReadOptions, stream_options
 from engine.spark.snapshot_reader import SnapshotReader
 from engine.spark.staged_writer import StagedBatchWriter, StagedStreamWriter
 from engine.spark.system_reader import ChangeStreamReader, SystemReader, names_system_table, system_schema
-from engine.stream.options import StreamOptions
+from engine.spark.write_options import STREAM_WRITE_KEYS, WriteOptions
 from engine.stream.reader import HybridStreamReader
 
 FORMAT_NAME: Final = "fluvial"
@@ -32,7 +32,7 @@ class FluvialDataSource(DataSource):
         """The chosen columns, in their order, then the row kind and metadata if these are asked for."""
         if names_system_table(self.options):
             return system_schema(self.options)
-        return ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS)).spark_schema
+        return ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS)).spark_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reader of the columns that ``schema`` names: Spark passes on what the user gave to ``.schema(…)``."""
@@ -44,7 +44,7 @@ class FluvialDataSource(DataSource):
         """Reader of a snapshot and then of what follows."""
         if names_system_table(self.options):
             return ChangeStreamReader(self.options, schema)
-        return HybridStreamReader(StreamOptions.of(ReadOptions.parse(self.options, STREAM_KEYS), schema))
+        return HybridStreamReader(stream_options(ReadOptions.parse(self.options, STREAM_KEYS), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> StagedBatchWriter:
         """Writer of a frame with these columns, in mode append or overwrite."""

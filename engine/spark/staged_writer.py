@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 
 from engine.lineage.stream_job import BATCH_ID, QUERY_ID, RUN_ID, task_job
 from engine.log.table_log import TableLog
-from engine.options.write_options import PARTITION_KEY, WriteOptions
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
 from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged, stage_rows
+from engine.spark.write_options import PARTITION_KEY, WriteOptions
 from engine.write.sink import NO_CHECKPOINT
 from filestore.schema.validation import check_writable
 from lsm.errors import InvalidInputError

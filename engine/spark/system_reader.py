@@ -2,23 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructType
 
-from engine.options.read_options import (
-    BATCH_KEYS,
-    STREAM_KEYS,
-    ReadOptions,
-    is_place_key,
-    named_catalog,
-)
 from engine.request.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.request.option_check import unknown_option
-from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS
-from engine.stream.options import StreamOptions
+from engine.request.place_options import ROW_KEYS
+from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
+from engine.spark.named_table import is_place_key, named_catalog
+from engine.spark.read_options import ReadOptions, chosen_columns, spelled_options, stream_options
+from engine.spark.snapshot_reader import as_declared
 from engine.stream.reader import HybridStreamReader
 from engine.system_tables.binlog import packed
 from engine.system_tables.names import (
@@ -37,15 +33,12 @@ from engine.types.spark_types import spark_schema
 from filestore.layout.branch_names import MARK, on_branch_name
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.parsing import boolean_of
-from filestore.options.table_options import canonical_options
 from lsm.errors import InvalidInputError
-
-_LOWER: Final = {key.lower(): key for key in (*TABLE_PLACE_KEYS, *ROW_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
 
 
 def names_system_table(options: Mapping[str, str]) -> bool:
     """Whether the option ``table`` names a system table."""
-    named = _named(options)
+    named = spelled_options(options)
     name, warehouse = named.get("table", ""), named.get("warehouse")
     if not is_system_name(name) or not warehouse or MARK in name:
         return is_system_name(name)
@@ -66,7 +59,7 @@ class _Part(InputPartition):
 
 
 class SystemReader(DataSourceReader):
-    """Rows of the table itself are planned here and read in tasks; all others are read here and handed on."""
+    """Rows of the table itself are planned here and read in tasks; all others are read here."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         """Open the system table; ``schema`` has the columns to return, in this order."""
@@ -77,7 +70,7 @@ class SystemReader(DataSourceReader):
         self._parts: list[Any] = []
         if read.name.table is not None and read.name.system in ROW_TABLES:
             self._rows = open_row_table(read.files, read.name.system, read.given, filter)
-            self._parts = list(self._rows.plan.splits)
+            self._parts = list(self._rows.plan.pieces)
         else:
             self._parts = list(read.to_batches(self._names, filter))
 
@@ -86,8 +79,8 @@ class SystemReader(DataSourceReader):
         return [_Part(piece) for piece in self._parts]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks are handed their own piece."""
-        return self.__dict__ | {"_parts": []}
+        """Tasks get their own piece from Spark."""
+        return self.__dict__ | {"_parts": [], "_rows": None if self._rows is None else self._rows.without_pieces()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one piece; nothing has one partition, which Spark makes without asking."""
@@ -96,9 +89,7 @@ class SystemReader(DataSourceReader):
         piece = partition.piece
         found = [piece] if self._rows is None else self._rows.batches(piece, self._names)
         for rows in found:
-            batch = to_spark_batch(rows)
-            fields = [field.with_nullable(may) for field, may in zip(batch.schema, self._nullable, strict=True)]
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+            yield as_declared(to_spark_batch(rows), self._nullable)
 
 
 class ChangeStreamReader(HybridStreamReader):
@@ -106,7 +97,7 @@ class ChangeStreamReader(HybridStreamReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         """Open the table that ``t$audit_log`` or ``t$binlog`` is of."""
-        named = _named(options)
+        named = spelled_options(options)
         name = parse_system_name(named["table"])
         if name.system not in CHANGE_TABLES:
             raise InvalidInputError(
@@ -125,7 +116,7 @@ class ChangeStreamReader(HybridStreamReader):
             if field.name != ROW_KIND:
                 inner_type = field.dataType.elementType if self._is_packed else field.dataType
                 fields = fields.add(field.name, inner_type, self._is_packed or field.nullable)
-        super().__init__(StreamOptions.of(ReadOptions.parse(inner, STREAM_KEYS), fields))
+        super().__init__(stream_options(ReadOptions.parse(inner, STREAM_KEYS), fields))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
@@ -135,13 +126,9 @@ class ChangeStreamReader(HybridStreamReader):
             yield rows.rename_columns(names).select(self._wanted)
 
 
-def _named(options: Mapping[str, str]) -> dict[str, str]:
-    return canonical_options({_LOWER.get(key.lower(), key): value for key, value in options.items()})
-
-
 def _opened(options: Mapping[str, str]) -> tuple[SystemRead, tuple[str, ...], str | None]:
     """The system table, the chosen columns (none is all), and the filter."""
-    named = _named(options)
+    named = spelled_options(options)
     warehouse = named.get("warehouse")
     if not warehouse:
         raise InvalidInputError('the warehouse is missing: fix=.option("warehouse", "/data/warehouse")')
@@ -159,6 +146,6 @@ def _opened(options: Mapping[str, str]) -> tuple[SystemRead, tuple[str, ...], st
                 raise unknown_option(key, (*BATCH_KEYS, *STREAM_KEYS), "read option")
         given = {key: value for key, value in given.items() if key in AUDIT_KEYS}
     read = open_system(named_catalog(warehouse, named), name, given)
-    columns = tuple(each.strip() for each in named.get("columns", "").split(",") if each.strip())
+    columns = chosen_columns(named)
     read.table_schema.fields_of(columns)
     return read, columns, named.get("filter")

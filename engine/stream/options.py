@@ -10,7 +10,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from engine.log.table_log import TableLog
-from engine.options.read_options import ReadOptions
 from engine.request.commit_handle import CommitHandle
 from engine.stream.position.plan import Limits
 from engine.stream.position.start import Start, StartKind, parse_start
@@ -20,6 +19,7 @@ from filestore.options.table_options import TableOptions
 from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.schema.table_schema import TableSchema
+from filestore.table import FileTable
 from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
 
@@ -35,7 +35,7 @@ _LIMITS: Final = ("read.stream.maxRowsPerTrigger", "read.stream.maxBytesPerTrigg
 class Alignment:
     """Where batches may end: ``source.checkpoint-align.*``."""
 
-    every: int  # at snapshots whose number is a multiple of this
+    every: int  # at snapshots with a number that is a multiple of this
     timeout_ms: int  # longest wait of a trigger for one
 
 
@@ -76,21 +76,32 @@ class StreamOptions:
         return [name for name in self.table.schema.column_names if name in wanted]
 
     @classmethod
-    def of(cls, read: ReadOptions, schema: StructType) -> "StreamOptions":
-        """Check the choices of a reader.
+    def parse(
+        cls,
+        table: FileTable,
+        given: Mapping[str, str],
+        schema: StructType,
+        *,
+        filter: str | None = None,
+        job: str | None = None,
+    ) -> "StreamOptions":
+        """Understand the choices of a reader.
 
         Args:
-            read: what it was given, and the table.
+            table: the table, with the reader's options in force.
+            given: those that the reader itself was given.
             schema: columns that Spark wants, in their order.
+            filter: SQL text on key columns; None: all rows.
+            job: its name in the catalog's lineage, if it has one.
 
         Raises:
             InvalidInputError: choices that do not go together, or that would lose or repeat rows.
         """
-        table, options, names = read.table.files, read.table.options, schema.fieldNames()
-        log = log_to_read(table, read.table.log, options)
+        options, names = table.options, schema.fieldNames()
+        log = log_to_read(table, TableLog.of(table), options)
         if table.store.has_key and ROW_KIND_COLUMN not in names:
             raise InvalidInputError(
-                f"rows of a table with a key or row-counts come and go, and a stream needs kinds: table={table.name} "
+                f"rows of this table are also updated and deleted, so a stream needs their kinds: table={table.name} "
                 "fix=set read.changelog=true, which adds the column _row_kind"
             )
         _check_names(table.schema, names)
@@ -100,8 +111,8 @@ class StreamOptions:
             table=table,
             log=log,
             schema=to_arrow_schema(schema, timezone="UTC"),
-            filter=_checked_filter(read.filter, table),
-            start=_start(options, read),
+            filter=_checked_filter(filter, table),
+            start=_start(options, given, job),
             limits=_limits(options, normalizes=normalizes),
             normalizes=normalizes,
             is_exact=normalizes or (log is not None and log.is_exact),
@@ -111,14 +122,14 @@ class StreamOptions:
             at_least=None if handle is None else CommitHandle.parse(handle),
             at_least_timeout_s=options.scan_at_least_timeout_ms / 1000,
             drops_as_null=options.read_stream_on_dropped_column == "null",
-            job=read.job,
+            job=job,
             from_job=options.scan_start_from_job,
             aligned=_alignment(options, normalizes=normalizes),
         )
 
 
 def log_to_read(table: TableView, log: TableLog | None, options: TableOptions) -> TableLog | None:
-    """The log, unless changes are to come from files: there rows are what they are after merging."""
+    """The log, unless changes are to come from files, which have rows as they are after merging."""
     mode = options.streaming_read_mode
     if mode == "log" and log is None:
         raise InvalidInputError(
@@ -147,24 +158,23 @@ def _not_in_log(options: TableOptions) -> str | None:
     return "ignore-delete=true" if options.ignore_delete else None
 
 
-def _start(options: TableOptions, read: ReadOptions) -> Start:
+def _start(options: TableOptions, given: Mapping[str, str], job: str | None) -> Start:
     """What the reader says about its start; with ``scan.start-from-job`` the snapshot is looked up later."""
     if options.scan_start_from_job is None:
-        return parse_start(options, read.given)
-    if read.job is None:
+        return parse_start(options, given)
+    if job is None:
         raise InvalidInputError(
             f"where a job begins is noted under its name: {_FROM_JOB}={options.scan_start_from_job} "
             "fix=set pipeline.name"
         )
     others = sorted(
-        {"scan.snapshot-id", "scan.tag-name", "scan.timestamp", "log.scan", "log.scan.timestamp-mills"}
-        & read.given.keys()
+        {"scan.snapshot-id", "scan.tag-name", "scan.timestamp", "log.scan", "log.scan.timestamp-mills"} & given.keys()
     )
-    mode = read.given.get("scan.mode", "from-snapshot-full")
+    mode = given.get("scan.mode", "from-snapshot-full")
     if others or mode not in ("from-snapshot", "from-snapshot-full"):
         other = others[0] if others else "scan.mode"
         raise InvalidInputError(
-            f"the start is given twice: {_FROM_JOB}={options.scan_start_from_job} {other}={read.given[other]} "
+            f"the start is given twice: {_FROM_JOB}={options.scan_start_from_job} {other}={given[other]} "
             "fix=remove one of them; only scan.mode=from-snapshot (what follows) and from-snapshot-full go with it"
         )
     return Start(kind=StartKind.CHANGES if mode == "from-snapshot" else StartKind.FULL)
@@ -203,7 +213,7 @@ def _normalizes(table: TableView, log: TableLog | None, options: TableOptions) -
     if log.keeps_update_before:
         raise InvalidInputError(
             f"nothing to normalize: table={table.name} log.changelog-mode=all log.scan.normalize=true "
-            "cause=the log holds every change already (FL-132) fix=remove log.scan.normalize"
+            "cause=the log holds every change already fix=remove log.scan.normalize"
         )
     return True
 
@@ -235,4 +245,4 @@ def _check_names(schema: TableSchema, names: Sequence[str]) -> None:
     known = {*schema.column_names, ROW_KIND_COLUMN, *MetadataColumn}
     for name in names:
         if name not in known:
-            schema.field(name)  # raises, and says which there are
+            schema.field(name)  # raises, and names the columns

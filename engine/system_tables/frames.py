@@ -56,7 +56,7 @@ def system_table_frame(spark: SparkSession, read: SystemRead, filter: Predicate 
     opened = open_row_table(read.files, read.name.system, read.given, None)
     has_kinds = read.name.system in CHANGE_TABLES
     constants = {ROW_KIND_COLUMN: pa.scalar("+I")} if has_kinds else {}
-    frame = table_frame(spark, opened.table, opened.plan, constants=constants)
+    frame = table_frame(spark, opened.plan, constants=constants)
     if not has_kinds:
         return frame
     columns = [F.col(f"`{each.replace('`', '``')}`") for each in frame.columns if each != ROW_KIND_COLUMN]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from engine.lineage import tables as lineage
 from engine.request.option_check import unknown_option
-from engine.request.read_request import PLACES
+from engine.request.read_keys import OFFSETS, PLACES
 from engine.system_tables.binlog import arrays_of_one
 from engine.system_tables.catalog_tables import Tables, catalog_rows, catalog_schema
 from engine.system_tables.names import AUDIT_LOG, BINLOG, CHANGE_TABLES, ROW_TABLES, SystemName, parse_system_name
@@ -31,7 +31,7 @@ SNAPSHOT_KEYS: Final = ("scan.mode", *PLACES[:6])
 AUDIT_KEYS: Final = (
     *SNAPSHOT_KEYS,
     "scan.log.union",
-    "scan.log.offsets",
+    OFFSETS,
     "scan.max-staleness",
     "scan.at-least",
     "scan.at-least.timeout",
@@ -50,8 +50,8 @@ class SystemRead:
 
     @cached_property
     def files(self) -> FileTable:
-        """The table that is spoken of, of the branch that is meant."""
-        assert self.name.table is not None, "tables of the catalog speak of all tables"
+        """The table that the rows are about, on the branch that is named."""
+        assert self.name.table is not None, "tables of the catalog are about all tables"
         files: FileTable = self.catalog.table(on_branch_name(self.name.table, self.name.branch)).files
         return files
 
@@ -138,7 +138,7 @@ class SystemRead:
         opened = open_row_table(self.files, self.name.system, self.given, None if on_kind else text)
         wanted, is_packed = opened.schema.names if on_kind else names, opened.is_packed
         opened = replace(opened, is_packed=is_packed and not on_kind)
-        for piece in opened.plan.splits:
+        for piece in opened.plan.pieces:
             for rows in opened.batches(piece, wanted):
                 if on_kind and predicate is not None:
                     kept = matching(pa.Table.from_batches([rows]), predicate).select(names)
@@ -162,7 +162,7 @@ def open_system(catalog: Tables, name: str | SystemName, options: Mapping[str, s
     """A system table by its name.
 
     Args:
-        catalog: whose.
+        catalog: that has the table.
         name: ``db.t$files``, ``db.t$branch_b$files``, ``sys.tables`` or ``paimon.source_job_lineage``.
         options: ``scan.snapshot-id``, ``scan.tag-name``, ``scan.timestamp``; for ``audit_log`` those of a batch read.
 
@@ -189,7 +189,7 @@ def system_arrow(
 
 
 def no_rows_error(name: str) -> InvalidInputError:
-    """The error for whoever opens a system table as if it were a table."""
+    """The error for callers that open a system table as if it were a table."""
     return InvalidInputError(
         f"a system table is only read: name={name} fix='use Catalog.system_table, SELECT or format(\"fluvial\")'"
     )

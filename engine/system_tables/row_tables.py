@@ -1,13 +1,16 @@
 """System tables with a table's own rows: with their kinds (``audit_log``, ``binlog``), or without merging (``ro``)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
-from engine.read.batch_read import BatchPlan, open_read, read_piece
-from engine.request.read_request import ReadRequest
+from engine.read.batch_plan import BatchPlan
+from engine.read.batch_read import open_read
+from engine.read.find_state import find_snapshot
+from engine.read.pieces import FilePiece
+from engine.request.read_request import open_for_read
 from engine.system_tables.binlog import arrays_of_one, binlog_fields
 from engine.system_tables.names import BINLOG, READ_OPTIMIZED
 from engine.types.rows import ROW_KIND_COLUMN
@@ -41,10 +44,13 @@ class RowTable:
             names: of columns of ``schema``, in the wanted order.
         """
         inner = [ROW_KIND_COLUMN if name == ROW_KIND and name in self.constants else name for name in names]
-        constants = {ROW_KIND_COLUMN: self.constants[ROW_KIND]} if self.constants else {}
-        for rows in read_piece(self.table, piece, names=inner, filter=self.plan.filter, constants=constants):
+        for rows in self.plan.reader(inner)(piece):
             named = rows.rename_columns(list(names))
             yield arrays_of_one(named, ROW_KIND) if self.is_packed else named
+
+    def without_pieces(self) -> "RowTable":
+        """The same for a task, which gets its piece from elsewhere."""
+        return replace(self, plan=replace(self.plan, pieces=()))
 
 
 def open_row_table(files: FileTable, system: str, given: Mapping[str, str], filter: str | Predicate | None) -> RowTable:
@@ -61,10 +67,12 @@ def open_row_table(files: FileTable, system: str, given: Mapping[str, str], filt
     """
     if system == READ_OPTIMIZED:
         table, snapshot = snapshot_of_read(files, given)
-        plan = BatchPlan(snapshot=None, splits=())
+        plan = BatchPlan(table=table, snapshot=None, pieces=())
         if snapshot is not None:
             found = _TopLevel(table.store).plan(snapshot=snapshot, filter=filter)
-            plan = BatchPlan(snapshot=snapshot, splits=found.splits, filter=found.filter)
+            plan = BatchPlan(
+                table=table, snapshot=snapshot, pieces=tuple(map(FilePiece, found.splits)), filter=found.filter
+            )
         return RowTable(table=table, plan=plan, constants={}, schema=table.schema.arrow_schema)
     read = open_read(files, {**given, CHANGELOG_KEY: "true"})
     return RowTable(
@@ -99,8 +107,8 @@ def snapshot_of_read(files: FileTable, given: Mapping[str, str]) -> tuple[FileTa
     Raises:
         InvalidInputError: there is no such snapshot, or the options contradict each other.
     """
-    read = files.read(version=ReadRequest.parse(files.with_options(given).options, given).version_in(files.store))
-    return read.table, read.snapshot
+    state = find_snapshot(*open_for_read(files, given))
+    return state.table, state.snapshot
 
 
 class _TopLevel(TableScan):

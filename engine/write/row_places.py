@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType
 
 from engine.lineage.batch_origin import batch_origin
-from engine.read.batch_read import BatchPlan
+from engine.read.batch_plan import BatchPlan
 from engine.read.frames import pieces_frame
 from engine.request.writer_options import WriterOptions
 from engine.types.spark_types import spark_schema
@@ -54,8 +54,8 @@ def placed_frame(spark: SparkSession, store: TableStore, plan: BatchPlan, column
 
 def file_splits(plan: BatchPlan) -> list[DataSplit]:
     """The pieces of a plan. Raises: InvalidInputError when some rows are not in the table's own files."""
-    splits = [piece for piece in plan.splits if isinstance(piece, DataSplit)]
-    if len(splits) < len(plan.splits):
+    splits = [piece.own_split for piece in plan.pieces if piece.own_split is not None]
+    if len(splits) < len(plan.pieces):
         raise InvalidInputError("rows of the log have no place in a file: fix=leave scan.log.union out")
     return splits
 

@@ -29,6 +29,16 @@ _PIECES_PER_BATCH: Final = 8  # by less than this part a batch may be larger tha
 _WAIT_S: Final = 0.2
 
 
+class RecordsLostError(CorruptDataError):
+    """The broker no longer has the first record of a range, or never had it."""
+
+    def __init__(self, message: str, *, earliest_offset: int = 0, end_offset: int = 0) -> None:
+        """The offsets between which the partition has records now; they survive pickling."""
+        super().__init__(message)
+        self.earliest_offset = earliest_offset
+        self.end_offset = end_offset
+
+
 def read_range(
     properties: KafkaProperties,
     *,
@@ -55,8 +65,9 @@ def read_range(
         timeout_s: for progress, not for the whole.
 
     Raises:
-        CorruptDataError: the first offset is lost (retention) or was never written, or the topic is gone. Names
-            bucket, wanted and earliest offset, and the fix.
+        RecordsLostError: the first offset is lost (retention) or was never written. Names bucket, wanted and earliest
+            offset, and the fix.
+        CorruptDataError: the topic is gone.
         UnavailableError: no progress in time: the broker is away, or the log ends before the range does.
     """
     if log_range.is_empty:
@@ -137,16 +148,19 @@ class _Reading:
         except KafkaException as nested:
             return error_of_kafka(nested, doing, self._notes)
         if self._next_offset < earliest:
-            return CorruptDataError(
+            message = (
                 f"records of the log are lost: {self._place()} wanted_offset={self._next_offset}"
                 f" earliest_offset={earliest}"
                 " cause=retention removed them before they were read"
                 " fix=start again from a snapshot of the table; raise log.retention above the longest pause of a reader"
             )
-        return CorruptDataError(
-            f"log is shorter than it was: {self._place()} wanted_offset={self._next_offset} earliest_offset={earliest}"
-            f" end_offset={latest} cause=the topic was deleted and made again fix=give the table a new log"
-        )
+        else:
+            message = (
+                f"log is shorter than it was: {self._place()} wanted_offset={self._next_offset}"
+                f" earliest_offset={earliest} end_offset={latest}"
+                " cause=the topic was deleted and made again fix=give the table a new log"
+            )
+        return RecordsLostError(message, earliest_offset=earliest, end_offset=latest)
 
     def _stuck(self) -> UnavailableError:
         return UnavailableError(

@@ -21,7 +21,7 @@ from filestore.options.effective import (
 
 def _print_reference(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
     if is_wanted:
-        from engine.options.reference import reference  # which imports pyspark
+        from engine.cli.option_reference import reference  # which imports pyspark
 
         click.echo(reference(), nl=False)
         context.exit()

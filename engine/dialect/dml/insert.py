@@ -11,12 +11,12 @@ from engine.dialect.dml.assignment import default_sql, default_value, stored
 from engine.dialect.dml.target import WriteTarget, check_bounded, check_names, find_target
 from engine.dialect.grammar.splice import Edit
 from engine.dialect.grammar.statements import Statement
-from engine.dialect.query.query import BoundText
+from engine.dialect.query.query import BoundText, Target
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
-from engine.options.write_options import partition_value
 from engine.request.branch_choice import BRANCH_KEY
+from engine.spark.write_options import partition_value
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_type
 from filestore.layout.paths import MAIN_BRANCH
@@ -43,7 +43,7 @@ def run_insert(context: SqlContext, statement: Statement) -> pa.Table | None:
 def insert_query(context: SqlContext, statement: Statement, name: str) -> pa.Table:
     """Add the rows of a query to a table whose columns were made after the query's."""
     target = WriteTarget.of(context, name, {BRANCH_KEY: MAIN_BRANCH})  # it has no other yet
-    with BoundText(context, statement, StatementReads(context)) as bound:
+    with BoundText.bind(context, statement, StatementReads(context)) as bound:
         frame = bound.frame()
         rows = _shaped(target, frame, list(target.schema.column_names), {})
         return target.append(rows)
@@ -129,7 +129,7 @@ class _Insert:
         start = self._node.meta["span"][0]
         edits = list(self._default_edits(names))
         reads = StatementReads(self._context)
-        return BoundText(self._context, self._statement, reads, except_for=(start,), extra=edits)
+        return BoundText.bind(self._context, self._statement, reads, target=Target(start), extra=edits)
 
     def _query_text(self, bound: BoundText) -> str:
         """The query behind the table, with the WITH before it."""

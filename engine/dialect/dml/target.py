@@ -15,12 +15,12 @@ from engine.dialect.grammar.dialect import table_options
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.references import our_name
 from engine.dialect.scope.context import SqlContext
-from engine.options.write_options import DYNAMIC_KEY, PARTITION_KEY
-from engine.read.batch_read import BatchPlan
+from engine.read.batch_plan import BatchPlan
 from engine.request.branch_choice import BRANCH_KEY, branch_named, of_session
 from engine.request.option_check import unknown_option
 from engine.request.writer_options import BATCH_WRITE_KEYS, WriterOptions
 from engine.runtime.spark_messages import fluvial_error
+from engine.spark.write_options import DYNAMIC_KEY, PARTITION_KEY
 from engine.system_tables.names import is_system_table
 from engine.table import Table
 from engine.types.rows import ROW_KIND_COLUMN

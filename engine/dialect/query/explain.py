@@ -13,15 +13,8 @@ from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText
 from engine.dialect.query.reads import ReadPlan, StatementReads
 from engine.dialect.scope.context import SqlContext
-from engine.log.log_tail import TailSplit
-from engine.read.batch_read import Piece
-from engine.read.diff_read import DiffSplit
-from engine.read.fallback import FallbackSplit
 from engine.read.frames import divided
-from filestore.changelog.snapshot_changes import ChangeSplit
 from filestore.predicate.predicate import columns_of
-from filestore.scan.data_split import DataSplit
-from filestore.table_store import TableStore
 
 _CONDITION: Final = pa.struct([("condition", pa.string()), ("used", pa.bool_()), ("reason", pa.string())])
 _COUNT: Final = pa.struct([("read", pa.int64()), ("all", pa.int64())])
@@ -52,7 +45,7 @@ _TABLE: Final = pa.struct(
     ]
 )
 EXPLAIN_SCHEMA: Final = pa.schema([("plan", pa.string()), ("tables", pa.list_(_TABLE))])
-"""One row: the text for people, and the same facts about our tables for programs."""
+"""One row: the text for people, and the same facts about tables of Fluvial for programs."""
 
 
 def run_explain(context: SqlContext, statement: Statement) -> pa.Table:
@@ -76,24 +69,23 @@ def run_explain(context: SqlContext, statement: Statement) -> pa.Table:
         return _result(str(context.spark.sql(words + inner.text).collect()[0][0]), [])
     if not isinstance(inner.tree, exp.Query | exp.Values):
         raise inner.source.problem("only queries are explained: fix=explain its SELECT", 0, len(inner.text))
-    with BoundText(context, inner, StatementReads(context)) as bound:
+    with BoundText.bind(context, inner, StatementReads(context)) as bound:
         bound.frame()  # says what is wrong at its place
         plan = bound.restored(str(bound.frame(words + bound.spliced.text).collect()[0][0]))
         return _result(plan, [_facts(context.spark, each, inner.text) for each in bound.plans])
 
 
 def _result(plan: str, tables: Sequence[dict[str, Any]]) -> pa.Table:
-    ours = [line for facts in tables for line in _lines(facts)]
-    text = "\n".join([plan.rstrip(), "", "== Fluvial ==", *ours]) if ours else plan
+    lines = [line for facts in tables for line in _lines(facts)]
+    text = "\n".join([plan.rstrip(), "", "== Fluvial ==", *lines]) if lines else plan
     return pa.Table.from_pylist([{"plan": text, "tables": list(tables)}], schema=EXPLAIN_SCHEMA)
 
 
 def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
-    read, table = each.read, each.read.table
-    names = [name for name in table.schema.column_names if name in {*each.columns, *_filter_columns(each)}]
-    spark_files, rest = divided(spark, table.store, each.plan, names)
-    kept, whole = list(_splits(each.plan.splits)), list(_splits(read.plan().splits))
-    merged = list(_splits(rest))
+    read, store = each.read, each.read.table
+    names = [name for name in store.schema.column_names if name in {*each.columns, *_filter_columns(each)}]
+    spark_files, rest = divided(spark, each.plan, names)
+    kept, whole = each.plan.splits, read.plan().splits
     return {
         "table": read.table.name,
         "reference": text[each.reference.start : each.reference.stop],
@@ -115,11 +107,12 @@ def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
         ],
         "files_of_spark": len(spark_files),
         "merged_splits": len(rest),
-        "merged_files": sum(len(split.files) for split in merged),
-        "merged_because": sorted({reason for piece in rest for reason in _reasons(table.store, piece, names)}),
+        "merged_files": sum(len(split.files) for piece in rest for split in piece.splits),
+        "merged_because": sorted({reason for piece in rest for reason in piece.merge_reasons(read.table)}),
         "log_ranges": [
             {"bucket": one.bucket, "start": one.start_offset, "end": one.end_offset}
-            for one in (piece.log_range for piece in rest if isinstance(piece, TailSplit))
+            for one in (piece.log_range for piece in rest)
+            if one is not None
         ],
     }
 
@@ -128,7 +121,7 @@ def _fallback(each: ReadPlan) -> dict[str, Any] | None:
     """What comes from another branch."""
     if each.read.fallback is None:
         return None
-    found = [piece.split for piece in each.plan.splits if isinstance(piece, FallbackSplit)]
+    found = [split for piece in each.plan.pieces if piece.is_fallback for split in piece.splits]
     return {
         "branch": each.read.fallback.table.store.paths.branch,
         "snapshot_id": each.read.fallback.snapshot.id,
@@ -141,41 +134,8 @@ def _filter_columns(each: ReadPlan) -> frozenset[str]:
     return frozenset() if each.plan.filter is None else columns_of(each.plan.filter)
 
 
-def _splits(pieces: Sequence[Piece]) -> Iterator[DataSplit | ChangeSplit]:
-    for piece in pieces:
-        if isinstance(piece, TailSplit):
-            yield from piece.splits
-        elif isinstance(piece, FallbackSplit | DiffSplit):
-            yield piece.split
-        else:
-            yield piece
-
-
 def _count(counts: Iterator[int]) -> dict[str, int]:
     return dict(zip(("read", "all"), counts, strict=True))
-
-
-def _reasons(store: TableStore, piece: Piece, names: Sequence[str]) -> Iterator[str]:
-    """Why Spark cannot scan the files of a piece itself."""
-    if isinstance(piece, TailSplit):
-        yield "the log is merged over the files"
-        return
-    if isinstance(piece, FallbackSplit):
-        yield from _reasons(piece.table.store, piece.split, names)
-        return
-    if isinstance(piece, DiffSplit):
-        yield "two states are compared"
-        return
-    if piece.needs_merge:
-        yield "key ranges overlap"
-    elif not piece.raw_convertible and not piece.deletion_vectors:
-        yield "files hold deletes"
-    if piece.deletion_vectors:
-        yield "deletion vectors"
-    if any(not file.file_name.endswith(".parquet") for file in piece.files):
-        yield "files are not Parquet"
-    if piece.raw_convertible and any(file.schema_id != store.schema.id for file in piece.files):
-        yield "columns have changed since"
 
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:

@@ -1,17 +1,19 @@
 """SELECT: the tables of Fluvial in a text become temporary views, and Spark runs the text.
 
 Only the names of tables are replaced, at their places, so that whatever Spark can do works. The views live while Spark
-resolves the text; the frame that it gives keeps what it read of each table for ever.
+resolves the text; the frame that it gives keeps the state that it read of each table.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from enum import Enum
 from itertools import count
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
@@ -20,17 +22,17 @@ from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.computed import computed_columns, needed_names, with_computed
 from engine.dialect.query.reads import ReadPlan, StatementReads, plan_read, version_options
 from engine.dialect.query.references import Reference, StatementText, find_references
-from engine.dialect.query.usage import row_conditions, used_columns
+from engine.dialect.query.usage import UsedCondition, row_conditions, used_columns
 from engine.dialect.scope.context import SqlContext
-from engine.options.write_options import WRITE_ONLY_KEYS
+from engine.read.batch_read import BatchRead
 from engine.runtime.spark_internals import jvm_session
+from engine.spark.write_options import WRITE_ONLY_KEYS
 from engine.system_tables.frames import system_frame
 from engine.system_tables.names import CATALOG_DATABASES
 from engine.types.sql_types import quoted
 from filestore.predicate.predicate import and_all
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError
-from lsm.undo import undoing
 
 _PREFIX: Final = f"fluvial_{uuid4().hex[:8]}_"
 _numbers = count(1)
@@ -47,66 +49,98 @@ def run_query(context: SqlContext, statement: Statement) -> DataFrame:
         InvalidInputError: points at the part of the text that cannot be.
     """
     reads = StatementReads(context)
-    with BoundText(context, statement, reads) as bound:
+    with BoundText.bind(context, statement, reads) as bound:
         try:
             return bound.frame()
         except UnknownColumnError:
-            with BoundText(context, statement, reads, prunes=False) as whole:  # Spark then names all columns there are
+            with BoundText.bind(context, statement, reads, prunes=False) as whole:  # Spark then names all columns
                 return whole.frame()
 
 
 class UnknownColumnError(InvalidInputError):
-    """Spark does not know a column; it may have been shown too few to name similar ones."""
+    """Spark does not know a column; its view may have too few columns for it to name similar ones."""
+
+
+class TargetUse(Enum):
+    """What is read of the table that a statement writes."""
+
+    NOTHING = "nothing"
+    ROWS = "rows"
+    PLACED_ROWS = "rows and the places where they are"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The table that a statement writes; options behind its name are those of the write."""
+
+    start: int  # of its name in the text
+    use: TargetUse = TargetUse.NOTHING
 
 
 class BoundText:
-    """A text whose tables of Fluvial are temporary views of Spark, as long as the block lasts."""
+    """A text in which tables of Fluvial are temporary views of Spark, as long as the block lasts."""
 
     def __init__(
         self,
+        spark: SparkSession,
+        statement: Statement,
+        spliced: Spliced,
+        bindings: Sequence["_Binding"],
+        views: ExitStack,
+    ) -> None:
+        """Made by ``bind``.
+
+        Args:
+            spark: the session that has the views.
+            statement: what the user wrote.
+            spliced: the text with names of views.
+            bindings: of all tables.
+            views: drops them when it is closed.
+        """
+        self._spark = spark
+        self._statement = statement
+        self._names = {each.view: each.written for each in bindings}
+        self._views = views
+        self.spliced = spliced
+        self.plans: list[ReadPlan] = [each.plan for each in bindings if each.plan is not None]
+
+    @classmethod
+    def bind(
+        cls,
         context: SqlContext,
         statement: Statement,
         reads: StatementReads,
         *,
-        tree: exp.Expr | None = None,
-        except_for: Collection[int] = (),
+        target: Target | None = None,
         prunes: bool = True,
-        target: int = -1,
-        with_places: bool = False,
         extra: Sequence[Edit] = (),
-    ) -> None:
-        """Read what the text names.
+    ) -> "BoundText":
+        """Read the tables that the text names, and make their views.
 
         Args:
             context: the session.
             statement: the text and its tree.
             reads: the states that the statement sees.
-            tree: a part of the statement's tree; None is all of it.
-            except_for: starts of tables that are not read.
+            target: the table that is written; None: the statement is a query.
             prunes: whether only columns that the text uses are read.
-            target: start of the table that is written, whose options are those of the write.
-            with_places: the rows of that table also tell where they are.
             extra: other changes of the text.
 
         Raises:
-            InvalidInputError: points at the table that is not there, or at its options.
+            InvalidInputError: points at the table that does not exist, or at its options.
         """
-        self._context = context
-        self._statement = statement
-        self._text = StatementText(statement)
-        part = statement.tree if tree is None else tree
-        assert isinstance(part, exp.Expr)
-        spark = context.spark
-        references = find_references(context, statement, part, is_view=lambda name: is_temporary_view(spark, name))
-        references = [each for each in references if each.start not in except_for]
-        self.names: dict[str, str] = {}  # of the views: what the user wrote
-        self.plans: list[ReadPlan] = []
-        placed = target if with_places else -1
-        frames = _Frames(context, self._text, part, references, reads, prunes=prunes, target=target, placed=placed)
-        with undoing(self.drop):
-            edits = [edit for each in references for edit in self._bind(each, frames)]
-        self.plans = frames.plans
-        self.spliced = Spliced.of(statement.text, [*edits, *_qualifier_edits(part, references), *extra])
+        tree, text = statement.tree, StatementText(statement)
+        assert isinstance(tree, exp.Expr)
+        references = find_references(
+            context, statement, tree, is_view=lambda name: is_temporary_view(context.spark, name)
+        )
+        if target is not None and target.use is TargetUse.NOTHING:
+            references = [each for each in references if each.start != target.start]
+        frames = _Frames.of(context, text, tree, references, reads, target=target, prunes=prunes)
+        with ExitStack() as views:
+            bindings = [_bind(context, text, each, frames, views) for each in references]
+            edits = [edit for each in bindings for edit in each.edits]
+            spliced = Spliced.of(statement.text, [*edits, *_qualifier_edits(tree, references), *extra])
+            return cls(context.spark, statement, spliced, bindings, views.pop_all())
 
     def __enter__(self) -> "BoundText":
         return self
@@ -114,7 +148,7 @@ class BoundText:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.drop()
+        self._views.close()
 
     def frame(self, text: str | None = None) -> DataFrame:
         """What Spark makes of a text over the views; None is the statement itself.
@@ -123,19 +157,13 @@ class BoundText:
             InvalidInputError: Spark does not understand it; points at the place.
         """
         try:
-            return self._context.spark.sql(self.spliced.text if text is None else text)
+            return self._spark.sql(self.spliced.text if text is None else text)
         except (AnalysisException, ParseException) as error:
             raise self.problem(error, is_whole=text is None) from error
 
     def restored(self, text: str) -> str:
         """A text of Spark's with the user's names of tables."""
-        return with_names(text, self.names)
-
-    def drop(self) -> None:
-        """Let go of the views."""
-        for name in self.names:
-            with suppress(PySparkException):
-                self._context.spark.catalog.dropTempView(name)
+        return with_names(text, self._names)
 
     def problem(self, error: PySparkException, *, is_whole: bool) -> FluvialError:
         """What Spark says, at its place in the user's text.
@@ -151,11 +179,9 @@ class BoundText:
         return UnknownColumnError(str(problem)) if is_unknown else problem
 
     def _place(self, error: PySparkException, *, is_whole: bool) -> tuple[int, int]:
-        whole = (0, len(self._statement.text))
-        contexts: list[Any] = []
-        with suppress(Exception):  # contexts are a help, and not every kind of error has them
-            contexts = list(error.getQueryContext())
-        for each in contexts:
+        for each in error.getQueryContext() or ():
+            if each.contextType() is not QueryContextType.SQL:
+                continue  # it knows lines of Python, not of the text
             fragment = self.restored(each.fragment())
             if is_whole:
                 start = self.spliced.place(each.startIndex())
@@ -163,93 +189,131 @@ class BoundText:
             start = self._statement.text.find(fragment)
             if fragment and start >= 0:
                 return start, start + len(fragment)
-        return whole
+        return 0, len(self._statement.text)
 
-    def _bind(self, reference: Reference, frames: "_Frames") -> list[Edit]:
-        view = f"{_PREFIX}{next(_numbers)}"
-        frame = frames.of(reference)
-        written = self._statement.text[reference.node.parts[0].meta["start"] : reference.node.this.meta["end"] + 1]
-        self.names[view] = written
-        frame.createOrReplaceTempView(view)
-        edits = [Edit(reference.start, reference.stop, view)]
-        if reference.alias is None and self._text.word(self._text.index_at(reference.start) - 1) != "TABLE":
-            place = self._behind_sample(reference)
-            edits.append(Edit(place, place, f" AS {quoted(_alias(reference))}"))
-        return edits
 
-    def _behind_sample(self, reference: Reference) -> int:
-        """Where an alias goes: Spark wants it behind TABLESAMPLE."""
-        text = self._text
-        index = text.index_at(reference.stop)
-        if text.word(index) != "TABLESAMPLE":
-            return reference.stop
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Binding:
+    """The view of one reference."""
+
+    view: str
+    written: str  # what the user wrote in its place
+    edits: Sequence[Edit]
+    plan: ReadPlan | None  # None: a system table
+
+
+def _bind(
+    context: SqlContext, text: StatementText, reference: Reference, frames: "_Frames", views: ExitStack
+) -> _Binding:
+    view = f"{_PREFIX}{next(_numbers)}"
+    frame, plan = frames.frame(reference)
+    frame.createOrReplaceTempView(view)
+    views.callback(_drop_view, context.spark, view)
+    edits = [Edit(reference.start, reference.stop, view)]
+    if reference.alias is None and text.word(text.index_at(reference.start) - 1) != "TABLE":
+        place = _behind_sample(text, reference)
+        edits.append(Edit(place, place, f" AS {quoted(_alias(reference))}"))
+    written = text.text[reference.node.parts[0].meta["start"] : reference.node.this.meta["end"] + 1]
+    return _Binding(view=view, written=written, edits=edits, plan=plan)
+
+
+def _drop_view(spark: SparkSession, view: str) -> None:
+    with suppress(PySparkException):  # a session that has ended has no views
+        spark.catalog.dropTempView(view)
+
+
+def _behind_sample(text: StatementText, reference: Reference) -> int:
+    """Where an alias goes: Spark wants it behind TABLESAMPLE."""
+    index = text.index_at(reference.stop)
+    if text.word(index) != "TABLESAMPLE":
+        return reference.stop
+    index = text.after_parens(index + 1)
+    if text.word(index) == "REPEATABLE":
         index = text.after_parens(index + 1)
-        if text.word(index) == "REPEATABLE":
-            index = text.after_parens(index + 1)
-        return text.tokens[index - 1].end + 1
+    return text.tokens[index - 1].end + 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Frames:
     """Makes the frame of each reference, with what the statement needs of it."""
 
-    def __init__(
-        self,
+    context: SqlContext
+    text: StatementText
+    used: Mapping[int, Collection[str]]  # columns by start of the reference; all of one that is missing
+    reads: Mapping[int, BatchRead]  # by start of the reference; none of system tables
+    placed: int | None  # start of the reference that gets the places of its rows
+    time_zone: str
+
+    @classmethod
+    def of(
+        cls,
         context: SqlContext,
         text: StatementText,
         tree: exp.Expr,
         references: Sequence[Reference],
         reads: StatementReads,
         *,
+        target: Target | None,
         prunes: bool,
-        target: int,
-        placed: int,
-    ) -> None:
-        self._context = context
-        self._text = text
+    ) -> "_Frames":
+        """Open the tables of a statement."""
+        written = None if target is None else target.start
         prunes = prunes and not _names_are_patterns(context.spark)
-        self._used = used_columns(text, tree, references) if prunes else {}
-        self._reads = {
-            each.start: reads.open_reference(text, each, ignores=WRITE_ONLY_KEYS if each.start == target else ())
-            for each in references
-            if each.system is None
-        }
-        self._time_zone = str(context.spark.conf.get("spark.sql.session.timeZone"))
-        self._has_pipe = any(token.text == "|>" for token in text.tokens)
-        self._placed = placed
-        self.plans: list[ReadPlan] = []
+        return cls(
+            context=context,
+            text=text,
+            used=used_columns(text, tree, references) if prunes else {},
+            reads={
+                each.start: reads.open_reference(text, each, ignores=WRITE_ONLY_KEYS if each.start == written else ())
+                for each in references
+                if each.system is None
+            },
+            placed=target.start if target is not None and target.use is TargetUse.PLACED_ROWS else None,
+            time_zone=str(context.spark.conf.get("spark.sql.session.timeZone")),
+        )
 
-    def of(self, reference: Reference) -> DataFrame:
-        """The frame of a reference."""
+    def frame(self, reference: Reference) -> tuple[DataFrame, ReadPlan | None]:
+        """The frame of a reference, and the plan behind it; None of a system table."""
         if reference.system is not None:
-            options = {**reference.options, **version_options(self._context, self._text, reference)}
-            return self._system_frame(reference, reference.system, options)
-        read = self._reads[reference.start]
-        schemas: dict[int, TableSchema] = {start: each.table.schema for start, each in self._reads.items()}
-        conditions = [] if self._has_pipe else list(row_conditions(reference, schemas, time_zone=self._time_zone))
+            options = {**reference.options, **version_options(self.context, self.text, reference)}
+            return self._system_frame(reference, reference.system, options), None
+        read = self.reads[reference.start]
         computed = computed_columns(read.table.options)
-        names = self._used.get(reference.start)
+        names = self.used.get(reference.start)
         if names is not None:
             names = needed_names(names, computed)
-        is_placed = reference.start == self._placed
-        plan = plan_read(self._context, read, reference, names, conditions, with_places=is_placed)
-        self.plans.append(plan)
-        return with_computed(plan.frame, [each for each in computed if names is None or each.name.lower() in names])
+        is_placed = reference.start == self.placed
+        plan = plan_read(
+            self.context, read, reference, names, self._conditions(reference, self._schemas()), with_places=is_placed
+        )
+        wanted = [each for each in computed if names is None or each.name.lower() in names]
+        return with_computed(plan.frame, wanted), plan
 
     def _system_frame(self, reference: Reference, system: str, options: Mapping[str, str]) -> DataFrame:
-        """The frame of a system table; tables of lineage may be long, and are asked for the wanted rows only."""
+        """The frame of a system table; tables of lineage may be long, so that only the wanted rows are asked for."""
         predicate = None
         if reference.name in CATALOG_DATABASES and not self._has_pipe:
-            opened = self._context.catalog.system_table(f"{reference.name}.{system}", options)
-            schemas = {start: each.table.schema for start, each in self._reads.items()}
-            schemas[reference.start] = opened.table_schema
-            found = row_conditions(reference, schemas, time_zone=self._time_zone)
+            opened = self.context.catalog.system_table(f"{reference.name}.{system}", options)
+            found = self._conditions(reference, {**self._schemas(), reference.start: opened.table_schema})
             predicate = and_all([each.predicate for each in found if each.predicate is not None])
-        frame: DataFrame = system_frame(self._context.spark, self._context, reference.name, system, options, predicate)
+        frame: DataFrame = system_frame(self.context.spark, self.context, reference.name, system, options, predicate)
         return frame
+
+    def _conditions(self, reference: Reference, schemas: Mapping[int, TableSchema]) -> list[UsedCondition]:
+        if self._has_pipe:
+            return []
+        return list(row_conditions(reference, schemas, time_zone=self.time_zone))
+
+    def _schemas(self) -> dict[int, TableSchema]:
+        return {start: each.table.schema for start, each in self.reads.items()}
+
+    @property
+    def _has_pipe(self) -> bool:
+        return any(token.text == "|>" for token in self.text.tokens)
 
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:
-    """Whether the session has a temporary view of this name; names are told apart without case."""
+    """Whether the session has a temporary view of this name; the case of names does not matter."""
     session = jvm_session(spark)
     if session is not None:
         return bool(session.sessionState().catalog().getTempView(name).isDefined())

@@ -10,19 +10,18 @@ from engine.dialect.query.references import Reference, StatementText
 from engine.dialect.query.usage import UsedCondition
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.frame_cache import frame_key
-from engine.options.read_options import BATCH_KEYS
-from engine.read.batch_read import BatchPlan, BatchRead, log_served, open_read
+from engine.read.batch_plan import BatchPlan
+from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.frames import table_frame
 from engine.request.branch_choice import SCAN_BRANCH_KEY, branch_named, of_session
 from engine.request.option_check import unknown_option
-from engine.request.read_request import PLACES
+from engine.request.read_keys import BATCH_KEYS, OFFSETS, PLACES
+from engine.request.writer_options import CLIENT_PREFIX
 from engine.write.row_places import placed_frame
 from filestore.options.table_options import canonical_options
 from filestore.predicate.predicate import and_all
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
-
-_FREE_PREFIX = "log.kafka."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class StatementReads:
     """The states that one statement sees."""
 
     def __init__(self, context: SqlContext) -> None:
-        """Nothing is opened yet."""
+        """None are open yet; the context is that of the session."""
         self._context = context
         self._reads: dict[tuple[str, tuple[tuple[str, str], ...], bool], BatchRead] = {}
 
@@ -82,7 +81,7 @@ class StatementReads:
     def _options(self, text: StatementText, reference: Reference, ignores: Collection[str]) -> dict[str, str]:
         given = {key: value for key, value in canonical_options(reference.options).items() if key not in ignores}
         for key in given:
-            if key not in BATCH_KEYS and not key.startswith(_FREE_PREFIX):
+            if key not in BATCH_KEYS and not key.startswith(CLIENT_PREFIX):
                 raise unknown_option(key, BATCH_KEYS, "read option")
         version = version_options(self._context, text, reference)
         twice = sorted({*PLACES} & {*given}) if version else []
@@ -90,7 +89,7 @@ class StatementReads:
             raise InvalidInputError(f"the version is given twice: {twice[0]}={given[twice[0]]} fix=remove one")
         given |= version
         session = {key: value for key, value in canonical_options(self._context.settings).items() if key in BATCH_KEYS}
-        if not {*PLACES, "scan.log.offsets", "scan.mode"}.isdisjoint(given):
+        if not {*PLACES, OFFSETS, "scan.mode"}.isdisjoint(given):
             states = [key for key in session if key.startswith(("scan.", "log.scan.")) and key != SCAN_BRANCH_KEY]
             session = {key: value for key, value in session.items() if key not in states}
         _, named = branch_named(reference.name, given)
@@ -114,11 +113,11 @@ def plan_read(
         reference: where it is read.
         names: in lower case, all that the statement may use; None is everything.
         conditions: on its rows.
-        with_places: rows also tell where they are, see ``row_places``.
+        with_places: add columns that say where a row is, see ``row_places``.
     """
     schema = read.table.schema
     columns = tuple(name for name in schema.column_names if names is None or name.lower() in names)
-    if not columns:  # rows are counted: by a column that is there anyway, or is narrow
+    if not columns:  # rows are counted: by a key column, which is read anyway, or by any other
         columns = (schema.trimmed_primary_keys or schema.column_names)[:1]
     predicate = and_all([each.predicate for each in conditions if each.predicate is not None])
     if with_places:
@@ -131,7 +130,7 @@ def plan_read(
     kept = context.frames.find(key)
     if kept is None:
         plan = read.plan(predicate)
-        kept = plan, table_frame(context.spark, read.table, plan, columns=columns, constants=read.constants)
+        kept = plan, table_frame(context.spark, plan, columns=columns, constants=read.constants)
         context.frames.keep(key, *kept)
     return ReadPlan(
         reference=reference, read=read, plan=kept[0], frame=kept[1], columns=columns, conditions=tuple(conditions)
@@ -164,7 +163,7 @@ def _time_ms(context: SqlContext, text: StatementText, reference: Reference) -> 
 
 
 def _version_words(text: StatementText, reference: Reference) -> str:
-    """What stands behind AS OF."""
+    """The text behind AS OF."""
     index = text.index_at(reference.start)
     while not (text.word(index) == "AS" and text.word(index + 1) == "OF") and text.word(index) != "AS OF":
         index += 1

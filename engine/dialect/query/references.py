@@ -1,4 +1,4 @@
-"""The tables of Fluvial that a statement names, told apart from its own names and from Spark's views."""
+"""The tables of Fluvial that a statement names: not its own WITH queries, and not views of Spark."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Reference:
 
     node: exp.Table
     name: str  # "db.table", or "db.table$branch_b"
-    system: str | None  # what stands behind the last $ of "db.table$snapshots"
+    system: str | None  # the part behind the last $ of "db.table$snapshots"
     options: Mapping[str, str]  # of the hint or clause behind the name
     start: int  # offsets of name, options and version in the statement's text
     stop: int
@@ -35,7 +35,7 @@ class Reference:
 
     @property
     def visible_name(self) -> str:
-        """What stands before the point of its columns; without an alias the last part of the name."""
+        """The qualifier of its columns; without an alias the last part of the name."""
         return self.alias or self.node.name
 
     @property
@@ -49,13 +49,13 @@ class StatementText:
     """The text of a statement with its tokens."""
 
     def __init__(self, statement: Statement) -> None:
-        """Nothing is cut yet."""
+        """Tokens are made when they are first asked for."""
         self.statement = statement
         self.text = statement.text
 
     @cached_property
     def tokens(self) -> list[Token]:
-        """The tokens, hints among them; comments are none."""
+        """The tokens, with hints and without comments."""
         return tokens_of(SourceText.of(self.text))
 
     def index_at(self, offset: int) -> int:
@@ -91,12 +91,12 @@ def find_references(
 
     Args:
         context: the catalog and the current database.
-        statement: whose text the tree has its offsets in.
+        statement: offsets of the tree are in its text.
         tree: of the statement, or a part of it.
-        is_view: whether Spark has a temporary view of a name; such a view hides a table of ours.
+        is_view: whether Spark has a temporary view of a name; such a view hides a table of Fluvial.
 
     Raises:
-        InvalidInputError: a name of our catalog that is no table; names similar ones.
+        InvalidInputError: a name in Fluvial's catalog that is no table; names similar ones.
     """
     found: dict[int, Reference] = {}
     for node in tree.find_all(exp.Table):
@@ -127,10 +127,10 @@ def _parts_of(name: str) -> tuple[str, str | None]:
 
 
 def our_name(context: SqlContext, node: exp.Table) -> str | None:
-    """``db.table``, maybe with a ``$system`` name; None when the table is not ours.
+    """``db.table``, maybe with a ``$system`` name; None when the table is not Fluvial's.
 
     Raises:
-        InvalidInputError: our catalog is named, and has no such table.
+        InvalidInputError: Fluvial's catalog is named, and has no such table.
     """
     parts = [part.name for part in node.parts]
     if len(parts) > 3 or (len(parts) == 3 and parts[0] != context.catalog_name):
@@ -150,7 +150,7 @@ def our_name(context: SqlContext, node: exp.Table) -> str | None:
 
 
 def missing_table(context: SqlContext, database: str, table: str) -> InvalidInputError:
-    """The error for a table that is not there, with a similar name if there is one."""
+    """The error for a missing table, with a similar name if there is one."""
     databases = context.catalog.list_databases()
     if database not in databases:
         return InvalidInputError(f"no such database: database={database}{did_you_mean(database, databases)}")

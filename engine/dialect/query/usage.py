@@ -1,8 +1,8 @@
-"""What a statement uses of each table it reads: which columns, and which rows it surely throws away.
+"""What a statement uses of each table that it reads: the columns, and conditions on the rows.
 
-Both only spare work. Columns are all whose names stand anywhere in the text, unless a ``*`` or something like it takes
-them unnamed. Rows may be left out before Spark sees them when a condition of theirs alone stands where Spark would
-throw them away anyway: in WHERE, or in the ON of a join that cannot turn a lost match into a row of nulls.
+Both only save work. A column counts as used when its name occurs anywhere in the text, or when a ``*`` or the like
+takes all of them. Rows may be left out before Spark sees them when a condition on this table alone is in a place where
+Spark would drop them anyway: in WHERE, or in the ON of a join that cannot turn a lost match into a row of nulls.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -53,12 +53,12 @@ def used_columns(text: StatementText, tree: exp.Expr, references: Sequence[Refer
 def row_conditions(
     reference: Reference, schemas: Mapping[int, TableSchema], *, time_zone: str
 ) -> Iterator[UsedCondition]:
-    """Conditions on the rows of a reference that stand where its rows can be thrown away.
+    """Conditions on the rows of a reference, in places where Spark would drop its rows.
 
     Args:
         reference: where the table is read.
         schemas: of the references of the statement, by start.
-        time_zone: of the session: texts of times mean something else outside of UTC.
+        time_zone: of the session: texts of times have another meaning outside of UTC.
     """
     node = reference.node
     change = node.parent
@@ -84,7 +84,7 @@ def _has_computed_names(text: StatementText) -> bool:
 
 
 def _stars(tree: exp.Expr) -> Sequence[tuple[str, exp.Expr | None]]:
-    """Of each star that takes columns: what stands before its point, in lower case, and its SELECT."""
+    """Of each star that takes columns: its qualifier in lower case, and its SELECT."""
     found = []
     for star in tree.find_all(exp.Star):
         parent = star.parent
@@ -124,7 +124,7 @@ def _sources(select: exp.Expr) -> list[Source]:
 
 
 def _placed(select: exp.Expr, sources: Sequence[Source], node: exp.Table) -> Iterator[exp.Expr]:
-    """The conditions that a row of ``node`` must pass, or it and all that it joins is as if it were not there."""
+    """The conditions without which a row of ``node``, and all rows that it joins, have no effect on the result."""
     if isinstance(select, exp.Merge):
         if node is select.this and not any(each.args.get("source") for each in select.args["whens"].expressions):
             yield select.args["on"]  # a row that it is not true of matches nothing
@@ -206,7 +206,7 @@ class _ConditionReader:
         return UsedCondition(text=text, predicate=None, reason=problem)
 
     def _problem(self, condition: exp.Expr) -> str | None:
-        """What this module does not trust itself to hand over in other words."""
+        """Why the condition cannot be put into other words safely; None when it can."""
         literals = [each.name for each in condition.find_all(exp.Literal) if each.is_string]
         if any("\\" in text or "'" in text for text in literals) or condition.find(exp.RawString, exp.Concat):
             return "a text with quotes or backslashes"

@@ -6,7 +6,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from engine.read.batch_read import BatchPlan, BatchRead
+from engine.read.batch_plan import BatchPlan
+from engine.read.batch_read import BatchRead
 from engine.read.read_state import StateSource
 from filestore.predicate.predicate import Predicate
 

@@ -1,7 +1,7 @@
 """Where a new stream begins: what the options ask for, and the position that it means in a table's history.
 
 ``log.scan`` is FLIP-188's way to say it (full, latest, from-timestamp), ``scan.mode`` Paimon's; a snapshot id, a tag or
-a time alone is enough. Source: FL-70 to FL-74; Paimon's ``CoreOptions.StartupMode``.
+a time alone is enough. Source: Paimon's ``CoreOptions.StartupMode``.
 """
 
 from collections.abc import Mapping
@@ -72,22 +72,22 @@ def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
         _time_ms(said),
     )
     mode = _mode(said, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
-    told = f"start={mode}"
+    fact = f"start={mode}"
     if mode == "from-timestamp":
         time_ms = time_ms if time_ms is not None else _time_ms(_Said(options, {}))
         if time_ms is None:
-            raise InvalidInputError(f"a time is missing: {told} fix=set log.scan.timestamp-mills or scan.timestamp")
-        _refuse_place(told, snapshot_id, tag)
+            raise InvalidInputError(f"a time is missing: {fact} fix=set log.scan.timestamp-mills or scan.timestamp")
+        _refuse_place(fact, snapshot_id, tag)
         return Start(kind=StartKind.TIME, time_ms=time_ms)
     if time_ms is not None:
-        raise InvalidInputError(f"a time has no meaning here: {told} fix=set log.scan=from-timestamp, or remove it")
+        raise InvalidInputError(f"a time has no meaning here: {fact} fix=set log.scan=from-timestamp, or remove it")
     if mode == "latest":
-        _refuse_place(told, snapshot_id, tag)
+        _refuse_place(fact, snapshot_id, tag)
         return Start(kind=StartKind.LATEST)
     if mode in ("from-snapshot", "from-snapshot-full"):
         snapshot_id = snapshot_id if snapshot_id is not None else options.scan_snapshot_id
         if snapshot_id is None:
-            raise InvalidInputError(f"a snapshot id is missing: {told} fix=set scan.snapshot-id")
+            raise InvalidInputError(f"a snapshot id is missing: {fact} fix=set scan.snapshot-id")
     if snapshot_id is not None and tag is not None:
         raise InvalidInputError(
             f"only one place can be the start: scan.snapshot-id={snapshot_id} scan.tag-name={tag} fix=remove one"
@@ -135,9 +135,9 @@ class _Said:
         return self._options[option] if option.key in self._keys else None
 
 
-def _refuse_place(told: str, snapshot_id: int | None, tag: str | None) -> None:
+def _refuse_place(fact: str, snapshot_id: int | None, tag: str | None) -> None:
     if snapshot_id is not None or tag is not None:
-        raise InvalidInputError(f"a snapshot or tag has no meaning here: {told} fix=set log.scan=full")
+        raise InvalidInputError(f"a snapshot or tag has no meaning here: {fact} fix=set log.scan=full")
 
 
 def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int | None) -> str:
@@ -161,4 +161,9 @@ def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int
 
 
 def _time_ms(said: _Said) -> int | None:
-    return scan_time_ms(said.of(TableOptions.scan_timestamp), said.of(TableOptions.log_scan_timestamp_ms))
+    text, number = said.of(TableOptions.scan_timestamp), said.of(TableOptions.log_scan_timestamp_ms)
+    if text is None or number is None:
+        return number if text is None else scan_time_ms(text)
+    raise InvalidInputError(
+        f"the time is given twice: scan.timestamp={text} log.scan.timestamp-mills={number} fix=remove one"
+    )

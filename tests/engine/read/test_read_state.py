@@ -9,11 +9,12 @@ import pytest
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from engine.options.read_options import BATCH_KEYS, ReadOptions
 from engine.read.batch_read import BatchRead
 from engine.read.read_state import StateSource
 from engine.request.commit_handle import CommitHandle
+from engine.request.read_keys import BATCH_KEYS
 from engine.request.scan_time import scan_time_ms, time_text
+from engine.spark.read_options import ReadOptions
 from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_change import AddColumn
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
@@ -118,8 +119,8 @@ def test_a_commit_that_is_not_in_the_log_bounds_the_replay_from_below(broker: Br
     ],
 )
 def test_a_time_is_iso_text_in_utc_or_epoch_milliseconds(text: str, wanted: int) -> None:
-    assert scan_time_ms(text, None) == wanted
-    assert scan_time_ms(time_text(wanted), None) == wanted
+    assert scan_time_ms(text) == wanted
+    assert scan_time_ms(time_text(wanted)) == wanted
 
 
 def test_a_commit_is_passed_on_as_text(tmp_path: Path) -> None:
@@ -348,5 +349,5 @@ def test_a_spark_read_of_a_version_has_the_columns_of_its_time(tmp_path: Path) -
     place = {"warehouse": str(tmp_path), "table": "db.plain"}
     names = [field.name for field in SCHEMA]
     old = ReadOptions.parse({**place, "scan.version": "old"}, BATCH_KEYS)
-    assert (list(old.names), old.spark_schema.fieldNames()) == (names, names)
-    assert list(ReadOptions.parse(place, BATCH_KEYS).names) == [*names, "later"]
+    assert old.spark_schema().fieldNames() == names
+    assert ReadOptions.parse(place, BATCH_KEYS).spark_schema().fieldNames() == [*names, "later"]

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from engine import Table
 from engine.broker.broker import Broker
-from engine.log.log_tail import TailSplit
 from engine.read.batch_read import BatchRead
 from engine.read.read_state import StateSource
-from filestore.scan.data_split import DataSplit
 from logstore.kafka.topics import LogTopics
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -80,7 +78,7 @@ def test_no_row_of_either_side_is_lost(
     assert by_key(read.to_arrow()) == folded([*files, *tail])
     assert by_key(table.read().to_arrow()) == folded(files)
     assert (read.served.source, read.served.staleness_ms) == (StateSource.SNAPSHOT_AND_LOG, 0)
-    assert any(isinstance(piece, TailSplit) for piece in read.plan().splits) == bool(tail)
+    assert any(piece.log_range for piece in read.plan().pieces) == bool(tail)
 
 
 def test_rows_that_are_too_old_are_read_from_neither_side(broker: Broker, tmp_path: Path) -> None:
@@ -174,14 +172,15 @@ def test_buckets_without_a_tail_are_read_as_ever_and_one_task_reads_the_tail_of_
     table.compact(full=True)
     plain = table.read().plan().splits
     write_log_only(table, changes(adds([1])))
-    pieces = union(table).plan().splits
-    tails = [piece for piece in pieces if isinstance(piece, TailSplit)]
-    others = [piece for piece in pieces if isinstance(piece, DataSplit)]
+    pieces = union(table).plan().pieces
+    tails = [piece for piece in pieces if piece.log_range]
+    others = [piece.own_split for piece in pieces if piece.own_split]
     assert len(tails) == 1
+    assert tails[0].log_range is not None
     assert others == [split for split in plain if split.bucket != tails[0].log_range.bucket]
     assert all(split.raw_convertible for split in others)
     assert pickle.loads(pickle.dumps(tails[0])) == tails[0]
-    assert not [p for p in union(table).plan("id = 2 or id = 3").splits if isinstance(p, TailSplit)]
+    assert not [piece for piece in union(table).plan("id = 2 or id = 3").pieces if piece.log_range]
 
 
 def test_a_large_tail_goes_through_temporary_files_that_do_not_stay(
@@ -320,7 +319,7 @@ def test_a_commit_of_another_engine_under_the_tail_is_kept(broker: Broker, tmp_p
     write_log_only(table, changes(adds([3, 4])))
     assert by_key(union(table).to_arrow()) == {1: "ours", 2: "theirs", 3: "tail", 4: "tail"}
     Path(table.store.paths.snapshot(1)).unlink()
-    with pytest.raises(CorruptDataError, match="where the log goes on is not known"):
+    with pytest.raises(CorruptDataError, match="where the log continues is not known"):
         union(table)
 
 

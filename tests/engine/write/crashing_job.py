@@ -19,10 +19,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from engine import Catalog, session, sink
-from engine.options.write_options import STREAM_WRITE_KEYS, WriteOptions
 from engine.runtime.steps import StepEvent
 from engine.spark.data_source import FluvialDataSource
 from engine.spark.staged_writer import StagedStreamWriter
+from engine.spark.write_options import STREAM_WRITE_KEYS, WriteOptions
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Laws of reading ranges of the log, against a real broker."""
 
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
-from logstore.log.log_reader import LOG_SCHEMA, read_range
+from logstore.log.log_reader import LOG_SCHEMA, RecordsLostError, read_range
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, UnavailableError
 
@@ -148,9 +149,11 @@ def test_lost_records_are_an_error_with_both_offsets_and_the_fix(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0, 6)].result(20)
     with pytest.raises(
-        CorruptDataError, match=r"bucket=0 .*wanted_offset=2 earliest_offset=6 .*retention.*log\.retention"
-    ):
+        RecordsLostError, match=r"bucket=0 .*wanted_offset=2 earliest_offset=6 .*retention.*log\.retention"
+    ) as caught:
         read(kafka, topic, 2, 10)
+    lost: RecordsLostError = pickle.loads(pickle.dumps(caught.value))
+    assert (str(lost), lost.earliest_offset, lost.end_offset) == (str(caught.value), 6, 11)
     assert numbers(read(kafka, topic, 6, 10)) == [6, 7, 8, 9]
 
 
@@ -158,7 +161,7 @@ def test_a_log_that_is_shorter_than_it_was_is_an_error(
     kafka: KafkaProperties, topic: str, producer: Transactions
 ) -> None:
     producer.commit(0, 3)
-    with pytest.raises(CorruptDataError, match=r"wanted_offset=50 .*end_offset=4 .*made again"):
+    with pytest.raises(RecordsLostError, match=r"wanted_offset=50 .*end_offset=4 .*made again"):
         read(kafka, topic, 50, 60)
 
 

@@ -89,7 +89,7 @@ def test_rows_left_out_before_spark_change_no_semi_join(warehouse: Warehouse) ->
 
 def plans_of(warehouse: Warehouse, text: str) -> list[ReadPlan]:
     statement = warehouse.statement(text)
-    with BoundText(warehouse.context, statement, StatementReads(warehouse.context)) as bound:
+    with BoundText.bind(warehouse.context, statement, StatementReads(warehouse.context)) as bound:
         return bound.plans
 
 

@@ -8,11 +8,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from engine.options.read_options import is_place_key, named_table
 from engine.request.branch_choice import BRANCH_KEY
 from engine.request.option_check import unknown_option
 from engine.request.place_options import TABLE_PLACE_KEYS
-from engine.request.writer_options import BATCH_WRITE_KEYS, SINK_KEYS, WriterOptions
+from engine.request.writer_options import BATCH_WRITE_KEYS, CLIENT_PREFIX, SINK_KEYS, WriterOptions
+from engine.spark.named_table import is_place_key, named_table
 from engine.types.spark_types import check_frame, fields_of_frame
 from engine.write.schema_evolution import cast_rows, evolve_schema, merge_rules
 from filestore.evolution.schema_merge import MergeRules
@@ -26,7 +26,6 @@ WRITE_ONLY_KEYS: Final = tuple(key for key in BATCH_WRITE_KEYS if key != BRANCH_
 """Options of a batch write that no read has."""
 STREAM_WRITE_KEYS: Final = SINK_KEYS
 _SPARKS_KEYS: Final = ("checkpointLocation", "queryName")  # what Spark passes on of its own options
-_FREE_PREFIX: Final = "log.kafka."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class WriteOptions:
         spelled = {key.lower(): key for key in (*known, *_SPARKS_KEYS)}
         named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
         for key in named:
-            if key not in (*keys, *_SPARKS_KEYS) and not key.startswith(_FREE_PREFIX) and not is_place_key(key):
+            if key not in (*keys, *_SPARKS_KEYS) and not key.startswith(CLIENT_PREFIX) and not is_place_key(key):
                 raise unknown_option(key, known, "write option")
         table = named_table(named).files
         writer = WriterOptions(

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from engine.cli.commands.config import config
+from engine.cli.option_reference import COMMAND, reference
 from engine.kafka.options import SourceValues
-from engine.options.reference import COMMAND, reference
 from engine.request.writer_options import WriterOptions
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.option import OptionValues

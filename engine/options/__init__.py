@@ -1,1 +1,0 @@
-"""The options of ``format("fluvial")``, parsed into values."""

@@ -1,0 +1,32 @@
+"""The options that readers of a table take, by the way of reading: batch reads, streams, and both formats' own keys."""
+
+from typing import Final
+
+from filestore.options.option import At
+from filestore.options.table_options import keys_at
+
+PLACES: Final = (
+    "scan.snapshot-id",
+    "scan.tag-name",
+    "scan.version",
+    "scan.savepoint-id",
+    "scan.watermark",
+    "scan.timestamp",
+    "log.scan.timestamp-mills",
+)
+"""Options that choose a place in the table's history."""
+SNAPSHOT_PLACES: Final = PLACES[:5]
+"""Those of them that name a snapshot: nothing of the log behind it is read."""
+OFFSETS: Final = "scan.log.offsets"
+BETWEEN: Final = "incremental-between"
+BETWEEN_TIMES: Final = "incremental-between-timestamp"
+TO_TAG: Final = "incremental-to-auto-tag"
+DIFF_MODE: Final = "incremental-between-scan-mode"
+DIFF_KEYS: Final = (BETWEEN, BETWEEN_TIMES, TO_TAG, DIFF_MODE)
+"""Options that ask for the difference of two states."""
+FALLBACK: Final = "scan.fallback-branch"
+
+BATCH_KEYS: Final = keys_at(At.BATCH_READ)
+"""Options of a batch read."""
+STREAM_KEYS: Final = keys_at(At.STREAM_READ)
+"""Options of a stream."""
