@@ -90,7 +90,9 @@ class SourceValues(OptionValues):
         _NO_UNITS,
         "What the numbers of a column count: created_at=us,day=D (D s ms us ns).",
     )
-    decimals = Option("decimals", member(DecimalForm), DecimalForm.NUMBER, "How envelopes without a schema write them.")
+    decimals = Option(
+        "decimals", member(DecimalForm), DecimalForm.NUMBER, "How envelopes without a schema part write decimals."
+    )
     new_fields = Option("new-fields", member(OnNewFields), OnNewFields.IGNORE, "Fields of rows that no column has.")
     on_bad_record = Option("on-bad-record", member(OnBadRecord), OnBadRecord.FAIL, "Records that cannot be decoded.")
     dead_letter_topic = Option("dead-letter.topic", text, None, "Topic of records that cannot be decoded.")

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from engine.request.option_check import unknown_option
 from filestore.options.option import At, Option, OptionValues
-from filestore.options.parsing import choice, text
+from filestore.options.parsing import any_text, choice, text
 from filestore.options.table_options import TableOptions, canonical_options
 
 T = TypeVar("T")
@@ -32,13 +32,13 @@ class WriterOptions(OptionValues):
     dynamic_partition_overwrite = _of_table(TableOptions.dynamic_partition_overwrite)
     commit_user: Option[str | None] = Option(
         TableOptions.write_stream_commit_user.key,
-        text,
+        any_text,
         None,
         TableOptions.write_stream_commit_user.doc,
         at=TableOptions.write_stream_commit_user.at,
     )
     pipeline_name: Option[str | None] = Option(
-        "pipeline.name", text, None, "Name of the job in the catalog's lineage.", at=At.READ | At.WRITE
+        "pipeline.name", any_text, None, "Name of the job in the catalog's lineage.", at=At.READ | At.WRITE
     )
     change_tracking = _of_table(TableOptions.change_tracking)
     on_orphan_batch = Option(

@@ -80,7 +80,12 @@ class FileOptions(OptionValues):
     )
     data_file_thin_mode = Option("data-file.thin-mode", boolean, False, "Leave the key columns out of data files.")
     data_file_directory = Option(
-        "data-file.path-directory", text, None, "Directory in front of the partitions.", essential=True, immutable=True
+        "data-file.path-directory",
+        verbatim,
+        None,
+        "Directory in front of the partitions.",
+        essential=True,
+        immutable=True,
     )
     data_file_external_paths = Option(
         "data-file.external-paths", text, None, "Other places for data files (not supported)."

@@ -70,7 +70,7 @@ class TableValues(
 
     def field_options(self, columns: str) -> FieldOptions:
         """The ``fields.<column>.*`` options of a column, or of comma-separated columns. Raises: InvalidInputError."""
-        return FieldOptions(self.behind(f"fields.{columns}."))
+        return FieldOptions(self.behind(f"fields.{columns}."), lenient=True)
 
     def columns_with_options(self) -> Mapping[str, tuple[str, ...]]:
         """Columns that ``fields.*`` keys name, by key."""
