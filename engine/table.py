@@ -288,10 +288,10 @@ class Table:
         """A branch to write to, check and publish, for the length of a ``with`` block.
 
         ``with orders.audit_branch("fix") as fix: fix.append(frame); fix.publish(expect=["amount >= 0"])``. It can do
-        what a table can; what is not published is gone behind the block.
+        what a table can; what is not published is gone after the block.
 
         Args:
-            name: of the branch; None: one that nobody uses.
+            name: of the branch; None: one that is not in use.
             tag: to begin at.
             snapshot_id: to begin at. None of both: the newest.
             log: whether the branch has a log of its own, see ``versions.branches``.
@@ -307,7 +307,7 @@ class Table:
         )
 
     def _target(self, options: Mapping[str, str] | None, rows: Any) -> "BatchTarget":
-        """Where a batch goes, at a schema that holds its rows; this object goes on with that schema."""
+        """Where a batch goes, at a schema that holds its rows; this object then has that schema."""
         target = BatchTarget.of(self.files, canonical_options(options or {}), rows)
         if target.table.store.paths.branch == self.store.paths.branch:
             self.files = target.table
