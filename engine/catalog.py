@@ -46,9 +46,9 @@ class Catalog:
         Args:
             warehouse: directory, as a path (a relative one starts at the working directory) or a ``file://`` address;
                 or ``s3://bucket/prefix``.
-            options: of the catalog (``metastore``, ``uri``, ``s3.*``, ...: see README); all others are defaults for
-                tables that are made here, under the table's own names or behind ``table-default.``; a table that
-                exists keeps its own.
+            options: of the catalog (``metastore``, ``uri``, ``s3.*``, ...: see docs/catalogs.md); all others are
+                defaults for tables that are made here, under the table's own names or behind ``table-default.``; a
+                table that exists keeps its own.
 
         Raises:
             InvalidInputError: an address or an option that cannot be; names similar ones.
@@ -127,7 +127,7 @@ class Catalog:
         """What a table is made of, as rows: ``database.table$files``, or ``sys.tables`` for the whole catalog.
 
         Args:
-            name: see README "System tables".
+            name: see docs/system-tables.md.
             options: ``scan.snapshot-id``, ``scan.tag-name`` or ``scan.timestamp``: of which snapshot.
 
         Raises:
@@ -153,7 +153,7 @@ class Catalog:
             schema: the columns.
             primary_key: columns that identify a row; () for a table that only takes inserts.
             partition_by: columns that split the table into directories; part of the key, if there is one.
-            options: see README; they win over the catalog's.
+            options: see docs/options.md; they win over the catalog's.
             comment: shown to users.
             if_not_exists: return the existing table.
 

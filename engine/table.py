@@ -98,7 +98,7 @@ class Table:
             version: any of these and more as one word, such as ``eod``, ``dev.eod``, ``snapshot.5``, ``savepoint.3``.
             timestamp: ISO text (in UTC when it names no zone) or epoch milliseconds.
             at_least: a commit to wait for.
-            options: ``scan.*`` and ``read.*`` of this read, see README "Fresher than the files".
+            options: ``scan.*`` and ``read.*`` of this read, see docs/reading.md.
 
         Raises:
             InvalidInputError: no such snapshot or tag, or options that contradict each other.

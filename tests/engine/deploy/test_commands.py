@@ -13,18 +13,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 import yaml
 
 from engine.broker.broker import Broker
 from engine.catalog import Catalog
-from engine.cli.app import EXIT_INTERRUPTED, cli, run_command
+from engine.cli.app import EXIT_INTERRUPTED, run_command
 from engine.cli.commands.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, _with_metrics, exit_code
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.config.json_schema import schema_text
 from engine.deploy.pipeline.pipeline import PipelineResult
 from logstore.kafka.topics import LogTopics
+from tests.support.commands import parse_command, shown_commands
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "conf" / "deploy"
@@ -255,18 +255,12 @@ def test_the_commands_of_the_examples_are_commands() -> None:
     for unit in DEPLOY.glob("*.service"):
         commands += re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
     commands += re.findall(r'bash_command="(?:exec )?(fluvial [^"]*)"', (DEPLOY / "airflow_dag.py").read_text())
-    commands += re.findall(r"^\$ (fluvial [^#\n]*)", (ROOT / "engine/deploy/README.md").read_text(), re.MULTILINE)
     names = set()
     for command in commands:
-        program, name, *words = command.split() if isinstance(command, str) else command
+        program, *words = shlex.split(command) if isinstance(command, str) else command
         assert Path(program).name == "fluvial"
-        found = cli.get_command(click.Context(cli), name)
-        assert found is not None, command
-        if isinstance(found, click.Group):
-            continue
-        known = {option for parameter in found.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= known, command
-        names.add(name)
+        names.add(parse_command(words)[0])
+    names |= {parse_command(words)[0] for words in shown_commands((ROOT / "docs/deploy.md").read_text("utf-8"))}
     assert {"run", "validate", "plan", "compact-database"} <= names
 
 

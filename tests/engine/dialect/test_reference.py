@@ -11,7 +11,7 @@ from engine import Catalog
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlResult, SqlSession
 
-PAGE = Path(__file__).resolve().parents[3] / "engine/dialect/README.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/sql.md"
 BLOCKS = re.compile(r"```sql\n(.*?)```(?:\n\n```\n(.*?)```)?", re.DOTALL)
 
 

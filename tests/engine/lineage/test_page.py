@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[3] / "engine/lineage/README.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/lineage.md"
 
 
 def test_the_page_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

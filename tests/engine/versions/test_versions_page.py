@@ -1,4 +1,4 @@
-"""The page about versions does what it says: the blocks of each section run, one after the other."""
+"""The pages about versions do what they say: the blocks of each section run, one after the other."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "engine/versions/README.md"
+PAGES = [ROOT / "docs" / name for name in ("versions.md", "branches.md", "savepoints.md")]
 # relative paths in Spark are where its process began, so each section that has a session begins one
 SESSION = """
 from engine import session
@@ -20,12 +20,19 @@ spark = session("page", "local[2]", quiet)
 
 def sections() -> dict[str, str]:
     """The Python of each section that has some, by heading."""
-    _, *parts = re.split(r"^## (.*)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    _, *parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
     code = {
         heading: "\n".join(re.findall(r"```python\n(.*?)```", body, re.DOTALL))
         for heading, body in zip(parts[::2], parts[1::2], strict=True)
     }
     return {heading: text for heading, text in code.items() if text}
+
+
+def test_every_section_with_code_is_found() -> None:
+    """A heading that occurs on two pages would hide a section."""
+    code = [page.read_text(encoding="utf-8").count("```python") for page in PAGES]
+    assert (len(sections()), sum(code)) == (7, 13)
 
 
 def is_spark(code: str) -> bool:
@@ -36,7 +43,7 @@ def is_spark(code: str) -> bool:
 def test_a_section_runs(heading: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """BR-04, BR-11, BR-13, BR-15, BR-16, BR-21, BR-24, BR-36, BR-37, BR-42; idea 11."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(sections()[heading], f"{PAGE.name}: {heading}", "exec"), {})
+    exec(compile(sections()[heading], heading, "exec"), {})
 
 
 @pytest.mark.spark
@@ -57,4 +64,4 @@ def test_a_section_with_a_session_runs(heading: str, tmp_path: Path) -> None:
 
 def test_the_page_says_what_cannot_name_a_tag() -> None:
     """TAG-15: the rule that a creation checks is documented."""
-    assert "A tag cannot be named by a number" in PAGE.read_text(encoding="utf-8")
+    assert "A tag cannot be named by a number" in PAGES[0].read_text(encoding="utf-8")
