@@ -35,11 +35,10 @@ RETENTION_KEY: Final = "log.retention"
 
 
 class Catalog:
-    """The tables of one warehouse, whoever made them.
+    """The tables of one warehouse, by whichever engine they were made.
 
-    It is what a factory of managed tables is elsewhere (FL-110 to FL-117): every table is managed, so none names a
-    connector. ``create_table`` completes its options by the catalog's and makes its files and its topic; ``drop_table``
-    removes both. Names are kept in directories or in a database.
+    Every table is managed: ``create_table`` adds the catalog's defaults to its options and makes its files and its
+    topic; ``drop_table`` removes both. Names are kept in directories or in a database.
     """
 
     def __init__(self, warehouse: str, options: Mapping[str, str] | None = None) -> None:
@@ -157,7 +156,7 @@ class Catalog:
             partition_by: columns that split the table into directories; part of the key, if there is one.
             options: see docs/options.md; they win over the catalog's.
             comment: shown to users.
-            if_not_exists: return the table that is there.
+            if_not_exists: return the existing table.
 
         Raises:
             InvalidInputError: it exists, or columns, keys or options do not go together. Nothing was made.
@@ -203,8 +202,8 @@ class Catalog:
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> Table:
         """Publish the next version of a table's schema, all changes or none; rows stay as they are.
 
-        Streams that write go on with the columns that they know, and what they write stays readable: start them again
-        to write new columns. Streams that read say so and are started again.
+        Writing streams continue with the columns that they know, and what they write stays readable: restart them to
+        write new columns. Reading streams fail with a message that says so; restart them.
 
         Args:
             name: ``database.table``, or ``database.table$branch_b``: then the branch's schema alone changes.

@@ -261,10 +261,10 @@ class Table:
         """A branch to write to, check and publish, for the length of a ``with`` block.
 
         ``with orders.audit_branch("fix") as fix: fix.append(frame); fix.publish(expect=["amount >= 0"])``. It can do
-        what a table can; what is not published is gone behind the block.
+        what a table can; what is not published is gone after the block.
 
         Args:
-            name: of the branch; None: one that nobody uses.
+            name: of the branch; None: one that is not in use.
             tag: to begin at.
             snapshot_id: to begin at. None of both: the newest.
             log: whether the branch has a log of its own, see ``versions.branches``.

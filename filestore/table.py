@@ -57,17 +57,17 @@ class FileTable(TableView):
         Args:
             name: for messages, ``db.table``; on a branch it becomes ``db.table$branch_b``.
             root: directory of the table.
-            branch: whose schemas, snapshots and tags count, and whose log, see ``branch_log``; ``main`` is the
-                main one, whatever its name.
+            branch: that gives schemas, snapshots, tags and the log, see ``branch_log``; ``main`` is the main one,
+                whatever its name.
             options: in force for this object only, on top of the table's own.
             io: file system; None is the local one.
             clock: None is the machine's.
             names: of new files; None is random.
             lock_factory: of locks around the publication of a snapshot; None trusts the file system (``commit.lock``).
-            catalog: that the table is one of.
+            catalog: that lists the table.
 
         Raises:
-            InvalidInputError: there is no table, or it is one that would be read wrongly; says why.
+            InvalidInputError: there is no table, or it has a feature that would be read wrongly; says which.
         """
         io = io or LocalFileIO()
         main = main_branch(io, root)
@@ -320,7 +320,7 @@ class TableRead:
         return self.table.schema.arrow_schema
 
     def plan(self, filter: Filter = None) -> Plan:
-        """The splits to read; what surely does not match the filter is left out."""
+        """The splits to read; files and partitions that cannot match the filter are left out."""
         if self.snapshot is None:
             return Plan(snapshot=None, splits=())
         return self.table.new_scan().plan(snapshot=self.snapshot, filter=filter)

@@ -85,7 +85,7 @@ class TableStore:
 
     @cached_property
     def consumers(self) -> ConsumerStore:
-        """The named readers and their places."""
+        """The named readers and their positions."""
         return ConsumerStore(self.io, self.paths, self.clock)
 
     @cached_property
@@ -117,7 +117,7 @@ class TableStore:
         return replace(self, schema=schema, options=options, paths=paths)
 
     def new_commit_user(self) -> str:
-        """A user for one commit: nobody's before, with ``commit.user-prefix`` in front of it."""
+        """A commit user that no one has used before, with ``commit.user-prefix`` before it."""
         prefix = self.options.commit_user_prefix
         return f"{prefix}_{self.names.uuid()}" if prefix else self.names.uuid()
 
@@ -133,7 +133,7 @@ class TableStore:
 
     @property
     def has_dynamic_buckets(self) -> bool:
-        """Whether a key is given its bucket when it first comes."""
+        """Whether a key is assigned its bucket when it first occurs."""
         return self.has_key and self.options.bucket == DYNAMIC_BUCKET
 
     @property

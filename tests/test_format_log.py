@@ -83,5 +83,5 @@ def test_payloads_are_read_as_the_page_says() -> None:
     store = key_table()
     for body, since in ((texts, None), (exact, 5)):
         payload = zstandard.compress(json.dumps(body).encode())
-        found = read_payload(store, decode_marker(marker(payload=payload), record_offset=999))
+        found = read_payload(store.store, decode_marker(marker(payload=payload), record_offset=999))
         assert (found.messages, found.changelog_base_snapshot) == ((message(),), since)

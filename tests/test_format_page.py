@@ -165,12 +165,12 @@ def test_every_file_that_is_written_has_a_row_and_every_row_a_file() -> None:
     written: set[str] = set()
     for fill in (eventful_table, expired_and_rolled_back):
         io = Recorder(MemoryFileIO())
-        written |= io.written(fill(io).paths.root)
+        written |= io.written(fill(io).store.paths.root)
     for bucket in ("-1", "-2"):
         io = Recorder(MemoryFileIO())
         made = key_table(io, bucket=bucket)  # type: ignore[arg-type]
         made.write(rows((1, 1)))
-        written |= io.written(made.paths.root)
+        written |= io.written(made.store.paths.root)
     uuid = "00000000-0000-4000-8000-000000000000"
     paths = TablePaths("/t")
     written |= {paths.changelog(7)[3:], paths.statistics("stat-1")[3:], paths.tag_success_file("t")[3:]}

@@ -65,14 +65,14 @@ _SOURCES: Final = {"pyspark_fluvial": FluvialDataSource, "pyspark_fluvial_kafka"
 def session(
     app_name: str = "fluvial", master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with our settings wherever the user gave none, and with our sources known.
+    """A session with Fluvial's settings where the user gave none, and with Fluvial's sources registered.
 
     A session that already runs is used as it is: only ``conf`` is applied to it.
 
     Args:
         app_name: name in Spark's UI.
         master: ``local[4]``, ``spark://...``; None = what spark-submit or the defaults file say, else ``local[*]``.
-        conf: settings that are not to be changed.
+        conf: settings that win over all others.
     """
     given = dict(conf or {})
     if has_context():
@@ -90,8 +90,8 @@ def session(
     start_jvm(given)
     settled = dict(SparkConf().getAll()) | given
     is_local = settled.get("spark.master", "local").startswith("local")
-    ours = {**SETTINGS, **(LOCAL_SETTINGS if is_local else {})}
-    spark = _built(given | {key: value for key, value in ours.items() if key not in settled})
+    defaults = {**SETTINGS, **(LOCAL_SETTINGS if is_local else {})}
+    spark = _built(given | {key: value for key, value in defaults.items() if key not in settled})
     if is_local and "spark.sql.shuffle.partitions" not in settled:
         # 200 tasks of nothing cost seconds on a machine with few cores
         spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
@@ -124,13 +124,13 @@ def checkpoint_settings(spark: SparkSession, location: str) -> Iterator[None]:
     if not _is_local_path(spark, location):
         yield
         return
-    ours = [key for key in LOCAL_CHECKPOINT_SETTINGS if spark.conf.get(key, None) is None]
-    for key in ours:
+    added = [key for key in LOCAL_CHECKPOINT_SETTINGS if spark.conf.get(key, None) is None]
+    for key in added:
         spark.conf.set(key, LOCAL_CHECKPOINT_SETTINGS[key])
     try:
         yield
     finally:
-        for key in ours:
+        for key in added:
             spark.conf.unset(key)
 
 
@@ -142,7 +142,7 @@ def _built(conf: Mapping[str, str]) -> SparkSession:
 
 
 def _registered(spark: SparkSession) -> SparkSession:
-    """Spark finds our sources where we are installed, and lets nobody register them again; else it is told."""
+    """Spark finds the sources of an installed Fluvial and refuses to register them again; else they are registered."""
     for module, source in _SOURCES.items():
         if find_spec(module) is None:
             spark.dataSource.register(source)
@@ -150,7 +150,7 @@ def _registered(spark: SparkSession) -> SparkSession:
 
 
 def _make_importable() -> None:
-    """Workers find our packages even when they run from a checkout that is not installed."""
+    """Workers find Fluvial's packages even when they run from a checkout that is not installed."""
     root = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if "site-packages" not in root and root not in paths:

@@ -1,7 +1,7 @@
 """Conditions on aggregates, as ``count(*) > 0`` or ``sum(amount) < 100``, over batches of rows without Spark.
 
 Batches are folded by Arrow, one value for each; these few values are put together and compared as Python's, exactly.
-None is what nobody knows, as in SQL.
+None is unknown, as in SQL.
 """
 
 import datetime as dt

@@ -42,7 +42,7 @@ class AuditBranch(Generic[T]):
         Args:
             main: opened on its main branch.
             opened: makes a table of the files of one.
-            name: of the branch; None: one that nobody uses.
+            name: of the branch; None: one that is not in use.
             tag: of main, to begin at.
             snapshot_id: of main, to begin at. None of both: the newest.
             log: whether the branch has a log of its own.

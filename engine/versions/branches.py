@@ -32,22 +32,21 @@ def create_branch(
     log: bool = False,
     ignore_if_exists: bool = False,
 ) -> Branch:
-    """Make a branch of main, with a log of its own if that is asked for.
+    """``filestore.branch.branches.create_branch``, and with ``log`` a topic for the changes of the branch.
 
     Args:
-        store: opened on its main branch.
-        name: without ``.`` and ``/``, not a number and not ``main``.
-        tag: of main, to begin at.
-        snapshot_id: of main, to begin at. None of both: the branch is empty.
-        options: of the branch, where they differ from main's. With a log ``log.kafka.topic`` names its topic, by
-            default ``<main's topic>.<name>``; a topic that is there must be empty.
-        log: whether changes on the branch also go to a topic of its own.
-        ignore_if_exists: return the branch that is there, wherever it began.
+        store: see there, as ``name``, ``tag``, ``snapshot_id`` and ``ignore_if_exists``.
+        name: see there.
+        tag: see there.
+        snapshot_id: see there.
+        options: see there; ``log.kafka.topic`` names the branch's topic, by default ``<main's topic>.<name>``. An
+            existing topic must be empty.
+        log: whether the branch has a topic of its own.
+        ignore_if_exists: see there.
 
     Raises:
-        InvalidInputError: a name that is taken or cannot be one, no such tag or snapshot; a log for a branch of a
-            table without one, or a topic that is in use. Nothing was made.
-        ConflictError: see ``filestore.branch.branches.create_branch``.
+        InvalidInputError: as there; or a log for a branch of a table without one, or a topic in use. Nothing was made.
+        ConflictError: as there.
         UnavailableError: the brokers do not answer. Nothing was made.
     """
     others = canonical_options(options or {})
@@ -65,18 +64,18 @@ def create_branch(
         raise InvalidInputError(
             f"branch exists already: table={store.name} branch={name} fix=choose another name, or delete it first"
         )
-    ours = TableLog.of(TableView(store), EVEN_UNTRACKED)
-    if ours is None:
+    mains = TableLog.of(TableView(store), EVEN_UNTRACKED)
+    if mains is None:
         raise InvalidInputError(
             f"a branch can have a log if its table has one: table={store.name} branch={name} log=true fix=leave it out"
         )
-    topic_name = wanted_topic or default_topic(f"{ours.topic}.{name}")
+    topic_name = wanted_topic or default_topic(f"{mains.topic}.{name}")
     if any(each.topic == topic_name for each in logs_of(store, but=name)):
         raise InvalidInputError(f"the topic is that of another branch: table={store.name} topic={topic_name}")
-    topics = ours.reached_topics()
+    topics = mains.reached_topics()
     topic = topics.create_topic(
         topic_name,
-        bucket_count=ours.bucket_count,
+        bucket_count=mains.bucket_count,
         replication=store.options.log_replication,
         retention_ms=store.options.log_retention_ms,
     )
@@ -96,7 +95,7 @@ def create_branch(
 def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedBranch:
     """Remove a branch, the files that nothing else uses, and its topic.
 
-    When this dies, run it again; a topic that is left then holds nothing that anybody reads.
+    When this dies, run it again; a topic that is left then has no readers.
 
     Raises:
         UnavailableError: the brokers do not answer. Nothing is gone.
@@ -113,7 +112,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
 def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainReplaced:
     """Make a branch the main one, drop the old main, and its topic.
 
-    Whatever reads or writes the branch goes on. When this dies, run it again; a topic that is left then is no table's.
+    Readers and writers of the branch continue. When this dies, run it again; a topic that is left belongs to no table.
 
     Raises:
         UnavailableError: main has a log, and the brokers do not answer. Nothing was done.
@@ -135,9 +134,9 @@ def logs_of(store: TableStore, *, but: str | None = None) -> list[TableLog]:
         store: on its main branch.
         but: a branch that is left out.
     """
-    ours = TableLog.of(TableView(store), EVEN_UNTRACKED)
-    theirs = [_log_of(store, each) for each in branch_names(store) if each != but]
-    return list({log.topic: log for log in (ours, *theirs) if log is not None}.values())
+    mains = TableLog.of(TableView(store), EVEN_UNTRACKED)
+    others = [_log_of(store, each) for each in branch_names(store) if each != but]
+    return list({log.topic: log for log in (mains, *others) if log is not None}.values())
 
 
 def _log_of(store: TableStore, name: str) -> TableLog | None:

@@ -128,7 +128,7 @@ def check_expectations(
     Args:
         table: opened.
         expect: conditions in SQL, and functions of the table.
-        snapshot_id: whose rows; None: the newest. Functions read what they like.
+        snapshot_id: that the rows are of; None: the newest. Functions read what they like.
         spark: computes the conditions, any that Spark knows; None: they are computed here, where columns are compared
             with literals, and aggregates are count, sum, avg, min and max of columns.
 

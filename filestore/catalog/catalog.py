@@ -1,8 +1,8 @@
 """A warehouse directory of databases and tables, in the layout of Paimon's file system catalog.
 
 A database is a directory ``<name>.db``; a table is a directory in it that has a schema. Creating the first schema file
-is the one atomic step that makes a table: before it there is nothing to see. Source: paimon-format.md section 1; FL-17,
-FL-19.
+is the one atomic step that makes a table: before it the table does not exist. Source: Paimon
+FileSystemCatalog.
 """
 
 import os
@@ -124,11 +124,11 @@ class Catalog:
         Args:
             name: ``db.table``; the database is made when it is missing.
             schema: Arrow schema, or fields when CHAR(n), comments or defaults matter.
-            primary_key: columns whose values are unique together; they become NOT NULL.
+            primary_key: columns that together are unique; they become NOT NULL.
             partition_by: columns, in directory order; a primary key must contain them.
             options: of the table.
             comment: of the table.
-            ignore_if_exists: return the table that is there, whatever its schema.
+            ignore_if_exists: return the existing table, whatever its schema.
 
         Raises:
             InvalidInputError: the table exists, or the schema or an option is wrong; says what to change.
@@ -142,7 +142,7 @@ class Catalog:
             comment=comment,
             time_ms=self._clock.now_ms(),
         )
-        check_merging(first, first.table_options)  # wrong functions and columns shall not wait for the first rows
+        check_merging(first, first.table_options)  # wrong functions and columns are refused before the first rows
         check_expiry(first, first.table_options)
         given = self._lock_factory
         in_object_store = is_object_path(root)
@@ -160,7 +160,7 @@ class Catalog:
             try:
                 store.create(first)
             except ConflictError:
-                pass  # somebody made it at this moment
+                pass  # another process made it at this moment
             else:
                 return self.table(name)
         elif not self._tables.has_table(*name.split(".")):
@@ -246,7 +246,7 @@ class Catalog:
     def alter_table(self, name: str, changes: Sequence[SchemaChange], *, branch: str | None = None) -> TableSchema:
         """Publish the next version of a table's schema. Files stay as they are; readers map them.
 
-        Writers that are open go on with the version that they know; what they write stays readable. Open them again to
+        Open writers continue with the version that they know; what they write stays readable. Open them again to
         write new columns.
 
         Args:

@@ -177,7 +177,7 @@ def make_tables(engine: sa.Engine, metadata: sa.MetaData, schema: str | None = N
         try:
             table.create(engine, checkfirst=True)
         except DBAPIError:
-            if not sa.inspect(engine).has_table(table.name, schema):  # else somebody made it at this moment
+            if not sa.inspect(engine).has_table(table.name, schema):  # else another process made it at this moment
                 raise
 
 

@@ -1,9 +1,9 @@
-"""The catalog's lock as a row of a SQL database: whoever inserts it holds it. The table is Paimon's JDBC catalog's.
+"""The catalog's lock as a row of a SQL database, held by the process that inserts it. The table is Paimon's.
 
 A holder that dies leaves its row; after ``lock-acquire-timeout`` others remove it. So the lock bounds the life of its
 holder too: a commit that is held up for longer may meet another one, and then only a store with conditional writes
 keeps them apart.
-Source: Paimon JdbcCatalogLock; FL-94, FL-95.
+Source: Paimon JdbcCatalogLock.
 """
 
 import logging
@@ -91,7 +91,7 @@ class SqlLock:
             sleep_ms *= _GROWTH
 
     def _tried(self, lock_id: str) -> str | None:
-        """When the lock was taken; None when somebody else has it."""
+        """When the lock was taken; None when another process has it."""
         settings = self._settings
         is_old = sa.text(f"{_AGE[settings.database.dialect]} > expire_time_seconds")
         row = {"lock_id": lock_id, "expire_time_seconds": settings.timeout_ms // 1000}

@@ -18,7 +18,7 @@ LOCATION: Final = "location"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlNames:
-    """The names of one catalog, told by its key from others in the same database."""
+    """The names of one catalog, kept apart by its key from others in the same database."""
 
     database: SqlDatabase
     catalog_key: str

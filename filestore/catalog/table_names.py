@@ -1,7 +1,7 @@
-"""Where a catalog keeps the names of its databases and tables. What a table is stands in its files, always.
+"""Where a catalog keeps the names of its databases and tables. What a table is, is always in its files.
 
-Two places: the directories of the warehouse, where whatever has a schema is a table at once, whoever made it; or a SQL
-database (``filestore.catalog.sql_names``), where a table is there when its name is and its schema too.
+Two places: the directories of the warehouse, where whatever has a schema is a table at once, by whichever engine it was
+made; or a SQL database (``filestore.catalog.sql_names``), where a table is there when its name is and its schema too.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ class TableNames(Protocol):
         """Whether a directory of this name with a schema would be a table."""
 
     def add_table(self, database: str, table: str) -> None:
-        """Take the name, and the database's when it is missing; a name that is there is fine."""
+        """Take the name, and the database's when it is missing; an existing name is fine."""
 
     def remove_table(self, database: str, table: str) -> None:
         """Forget the name; a missing one is fine."""

@@ -1,10 +1,10 @@
 """Parquet data files: written for speed without losing readers, read in every form that other writers leave behind.
 
-DELTA_BINARY_PACKED stands on integer keys, sequence numbers and timestamps: one sixth less time to write, one fifth
+DELTA_BINARY_PACKED encodes integer keys, sequence numbers and timestamps: one sixth less time to write, one fifth
 less to read. Java Paimon reads it since 1.0, as do Spark and Arrow; Java 0.8 and 0.9 fail with an error.
 Strings stay PLAIN: no other encoding of theirs was proved with the Java readers. Pages carry checksums, as Java's do,
 which are checked in reading: a flipped bit is an error then, not a wrong value that compaction writes on.
-Source: Paimon ParquetSchemaConverter, paimon-format.md 6.2 and 10.2.
+Source: Paimon ParquetSchemaConverter.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,10 +1,10 @@
 """Tags that make themselves: by the clock or the watermark at the ends of periods, and with each batch write.
 
 What is due is decided in ``filestore.options.tag_schedule``; here the snapshots are found and the tags made. A
-period's tag is the state at its end: the last snapshot before it, so that it does not matter when somebody looks, nor
-whether anything is written. By watermark, it is the first snapshot that is complete up to the end. How far it came is
-noted in ``automatic-tags/``, so that a tag whose time is over is not made again. Source: TAG-58 to TAG-60; Paimon's
-TagAutoCreation, TagBatchCreation and TagSuccessFileCallback.
+period's tag is the state at its end: the last snapshot before it, whenever it is looked for, and whether anything is
+written or not. By watermark, it is the first snapshot that is complete up to the end. How far it came is noted in
+``automatic-tags/``, so that an expired tag is not made again.
+Source: Paimon TagAutoCreation, TagBatchCreation and TagSuccessFileCallback.
 """
 
 import json
@@ -46,7 +46,7 @@ def make_due_tags(store: TableStore, *, force: bool = False) -> AutomaticTags:
     """Make the tags of periods that are over, and delete those that are too many.
 
     Args:
-        store: whose; its branch gets the tags.
+        store: opened on the branch that gets the tags.
         force: also the tag of the last period when it was made before and is gone.
 
     Raises:
@@ -127,7 +127,7 @@ def _deleted(store: TableStore, names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         try:
             delete_tag(store, name)
-        except InvalidInputError as error:  # somebody else deleted it, or a branch was made from it
+        except InvalidInputError as error:  # another process deleted it, or a branch was made from it
             logger.warning("tag cannot go: table=%s tag=%s error=%s", store.name, name, error)
             continue
         gone.append(name)

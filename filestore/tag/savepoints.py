@@ -1,9 +1,9 @@
 """Making and deleting savepoints.
 
 A savepoint is made of a compacted state: the table is compacted, a snapshot is published whose base list is everything,
-and the file of the savepoint, created exclusively, makes it a root. Only then comes the tag of the same snapshot, by
-which engines that do not know savepoints leave its files alone; should it be missing, the next savepoint renews it. So
-whatever dies, a savepoint that is there can be read. Source: SP-01, SP-17 to SP-20, Trap 12.
+and the file of the savepoint, created exclusively, makes it a live reference. Only then comes the tag of the same
+snapshot, by which engines that do not know savepoints leave its files alone; if it is missing, the next savepoint
+renews it. So whatever dies, an existing savepoint can be read.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ def create_savepoint(
     """Save the newest state of a table.
 
     Args:
-        store: whose; its branch gets the savepoint.
+        store: opened on the branch that gets the savepoint.
         compact: merge every bucket into one run first; what others append meanwhile is saved as it is.
         keep_checkpoints: called with the saved snapshot before the savepoint is there.
 
@@ -110,7 +110,7 @@ def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = Fa
 
 
 def renew_tags(store: TableStore) -> None:
-    """Make the tags of savepoints that have none: their maker died, or somebody else deleted them."""
+    """Make the tags of savepoints that have none: their maker died, or another engine deleted them."""
     names = set(store.snapshots.tag_names())
     for savepoint in list_savepoints(store):
         if savepoint.tag_name not in names:
@@ -178,7 +178,7 @@ def _create(store: TableStore, snapshot: Snapshot, checkpoints: tuple[SavedCheck
             save_time_ms=store.clock.now_ms(),
             checkpoints=checkpoints,
         )
-        is_free = not store.io.exists(store.paths.tag(savepoint.tag_name))  # else somebody's own tag
+        is_free = not store.io.exists(store.paths.tag(savepoint.tag_name))  # else a user's tag
         if is_free and store.io.create_exclusive(store.paths.savepoint(savepoint_id), savepoint.to_json().encode()):
             return savepoint
         savepoint_id += 1

@@ -1,8 +1,7 @@
 """Tags: snapshots with a name, which stay until the tag is deleted.
 
 A tag is a copy of its snapshot's file; with a retention it also says when it was made and how long it lives. Making one
-copies no data, deleting one deletes what only it used. Source: paimon-format.md section 9 (Paimon Tag, TagManager,
-TagTimeExpire); TAG-04, TAG-13, TAG-14, TAG-21 to TAG-25, TAG-30 to TAG-34, TAG-47 to TAG-53.
+copies no data, deleting one deletes what only it used. Source: Paimon Tag, TagManager, TagTimeExpire.
 """
 
 import logging
@@ -36,13 +35,13 @@ class Tag:
 
     name: str
     snapshot: Snapshot
-    created_ms: int | None  # local wall clock as if it were UTC; None: only the age of the file tells
+    created_ms: int | None  # local wall clock as if it were UTC; None: only the age of the file is known
     retained_ms: int | None  # None: until it is deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedTag:
-    """A tag that went, and the files that only it used."""
+    """A deleted tag, and the files that only it used."""
 
     tag: Tag
     data: tuple[FileSize, ...] = ()
@@ -82,7 +81,7 @@ def create_tag(
     """Give a snapshot a name.
 
     Args:
-        store: whose; its branch gets the tag.
+        store: opened on the branch that gets the tag.
         name: not blank, and not a number, because that would be a snapshot id.
         snapshot_id: None is the newest.
         retained_ms: how long it lives; None: ``tag.default-time-retained``, else until it is deleted.
@@ -109,7 +108,7 @@ def create_tag(
 
 
 def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
-    """Give a snapshot a name that no retention takes away; one that it has already is fine. See ``create_tag``."""
+    """Give a snapshot a name that no retention removes; one that it has already is fine. See ``create_tag``."""
     there = _find(store, name)
     if there is None:
         tag, _ = _new_tag(store, name, snapshot_id, None)
@@ -165,7 +164,7 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
 
 
 def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedTag:
-    """Take a name away, and delete the files that nothing else uses.
+    """Delete a tag and the files that nothing else uses.
 
     The tag goes first: when this is interrupted, what is left over is found by the search for orphans.
 
@@ -189,10 +188,10 @@ def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delete
 
 
 def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list[Tag]:
-    """The tags whose retention is over, by name; not those that a branch was made from, or a savepoint's.
+    """The tags that have outlived their retention, by name; not those that a branch was made from, or a savepoint's.
 
     Args:
-        store: whose.
+        store: opened on the branch.
         older_than_ms: epoch milliseconds; those made before this time too, whatever their retention.
     """
     now_ms = store.clock.local_ms()
@@ -217,7 +216,7 @@ def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list
 
 
 def check_tag_name(name: str) -> None:
-    """Refuse what cannot name a tag. Raises: InvalidInputError. Source: TAG-13."""
+    """Refuse what cannot name a tag. Raises: InvalidInputError."""
     if name.strip().isdigit():
         raise InvalidInputError(
             f"a tag cannot be named by a number, that is a snapshot id: tag={name!r} fix=add a word"

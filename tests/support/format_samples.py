@@ -15,7 +15,7 @@ from filestore.manifest.entries import DataFileMeta, EntryKind
 from filestore.manifest.lists import DeletionVectorRange, IndexManifestEntry
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import CommitKind, Snapshot
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.tag.automatic_tags import make_due_tags
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.types.data_types import parse_field
@@ -72,7 +72,7 @@ class Recorder(FaultyFileIO):
         return {path.removeprefix(f"{root}/") for path in paths if path.startswith(f"{root}/")}
 
 
-def eventful_table(io: Recorder) -> Table:
+def eventful_table(io: Recorder) -> FileTable:
     """A table that has seen everything that leaves a file."""
     options = {
         "changelog-producer": "input",
@@ -82,23 +82,23 @@ def eventful_table(io: Recorder) -> Table:
     written = key_table(io, primary_key=("id", "v"), partition_by=("id",), bucket="1", **options)  # type: ignore[arg-type]
     for number in range(4):
         written.new_commit("query/1").commit(committable_of(written, number, rows((number, 1))))
-    written.clock.sleep(3 * 86_400)
-    make_due_tags(written)
-    written.consumers.write("reader", 3)
-    create_savepoint(written, compact=False)
-    delete_savepoint(written, 1)
-    create_branch(written, "b", snapshot_id=written.snapshots.latest_id())
-    write_branch_log(io, written.paths.with_branch("b"), {})  # type: ignore[arg-type]
-    seal_main(io, written.paths.root)  # type: ignore[arg-type]
+    written.store.clock.sleep(3 * 86_400)
+    make_due_tags(written.store)
+    written.store.consumers.write("reader", 3)
+    create_savepoint(written.store, compact=False)
+    delete_savepoint(written.store, 1)
+    create_branch(written.store, "b", snapshot_id=written.store.snapshots.latest_id())
+    write_branch_log(io, written.store.paths.with_branch("b"), {})  # type: ignore[arg-type]
+    seal_main(io, written.store.paths.root)  # type: ignore[arg-type]
     return written
 
 
-def expired_and_rolled_back(io: Recorder) -> Table:
+def expired_and_rolled_back(io: Recorder) -> FileTable:
     written = key_table(io, bucket="1")  # type: ignore[arg-type]
     for user, number in (("first", 1), ("second", 1), ("second", 2), ("second", 3)):
         written.new_commit(user).commit(committable_of(written, number, rows((number, 1))))
-    list(expire_snapshots(written, Retention(min_count=1, max_count=3, age_ms=10**15, limit=9)))
-    roll_back(written, plan_rollback(written, written.snapshots.read(3)))
+    list(expire_snapshots(written.store, Retention(min_count=1, max_count=3, age_ms=10**15, limit=9)))
+    roll_back(written.store, plan_rollback(written.store, written.store.snapshots.read(3)))
     return written
 
 

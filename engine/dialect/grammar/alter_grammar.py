@@ -214,7 +214,7 @@ def _change(cursor: Cursor, target: _Target) -> AlterTable:
 
 
 def _modify(cursor: Cursor, target: _Target) -> AlterTable:
-    """Flink's: a column as it shall be."""
+    """Flink's: a column as it will be."""
     if cursor.sees("WATERMARK", "FOR"):
         return _watermark(cursor, target)
     _refuse_keys(cursor)

@@ -17,7 +17,7 @@ _TYPED: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnClause:
-    """A column with all that may stand behind its name."""
+    """A column with all that may follow its name."""
 
     path: tuple[str, ...]
     type: DataType | None = None  # None: it is computed
@@ -138,7 +138,7 @@ def read_not_enforced(cursor: Cursor) -> None:
 
 
 class _Clauses:
-    """What stands behind a column's type."""
+    """What follows a column's type."""
 
     def __init__(self) -> None:
         self.comment: str | None = None

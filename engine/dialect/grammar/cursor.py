@@ -1,4 +1,4 @@
-"""Reading a statement token by token. Grammar is written with it where Spark's is not ours."""
+"""Reading a statement token by token. The grammar that is not Spark's is written with it."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar

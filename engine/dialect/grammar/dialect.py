@@ -219,7 +219,7 @@ def parse_query(source: SourceText) -> exp.Expr:
 
 
 def table_options(table: exp.Expr) -> Mapping[str, str]:
-    """Options that stand behind a table in a query, by hint or clause."""
+    """Options that follow a table in a query, by hint or clause."""
     found: Mapping[str, str] = table.meta.get(_OPTIONS, {})
     return found
 

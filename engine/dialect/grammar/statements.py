@@ -23,7 +23,7 @@ class Statement:
     text: str  # its own, without the ``;``
     start: int  # offset in the whole text
     tree: Any  # exp.Expr, Explain, Call, SparkStatement or a class of this module
-    whole: str = field(repr=False)  # the text it stands in
+    whole: str = field(repr=False)  # the text that it is part of
 
     @property
     def source(self) -> SourceText:
@@ -91,7 +91,7 @@ class CreateTable:
 
     name: Name
     if_not_exists: bool = False
-    or_replace: bool = False  # make it anew when it is there
+    or_replace: bool = False  # replace an existing one
     must_exist: bool = False  # REPLACE TABLE
     fields: tuple[DataField, ...] = ()
     computed: tuple[ComputedColumn, ...] = ()

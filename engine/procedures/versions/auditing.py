@@ -29,7 +29,7 @@ def audit_publish(
     """Bring a branch into main by one commit, if its rows are as expected.
 
     Args:
-        table: whose main branch gets the rows.
+        table: opened on its main branch, which gets the rows.
         branch: to check and to merge.
         expect: conditions with ; between them. One without an aggregate, as "amount >= 0", must be true for every row,
             one with aggregates, as "count(*) > 0", once.

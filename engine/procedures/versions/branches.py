@@ -91,7 +91,7 @@ def delete_branch(table: Table, branch: str, dry_run: bool = False) -> pa.Table:
     """Delete branches, the files that only they used, and their logs.
 
     Args:
-        table: whose branches.
+        table: the table.
         branch: name of the branch, or several with commas between them.
         dry_run: only show what would go.
 
@@ -118,7 +118,7 @@ def rename_branch(table: Table, from_branch: str, to_branch: str) -> pa.Table:
     """Give a branch another name. Its readers and writers have to open it again.
 
     Args:
-        table: whose branch.
+        table: the table.
         from_branch: its name.
         to_branch: the new name.
 
@@ -136,7 +136,7 @@ def merge_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
     without a primary key get the new rows of both, and for others the merge is refused.
 
     Args:
-        table: whose branch.
+        table: the table.
         branch: its name.
         force: where both changed a bucket with a primary key, the branch wins.
 
@@ -162,7 +162,7 @@ def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
     """Make a branch's snapshots, tags and schemas main's too, under the same numbers; no file is copied.
 
     Args:
-        table: whose branch.
+        table: the table.
         branch: its name.
         force: main's own snapshots, tags and schemas since the branch began are deleted; what they committed is lost.
 
@@ -181,10 +181,10 @@ def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
 
 @procedure(_REPLACED, aliases=_NAME)
 def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
-    """Make a branch the main one; the old main and its log go. Jobs on the branch go on; those on the old main fail.
+    """Make a branch the main one; the old main and its log go. Jobs on the branch continue; those on the old main fail.
 
     Args:
-        table: whose branch.
+        table: the table.
         branch: its name. main: a main branch that came by this procedure moves into the table's directory, where other
             engines look.
         force: also when main has a log and the branch has none.

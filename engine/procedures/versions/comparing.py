@@ -25,7 +25,7 @@ def table_diff(table: Table, before: str | int, after: str | int = "latest") -> 
     """Count what differs between two states of a table, by rows and by columns; fluvial diff shows the rows.
 
     Args:
-        table: whose states.
+        table: the table.
         before: a snapshot, tag, savepoint or time, perhaps of a branch, as one word: 5, eod, dev.eod; 0 is the empty
             table.
         after: likewise.

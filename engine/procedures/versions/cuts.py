@@ -64,7 +64,7 @@ def create_consistent_tag(
     made, or none; one that died half-way is completed by running it again.
 
     Args:
-        catalog: whose tables.
+        catalog: of the tables.
         tables: names, with commas between them.
         tag: the name; no tag of these tables has it.
         timestamp: no table is tagged later than that, as "2024-01-31 12:30:00" in UTC; then tables that no query ties
@@ -108,15 +108,15 @@ def rollback_to_cut(
     """Make the rows of all tables of a cut what they were then, each by a new commit; nothing of the history is lost.
 
     Whether every table can go back is looked at before the first one does. When it dies, run it again: tables that went
-    back are left as they are. Stop the queries that write the tables first, and let them go on from rewound
+    back are left as they are. Stop the queries that write the tables first, and let them continue from rewound
     checkpoints (rewind_checkpoint).
 
     Args:
-        catalog: whose tables.
+        catalog: of the tables.
         table: one of them; its tag knows the others.
         tag: of create_consistent_tag.
         dry_run: only show what would change.
-        progress: told how many tables are done.
+        progress: notified of how many tables are done.
 
     Returns:
         One row for each table; ``partitions`` is how many were replaced.
@@ -153,7 +153,7 @@ def rollback_to_cut(
 
 @procedure(_REWOUND)
 def rewind_checkpoint(table: Table, tag: str, checkpoint: str, to: str) -> pa.Table:
-    """Make the checkpoint directory from which a streaming query goes on behind what a tag of its table contains.
+    """Make the checkpoint directory from which a streaming query continues after what a tag of its table contains.
 
     It is made from the query's own checkpoint, which Spark keeps for the last 100 micro-batches. The query has a new id
     from then on: the table remembers the later batches of the old one.

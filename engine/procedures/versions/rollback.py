@@ -40,12 +40,13 @@ def rollback(
     """Take a table back to an older state; later snapshots and tags go for good, and the files that only they use.
 
     Numbers of snapshots are used again afterwards: streams that were further fail, and begin with a new checkpoint.
-    Columns and options stay as they are. rollback_to_as_latest does the same by a new commit that hurts nobody.
+    Columns and options stay as they are. rollback_to_as_latest does the same by a new commit,
+    which disturbs no reader or writer.
 
     Args:
         table: without a log: what was written to a log cannot be taken back.
         snapshot: id of the snapshot to go back to.
-        tag: or the tag, whose snapshot may have expired.
+        tag: or the tag, also of an expired snapshot.
         version: or either of them as one word, as in VERSION AS OF.
         force: also when a stream has just written, or named readers are further: these are set back.
         dry_run: only show what would go.

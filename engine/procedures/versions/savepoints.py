@@ -49,13 +49,13 @@ _CHECKPOINT: Final = pa.schema(
 def create_savepoint(table: Table, compact: bool = True, checkpoints: str | None = None) -> pa.Table:
     """Compact a table, and keep the state of then until the savepoint is deleted.
 
-    Streams see nothing of it. Others may go on writing; what they append while it is compacted is saved too.
+    Streams see nothing of it. Others may continue writing; what they append while it is compacted is saved too.
 
     Args:
         table: to save.
         compact: merge each bucket into one run first.
         checkpoints: checkpoint directories of the streaming queries that write the table, with commas between them, as
-            DIRECTORY or COMMIT_USER=DIRECTORY; what is needed to go on from here is kept with the savepoint.
+            DIRECTORY or COMMIT_USER=DIRECTORY; what is needed to continue from here is kept with the savepoint.
 
     Returns:
         One row; ``sorted_runs`` is the most of any bucket.
@@ -76,7 +76,7 @@ def delete_savepoint(table: Table, savepoint: int, dry_run: bool = False) -> pa.
     """Delete a savepoint, its tag, and the files that only it used.
 
     Args:
-        table: whose savepoint.
+        table: the table.
         savepoint: its number.
         dry_run: only show what would go.
 
@@ -102,7 +102,7 @@ def rollback_to_savepoint(table: Table, savepoint: int) -> pa.Table:
     """Make the rows of a savepoint those of the newest snapshot, by a new commit; nothing of the history is lost.
 
     Streams get the exact difference. Partitions that differ are written again. Stop the queries that write the table
-    first, and let them go on from restored checkpoints (restore_checkpoint).
+    first, and let them continue from restored checkpoints (restore_checkpoint).
 
     Args:
         table: to change.
@@ -120,12 +120,12 @@ def rollback_to_savepoint(table: Table, savepoint: int) -> pa.Table:
 
 @procedure(_CHECKPOINT, aliases=_ID)
 def restore_checkpoint(table: Table, savepoint: int, to: str, query: str | None = None) -> pa.Table:
-    """Make the checkpoint directory from which a streaming query goes on behind what a savepoint contains.
+    """Make the checkpoint directory from which a streaming query continues after what a savepoint contains.
 
     The query has a new id from then on: the table remembers the later batches of the old one.
 
     Args:
-        table: whose savepoint.
+        table: the table.
         savepoint: its number.
         to: the new directory, on this machine.
         query: which query, by its id, commit user or old checkpoint directory. Default: the only one.

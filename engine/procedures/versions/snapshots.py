@@ -51,14 +51,14 @@ def expire_snapshots(
     """Delete old snapshots, and the files that neither a snapshot nor a tag, branch or consumer needs.
 
     Args:
-        table: whose snapshots.
+        table: the table.
         retain_max: keep at most so many, however young. Default: snapshot.num-retained.max of the table.
         retain_min: keep at least so many, however old. Default: snapshot.num-retained.min of the table.
         older_than: delete what was replaced before this time, as "2024-01-31 12:30:00" in UTC. Default:
             snapshot.time-retained ago.
         max_deletes: delete at most so many. Default: all that are due.
         dry_run: only show what would go.
-        progress: told how far it is.
+        progress: notified of how far it is.
 
     Returns:
         One row for each snapshot that went, oldest first.
@@ -96,10 +96,10 @@ def expire_changelogs(
     max_deletes: int | None = None,
     dry_run: bool = False,
 ) -> pa.Table:
-    """Delete old changelogs that Paimon for Java kept longer than their snapshots; ours go with their snapshot.
+    """Delete old changelogs that Paimon for Java kept longer than their snapshots; Fluvial's go with their snapshot.
 
     Args:
-        table: whose changelogs.
+        table: the table.
         retain_max: keep at most so many, snapshots included. Default: changelog.num-retained.max of the table.
         retain_min: keep at least so many, snapshots included. Default: changelog.num-retained.min of the table.
         older_than: delete what was committed before this time, as "2024-01-31 12:30:00" in UTC. Default:

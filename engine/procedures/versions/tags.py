@@ -46,7 +46,7 @@ def create_tag(table: Table, tag: str, snapshot: int | None = None, time_retaine
     """Give a snapshot a name, which keeps it until the tag is deleted.
 
     Args:
-        table: whose snapshot.
+        table: the table.
         tag: the name; not a number, because that would be a snapshot id.
         snapshot: id of the snapshot. Default: the newest.
         time_retained: how long the tag lives, as "30 d". Default: tag.default-time-retained of the table, else until it
@@ -70,7 +70,7 @@ def create_tag_from_timestamp(
     """Give a name to the snapshot that readers saw at a time.
 
     Args:
-        table: whose snapshot.
+        table: the table.
         tag: the name; not a number, because that would be a snapshot id.
         timestamp: as "2024-01-31 12:30:00", in UTC; the last snapshot committed then or before is tagged.
         time_retained: how long the tag lives, as "30 d". Default: as of create_tag.
@@ -96,7 +96,7 @@ def replace_tag(table: Table, tag: str, snapshot: int | None = None, time_retain
     """Give the name of a tag to another snapshot, and delete the files that only the old one used.
 
     Args:
-        table: whose tag.
+        table: the table.
         tag: its name.
         snapshot: id of the snapshot. Default: the newest.
         time_retained: how long the tag lives from now, as "30 d". Default: as of create_tag.
@@ -114,7 +114,7 @@ def rename_tag(table: Table, tag: str, target_tag: str) -> pa.Table:
     """Give a tag another name.
 
     Args:
-        table: whose tag.
+        table: the table.
         tag: its name.
         target_tag: the new name.
 
@@ -129,7 +129,7 @@ def delete_tag(table: Table, tag: str, dry_run: bool = False) -> pa.Table:
     """Delete tags, and the files that only they used.
 
     Args:
-        table: whose tags.
+        table: the table.
         tag: name of the tag, or several with commas between them.
         dry_run: only show what would go.
 
@@ -175,10 +175,10 @@ def trigger_tag_automatic_creation(table: Table, force: bool = False) -> pa.Tabl
 
 @procedure(_DELETED)
 def expire_tags(table: Table, older_than: MomentText | None = None, dry_run: bool = False) -> pa.Table:
-    """Delete the tags whose time is over.
+    """Delete the tags that have outlived their retention.
 
     Args:
-        table: whose tags.
+        table: the table.
         older_than: also those made before this time, whatever their retention, as "2024-01-31 12:30:00" in UTC.
         dry_run: only show what would go.
 
