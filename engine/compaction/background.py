@@ -23,6 +23,7 @@ from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError
+from lsm.undo import undoing_unless_visible
 
 logger = logging.getLogger("fluvial.compaction")
 
@@ -215,16 +216,15 @@ class BackgroundCompaction:
     def _compact(self, tasks: Sequence[CompactionTask], base_snapshot_id: int) -> None:
         """Never raises: a compaction that fails leaves the table as it was, and the next one tries again."""
         began = time.perf_counter()
-        messages: list[CommitMessage] = []
         try:
             messages = [message for message in self._run_tasks(tasks) if not message.is_empty]
             if not messages:
                 return
             commit = TableCommit(self._table, self._table.new_commit_user(), history_start=base_snapshot_id)
-            commit.commit_compaction(messages, base_snapshot_id=base_snapshot_id)
+            with undoing_unless_visible(lambda: discard(self._table, messages)):
+                commit.commit_compaction(messages, base_snapshot_id=base_snapshot_id)
         except ConflictError as error:
             logger.info("compaction abandoned: table=%s reason=%s", self._table.name, error)
-            discard(self._table, messages)
         except OutcomeUnknownError as error:
             self._note(error)
             logger.warning("compaction may be visible, its files stay: table=%s reason=%s", self._table.name, error)

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -69,10 +70,13 @@ class BatchWriter:
         self._observe = observe
         self._commit_user = commit_user
         self._changes = _changes(table.store, log, tracks_changes=tracks_changes)
-        self._commit = TableCommit(table.store, commit_user)
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
         self._newest_in_table: int | None = None  # batch of this user, by the log: its snapshot may have expired
+
+    @cached_property
+    def _commit(self) -> TableCommit:
+        return TableCommit(self._store, self._commit_user)
 
     @property
     def live(self) -> LiveFiles:

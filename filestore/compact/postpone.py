@@ -1,4 +1,4 @@
-"""The postpone bucket (``bucket=-2``): rows are written without a bucket, invisible until a job distributes them.
+"""Postponed buckets (``bucket=-2``): rows are written without a bucket and not visible until a job distributes them.
 
 So the number of buckets of a partition is chosen when its size is known. Each partition has its own number; the first
 rows get ``postpone.default-bucket-num``. Postponed rows are in ``bucket-postpone`` as sorted files; distributed they
@@ -89,7 +89,7 @@ def _with_buckets(store: TableStore, count: int) -> TableStore:
 
 
 def _in_order(store: TableStore, key: BucketKey, files: Iterable[DataFileMeta]) -> Iterator[pa.RecordBatch]:
-    """The rows in the order in which they were written: Fluvial numbers them, other engines order files by time."""
+    """The rows in the order in which they were written: by Fluvial's numbers, else by the times of the files."""
     files = tuple(files)
     are_numbered = all(POSTPONE_WRITER in file.file_name for file in files)
     ordered = sorted(
