@@ -26,7 +26,7 @@ from filestore.schema.merge_engine import columns_to_merge, merge_function
 from filestore.schema.row_counts import repeated, with_count
 from filestore.table_store import TableStore
 from lsm.levels import SortedRun, sections
-from lsm.merge.change_recorder import ChangeRecorder, marked
+from lsm.merge.change_recorder import ChangeRecorder, with_is_old
 from lsm.merge.merge import RunSource, merge_runs
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 
@@ -137,7 +137,7 @@ class BucketFiles:
                 if recording is None:
                     yield from batches
                 else:
-                    yield from (marked(batch, is_old=file.level >= recording.known_level) for batch in batches)
+                    yield from (with_is_old(batch, is_old=file.level >= recording.known_level) for batch in batches)
 
         return merge_runs(
             [RunSource(min_key=run.min_key, open=partial(rows_of, run)) for run in runs],
