@@ -240,7 +240,7 @@ def _repair_ties(
 
 
 def tied_positions(starts: BoolArray) -> IndexArray:
-    """Positions of ordered rows whose group has more than one row."""
+    """Positions of ordered rows in groups of more than one row."""
     tied = ~starts
     tied[:-1] |= tied[1:].copy()
     return np.flatnonzero(tied)
