@@ -24,7 +24,7 @@ from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
 from engine.types.sql_types import quoted
-from filestore.index.file_index import asks_indexes, index_file_of
+from filestore.index.file_index import index_file_of, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.read.split_read import may_hold_rows
@@ -140,7 +140,7 @@ def _without_useless(
         return may_hold_rows(there, split.partition, split.bucket, file, predicate)
 
     indexed = sum(index_file_of(file) is not None for _, _, file in raw)
-    if not raw or not 0 < indexed <= _MOST_INDEXES or not asks_indexes(predicate, raw[0][0].options):
+    if not raw or not 0 < indexed <= _MOST_INDEXES or not uses_indexes(predicate, raw[0][0].options):
         return raw
     with ThreadPoolExecutor(min(indexed, _INDEXES_AT_ONCE), thread_name_prefix="fluvial-index") as pool:
         return [each for each, is_kept in zip(raw, pool.map(is_useful, raw), strict=True) if is_kept]

@@ -1,7 +1,7 @@
-"""Partitions whose changes streams do not get: what is written there is in the files, and nowhere else.
+"""Untracked partitions: streams do not get their changes, which are only in the files.
 
-They stand in the option ``change-tracking.untracked-partitions`` of the table, as a JSON list of values by column:
-``[{"dt": "2026-01-31", "hour": "7"}]``. FL-23.
+The table option ``change-tracking.untracked-partitions`` lists them as a JSON list of values by column:
+``[{"dt": "2026-01-31", "hour": "7"}]``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ PartitionTexts = Mapping[str, str | None]
 
 
 def untracked_partitions(options: Mapping[str, str]) -> list[PartitionTexts]:
-    """Texts of values by partition column. Raises: InvalidInputError for a text that is not such a list."""
+    """Value texts by partition column. Raises: InvalidInputError for an option that is not such a list."""
     text = options.get(UNTRACKED_KEY)
     if text is None:
         return []
@@ -36,14 +36,14 @@ def untracked_partitions(options: Mapping[str, str]) -> list[PartitionTexts]:
 
 
 def with_tracking(options: Mapping[str, str], partition: PartitionTexts, *, is_tracked: bool) -> str | None:
-    """The option's text after one more or one less partition; None: there is none left."""
+    """The option's text with one partition added or removed; None: the list is empty."""
     others = [each for each in untracked_partitions(options) if dict(each) != dict(partition)]
     left = others if is_tracked else [*others, dict(partition)]
     return orjson.dumps(left).decode() if left else None
 
 
 def untracked_rows(store: TableStore) -> Predicate | None:
-    """Which rows lie in such partitions; None: no rows."""
+    """A predicate for rows in untracked partitions; None: no rows."""
     partitions = [_of_partition(store, each) for each in untracked_partitions(store.options.raw)]
     if not partitions:
         return None
@@ -51,12 +51,12 @@ def untracked_rows(store: TableStore) -> Predicate | None:
 
 
 def is_untracked(store: TableStore, options: Mapping[str, str], partition: bytes) -> bool:
-    """Whether a partition (BinaryRow bytes) is among them.
+    """Whether a partition is untracked.
 
     Args:
         store: the table.
-        options: texts, of the newest version of the schema where that matters.
-        partition: to look for.
+        options: option texts, of the newest schema version if that matters.
+        partition: BinaryRow bytes.
     """
     untracked = untracked_partitions(options)
     if not untracked:

@@ -79,7 +79,7 @@ def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
             before, after = concatenate(store, task, written, deleted=deleted)
         changes = changelog.close() if changelog else []
         gone = {file.file_name for file in before} - {file.file_name for file in after}
-        index = change_index(store, task.partition, task.bucket, task.indexes, gone=gone, marks=old.marks)
+        index = change_index(store, task.partition, task.bucket, task.indexes, removed=gone, positions=old.marks)
     except BaseException:
         discard(store, [_message(task, (), written)])
         if changelog:

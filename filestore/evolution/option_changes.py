@@ -1,4 +1,4 @@
-"""Options of a table that is there: which may still change."""
+"""Changes of options of an existing table: which are allowed."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,30 +10,30 @@ from filestore.options.table_options import canonical_options, check_option
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
-# The records that are in the topic already were written by these.
+# The existing records of the topic were written with these.
 _FIXED_BY_LOG: Final = frozenset(
     {"log.system", "log.kafka.topic", "log.kafka.topic-id", "log.transactional-id.prefix", "log.format",
      "log.key.format", "log.consistency", "log.changelog-mode", "log.system.partitions"}
 )  # fmt: skip
 _NOT_IN_SCHEMA: Final = {
-    "path": "a table's directory is where its name says",
-    "file.path": "a table's directory is where its name says",
-    "branch": "it is a reader's or a writer's",
-    "scan.branch": "it is a reader's",
+    "path": "a table's name determines its directory",
+    "file.path": "a table's name determines its directory",
+    "branch": "it is an option of readers and writers",
+    "scan.branch": "it is an option of readers",
 }
 
 
 def with_option(schema: TableSchema, given: str, text: str | None, *, has_rows: bool) -> TableSchema:
-    """A schema with another text of an option, or with None without it.
+    """A schema with an option set or removed.
 
     Args:
-        schema: to change.
-        given: key of the option, in any of its spellings.
-        text: None removes it.
-        has_rows: whether there are files, on which some options bear.
+        schema: the schema to change.
+        given: key of the option or one of its aliases.
+        text: new value; None removes the option.
+        has_rows: whether the table has snapshots; some options cannot change then.
 
     Raises:
-        InvalidInputError: no such option, not a value of it, or it cannot change any more and why.
+        InvalidInputError: no such option, an invalid value, or the option can no longer change; gives the reason.
     """
     ((key, value),) = canonical_options({given: text or ""}).items()
     current = schema.options.get(key)
@@ -65,11 +65,9 @@ def _check_option_may_change(
             "fix='create a new table and copy, or drop and create it'"
         )
     if key == "log.system" or (key == "log.kafka.bootstrap.servers" and not has_log and after is not None):
-        raise InvalidInputError(
-            f"a table gets its log when it is made: {values} fix='create a table with a log and copy'"
-        )
-    needs_marks = key == "deletion-vectors.enabled" and schema.primary_keys  # older rows have none
-    if has_rows and (key in IMMUTABLE_KEYS or needs_marks) and not (key == "bucket" and _only_rescales(before, after)):
+        raise InvalidInputError(f"a table gets its log at creation: {values} fix='create a table with a log and copy'")
+    has_vectors = key == "deletion-vectors.enabled" and schema.primary_keys  # older rows have none
+    if has_rows and (key in IMMUTABLE_KEYS or has_vectors) and not (key == "bucket" and _only_rescales(before, after)):
         raise InvalidInputError(
             f"option cannot change once there are rows, the files depend on it: {values} "
             "fix='create a new table and copy, or drop and create it'"
@@ -77,16 +75,16 @@ def _check_option_may_change(
 
 
 def _only_rescales(before: str | None, after: str | None) -> bool:
-    """Whether partitions keep their buckets until they are overwritten: both numbers are fixed ones."""
+    """Whether both bucket counts are fixed, so that partitions keep their buckets until they are overwritten."""
     return before is not None and after is not None and int(before) > 0 and int(after) > 0
 
 
 def _shown(key: str, text: str | None) -> str:
     known = key in OPTIONS or text is None
-    return str(text) if known else "(hidden)"  # client properties may be passwords
+    return str(text) if known else "(hidden)"  # client properties may contain passwords
 
 
-# Their value is a column, or columns with commas between them.
+# Options with a column or a comma-separated list of columns as value.
 _COLUMN_LISTS: Final = frozenset(
     {"bucket-key", "sequence.field", "rowkind.field", "record-level.time-field", "watermark.column",
      "row-counts.index-key", "partial-update.remove-record-on-sequence-group"}
@@ -95,12 +93,12 @@ _INDEX_COLUMNS: Final = ".columns"
 
 
 def uses_of(options: Mapping[str, str], column: str) -> list[str]:
-    """Keys of the options that name a column, in their key or in their value."""
+    """Keys of the options that refer to a column in their key or value."""
     return [key for key, text in options.items() if _renamed(key, text, column, "") != (key, text)]
 
 
 def renamed_in_options(options: Mapping[str, str], column: str, name: str) -> dict[str, str]:
-    """The options with another name for a column."""
+    """The options with a column renamed."""
     return dict(_renamed(key, text, column, name) for key, text in options.items())
 
 

@@ -1,4 +1,4 @@
-"""The formats of data files behind one face (FL-145). A file's format is the last suffix of its name, not an option.
+"""The formats of data files behind one interface. The last suffix of a file's name is its format, not an option.
 
 Source: Paimon FileFormat, DataFileMeta.fileFormat.
 """
@@ -19,31 +19,31 @@ from lsm.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
-    """How files of a table are written."""
+    """Settings for writing files of a table."""
 
     compression: str
     zstd_level: int
     row_group_rows: int
-    block_bytes: int | None = None  # of a row group or stripe; None: ``row_group_rows``, and the format's own
+    block_bytes: int | None = None  # size of a row group or stripe; None: ``row_group_rows``, or the format's default
 
 
 class FormatWriter(Protocol):
-    """Writes the rows of one file to a sink that belongs to the caller."""
+    """Writes the rows of one file to a sink owned by the caller."""
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows of the file's columns, in file order and of their Arrow types."""
+        """Append rows with the file's columns, in file order and of their Arrow types."""
 
     def bytes_written(self) -> int:
-        """Bytes that have left memory."""
+        """Bytes written to the sink so far, without buffered ones."""
 
     def close(self) -> dict[str, ColumnRange]:
-        """Finish the file. Exact ranges of columns, as far as they are known without reading the file again."""
+        """Finish the file. Returns exact ranges of the columns where these are known without reading the file again."""
 
 
 class FileFormat(Protocol):
-    """One format."""
+    """A format of data files."""
 
-    name: str  # in options and as suffix of file names
+    name: str  # name in options, and suffix of file names
 
     def writer(
         self, sink: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings, *, shared: Mapping[str, str]
@@ -51,10 +51,10 @@ class FileFormat(Protocol):
         """A writer of one file.
 
         Args:
-            sink: to write to; it stays open.
+            sink: the output, which is not closed.
             fields: columns of the file.
             settings: compression and sizes.
-            shared: columns that repeat another one; they get no range of their own.
+            shared: columns that repeat another one; they get no ranges.
         """
 
     def reader(
@@ -66,15 +66,15 @@ class FileFormat(Protocol):
         keep: KeepRows | None = None,
         keep_fields: Sequence[DataField] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """The columns that the file has of ``fields``, in file order of rows.
+        """The columns of ``fields`` that the file has, in file order of rows.
 
         Args:
             source: the file.
-            fields: columns wanted, as the file's schema declares them.
-            batch_rows: most rows of a batch.
-            keep: says of ranges of ``keep_fields`` and a number of rows whether they are wanted; a format may ask it
-                and leave such rows out, or give all.
-            keep_fields: columns whose ranges ``keep`` looks at.
+            fields: wanted columns, as declared by the file's schema.
+            batch_rows: maximum rows of a batch.
+            keep: whether rows with these ranges of ``keep_fields`` and this row count are wanted; a format may use it
+                to skip unwanted rows, or return all.
+            keep_fields: columns with ranges needed by ``keep``.
         """
 
 
@@ -106,7 +106,7 @@ class ParquetFormat:
         keep: KeepRows | None = None,
         keep_fields: Sequence[DataField] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the row groups that are wanted."""
+        """Rows of the wanted row groups."""
         return read_parquet(source, fields, batch_rows=batch_rows, keep=keep, keep_fields=keep_fields)
 
 
@@ -132,7 +132,7 @@ class OrcFormat:
         keep: KeepRows | None = None,
         keep_fields: Sequence[DataField] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """All rows: Arrow does not show the statistics of stripes."""
+        """All rows: Arrow does not expose stripe statistics."""
         return read_orc(source, fields, batch_rows=batch_rows)
 
 
@@ -166,7 +166,7 @@ _FORMATS: Final[Mapping[str, FileFormat]] = {each.name: each for each in (Parque
 
 
 def file_format(name: str) -> FileFormat:
-    """The format of a name in options. Raises: InvalidInputError."""
+    """The format with this option name. Raises: InvalidInputError."""
     found = _FORMATS.get(name.strip().lower())
     if found is None:
         raise InvalidInputError(f"unknown file format: file.format={name} allowed={sorted(_FORMATS)}")

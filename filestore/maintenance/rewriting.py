@@ -13,7 +13,7 @@ from filestore.changelog.snapshot_changes import changelog_level
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.compact.upgrade import compact_to_top
-from filestore.index.deletion_vector_changes import change_index, copied_index
+from filestore.index.deletion_vector_changes import change_index, copy_index
 from filestore.index.index_manifest import bucket_index
 from filestore.io.file_io import copy_file
 from filestore.manifest.commit_message import CommitMessage
@@ -146,7 +146,7 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
                 copied = copied_file(store, key, file)
                 names[file.file_name] = copied.file_name
                 messages[-1] = replace(messages[-1], new_files=(*messages[-1].new_files, copied))
-            marks = copied_index(store, key.partition, key.bucket, indexes.get(key, ()), names)
+            marks = copy_index(store, key.partition, key.bucket, indexes.get(key, ()), names)
             messages[-1] = replace(messages[-1], index_after=marks)
         messages = [
             replace(each, index_after=(*each.index_after, *_copied_index(store, wanted, each))) for each in messages
@@ -215,7 +215,7 @@ def forget_files(store: TableStore, lost: LostFiles) -> CommitResult:
     messages = []
     for key, group in groups.items():
         gone = {each.file.file_name for each in group}
-        change = change_index(store, key.partition, key.bucket, indexes.get(key, ()), gone=gone)
+        change = change_index(store, key.partition, key.bucket, indexes.get(key, ()), removed=gone)
         messages.append(
             CommitMessage(
                 partition=key.partition,

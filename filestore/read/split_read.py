@@ -14,7 +14,7 @@ import pyarrow as pa
 from filestore.datafile.data_file import BATCH_ROWS, read_data_file
 from filestore.datafile.row_positions import rows_at, rows_not_at
 from filestore.index.deletion_vectors import Positions, read_deletion_vectors
-from filestore.index.file_index import asks_indexes, index_file_of, stored_may_match
+from filestore.index.file_index import index_file_of, stored_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.parser import parse_filter
@@ -153,7 +153,7 @@ def may_hold_rows(
     store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, filter: Predicate | None
 ) -> bool:
     """False only if a file's index beside it says that surely no row of the file passes a filter."""
-    if filter is None or index_file_of(file) is None or not asks_indexes(filter, store.options):
+    if filter is None or index_file_of(file) is None or not uses_indexes(filter, store.options):
         return True
     path, then = store.file_path(partition, bucket, file), store.schema_of(file.schema_id)
     return stored_may_match(store.io, path, file, filter, file_schema=then, read_schema=store.schema)

@@ -27,8 +27,8 @@ class DifferingBuckets:
     """Buckets that have to be compared together: one, or all of a partition whose number of buckets changed."""
 
     partition: bytes
-    gone: tuple[BucketState, ...]
-    come: tuple[BucketState, ...]
+    before: tuple[BucketState, ...]
+    after: tuple[BucketState, ...]
 
 
 def differing_buckets(
@@ -52,9 +52,9 @@ def differing_buckets(
     new = _states(store, after, partitions, least_level)
     for partition in sorted({*old, *new}):
         for one, two in _groups(old.get(partition, {}), new.get(partition, {}), has_key=store.has_key):
-            gone, come = _that_differ(store, one, two)
-            if gone or come:
-                yield DifferingBuckets(partition=partition, gone=gone, come=come)
+            removed, added = _differing(store, one, two)
+            if removed or added:
+                yield DifferingBuckets(partition=partition, before=removed, after=added)
 
 
 _States = Mapping[int, BucketState]
@@ -96,7 +96,7 @@ def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
         yield [old[bucket]] if bucket in old else [], [new[bucket]] if bucket in new else []
 
 
-def _that_differ(
+def _differing(
     store: TableStore, old: Sequence[BucketState], new: Sequence[BucketState]
 ) -> tuple[tuple[BucketState, ...], tuple[BucketState, ...]]:
     """The states without the files that cannot make a difference.

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from filestore.format.statistics import ColumnRange
 from filestore.hashing.buckets import bucket_ids
-from filestore.index.file_index import asks_indexes, embedded_may_match
+from filestore.index.file_index import embedded_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.file_ranges import key_ranges_of, ranges_of
 from filestore.predicate.evaluation import may_match
@@ -29,8 +29,8 @@ class Pruner:
         self._predicate = predicate
         self._by_partition = on_columns_only(predicate, store.schema.partition_keys)
         self._by_key = on_columns_only(predicate, store.schema.trimmed_primary_keys)
-        self._indexes_know_key = asks_indexes(self._by_key, store.options)
-        self._indexes_know = asks_indexes(predicate, store.options)
+        self._indexes_know_key = uses_indexes(self._by_key, store.options)
+        self._indexes_know = uses_indexes(predicate, store.options)
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
 
     def keep_ranges(self, ranges: Ranges) -> bool:

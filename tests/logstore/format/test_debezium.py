@@ -491,7 +491,7 @@ BAD = [
     ('{"schema":{},"payload":{"after":{"id":true},"op":"c"}}', "after: id: expected=int32 found=True"),
     (
         compact({"after": {"id": 1, "email": UNAVAILABLE_VALUE}, "op": "u"}),
-        "email: an unchanged large value is left out",
+        "email: an unchanged large value is missing",
     ),
 ]
 
