@@ -74,7 +74,7 @@ class LogOffsets(Mapping[int, int]):
         return all(self.get(bucket, -1) >= offset for bucket, offset in other.items())
 
     def advanced(self, newer: Mapping[int, int]) -> "LogOffsets":
-        """These offsets updated with those of `newer`; other buckets keep theirs.
+        """These offsets updated with those of `newer`; other buckets do not change.
 
         Raises:
             CorruptDataError: a bucket would move backwards: the two states belong to different logs.

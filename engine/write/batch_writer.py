@@ -29,7 +29,7 @@ from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import BucketKey, LiveFiles
-from filestore.snapshot.change_tracking import ChangeSource, skipping
+from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
 from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
@@ -293,7 +293,7 @@ class BatchWriter:
                     changelog_base_snapshot, changes, properties = (
                         {},
                         ChangeSource.FILES,
-                        {**properties, **skipping(starts)},
+                        {**properties, **skipped_log_property(starts)},
                     )
                     logger.warning(
                         "streams get a batch from files, its changes in the log were overtaken: table=%s batch=%d",

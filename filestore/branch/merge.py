@@ -27,7 +27,7 @@ from filestore.branch.merged_schemas import MergedSchemas, merged_schemas
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
 from filestore.layout.branch_state import BranchOrigin, Operation, Work, working
-from filestore.maintenance.rewriting import copied_file
+from filestore.maintenance.rewriting import copy_data_file
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.refs.live_references import on_branch
@@ -229,7 +229,7 @@ def _message(
     for entry in change.added:
         key = (place, entry.file.file_name)
         if key not in copies:
-            copies[key] = copied_file(main, BucketKey(partition, bucket), entry.file)
+            copies[key] = copy_data_file(main, BucketKey(partition, bucket), entry.file)
         # same bytes, but a compaction in the branch may have moved the file to another level in the meantime
         name = copies[key].file_name
         schema_id = schemas.id_of(entry.file.schema_id)

@@ -137,7 +137,7 @@ class TablePaths:
         return f"{self.savepoint_dir}/{SAVEPOINT_PREFIX}{savepoint_id}"
 
     def tag_success_file(self, name: str) -> str:
-        """Path of the success file of a tag, for jobs that wait for it. Source: Paimon TagManager."""
+        """Path of the success file of a tag, for jobs that wait for it. Source: Paimon SuccessFileTagCallback."""
         return f"{self.tag_dir}/{TAG_SUCCESS_DIRECTORY}/{name}_SUCCESS"
 
     def consumer(self, name: str) -> str:

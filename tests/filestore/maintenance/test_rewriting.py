@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from filestore.maintenance.orphans import delete_orphans, find_orphans
-from filestore.maintenance.rewriting import forget_files, lost_files, rescale, restore
+from filestore.maintenance.rewriting import lost_files, remove_lost_files, rescale, restore
 from filestore.scan.live_files import LiveFiles
 from filestore.table import Table
 from lsm.errors import FluvialError, InvalidInputError
@@ -95,14 +95,14 @@ def test_a_lost_file_is_forgotten_once_and_not_when_somebody_replaced_it() -> No
     table.write(rows(*((each, each) for each in range(20))))
     table.compact(full=True)
     latest_id, rows_now = table.snapshots.latest_id(), content(table)
-    forget_files(table, lost)  # it is not in the table any more
+    remove_lost_files(table, lost)  # it is not in the table any more
     assert (table.snapshots.latest_id(), content(table)) == (latest_id, rows_now)
     live = LiveFiles.latest(table)
     table.io.delete(table.file_path(key.partition, key.bucket, live.files(key)[0]))
     lost = lost_files(table)
-    done = forget_files(table, lost)
+    done = remove_lost_files(table, lost)
     assert lost_files(table).files == ()
-    assert forget_files(table, lost).snapshot == done.snapshot
+    assert remove_lost_files(table, lost).snapshot == done.snapshot
     check_metadata_of_newest(table)
 
 

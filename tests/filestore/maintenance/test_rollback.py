@@ -46,7 +46,7 @@ def grown() -> Table:
 
 
 def names(plan: RollbackPlan) -> list[str]:
-    return [str(each.root) for each in plan.removals]
+    return [str(each.reference) for each in plan.removals]
 
 
 def test_a_table_goes_back_to_a_snapshot() -> None:
