@@ -17,7 +17,7 @@ from filestore.types.data_types import NESTED_ROOTS, DataField, DataType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """The effects of a schema change on a reader, as column paths by the reader's names (for added ones, the new names)."""
+    """The effects of a schema change on a reader, as column paths by the reader's names (new names for added ones)."""
 
     added: tuple[str, ...] = ()  # hidden
     renamed: tuple[str, ...] = ()  # old -> new

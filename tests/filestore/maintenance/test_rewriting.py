@@ -77,7 +77,7 @@ def test_what_is_in_the_right_buckets_already_stays() -> None:
 def test_a_state_of_other_buckets_is_not_restored() -> None:
     table = a_table()
     rescaled(table)
-    with pytest.raises(InvalidInputError, match=r"the table was rescaled since: .*snapshot=1 bucket=3 then=\[2\]"):
+    with pytest.raises(InvalidInputError, match=r"the table has been rescaled since: .*snapshot=1 bucket=3 then=\[2\]"):
         restore(table.with_options({"bucket": "3"}), table.snapshots.read(1))
 
 
