@@ -105,7 +105,7 @@ def test_a_table_with_a_log_does_not_go_back() -> None:
     """Records of a log stay: the older rows can only be written again."""
     table = grown()
     logged = table.with_options({"log.system": "kafka", "log.kafka.bootstrap.servers": "nowhere:1"})
-    with pytest.raises(InvalidInputError, match=r"written to a log cannot be taken back: .*rollback_to_as_latest"):
+    with pytest.raises(InvalidInputError, match=r"records in a log cannot be undone: .*rollback_to_as_latest"):
         plan_rollback(logged, table.snapshots.read(1))
 
 

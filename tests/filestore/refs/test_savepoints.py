@@ -119,7 +119,7 @@ def test_the_compacted_state_is_saved() -> None:
 
 
 def test_a_savepoint_needs_a_snapshot() -> None:
-    with pytest.raises(InvalidInputError, match="nothing was committed yet"):
+    with pytest.raises(InvalidInputError, match="no snapshot to save"):
         create_savepoint(key_table(bucket="1"))
 
 
