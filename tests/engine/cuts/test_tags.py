@@ -52,7 +52,7 @@ def test_every_tag_knows_the_whole_cut() -> None:
     create_tag(tables["db.a"], "eod")
     with pytest.raises(InvalidInputError, match="the tag is not one of a cut of several tables"):
         begun_cut(tables, "eod")
-    with pytest.raises(InvalidInputError, match="a tag cannot be named by a number"):
+    with pytest.raises(InvalidInputError, match="a tag name cannot be a number"):
         begun_cut(tables, "7")
 
 

@@ -81,7 +81,9 @@ def test_a_tag_from_which_a_branch_was_made_stays() -> None:
     table = tagged_table()
     there = table.paths.with_branch("dev")
     table.io.replace(there.tag("old"), table.io.read_bytes(table.paths.tag("old")))
-    with pytest.raises(InvalidInputError, match=r"a branch was created from this tag.*branch=dev fix=delete the branch"):
+    with pytest.raises(
+        InvalidInputError, match=r"a branch was created from this tag.*branch=dev fix=delete the branch"
+    ):
         delete_tag(table, "old")
     assert content(table, tag="old") == {1: 1}
 
