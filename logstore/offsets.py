@@ -1,6 +1,6 @@
-"""Positions in a table's log. Everywhere, an offset is the *next* one to read or write: the last record's plus one.
+"""Positions in a table's log. An offset is always the *next* one to read or write: the last record's plus one.
 
-A bucket without an entry has no record yet that belongs to the table.
+A bucket without an entry has no records of the table yet.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from lsm.errors import CorruptDataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """The records of one bucket from ``start_offset`` to before ``end_offset``, where markers may leave gaps."""
+    """The records of one bucket in ``[start_offset, end_offset)``; control records leave gaps."""
 
     bucket: int
     start_offset: int
@@ -20,29 +20,29 @@ class LogRange:
     def __post_init__(self) -> None:
         if not 0 <= self.start_offset <= self.end_offset:
             raise CorruptDataError(
-                f"range of a log is turned round: bucket={self.bucket} start_offset={self.start_offset}"
+                f"range of a log is reversed: bucket={self.bucket} start_offset={self.start_offset}"
                 f" end_offset={self.end_offset}"
             )
 
     @property
     def is_empty(self) -> bool:
-        """True when nothing can be in it."""
+        """True when the range contains no offsets."""
         return self.start_offset == self.end_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSlice:
-    """What one batch wrote into one bucket."""
+    """The records that one batch wrote into one bucket."""
 
-    start_offset: int  # of the first record
-    end_offset: int  # of the last record, plus one
+    start_offset: int  # offset of the first record
+    end_offset: int  # offset of the last record, plus one
     row_count: int  # less than end - start when a slice took several transactions
 
 
 class LogOffsets(Mapping[int, int]):
-    """The next offset of every bucket that has one: a frozen mapping in the order of the buckets.
+    """The next offset of every bucket with records: an immutable mapping ordered by bucket.
 
-    Partially ordered as vector clocks are: see `is_at_or_after`.
+    Partially ordered like vector clocks: see `is_at_or_after`.
     """
 
     __slots__ = ("_next_offset_by_bucket",)
@@ -70,31 +70,31 @@ class LogOffsets(Mapping[int, int]):
         return f"LogOffsets({self._next_offset_by_bucket})"
 
     def is_at_or_after(self, other: Mapping[int, int]) -> bool:
-        """True when no bucket of `other` is further on, or known only there."""
+        """True when no bucket of `other` is ahead or missing here."""
         return all(self.get(bucket, -1) >= offset for bucket, offset in other.items())
 
     def advanced(self, newer: Mapping[int, int]) -> "LogOffsets":
-        """These offsets with those of `newer` in their place; buckets that `newer` does not name stay.
+        """These offsets updated with those of `newer`; other buckets do not change.
 
         Raises:
-            CorruptDataError: a bucket would go back: the log of the newer state is not the log of the older one.
+            CorruptDataError: a bucket would move backwards: the two states belong to different logs.
         """
         for bucket, offset in newer.items():
             if offset < self.get(bucket, 0):
                 raise CorruptDataError(
-                    f"log offset goes back: bucket={bucket} from={self[bucket]} to={offset}"
+                    f"log offset moves backwards: bucket={bucket} from={self[bucket]} to={offset}"
                     " cause=the topic was recreated, or two writers disagree"
                 )
         return LogOffsets({**self, **newer})
 
     def joined(self, other: Mapping[int, int]) -> "LogOffsets":
-        """The first position that is before neither: the higher offset of every bucket that one of them has."""
+        """The least upper bound: for every bucket of either the higher offset."""
         return LogOffsets({each: max(self.get(each, 0), other.get(each, 0)) for each in {*self, *other}})
 
     def ranges_until(self, end: Mapping[int, int]) -> tuple[LogRange, ...]:
-        """What was written from here to `end`: one non-empty range for each bucket that moved, by bucket.
+        """The ranges written from here to `end`: one non-empty range per advanced bucket, by bucket.
 
-        A bucket that only `end` knows starts at 0.
+        A bucket only in `end` starts at 0.
 
         Raises:
             CorruptDataError: a bucket of `end` is before this position.

@@ -1,14 +1,14 @@
 """Every error of Fluvial, one class for each thing that a caller can do about it.
 
     FluvialError
-    ├── ConflictError         somebody else was first: plan again
+    ├── ConflictError         another writer was first: plan again
     ├── UnavailableError      a service or a file cannot be reached now: retry later
-    ├── OutcomeUnknownError   it may have happened: keep every file, retry with the same identifier
+    ├── OutcomeUnknownError   the change may have been applied: keep every file, retry with the same identifier
     ├── InvalidInputError     the request is wrong: change it
-    └── CorruptDataError      what was stored is not what was written: stop and look
+    └── CorruptDataError      stored data violates the format: stop and investigate
 
-Messages are a lower-case fact followed by ``key=value`` pairs, because the text is all that crosses Spark's process
-borders. Each class takes one positional message, so that it can be pickled.
+Messages are a lower-case fact followed by ``key=value`` pairs, because only the text crosses Spark's process
+boundaries. Each class takes one positional message, so that it can be pickled.
 """
 
 
@@ -17,11 +17,11 @@ class FluvialError(Exception):
 
 
 class ConflictError(FluvialError):
-    """Somebody else's change came first. Nothing of ours is visible: plan again on the new state."""
+    """Another writer's change came first. Nothing of this change is visible: plan again on the new state."""
 
 
 class UnavailableError(FluvialError):
-    """A broker, a disk or a service does not answer. Nothing of ours is visible: retry later."""
+    """A broker, a disk or a service does not answer. Nothing of this change is visible: retry later."""
 
 
 class OutcomeUnknownError(FluvialError):
@@ -29,8 +29,8 @@ class OutcomeUnknownError(FluvialError):
 
 
 class InvalidInputError(FluvialError):
-    """The request itself is wrong: an option, a value, a type, a name. Retrying cannot help."""
+    """The request is invalid: an option, a value, a type, a name. Retrying cannot help."""
 
 
 class CorruptDataError(FluvialError):
-    """Stored bytes do not say what the format demands. Stop: going on would lose or invent rows."""
+    """Stored bytes violate the format. Stop: continuing would lose or invent rows."""

@@ -1,8 +1,8 @@
-"""The shape of one bucket's LSM tree: files, sorted runs, levels.
+"""The LSM tree of one bucket: files, sorted runs, levels.
 
-Level 0 holds what was flushed, one run per file, ranges overlapping freely. Every level from 1 on is one run of
+Level 0 holds flushed files, one run per file, with overlapping ranges. Every level from 1 on is one run of
 key-disjoint files.
-Source: Paimon format notes 6.4, 6.7.
+Source: Paimon Levels.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from lsm.keys.keys import KeyTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedFile:
-    """One data file as the tree sees it."""
+    """The metadata of one data file that the tree needs."""
 
     file_name: str
     level: int
@@ -30,13 +30,13 @@ class SortedFile:
     creation_time_ms: int
 
     def overlaps(self, min_key: KeyTuple, max_key: KeyTuple) -> bool:
-        """Whether the file may hold a key of the closed range."""
+        """Whether the file may hold a key of this closed range."""
         return self.min_key <= max_key and min_key <= self.max_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedRun:
-    """Files in key order whose ranges are disjoint: together one sorted sequence of unique keys."""
+    """Files in key order with disjoint ranges: together one sorted sequence of unique keys."""
 
     level: int
     files: tuple[SortedFile, ...]  # at least one
@@ -68,20 +68,20 @@ class SortedRun:
 
     @property
     def max_sequence_number(self) -> int:
-        """The number of the newest row."""
+        """The sequence number of the newest row."""
         return max(file.max_sequence_number for file in self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """Every run of one bucket."""
+    """All runs of one bucket."""
 
     runs: tuple[SortedRun, ...]  # newest first: level 0 by recency, then the levels from 1 on
     level_count: int
 
     @classmethod
     def of(cls, files: Iterable[SortedFile], *, level_count: int) -> Self:
-        """The tree that live files make.
+        """The tree of the given live files.
 
         Args:
             files: in any order.
@@ -110,41 +110,41 @@ class Levels:
 
     @property
     def top_level(self) -> int:
-        """The level where nothing older can be below: the last configured one, or a higher one that files are on."""
+        """The level with nothing older below it: the last configured one, or a higher one that holds files."""
         return max(self.level_count - 1, self.highest_non_empty_level)
 
     def replaced(self, removed: Iterable[SortedRun], added: Iterable[SortedFile]) -> Self:
-        """The tree after a compaction took the files of some runs and left others.
+        """The tree after a compaction replaced the files of some runs.
 
         Raises:
-            CorruptDataError: the new files overlap a file that stayed on their level.
+            CorruptDataError: an added file overlaps a file that stays on its level.
         """
-        gone = {file.file_name for run in removed for file in run.files}
-        kept = [file for file in self.files if file.file_name not in gone]
+        removed_names = {file.file_name for run in removed for file in run.files}
+        kept = [file for file in self.files if file.file_name not in removed_names]
         return type(self).of([*kept, *added], level_count=self.level_count)
 
 
 def sections(files: Iterable[SortedFile]) -> list[list[SortedRun]]:
-    """Cut files into the groups that must be merged together.
+    """Partition files into the groups that must be merged together.
 
     Returns:
-        Sections in key order, no key in two of them. The runs of a section are as few as possible, oldest first, and
+        Sections in key order with disjoint key ranges. The runs of a section are as few as possible, oldest first, and
         may chain files of several levels (then ``level`` is the highest of them).
 
     Source: Paimon's IntervalPartition.
     """
-    cut: list[list[SortedRun]] = []
+    found: list[list[SortedRun]] = []
     section: list[SortedFile] = []
     reach: KeyTuple = ()
     for file in sorted(files, key=lambda file: (file.min_key, file.max_key)):
         if section and file.min_key > reach:
-            cut.append(_chained(section))
+            found.append(_chained(section))
             section = []
         reach = max(reach, file.max_key) if section else file.max_key
         section.append(file)
     if section:
-        cut.append(_chained(section))
-    return cut
+        found.append(_chained(section))
+    return found
 
 
 def _chained(section: Sequence[SortedFile]) -> list[SortedRun]:
@@ -153,7 +153,7 @@ def _chained(section: Sequence[SortedFile]) -> list[SortedRun]:
     for file in section:
         free = [chain for chain in chains if chain[-1].max_key < file.min_key]
         if free:
-            # Any free chain keeps the number minimal; one of the same level keeps rows of equal age together.
+            # Any free chain keeps the number minimal; prefer one of the same level, which holds rows of similar age.
             min(free, key=lambda chain: (chain[-1].level != file.level, chain[-1].max_key)).append(file)
         else:
             chains.append([file])

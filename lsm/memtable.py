@@ -1,4 +1,4 @@
-"""The write buffer of a bucket: rows as they arrive, numbered, and sorted only when flushed."""
+"""The write buffer of a bucket: rows in arrival order, numbered, and sorted only when flushed."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,9 +13,9 @@ from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind
 
 
 class MemTable:
-    """Collects the rows of one bucket and gives them out sorted by key, each key once.
+    """Buffers the rows of one bucket and flushes them sorted by key, each key once.
 
-    Every row gets the next sequence number, retracts too: of two rows with one key the later one is newer.
+    Every row gets the next sequence number, retracts too: of two rows with the same key the later one is newer.
     """
 
     def __init__(
@@ -29,16 +29,16 @@ class MemTable:
         budget_bytes: int,
         next_sequence_number: int,
     ) -> None:
-        """Start empty.
+        """Start with an empty buffer.
 
         Args:
             key_names: the key columns, most significant first.
             merge: folds rows of one key at flush.
-            sequence_names: columns that decide which row is newer, before the sequence number does.
-            sequence_descending: of these columns the smaller value is newer.
-            resets_on_delete: a -D ends what a key was. Merged with rows behind it, it would be forgotten.
-            budget_bytes: size from which on the table calls itself full.
-            next_sequence_number: the number of the next row.
+            sequence_names: columns that decide which row is newer, before the sequence number.
+            sequence_descending: smaller values of these columns are newer.
+            resets_on_delete: a -D resets its key, so it must not be merged with later rows, which would lose it.
+            budget_bytes: size from which on `is_full` is true.
+            next_sequence_number: sequence number of the next row.
         """
         self._key_names = tuple(key_names)
         self._merge = merge
@@ -53,26 +53,26 @@ class MemTable:
 
     @property
     def row_count(self) -> int:
-        """Rows that are to be flushed."""
+        """Number of buffered rows."""
         return self._row_count
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the rows take in memory; a flush needs about as much again."""
+        """Bytes of the rows in memory; a flush needs about as much in addition."""
         return self._size_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether the budget is used up. Rows are taken nevertheless."""
+        """Whether the budget is exhausted. Rows are still accepted."""
         return self._size_bytes >= self._budget_bytes
 
     @property
     def next_sequence_number(self) -> int:
-        """The number that the next row will get."""
+        """Sequence number of the next row."""
         return self._next_sequence_number
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows in the order they arrived.
+        """Append rows in arrival order.
 
         Args:
             rows: value columns and ``_VALUE_KIND`` (int8); the same schema every time.
@@ -90,13 +90,13 @@ class MemTable:
         self._next_sequence_number = stop
 
     def flush(self, *, rows_per_batch: int = 32768) -> Iterator[pa.RecordBatch]:
-        """Empty the table; sequence numbers go on.
+        """Drain the buffer; sequence numbers continue.
 
-        Rows behind a delete that resets their key stay, when all batches are taken: flush again, to another file.
+        Rows after a delete that resets their key remain buffered: once all batches are consumed, flush to another file.
 
         Yields:
             Batches sorted by key, each key once: value columns, ``_SEQUENCE_NUMBER``, ``_VALUE_KIND``. Retracts are
-            kept, for the older rows that they take back. Each batch is gathered when it is asked for.
+            kept, since they retract older rows. Each batch is gathered lazily.
         """
         batches, self._batches = self._batches, []
         self._row_count = 0
@@ -120,9 +120,9 @@ class MemTable:
             yield from merged.to_batches()
 
     def _until_delete(self, rows: pa.Table, order: IndexArray, starts: BoolArray) -> tuple[IndexArray, BoolArray]:
-        """The order without the rows behind the last -D of a key, which are kept for later, and without those before.
+        """The order without rows after the last -D of their key, which are buffered again, and without rows before it.
 
-        Of what comes before nothing is left.
+        The -D supersedes the rows before it.
         """
         groups = KeyGroups.of(rows, order, starts)
         deleted_at = groups.last_position(groups.kinds == RowKind.DELETE)[groups.keys]

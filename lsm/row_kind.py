@@ -1,4 +1,4 @@
-"""The kind of a changed row, and the names of the columns that the LSM tree adds to a table's own.
+"""The kind of a changed row, and the system columns that the LSM tree adds to the table's columns.
 
 Source: Paimon spec "Data files"; the symbols are those of Flink's changelog.
 """
@@ -17,7 +17,7 @@ VALUE_KIND_FIELD: Final = pa.field(VALUE_KIND, pa.int8(), nullable=False)
 
 
 class RowKind(IntEnum):
-    """What happened to a row; the number is what data files store in ``_VALUE_KIND``."""
+    """The kind of a change; data files store its number in ``_VALUE_KIND``."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -26,12 +26,12 @@ class RowKind(IntEnum):
 
     @property
     def symbol(self) -> str:
-        """The two characters users see: ``+I -U +U -D``."""
+        """The two characters shown to users: ``+I -U +U -D``."""
         return _SYMBOLS[self]
 
     @property
     def is_retract(self) -> bool:
-        """True for ``-U`` and ``-D``: the row takes something away."""
+        """True for ``-U`` and ``-D``: the row retracts an earlier one."""
         return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
 
@@ -42,4 +42,4 @@ _SYMBOLS: Final = {
     RowKind.DELETE: "-D",
 }
 ROW_KIND_SYMBOLS: Final = pa.array([_SYMBOLS[kind] for kind in sorted(RowKind)], pa.string())
-"""The symbols as Arrow has them, each at the number of its kind."""
+"""The symbols as an Arrow array, indexed by the number of the kind."""

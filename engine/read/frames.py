@@ -23,7 +23,7 @@ from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
 from engine.types.sql_types import quoted
-from filestore.index.file_index import asks_indexes, index_file_of
+from filestore.index.file_index import index_file_of, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.read.split_read import may_hold_rows
@@ -139,7 +139,7 @@ def _without_useless(
         return may_hold_rows(store, split.partition, split.bucket, file, predicate)
 
     indexed = sum(index_file_of(file) is not None for _, _, file in plain)
-    if not plain or not 0 < indexed <= _MOST_INDEXES or not asks_indexes(predicate, plain[0][0].options):
+    if not plain or not 0 < indexed <= _MOST_INDEXES or not uses_indexes(predicate, plain[0][0].options):
         return plain
     with ThreadPoolExecutor(min(indexed, _INDEXES_AT_ONCE), thread_name_prefix="fluvial-index") as pool:
         return [each for each, is_kept in zip(plain, pool.map(is_useful, plain), strict=True) if is_kept]

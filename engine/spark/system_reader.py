@@ -30,7 +30,7 @@ from engine.system_tables.row_tables import CHANGELOG_KEY, ROW_KIND, RowTable, o
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
-from filestore.layout.branch_names import MARK, on_branch_name
+from filestore.layout.branch_names import SEPARATOR, on_branch_name
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.parsing import boolean_of
 from lsm.errors import InvalidInputError
@@ -40,7 +40,7 @@ def names_system_table(options: Mapping[str, str]) -> bool:
     """Whether the option ``table`` names a system table."""
     named = spelled_options(options)
     name, warehouse = named.get("table", ""), named.get("warehouse")
-    if not is_system_name(name) or not warehouse or MARK in name:
+    if not is_system_name(name) or not warehouse or SEPARATOR in name:
         return is_system_name(name)
     return is_system_table(named_catalog(warehouse, named), name)
 

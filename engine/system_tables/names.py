@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from engine.lineage import tables as lineage
-from filestore.layout.branch_names import BRANCH_WORD, MARK, on_branch_name
+from filestore.layout.branch_names import BRANCH_NAME_PREFIX, SEPARATOR, on_branch_name
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
@@ -44,7 +44,7 @@ class SystemName:
     def __str__(self) -> str:
         if self.table is None:
             return f"{self.database}.{self.system}"
-        return f"{on_branch_name(self.table, self.branch)}{MARK}{self.system}"
+        return f"{on_branch_name(self.table, self.branch)}{SEPARATOR}{self.system}"
 
 
 def is_system_name(name: str) -> bool:
@@ -52,8 +52,8 @@ def is_system_name(name: str) -> bool:
     database, _, table = name.partition(".")
     if table in CATALOG_DATABASES.get(database, ()):
         return True
-    marked = name.split(MARK)[1:]
-    return bool(marked) and not (len(marked) == 1 and marked[0].startswith(BRANCH_WORD))
+    marked = name.split(SEPARATOR)[1:]
+    return bool(marked) and not (len(marked) == 1 and marked[0].startswith(BRANCH_NAME_PREFIX))
 
 
 class HasTables(Protocol):
@@ -65,7 +65,7 @@ class HasTables(Protocol):
 
 def is_system_table(catalog: HasTables, name: str) -> bool:
     """Whether a name means a system table in this catalog: a database ``paimon`` may be a user's, from before."""
-    is_users = name.startswith(f"{lineage.DATABASE}.") and MARK not in name
+    is_users = name.startswith(f"{lineage.DATABASE}.") and SEPARATOR not in name
     return is_system_name(name) and not (is_users and catalog.table_exists(name))
 
 
@@ -76,12 +76,12 @@ def parse_system_name(name: str) -> SystemName:
         InvalidInputError: there is no such system table; names the nearest and all there are.
     """
     database, _, table = name.partition(".")
-    if database in CATALOG_DATABASES and MARK not in name:
+    if database in CATALOG_DATABASES and SEPARATOR not in name:
         return SystemName(table=None, system=_known(table, CATALOG_DATABASES[database], name), database=database)
-    base, *marked = name.split(MARK)
+    base, *marked = name.split(SEPARATOR)
     branch = MAIN_BRANCH
-    if len(marked) > 1 and marked[0].startswith(BRANCH_WORD):
-        branch = marked.pop(0).removeprefix(BRANCH_WORD)
+    if len(marked) > 1 and marked[0].startswith(BRANCH_NAME_PREFIX):
+        branch = marked.pop(0).removeprefix(BRANCH_NAME_PREFIX)
     if len(marked) != 1:
         raise InvalidInputError(
             f"not the name of a system table: name={name} fix='write db.table$name or db.table$branch_b$name'"

@@ -18,7 +18,7 @@ from filestore.options.tag_schedule import TagClock, TagSchedule
 from filestore.refs.savepoint_files import SavedCheckpoint, find_savepoint, latest_savepoint_id
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from filestore.tag.automatic_tags import make_batch_tag, make_due_tags, makes_tags
+from filestore.tag.automatic_tags import create_batch_tag, create_due_tags, creates_tags
 from filestore.tag.savepoints import create_savepoint, is_savepoint_due
 from filestore.tag.tags import delete_tag, expired_tags
 from lsm.errors import FluvialError, InvalidInputError
@@ -129,8 +129,8 @@ class Housekeeping:
 
     def _make_tags(self) -> None:
         try:
-            if makes_tags(self._table):
-                make_due_tags(self._table)
+            if creates_tags(self._table):
+                create_due_tags(self._table)
         except Exception:
             logger.warning("no tags are made, it will be tried again: table=%s", self._table.name, exc_info=True)
 
@@ -163,9 +163,9 @@ class Housekeeping:
 def tag_batch(store: TableStore, result: CommitResult) -> None:
     """Make the tags that are due after a batch write, also that of the write itself. Never raises."""
     try:
-        if result.snapshot is not None and not result.already_committed and makes_tags(store):
-            make_due_tags(store)
-            make_batch_tag(store, result.snapshot)
+        if result.snapshot is not None and not result.already_committed and creates_tags(store):
+            create_due_tags(store)
+            create_batch_tag(store, result.snapshot)
     except Exception:
         logger.warning("tags failed, the batch is committed: table=%s", store.name, exc_info=True)
 
@@ -201,6 +201,6 @@ class TagTimer:
     def _run(self, schedule: TagSchedule) -> None:
         while not self._ended.wait(min(schedule.wait_ms(self._table.clock.local_ms()) / 1000, _LONGEST_WAIT_S)):
             try:
-                make_due_tags(self._table)
+                create_due_tags(self._table)
             except Exception:
                 logger.warning("tags failed, it will be tried again: table=%s", self._table.name, exc_info=True)

@@ -1,16 +1,16 @@
-"""Branches: the same table with snapshots, schemas and tags of its own.
+"""Branches: alternative histories of a table, each with its own snapshots, schemas and tags.
 
-Data files and manifests are shared, so making a branch copies a tag, its snapshot and the schemas up to it, and no
-rows. Another engine's expiry of main looks at main's tags only: the tag that a branch was made from stays as long as
-the branch, and one is made for a branch that begins at a plain snapshot. A branch is there from the moment that all of
-it is. Source: paimon-format.md section 9 (Paimon BranchManager); BR-05 to BR-08, BR-17 to BR-25, BR-33 to BR-35, BR-41.
+Data files and manifests are shared, so creating a branch copies a tag, its snapshot and the schemas up to it, but no
+rows. Another engine's expiry of main respects only main's tags: so the tag that a branch was created from is kept as
+long as the branch, and one is created for a branch that starts at a plain snapshot. A branch becomes visible once it
+is complete. Source: Paimon BranchManager.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from filestore.branch.creation import fill_branch, new_origin, own_tag
+from filestore.branch.creation import create_origin, fill_branch, own_tag
 from filestore.branch.files import branch_entries, clear_branch, copy_branch, delete_unused, files_only_of, size_of
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
@@ -39,21 +39,21 @@ from lsm.errors import ConflictError, InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A branch and where it began."""
+    """A branch and its origin."""
 
     name: str
-    tag: str | None  # of main
-    snapshot_id: int | None  # None: made empty
+    tag: str | None  # tag of main
+    snapshot_id: int | None  # None: created empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedBranch:
-    """A branch that went, and the files that only it used."""
+    """A deleted branch, and the files that only it used."""
 
     branch: Branch
     data: frozenset[str]  # paths of data and changelog files
     metadata: frozenset[str]
-    size_bytes: int  # of data
+    size_bytes: int  # of data files
 
 
 def create_branch(
@@ -66,29 +66,29 @@ def create_branch(
     log: Mapping[str, str] | None = None,
     ignore_if_exists: bool = False,
 ) -> Branch:
-    """Make a branch of main; when this dies, run it again.
+    """Create a branch of main. Idempotent: rerun it after a crash.
 
     Args:
         store: opened on its main branch.
         name: without ``.`` and ``/``, not a number and not ``main``.
-        tag: of main, to begin at.
-        snapshot_id: of main, to begin at; a tag ``branch-<name>`` is made for it. None of both: the branch is empty.
-        options: of the branch, where they differ from main's.
-        log: the options that say where the branch's own log is, of an empty topic; None: it has no log, see
+        tag: tag of main to start at.
+        snapshot_id: snapshot of main to start at; gets a tag ``branch-<name>``. Neither: the branch is empty.
+        options: options of the branch that differ from main's.
+        log: options of the branch's own log, with an empty topic; None: the branch has no log, see
             ``branch_log``.
-        ignore_if_exists: return the branch that is there, wherever it began.
+        ignore_if_exists: return an existing branch, whatever its origin.
 
     Raises:
-        InvalidInputError: a name that no branch can have or that is taken, or no such tag or snapshot.
-        ConflictError: the tag was deleted, or the snapshot expired, at this moment; or somebody else makes or deletes a
-            branch of this name.
+        InvalidInputError: the name is invalid or taken, or there is no such tag or snapshot.
+        ConflictError: the tag was deleted or the snapshot expired concurrently; or another operation creates or deletes
+            a branch of this name.
     """
     check_branch_name(name)
     store = current(store)
     _check_on_main(store)
     if tag is not None and snapshot_id is not None:
         raise InvalidInputError(
-            f"a branch begins at a tag or a snapshot: branch={name} tag={tag} snapshot={snapshot_id}"
+            f"a branch starts at a tag or a snapshot, not both: branch={name} tag={tag} snapshot={snapshot_id}"
         )
     there = on_branch(store, name)
     if _exists(store, name):
@@ -103,7 +103,7 @@ def create_branch(
     if not begin_work(store.io, there.paths, work):
         clear_branch(store.io, there.paths)
     try:
-        origin = new_origin(store, name, tag, snapshot_id, options or {})
+        origin = create_origin(store, name, tag, snapshot_id, options or {})
         fill_branch(store, there.paths, origin, log)
     except (InvalidInputError, ConflictError):
         clear_branch(store.io, there.paths)
@@ -116,13 +116,13 @@ def create_branch(
 
 
 def list_branches(store: TableStore) -> list[Branch]:
-    """All branches but main, by name. Raises: CorruptDataError for one that cannot be read."""
+    """All branches except main, by name. Raises: CorruptDataError for one that cannot be read."""
     names = (name for name in branch_names(store) if name != store.main_branch and _exists(store, name))
     return [_branch(store, name) for name in sorted(names)]
 
 
 def read_branch(store: TableStore, name: str) -> Branch:
-    """One branch. Raises: InvalidInputError naming the branches there are."""
+    """One branch. Raises: InvalidInputError naming the existing branches."""
     if name == store.main_branch or not _exists(store, name):
         raise InvalidInputError(
             f"no such branch: table={store.name} branch={name} branches={[each.name for each in list_branches(store)]}"
@@ -131,14 +131,14 @@ def read_branch(store: TableStore, name: str) -> Branch:
 
 
 def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedBranch:
-    """Remove a branch, and the files that nothing else uses; when this dies, run it again.
+    """Delete a branch, and the files that nothing else uses. Idempotent: rerun it after a crash.
 
-    For everybody but another engine it is gone with the first step. A branch that could not be made is removed too.
+    Hidden from the first step on, except from other engines. Also removes a branch with an incomplete creation.
 
     Raises:
         InvalidInputError: there is no such branch, or it is main.
-        ConflictError: another operation is at work on it.
-        CorruptDataError: another root refers to files that are missing, so what it uses is not known; no file is gone.
+        ConflictError: another operation on the branch is in progress.
+        CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
     store = current(store)
     there = on_branch(store, name).paths
@@ -148,15 +148,15 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     branch = _branch(store, name)
     if not dry_run:
         _claim_to_delete(store, there)
-        with _ending_if_refused(store.io, there):
-            _check_not_main(current(store), name)  # it may have become main before this was begun
-    unused = files_only_of(store, _roots_of(store, name))
+        with _ending_on_refusal(store.io, there):
+            _check_not_main(current(store), name)  # it may have become main before this operation began
+    unused = files_only_of(store, _references_of(store, name))
     deleted = DeletedBranch(
         branch=branch, data=unused.data, metadata=unused.metadata.all, size_bytes=size_of(store.io, unused)
     )
     if not dry_run:
         origin = read_origin(store.io, there)
-        if origin is not None and _own_tag_goes(store, origin, name) and origin.tag is not None:
+        if origin is not None and _owns_unshared_tag(store, origin, name) and origin.tag is not None:
             store.io.delete(store.paths.with_branch(store.main_branch).tag(origin.tag))
         delete_unused(store.io, unused)
         clear_branch(store.io, there)
@@ -165,46 +165,46 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
 
 
 def rename_branch(store: TableStore, name: str, target: str) -> Branch:
-    """Give a branch another name; for a moment it has none. Its readers and writers have to open it again.
+    """Rename a branch; not atomic, for a moment neither name exists. Its readers and writers must reopen it.
 
-    When this dies, run it again: until then there is neither branch.
+    Idempotent: rerun it after a crash, until then neither branch exists.
 
     Raises:
-        InvalidInputError: there is no such branch, it is main, or the other name cannot be one or is taken.
-        ConflictError: another operation is at work on one of them.
+        InvalidInputError: there is no such branch, it is main, or the new name is invalid or taken.
+        ConflictError: another operation on one of them is in progress.
     """
     check_branch_name(target)
     store = current(store)
     io, old, new = store.io, on_branch(store, name).paths, on_branch(store, target).paths
-    leaving = Work(operation=Operation.RENAME, arguments={"target": target})
-    coming = Work(operation=Operation.RENAME, arguments={"source": name})
-    if branch_entries(io, old) == [OPERATION_FILE] and read_work(io, old) == leaving:
-        end_work(io, old)  # it died with its very last step
+    source_work = Work(operation=Operation.RENAME, arguments={"target": target})
+    target_work = Work(operation=Operation.RENAME, arguments={"source": name})
+    if branch_entries(io, old) == [OPERATION_FILE] and read_work(io, old) == source_work:
+        end_work(io, old)  # interrupted before the last step
         return read_branch(store, target)
-    if read_work(io, old) != leaving:  # else it was begun before
+    if read_work(io, old) != source_work:  # else it was started before
         _check_not_main(store, name)
         read_branch(store, name)
-        _claim_name(store, new, coming)
-        with _ending_if_refused(io, new):
-            begin_work(io, old, leaving)
-        with _ending_if_refused(io, new), _ending_if_refused(io, old):
+        _claim_name(store, new, target_work)
+        with _ending_on_refusal(io, new):
+            begin_work(io, old, source_work)
+        with _ending_on_refusal(io, new), _ending_on_refusal(io, old):
             _check_not_main(current(store), name)
     origin = origin_of(store, name)
-    write_origin(io, old, origin)  # another engine's branch has none
-    if read_work(io, new) == coming:
+    write_origin(io, old, origin)  # branches of other engines have none
+    if read_work(io, new) == target_work:
         clear_branch(io, new)
         copy_branch(io, old, new)
         _rename_own_tag(store, new, origin, target, old=name)
         end_work(io, new)
     elif _identity(read_origin(io, new)) != _identity(origin):
-        raise ConflictError(f"the renamed branch is not there any more: table={store.name} branch={target} was={name}")
+        raise ConflictError(f"the renamed branch no longer exists: table={store.name} branch={target} was={name}")
     clear_branch(io, old)
     end_work(io, old)
     return read_branch(store, target)
 
 
 def origin_of(store: TableStore, name: str) -> BranchOrigin:
-    """Where a branch began. One of another engine begins with a copy of its tag."""
+    """The origin of a branch. Branches of other engines start with a copy of their tag."""
     there = on_branch(store, name)
     known = read_origin(store.io, there.paths)
     if known is not None:
@@ -214,31 +214,31 @@ def origin_of(store: TableStore, name: str) -> BranchOrigin:
     first, tag = min(tags, default=(None, None))
     shared = [each for each in there.schemas.ids() if _is_same_file(store, main.schema(each), there.paths.schema(each))]
     newest = max(shared, default=0)
-    made_ms = store.io.modified_ms(there.paths.schema(newest)) if shared else 0
-    return BranchOrigin(tag=tag, snapshot_id=first, schema_id=newest, first_schema_id=newest, created_ms=made_ms)
+    created_ms = store.io.modified_ms(there.paths.schema(newest)) if shared else 0
+    return BranchOrigin(tag=tag, snapshot_id=first, schema_id=newest, first_schema_id=newest, created_ms=created_ms)
 
 
 def check_branch_name(name: str) -> None:
-    """Refuse what cannot name a branch. Raises: InvalidInputError. Source: BR-41; Paimon BranchManager."""
+    """Raises: InvalidInputError for an invalid branch name. Source: Paimon BranchManager."""
     if name.strip().isdigit():
-        raise InvalidInputError(f"a branch cannot be named by a number: branch={name!r} fix=add a word")
+        raise InvalidInputError(f"a branch name cannot be a number: branch={name!r} fix=add a word")
     if name == MAIN_BRANCH:
-        raise InvalidInputError(f"this is what the main branch is called: branch={name!r} fix=choose another name")
+        raise InvalidInputError(f"the name is reserved for the main branch: branch={name!r} fix=choose another name")
     bad = sorted({char for char in name if char in "./\\$*?:" or not char.isprintable()})
     if not name.strip() or name != name.strip() or bad:
         raise InvalidInputError(
-            f"not a name of a branch: branch={name!r} forbidden={bad} fix=use letters, digits, _ and -"
+            f"invalid branch name: branch={name!r} forbidden={bad} fix=use letters, digits, _ and -"
         )
 
 
 def current(store: TableStore) -> TableStore:
-    """The table as it is now: another branch may have become main since it was opened."""
+    """The table with its current main branch, which may have changed since it was opened."""
     main = main_branch(store.io, store.paths.root)
     return store if main == store.main_branch else replace(store, main_branch=main)
 
 
 def opened_on_main(store: TableStore) -> TableStore:
-    """The table on its main branch, with the options that are in force there. Raises: InvalidInputError."""
+    """The table on its main branch, with the options effective there. Raises: InvalidInputError."""
     now = current(store)
     if now.paths.branch == now.main_branch:
         return now
@@ -253,24 +253,24 @@ def opened_on_main(store: TableStore) -> TableStore:
     ).store
 
 
-# ---- making one
+# ---- creation
 
 
 def _check_no_leftovers(store: TableStore, there: TablePaths, work: Work) -> None:
-    """A directory of this name is empty, or was left by the same call."""
+    """Raises: ConflictError unless the directory is empty or was left by the same call."""
     found = branch_entries(store.io, there)
     if found and read_work(store.io, there) != work:
         raise ConflictError(
-            f"directory of a branch that is not there: table={store.name} branch={there.branch} found={found[:5]} "
-            f"operation={read_work(store.io, there)} fix=wait for whoever is at work on it; else delete the branch"
+            f"directory of an incomplete branch: table={store.name} branch={there.branch} found={found[:5]} "
+            f"operation={read_work(store.io, there)} fix=wait for a running operation; else delete the branch"
         )
 
 
-# ---- removing and renaming one
+# ---- deletion and renaming
 
 
 def _claim_to_delete(store: TableStore, there: TablePaths) -> None:
-    """Hide the branch. One that was being made belongs to whoever deletes it."""
+    """Hide the branch. Takes over a branch with an incomplete creation."""
     work = Work(operation=Operation.DELETE)
     known = read_work(store.io, there)
     if known is not None and known.operation is Operation.CREATE:
@@ -279,20 +279,20 @@ def _claim_to_delete(store: TableStore, there: TablePaths) -> None:
         begin_work(store.io, there, work)
 
 
-def _roots_of(store: TableStore, name: str) -> set[LiveReference]:
-    """What goes with a branch: its own roots, and the tag of main that was made for it."""
+def _references_of(store: TableStore, name: str) -> set[LiveReference]:
+    """The live references of a branch: its own, and the tag of main that was created for it."""
     origin = read_origin(store.io, store.paths.with_branch(name))
-    own_tag = origin.tag if origin is not None and _own_tag_goes(store, origin, name) else None
+    created_tag = origin.tag if origin is not None and _owns_unshared_tag(store, origin, name) else None
     return {
-        root
-        for root in all_references(store)
-        if root.branch == name
-        or (root.branch == store.main_branch and root.kind is ReferenceKind.TAG and root.name == own_tag)
+        reference
+        for reference in all_references(store)
+        if reference.branch == name
+        or (reference.branch, reference.kind, reference.name) == (store.main_branch, ReferenceKind.TAG, created_tag)
     }
 
 
 def _claim_name(store: TableStore, there: TablePaths, work: Work) -> None:
-    """Make a free name ours. Raises: InvalidInputError when it is taken."""
+    """Reserve a free name. Raises: InvalidInputError when it is taken."""
     begin_work(store.io, there, work)
     if SchemaStore(store.io, there).ids():
         end_work(store.io, there)
@@ -302,8 +302,8 @@ def _claim_name(store: TableStore, there: TablePaths, work: Work) -> None:
 
 
 @contextmanager
-def _ending_if_refused(io: FileIO, there: TablePaths) -> Iterator[None]:
-    """Another operation is at work on a branch, or it is main: then this one has not begun."""
+def _ending_on_refusal(io: FileIO, there: TablePaths) -> Iterator[None]:
+    """End the work when it is refused: another operation on the branch is in progress, or it is main."""
     try:
         yield
     except (ConflictError, InvalidInputError):
@@ -311,16 +311,16 @@ def _ending_if_refused(io: FileIO, there: TablePaths) -> Iterator[None]:
         raise
 
 
-def _own_tag_goes(store: TableStore, origin: BranchOrigin, *names: str) -> bool:
-    """Whether the tag of main was made for a branch (of these names), and no other one was made from it since."""
+def _owns_unshared_tag(store: TableStore, origin: BranchOrigin, *names: str) -> bool:
+    """Whether the tag of main was created for a branch (of these names), and no other branch has it."""
     others = {*branch_names(store)} - {store.main_branch, MAIN_BRANCH, *names}
     return origin.owns_tag and not any(on_branch(store, each).snapshots.find_tag(origin.tag or "") for each in others)
 
 
 def _rename_own_tag(store: TableStore, there: TablePaths, origin: BranchOrigin, name: str, *, old: str) -> None:
-    """The tag of main that was made for a branch has the branch's name in its own."""
+    """Rename the tag of main that was created for a branch, since it contains the branch's name."""
     renamed = origin
-    if origin.tag is not None and _own_tag_goes(store, origin, name, there.branch, old):
+    if origin.tag is not None and _owns_unshared_tag(store, origin, name, there.branch, old):
         renamed = replace(origin, tag=own_tag(name))
         for paths in (store.paths.with_branch(store.main_branch), there):
             with suppress(FileNotFoundError):
@@ -330,7 +330,7 @@ def _rename_own_tag(store: TableStore, there: TablePaths, origin: BranchOrigin, 
 
 
 def _identity(origin: BranchOrigin | None) -> BranchOrigin | None:
-    """What stays of an origin when its branch is renamed."""
+    """The part of an origin that a rename preserves."""
     return None if origin is None else replace(origin, tag=None)
 
 
@@ -341,7 +341,7 @@ def _is_same_file(store: TableStore, one: str, other: str) -> bool:
         return False
 
 
-# ---- looking
+# ---- lookup
 
 
 def _exists(store: TableStore, name: str) -> bool:
@@ -362,5 +362,5 @@ def _check_not_main(store: TableStore, name: str) -> None:
 def _check_on_main(store: TableStore) -> None:
     if store.paths.branch != store.main_branch:
         raise InvalidInputError(
-            f"branches are made from main: table={store.name} opened_on={store.paths.branch} fix=open the table on main"
+            f"branches are created from main: table={store.name} opened_on={store.paths.branch} fix=open it on main"
         )

@@ -1,6 +1,6 @@
-"""What a new branch consists of: where it begins, and the files that are copied from main.
+"""The contents of a new branch: its origin, and the files that are copied from main.
 
-Source: paimon-format.md section 9; BR-06, BR-17, BR-22, BR-23.
+Source: Paimon BranchManager.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ from filestore.tag.tags import hold_snapshot, read_tag
 from lsm.errors import ConflictError, InvalidInputError
 
 
-def new_origin(
+def create_origin(
     store: TableStore, name: str, tag: str | None, snapshot_id: int | None, options: Mapping[str, str]
 ) -> BranchOrigin:
-    """Where a branch begins. A plain snapshot gets a tag first."""
+    """The origin of a new branch. Creates a tag first if it starts at a plain snapshot."""
     owns_tag = snapshot_id is not None
     if snapshot_id is not None:
         tag = own_tag(name)
@@ -45,7 +45,7 @@ def new_origin(
 
 
 def own_tag(name: str) -> str:
-    """Name of the tag that is made for a branch which begins at a plain snapshot."""
+    """Name of the tag created for a branch that starts at a plain snapshot."""
     return f"branch-{name}"
 
 
@@ -54,24 +54,26 @@ def _changed_options(schema: TableSchema, options: Mapping[str, str]) -> Mapping
     for key, text in given.items():
         check_option(key, text)
         if is_log_option(key):
-            raise InvalidInputError(f"a branch has a log of its own or none: option={key}={text} fix=remove it")
+            raise InvalidInputError(f"a branch has its own log or none: option={key}={text} fix=remove it")
     return {key: text for key, text in given.items() if schema.options.get(key) != text}
 
 
 def fill_branch(store: TableStore, there: TablePaths, origin: BranchOrigin, log: Mapping[str, str] | None) -> None:
-    """Everything that a branch consists of: files that protect others first, what makes it readable last."""
-    io, ours = store.io, store.paths
+    """Write all files of a branch: those that protect others first, those that make it readable last."""
+    io, main_paths = store.io, store.paths
     write_origin(io, there, origin)
     if log is not None:
         write_branch_log(io, there, log)
     if origin.tag is not None and origin.snapshot_id is not None:
         with suppress(FileNotFoundError):
-            body = off_log(io.read_bytes(ours.tag(origin.tag)), None if log is None else store.options.bucket)
+            body = without_main_log(
+                io.read_bytes(main_paths.tag(origin.tag)), None if log is None else store.options.bucket
+            )
             io.replace(there.tag(origin.tag), body)
             io.replace(there.snapshot(origin.snapshot_id), _without_retention(body))
-        _check_tag_still_there(store, origin)
+        _check_tag_still_exists(store, origin)
     for schema_id in (each for each in store.schemas.ids() if each <= origin.schema_id):
-        io.replace(there.schema(schema_id), io.read_bytes(ours.schema(schema_id)))
+        io.replace(there.schema(schema_id), io.read_bytes(main_paths.schema(schema_id)))
     if origin.first_schema_id > origin.schema_id:
         schema = store.schema_of(origin.schema_id)
         first = replace(
@@ -83,12 +85,12 @@ def fill_branch(store: TableStore, there: TablePaths, origin: BranchOrigin, log:
         io.replace(there.schema(first.id), first.to_json().encode())
 
 
-def off_log(body: bytes, bucket_count: int | None) -> bytes:
-    """A snapshot's file without main's log; the rest stays as it is.
+def without_main_log(body: bytes, bucket_count: int | None) -> bytes:
+    """A snapshot file without the offsets of main's log, otherwise unchanged.
 
     Args:
-        body: of a snapshot or tag of main.
-        bucket_count: of the branch's own log; None: it has none.
+        body: contents of a snapshot or tag file of main.
+        bucket_count: bucket count of the branch's own log; None: it has none.
     """
     if bucket_count is None:
         return _without(body, "logOffsets")
@@ -107,11 +109,11 @@ def _without(body: bytes, *keys: str) -> bytes:
     return orjson.dumps({key: each for key, each in known.items() if key not in keys}, option=orjson.OPT_INDENT_2)
 
 
-def _check_tag_still_there(store: TableStore, origin: BranchOrigin) -> None:
-    """Whether the branch had its copy of the tag before the tag, and what only it used, was deleted."""
+def _check_tag_still_exists(store: TableStore, origin: BranchOrigin) -> None:
+    """Check that the tag was copied before it, and the files that only it used, were deleted."""
     kept = store.snapshots.find_tag(origin.tag or "")
     if kept is None or kept.id != origin.snapshot_id:
         raise ConflictError(
-            f"the tag was deleted while a branch was made from it: table={store.name} tag={origin.tag} "
-            f"snapshot={origin.snapshot_id} fix=begin at another one"
+            f"the tag was deleted while a branch was created from it: table={store.name} tag={origin.tag} "
+            f"snapshot={origin.snapshot_id} fix=start at another one"
         )

@@ -1,9 +1,9 @@
-"""Fast-forward: main takes over a branch's snapshots, tags and schemas, under the same numbers and without their files.
+"""Fast-forward: publishes a branch's snapshots, tags and schemas in main, under the same ids, sharing their files.
 
-Only safe when main stands where the branch began; then each snapshot is published like a commit, and a writer of main
-that comes between stops it. With force main's newer snapshots are taken back first, which loses the commits in them.
-Files are shared from then on: of two branches that share files, only Fluvial may expire either. Source:
-paimon-format.md section 9 (Paimon BranchManager.fastForward); BR-15, BR-26 to BR-28, BR-36; Trap 6.
+Safe only if main has not advanced since the branch's origin; then each snapshot is published like a commit, and a
+concurrent writer of main stops it. With force, main's newer snapshots are removed first, and their commits are lost.
+Files are shared from then on: of two branches that share files, only Fluvial may expire either.
+Source: Paimon BranchManager.fastForward.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,34 +40,34 @@ from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastForward:
-    """What a fast-forward did to main."""
+    """The result of a fast-forward."""
 
     branch: str
-    published: tuple[int, ...]  # snapshots, ascending
-    removed: tuple[int, ...] = ()  # snapshots of main that were taken back
+    published: tuple[int, ...]  # snapshot ids, ascending
+    removed: tuple[int, ...] = ()  # removed snapshots of main
 
 
 def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastForward:
-    """Make a branch's snapshots, tags and schemas main's too. The branch stays as it is.
+    """Publish a branch's snapshots, tags and schemas in main. The branch does not change.
 
-    When this dies, run it again.
+    Idempotent: rerun it after a crash.
 
     Args:
-        store: on any branch.
-        name: of the branch.
-        force: take back what main did since the branch began: its snapshots, tags and schemas are deleted.
+        store: table on any branch.
+        name: name of the branch.
+        force: delete main's snapshots, tags and schemas since the branch's origin.
 
     Raises:
-        ConflictError: main has snapshots of its own since the branch began, or got one meanwhile; says what is
-            published.
-        InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need; or, with
-            force, main's commits cannot be taken back.
+        ConflictError: main has newer snapshots than the branch's origin, or got one concurrently; lists the
+            published ones.
+        InvalidInputError: the branch has its own log, or has expired snapshots that main would need; or, with
+            force, main's commits cannot be undone.
     """
     main = opened_on_main(store)
     read_branch(main, name)
     branch = on_branch(main, name)
-    with working(store.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _opening(main):
-        read_branch(main, name)  # it may have been deleted before this was begun
+    with working(store.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _unsealing(main):
+        read_branch(main, name)  # it may have been deleted before this operation began
         origin = origin_of(main, name)
         common = common_snapshot(main, branch, origin)
         floor = 0 if common is None else common.id
@@ -75,8 +75,8 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
         _check_tags(main, branch, floor, force=force)
         removed: tuple[int, ...] = ()
         if wanted:
-            _check_takes_all(branch, wanted[0], needed=floor + 1)
-            removed = _make_way(main, branch, common, origin, force=force)
+            _check_no_gap(branch, wanted[0], needed=floor + 1)
+            removed = _remove_newer(main, branch, common, origin, force=force)
             merged_schemas(main, branch, origin, keeps_ids=True).publish()
             _publish(main, branch, wanted, is_sealed=force)
         for tag in _tags_of(branch):
@@ -84,11 +84,11 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
     return FastForward(branch=name, published=tuple(wanted), removed=removed)
 
 
-def _check_takes_all(branch: TableStore, first: int, *, needed: int) -> None:
+def _check_no_gap(branch: TableStore, first: int, *, needed: int) -> None:
     facts = f"table={branch.name} branch={branch.paths.branch}"
     if read_branch_log(branch.io, branch.paths) is not None:
         raise InvalidInputError(
-            f"the branch has a log of its own, whose offsets mean nothing in main: {facts} fix=merge it"
+            f"the branch has its own log, with offsets that are invalid in main: {facts} fix=merge it"
         )
     if first != needed or branch.snapshots.claimed_up_to() > needed:
         raise InvalidInputError(
@@ -98,74 +98,74 @@ def _check_takes_all(branch: TableStore, first: int, *, needed: int) -> None:
 
 
 def _tags_of(branch: TableStore) -> list[str]:
-    """The tags that main takes over; those of savepoints belong to them."""
+    """The tags to publish in main, without those of savepoints."""
     return [name for name in branch.snapshots.tag_names() if not is_savepoint_tag(branch, name)]
 
 
 def _check_tags(main: TableStore, branch: TableStore, floor: int, *, force: bool) -> None:
     for name in _tags_of(branch):
-        ours, theirs = main.snapshots.find_tag(name), branch.snapshots.find_tag(name)
-        if ours is None or theirs is None or ours.id == theirs.id or (force and ours.id > floor):
+        in_main, in_branch = main.snapshots.find_tag(name), branch.snapshots.find_tag(name)
+        if in_main is None or in_branch is None or in_main.id == in_branch.id or (force and in_main.id > floor):
             continue
         raise InvalidInputError(
-            f"main has another tag of this name: table={main.name} tag={name} snapshot={ours.id} "
-            f"branch_snapshot={theirs.id} fix=rename one of them"
+            f"main has another tag of this name: table={main.name} tag={name} snapshot={in_main.id} "
+            f"branch_snapshot={in_branch.id} fix=rename one of them"
         )
 
 
 def _publish(main: TableStore, branch: TableStore, wanted: Sequence[int], *, is_sealed: bool) -> None:
-    if main.snapshots.claimed_up_to() > wanted[0]:  # what was claimed there has been taken back
+    if main.snapshots.claimed_up_to() > wanted[0]:  # the claimed snapshots have been removed
         ExpiredCommits(main.io, main.paths).forget_after(wanted[0] - 1)
         main.io.replace(main.paths.earliest_hint, str(wanted[0]).encode())
     for done, snapshot_id in enumerate(wanted):
         if not main.snapshots.publish(branch.snapshots.read(snapshot_id)):
             raise ConflictError(
-                f"somebody committed to main meanwhile: table={main.name} branch={branch.paths.branch} "
+                f"another writer committed to main concurrently: table={main.name} branch={branch.paths.branch} "
                 f"published={list(wanted[:done])} left={list(wanted[done:])} fix=merge it"
             )
-    if is_sealed:  # a writer that was told to go may have been slow to take its own one away
+    if is_sealed:  # a rejected writer may have removed its own snapshot late
         for snapshot_id in wanted:
             main.snapshots.publish(branch.snapshots.read(snapshot_id))
     main.snapshots.write_latest_hint(wanted[-1])
     if wanted[0] == FIRST_SNAPSHOT_ID:
         main.snapshots.write_earliest_hint(FIRST_SNAPSHOT_ID)
     if main_branch(main.io, main.paths.root) != main.paths.branch:
-        raise OutcomeUnknownError(f"main was replaced meanwhile: table={main.name} fix=look at the newest snapshots")
+        raise OutcomeUnknownError(f"main was replaced concurrently: table={main.name} fix=check the newest snapshots")
 
 
 # ---- with force
 
 
-def _make_way(
+def _remove_newer(
     main: TableStore, branch: TableStore, common: Snapshot | None, origin: BranchOrigin, *, force: bool
 ) -> tuple[int, ...]:
-    """Take back what main did since the common snapshot."""
+    """Remove main's snapshots after the common one (with force). Returns their ids."""
     floor = 0 if common is None else common.id
     newer = [each for each in main.snapshots.ids() if each > floor]
     if not force:
         if newer:
             raise ConflictError(
-                f"main has snapshots of its own since the branch began: table={main.name} "
+                f"main has advanced since the branch began: table={main.name} "
                 f"branch={branch.paths.branch} common={floor} newer={newer[:10]} count={len(newer)} "
-                "fix=merge the branch; or force, then these are lost"
+                "fix=merge the branch; or force, which loses these snapshots"
             )
         return ()
-    # what an expiry has claimed is not to be relied upon, so it goes as well
+    # snapshots claimed by an expiry may be incomplete, so these are removed as well
     lowest = floor if main.snapshots.claimed_up_to() <= floor else 0
-    roots = {
-        root
-        for root in all_references(main)
-        if root.branch == main.paths.branch
-        and root.snapshot_id > (lowest if root.kind is ReferenceKind.SNAPSHOT else floor)
+    removed = {
+        each
+        for each in all_references(main)
+        if each.branch == main.paths.branch
+        and each.snapshot_id > (lowest if each.kind is ReferenceKind.SNAPSHOT else floor)
     }
-    _check_may_go(main, common, roots)
+    _check_removable(main, common, removed)
     _seal(main)
 
     def remove() -> None:
         main.snapshots.write_latest_hint(floor)
-        for root in roots:
-            if root.kind is ReferenceKind.TAG:
-                main.io.delete(main.paths.tag(root.name))
+        for reference in removed:
+            if reference.kind is ReferenceKind.TAG:
+                main.io.delete(main.paths.tag(reference.name))
         while left := [each for each in reversed(main.snapshots.ids()) if each > lowest]:
             for each in left:
                 main.io.delete(main.paths.snapshot(each))
@@ -173,28 +173,28 @@ def _make_way(
             if schema_id > origin.schema_id:
                 main.io.delete(main.paths.schema(schema_id))
 
-    delete_unused(main.io, files_only_of(main, roots, remove=remove))
+    delete_unused(main.io, files_only_of(main, removed, remove=remove))
     return tuple(newer)
 
 
-def _check_may_go(main: TableStore, common: Snapshot | None, roots: set[LiveReference]) -> None:
+def _check_removable(main: TableStore, common: Snapshot | None, references: set[LiveReference]) -> None:
     if main.has_log and data_commits_since(main, common) != []:
         raise InvalidInputError(
-            f"main's log holds what it did since the branch began, and cannot be taken back: table={main.name} "
+            f"main's log holds its commits since the branch began, and cannot be undone: table={main.name} "
             "fix=merge the branch with force"
         )
-    for root in roots:
-        if root.kind is ReferenceKind.SAVEPOINT:
+    for reference in references:
+        if reference.kind is ReferenceKind.SAVEPOINT:
             raise InvalidInputError(
-                f"main has a savepoint since the branch began: table={main.name} savepoint={root.name} "
+                f"main has a savepoint since the branch began: table={main.name} savepoint={reference.name} "
                 "fix=delete it first"
             )
-        if root.kind is ReferenceKind.TAG and root.snapshot is not None:
-            check_no_branch(main, root.name, root.snapshot)
+        if reference.kind is ReferenceKind.TAG and reference.snapshot is not None:
+            check_no_branch(main, reference.name, reference.snapshot)
 
 
 def _seal(main: TableStore) -> None:
-    """From now on commits to main are told that they may not stay."""
+    """From now on commits to main fail, because they may be removed."""
     if main.paths.branch == MAIN_BRANCH:
         seal_main(main.io, main.paths.root)
     else:
@@ -202,17 +202,17 @@ def _seal(main: TableStore) -> None:
 
 
 @contextmanager
-def _opening(main: TableStore) -> Iterator[None]:
-    """Let writers at main again, if it was sealed: when all is done, or refused."""
+def _unsealing(main: TableStore) -> Iterator[None]:
+    """Unseal main, if it was sealed, when all is done or refused."""
     try:
         yield
     except (InvalidInputError, ConflictError):
-        _open(main)
+        _unseal(main)
         raise
-    _open(main)
+    _unseal(main)
 
 
-def _open(main: TableStore) -> None:
+def _unseal(main: TableStore) -> None:
     if main.paths.branch != MAIN_BRANCH:
         work = read_work(main.io, main.paths)
         if work is not None and work.operation is Operation.REWRITE:

@@ -1,4 +1,4 @@
-"""The files of branches: what only one branch uses, and its own directory."""
+"""The files of branches: data files used by only one branch, and its directory."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,44 +15,44 @@ from lsm.errors import CorruptDataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedBranchFiles:
-    """Files that go with some roots, because no other root uses them."""
+    """Files to delete with some live references, because no other reference uses them."""
 
     data: frozenset[str]  # paths of data and changelog files
     metadata: MetadataFiles
 
 
 def files_only_of(
-    store: TableStore, going: set[LiveReference], *, remove: Callable[[], None] = lambda: None
+    store: TableStore, removed: set[LiveReference], *, remove: Callable[[], None] = lambda: None
 ) -> UnusedBranchFiles:
-    """What only these roots use.
+    """The files that only these live references use.
 
     Args:
-        store: on any branch.
-        going: roots that nobody can add to any more. Part of their files may be gone already: their data goes first.
-        remove: takes these roots away, as soon as it is known what they use.
+        store: table on any branch.
+        removed: references that no writer can extend. Some of their data files may be deleted already.
+        remove: removes these references, called as soon as their files are known.
 
     Raises:
-        CorruptDataError: another root refers to missing files, so what it uses is not known.
+        CorruptDataError: another live reference has missing files, so the files it uses are unknown.
     """
     references = FileReferences(store)
     try:
-        data = references.data(going)
-    except CorruptDataError:  # an interrupted deletion came as far as the manifests, so the data is gone
+        data = references.data(removed)
+    except CorruptDataError:  # an interrupted deletion reached the manifests, so the data is deleted already
         data = set()
     leaves: set[str] = set()
     lists: set[str] = set()
-    for root in going:
-        there = on_branch(store, root.branch)
-        snapshot = root.snapshot or there.snapshots.find(root.snapshot_id)
+    for reference in removed:
+        there = on_branch(store, reference.branch)
+        snapshot = reference.snapshot or there.snapshots.find(reference.snapshot_id)
         if snapshot is not None:
-            with_changelog = root.kind in (ReferenceKind.SNAPSHOT, ReferenceKind.CHANGELOG)
+            with_changelog = reference.kind in (ReferenceKind.SNAPSHOT, ReferenceKind.CHANGELOG)
             found = metadata_files(store, snapshot, is_partial=True, with_changelog=with_changelog)
             leaves |= found.leaves
-            lists |= found.lists | root.files
-    known = {*all_references(store)} - going
+            lists |= found.lists | reference.files
+    known = {*all_references(store)} - removed
     used = references.data(known) | references.metadata(known)
     remove()
-    newer = {*all_references(store)} - going - known
+    newer = {*all_references(store)} - removed - known
     used |= references.data(newer) | references.metadata(newer)
     return UnusedBranchFiles(
         data=frozenset(data - used),
@@ -61,14 +61,14 @@ def files_only_of(
 
 
 def delete_unused(io: FileIO, unused: UnusedBranchFiles) -> None:
-    """Delete files so that an interrupted deletion can be completed: each is found by one that goes later."""
+    """Delete files in an order that can be resumed: each file is found through one that is deleted later."""
     for paths in (unused.data, unused.metadata.leaves, unused.metadata.lists):
         for path in sorted(paths):
             io.delete(path)
 
 
 def size_of(io: FileIO, unused: UnusedBranchFiles) -> int:
-    """Bytes of the data files, as far as they are there."""
+    """Total size of the data files that exist."""
     total = 0
     for path in unused.data:
         with suppress(FileNotFoundError):
@@ -77,35 +77,35 @@ def size_of(io: FileIO, unused: UnusedBranchFiles) -> int:
 
 
 def branch_entries(io: FileIO, paths: TablePaths) -> list[str]:
-    """Names in the directory of a branch, without half-written files."""
+    """Names in the directory of a branch, without temporary files."""
     return [name for name in io.list_names(paths.branch_root) if not name.startswith(".")]
 
 
 def clear_branch(io: FileIO, paths: TablePaths) -> None:
-    """Remove everything in the directory of a branch, but what says that an operation is at work."""
+    """Delete everything in the directory of a branch except the file of the operation in progress."""
     for name in io.list_names(paths.branch_root):
         path = f"{paths.branch_root}/{name}"
         if io.is_directory(path):
             io.delete_tree(path)
         elif name not in (ORIGIN_FILE, OPERATION_FILE):
             io.delete(path)
-    io.delete(f"{paths.branch_root}/{ORIGIN_FILE}")  # which of these branches it was is known to the end
+    io.delete(f"{paths.branch_root}/{ORIGIN_FILE}")  # last, so that the origin identifies the branch until the end
 
 
 def copy_branch(io: FileIO, source: TablePaths, target: TablePaths) -> None:
-    """Copy all files of a branch's directory to another, but what says that an operation is at work.
+    """Copy all files of a branch's directory to another, except the file of the operation in progress.
 
-    What an expiry of the branch has claimed before it gave way, is claimed in the copy too.
+    Snapshots claimed by an expiry of the branch before it stopped are claimed in the copy too.
     """
     copy_files(io, source.branch_root, target.branch_root, besides=OPERATION_FILE)
 
 
 def copy_files(io: FileIO, source: str, target: str, *, besides: str | None = None) -> None:
-    """Copy the small files in a directory and below; one of them may stay behind, half-written ones do."""
+    """Copy the small files of a directory tree, except the one at `besides` and temporary files."""
     for path in _tree(io, source):
         inside = path.removeprefix(f"{source}/")
         if inside != besides:
-            with suppress(FileNotFoundError):  # a snapshot expires, or a reader forgets its place
+            with suppress(FileNotFoundError):  # expired or deleted concurrently
                 io.replace(f"{target}/{inside}", io.read_bytes(path))
 
 

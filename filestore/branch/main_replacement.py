@@ -1,10 +1,9 @@
-"""Making another branch the main one.
+"""Replacing the main branch by another one.
 
-The branch gets what it lacks of main's history, then one small file changes, and with it what everybody who names no
-branch reads and writes. After that the old main is dropped. Nothing of the branch moves, so its readers and writers go
-on. Whoever still writes to the old main is told after his next commit. Other engines do not look at that file: they
-find the table by the name of the branch only (``t$branch_b``), until main is moved back into the table's directory.
-Source: BR-16, BR-18, BR-29 to BR-32, BR-37, BR-47, BR-50.
+The branch gets the missing part of main's history, then one small file is switched, and with it the default branch of
+readers and writers. After that the old main is dropped. The branch is not moved, so its readers and writers continue.
+Writers that still have the old main open get an error after their next commit. Other engines ignore that file: they
+find the data only under the branch's name (``t$branch_b``), until main is moved back into the table's directory.
 """
 
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from operator import attrgetter
 from typing import Final
 
 from filestore.branch.branches import origin_of, read_branch
-from filestore.branch.creation import off_log
+from filestore.branch.creation import without_main_log
 from filestore.branch.files import clear_branch, copy_files, delete_unused, files_only_of, size_of
 from filestore.branch.merge import common_snapshot
 from filestore.commit.expired_commits import expired_commits_directory
@@ -46,55 +45,55 @@ _AFTER_MOVE: Final = Work(operation=Operation.DELETE, arguments={"replaced": Tru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainReplaced:
-    """What became of the branch that was main."""
+    """The result of replacing the main branch."""
 
-    main: str  # the main branch now
-    dropped: str  # the one before
-    snapshot_count: int = 0  # that were dropped
+    main: str  # the new main branch
+    dropped: str  # the previous main branch
+    snapshot_count: int = 0  # dropped snapshots
     data: frozenset[str] = frozenset()  # paths of data and changelog files that only it used
     size_bytes: int = 0
 
 
 def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainReplaced:
-    """Make a branch the main one and drop the old main; when this dies, run it again.
+    """Make a branch the main one and drop the old main. Idempotent: rerun it after a crash.
 
     Args:
         store: on any branch.
-        name: of the branch. ``main``, when another branch took its place: that one moves into the table's directory, so
-            that other engines find the table again by its name; its writers have to open the table again.
-        force: also when the old main has a log and the branch has none: streams of the table go on without it.
+        name: name of the branch. ``main``, if another branch replaced it: moves that one into the table's directory, so
+            that other engines find the data under the table's name again; its writers must reopen the table.
+        force: allow it when the old main has a log and the branch has none: streams of the table continue without it.
 
     Raises:
         InvalidInputError: no such branch, it is main already, or main has a log or a savepoint that would be lost.
-        ConflictError: another operation is at work on the branch.
+        ConflictError: another operation on the branch is in progress.
     """
     main = main_branch(store.io, store.paths.root)
     now = replace(store, main_branch=main)
     if name == main:
-        return _completed(now, main)
+        return _complete(now, main)
     if name == MAIN_BRANCH:
-        return _moved_back(now, main)
+        return _move_back(now, main)
     read_branch(now, name)
     old, branch = on_branch(now, main), on_branch(now, name)
     with working(store.io, branch.paths, Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})):
-        read_branch(now, name)  # it may have been deleted before this was begun
+        read_branch(now, name)  # it may have been deleted before this operation began
         _check_nothing_is_lost(old, branch, force=force)
         _complete_history(old, branch)
         set_main_branch(store.io, store.paths.root, name)
-        return _dropped(replace(now, main_branch=name), main)
+        return _drop(replace(now, main_branch=name), main)
 
 
-def _completed(store: TableStore, main: str) -> MainReplaced:
-    """What is left to do of a replacement that died after the switch."""
+def _complete(store: TableStore, main: str) -> MainReplaced:
+    """Complete a replacement that crashed after the switch."""
     for name in branch_names(store):
         paths = store.paths.with_branch(name)
         work = None if name == MAIN_BRANCH else read_work(store.io, paths)
         if name == main and work is not None and work.operation is Operation.REPLACE_MAIN:
-            done = _dropped(store, str(work.arguments[_WAS]))
+            done = _drop(store, str(work.arguments[_WAS]))
             end_work(store.io, paths)
             return done
         if name != main and work in (_TO_MAIN, _AFTER_MOVE):
-            return _dropped(store, name)
+            return _drop(store, name)
     raise InvalidInputError(f"this is the main branch already: table={store.name} branch={main}")
 
 
@@ -107,7 +106,7 @@ def _check_nothing_is_lost(old: TableStore, branch: TableStore, *, force: bool) 
         raise InvalidInputError(f"main has savepoints: {facts} savepoints={savepoint_ids(old)} fix=delete them first")
     if _has_log(old) and not _has_log(branch) and not force:
         raise InvalidInputError(
-            f"main has a log and the branch has none: {facts} fix=make the branch with a log of its own; or force: "
+            f"main has a log and the branch has none: {facts} fix=create the branch with its own log; or force: "
             "then streams of the table read files only"
         )
 
@@ -116,45 +115,45 @@ def _has_log(store: TableStore) -> bool:
     schema = store.schemas.latest()
     if schema is None:
         return False
-    in_force = replace(schema, options=branch_options(store.io, store.paths, schema.options))
-    return in_force.table_options.log_system != "none"
+    effective = replace(schema, options=branch_options(store.io, store.paths, schema.options))
+    return effective.table_options.log_system != "none"
 
 
 def _complete_history(old: TableStore, branch: TableStore) -> None:
-    """Give the branch the snapshots, tags and notes of main from before it began, without the offsets of main's log."""
+    """Copy the snapshots, tags and expired-commit notes of main from before the branch, without log offsets."""
     try:
         common = common_snapshot(old, branch, origin_of(branch, branch.paths.branch))
     except InvalidInputError:
-        return  # they have no history in common
+        return  # no common history
     if common is None:
         return
     io, has_log = old.io, read_branch_log(old.io, branch.paths) is not None
 
-    def taken_over(path: str) -> bytes:
-        return off_log(io.read_bytes(path), old.options.bucket if has_log else None)
+    def adopted(path: str) -> bytes:
+        return without_main_log(io.read_bytes(path), old.options.bucket if has_log else None)
 
-    _copy_snapshots(old, branch, common, taken_over)
+    _copy_snapshots(old, branch, common, adopted)
     for name in old.snapshots.tag_names():
-        ours = old.snapshots.find_tag(name)
-        if ours is not None and ours.id <= common.id and branch.snapshots.find_tag(name) is None:
+        tagged = old.snapshots.find_tag(name)
+        if tagged is not None and tagged.id <= common.id and branch.snapshots.find_tag(name) is None:
             with suppress(FileNotFoundError):
-                io.replace(branch.paths.tag(name), taken_over(old.paths.tag(name)))
-            if old.snapshots.find_tag(name) is None:  # deleted meanwhile, perhaps with its files
+                io.replace(branch.paths.tag(name), adopted(old.paths.tag(name)))
+            if old.snapshots.find_tag(name) is None:  # deleted concurrently, possibly with its files
                 io.delete(branch.paths.tag(name))
     earliest = old.snapshots.earliest_id()
-    if earliest is not None and earliest <= common.id:  # else what expired may not be in the branch
+    if earliest is not None and earliest <= common.id:  # else expired commits may not belong to the branch
         copy_files(io, expired_commits_directory(old.paths), expired_commits_directory(branch.paths))
 
 
-def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, taken_over: Callable[[str], bytes]) -> None:
-    """Downwards, so that there is never a gap; what an expiry of main claims meanwhile goes again."""
+def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopted: Callable[[str], bytes]) -> None:
+    """Copy in descending order, never leaving a gap; then delete those claimed by a concurrent expiry of main."""
     first = next(iter(branch.snapshots.ids()), None)
     if first is None or first > common.id or branch.snapshots.claimed_up_to() > first:
-        return  # the branch has expired what would come between
+        return  # the branch has expired the snapshots in between
     lowest = first
     for snapshot_id in range(first - 1, FIRST_SNAPSHOT_ID - 1, -1):
         try:
-            body = taken_over(old.paths.snapshot(snapshot_id))
+            body = adopted(old.paths.snapshot(snapshot_id))
         except FileNotFoundError:
             break
         old.io.replace(branch.paths.snapshot(snapshot_id), body)
@@ -168,12 +167,12 @@ def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, taken
 # ---- after
 
 
-def _dropped(store: TableStore, was: str) -> MainReplaced:
-    """Remove a branch that is not main any more, and the files that only it used."""
+def _drop(store: TableStore, was: str) -> MainReplaced:
+    """Delete the former main branch, and the files that only it used."""
     old = on_branch(store, was)
     if was != MAIN_BRANCH:
-        replace_work(store.io, old.paths, _AFTER_MOVE)  # hides it, and tells its writers
-    unused = files_only_of(store, {root for root in all_references(store) if root.branch == was})
+        replace_work(store.io, old.paths, _AFTER_MOVE)  # hides it, and fails its writers
+    unused = files_only_of(store, {each for each in all_references(store) if each.branch == was})
     done = MainReplaced(
         main=store.main_branch,
         dropped=was,
@@ -190,11 +189,11 @@ def _dropped(store: TableStore, was: str) -> MainReplaced:
     return done
 
 
-def _moved_back(store: TableStore, main: str) -> MainReplaced:
+def _move_back(store: TableStore, main: str) -> MainReplaced:
     """Move the main branch into the table's directory."""
     io, here, there = store.io, store.paths.with_branch(main), store.paths.with_branch(MAIN_BRANCH)
-    begin_work(io, here, _TO_MAIN)  # from now on its writers are told that it goes
-    _clear_table_directory(io, there)  # of writers who did not know yet that main had been replaced
+    begin_work(io, here, _TO_MAIN)  # from now on its writers fail
+    _clear_table_directory(io, there)  # files of writers that had not noticed the replacement of main
     for source, target in _directories(here, there):
         copy_files(io, source, target)
     schema = SchemaStore(io, there).latest()
@@ -204,11 +203,11 @@ def _moved_back(store: TableStore, main: str) -> MainReplaced:
         after = replace(schema, id=schema.id + 1, options=options, time_ms=store.clock.now_ms())
         io.replace(there.schema(after.id), after.to_json().encode())
     set_main_branch(io, store.paths.root, MAIN_BRANCH)
-    return _dropped(replace(store, main_branch=MAIN_BRANCH), main)
+    return _drop(replace(store, main_branch=MAIN_BRANCH), main)
 
 
 def _directories(source: TablePaths, target: TablePaths) -> list[tuple[str, str]]:
-    """What belongs to a branch; its schemas last, because they make others see a table."""
+    """The directories of a branch; schemas last, because they make the table visible to others."""
     kinds = attrgetter("snapshot_dir", "tag_dir", "changelog_dir", "consumer_dir", "savepoint_dir")
     return [
         *zip(kinds(source), kinds(target), strict=True),

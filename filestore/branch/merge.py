@@ -1,8 +1,8 @@
-"""Merging a branch into main: one commit, decided bucket by bucket.
+"""Merging a branch into main: one commit, with a decision per bucket.
 
-A merge is a commit like any other: readers see all of it or nothing, live writers of main race with it as with each
-other, and streams get its exact difference. What comes from the branch is copied under new names, so no file belongs to
-both from then on: whichever is expired, by whatever engine, takes nothing from the other. BR-15, BR-28, BR-36; Trap 6.
+A merge is an ordinary commit: atomic for readers, concurrent with live writers of main as these are with each
+other, and streams get its exact difference. Files of the branch are copied under new names, so no file is shared
+afterwards: expiring either, by any engine, does not affect the other.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,7 +27,7 @@ from filestore.branch.merged_schemas import MergedSchemas, merged_schemas
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
 from filestore.layout.branch_state import BranchOrigin, Operation, Work, working
-from filestore.maintenance.rewriting import copied_file
+from filestore.maintenance.rewriting import copy_data_file
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.refs.live_references import on_branch
@@ -40,58 +40,58 @@ from lsm.errors import ConflictError, FluvialError, InvalidInputError
 from lsm.undo import undoing_unless_visible
 
 MERGED_BRANCH_KEY: Final = "fluvial.merged-branch"
-"""Property of a snapshot that merged a branch: the branch's name."""
+"""Property of a merge snapshot: name of the branch."""
 MERGED_SNAPSHOT_KEY: Final = "fluvial.merged-snapshot"
-"""Property of a snapshot that merged a branch: the branch's newest snapshot then."""
+"""Property of a merge snapshot: the newest merged snapshot of the branch."""
 MERGED_ORIGIN_KEY: Final = "fluvial.merged-origin"
-"""Property of a snapshot that merged a branch: when the branch was made, epoch milliseconds."""
+"""Property of a merge snapshot: creation time of the branch, epoch milliseconds."""
 _ATTEMPTS: Final = 10
 _CONFLICTS_LISTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """What a merge did."""
+    """The result of a merge."""
 
     branch: str
-    snapshot: Snapshot | None  # of main; None: the branch had nothing new
-    bucket_count: int = 0  # that changed
-    file_count: int = 0  # that came from the branch
-    size_bytes: int = 0  # of these
+    snapshot: Snapshot | None  # of main; None: the branch had no new changes
+    bucket_count: int = 0  # changed buckets
+    file_count: int = 0  # files from the branch
+    size_bytes: int = 0  # of these files
 
 
 def merge_branch(store: TableStore, name: str, *, force: bool = False, only_at: int | None = None) -> MergeResult:
-    """Bring what a branch did since it began, or since it was last merged, into main by one commit.
+    """Merge the changes of a branch since its origin, or since its last merge, into main by one commit.
 
-    A bucket that only one side changed is as that side left it; compactions do not count. Where both changed, tables
-    without a key get the new rows of both. The branch stays as it is. When this dies, run it again.
+    A bucket changed by one side gets that side's state; compactions are not changes. Where both changed, tables
+    without a key get the new rows of both. The branch does not change. Idempotent: rerun it after a crash.
 
     Args:
-        store: on any branch.
-        name: of the branch.
-        force: where both changed a bucket and the rows cannot be united, the branch's state wins.
-        only_at: the snapshot that must be the branch's newest; None: whichever is.
+        store: table on any branch.
+        name: name of the branch.
+        force: where both changed a bucket and the rows cannot be combined, the branch's state wins.
+        only_at: expected newest snapshot of the branch; None: any.
 
     Raises:
-        ConflictError: both sides changed the buckets that are named, or both changed the schema, the branch was
-            written, or main's writers were faster too often; nothing is visible.
+        ConflictError: both sides changed the named buckets, or both changed the schema, the branch was
+            written concurrently, or all retries lost against writers of main; nothing is visible.
         InvalidInputError: no such branch, or one that shares no history with main.
-        OutcomeUnknownError: it may be visible: run it again.
+        OutcomeUnknownError: the merge may be visible: run it again.
     """
     main = opened_on_main(store)
     read_branch(main, name)
     branch = on_branch(main, name)
     copies: dict[tuple[BucketPlace, str], DataFileMeta] = {}
     with working(store.io, branch.paths, Work(operation=Operation.MERGE)):
-        read_branch(main, name)  # it may have been deleted before this was begun
+        read_branch(main, name)  # it may have been deleted before this operation began
         with undoing_unless_visible(lambda: _delete_copies(main, copies)):
-            return _merged(main, branch, copies, force=force, only_at=only_at)
+            return _commit_merge(main, branch, copies, force=force, only_at=only_at)
 
 
 def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) -> Snapshot | None:
-    """The newest snapshot that main and a branch share; None: the branch was made empty.
+    """The newest snapshot that main and a branch share; None: the branch was created empty.
 
-    Raises: InvalidInputError when there is none though the branch was made from one.
+    Raises: InvalidInputError when there is none although the branch was created from one.
     """
     if origin.snapshot_id is None:
         return None
@@ -104,14 +104,14 @@ def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) 
     known = main.snapshots.find_tag(origin.tag or "") or main.snapshots.find(origin.snapshot_id)
     if kept is None or not _is_same(known, kept):
         raise InvalidInputError(
-            f"the branch does not share a snapshot with main any more: table={main.name} branch={branch.paths.branch} "
+            f"the branch no longer shares a snapshot with main: table={main.name} branch={branch.paths.branch} "
             f"origin={origin.snapshot_id} fix=read it and write its rows to main, or make it main"
         )
     return kept
 
 
 def data_commits_since(store: TableStore, common: Snapshot | None) -> list[int] | None:
-    """Snapshots after a common one that changed rows; None: some have expired, so nobody knows."""
+    """Ids of snapshots after a common one that changed rows; None: unknown, because some have expired."""
     history = _history(store, common, store.snapshots.latest())
     return None if history is None else [each.id for each, commit in history if side_changes([commit]).changed]
 
@@ -121,14 +121,14 @@ def data_commits_since(store: TableStore, common: Snapshot | None) -> list[int] 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decided:
-    """What to commit to main."""
+    """The changes to commit to main."""
 
-    latest: Snapshot | None  # main's, that it was decided on
-    merged: Snapshot  # the branch's
+    latest: Snapshot | None  # main's newest snapshot at the decision
+    merged: Snapshot  # the branch's newest snapshot
     changes: Mapping[BucketPlace, PlaceChange]
 
 
-def _merged(
+def _commit_merge(
     main: TableStore,
     branch: TableStore,
     copies: dict[tuple[BucketPlace, str], DataFileMeta],
@@ -145,20 +145,20 @@ def _merged(
         try:
             messages = [_message(main, place, each, schemas, copies) for place, each in sorted(decided.changes.items())]
         except FileNotFoundError:
-            continue  # the branch compacted and expired meanwhile
+            continue  # the branch was compacted and expired concurrently
         schemas.publish()
         commit = TableCommit(main, main.new_commit_user(), history_start=decided.latest.id if decided.latest else 0)
         committable = Committable(
             identifier=BATCH_IDENTIFIER,
             messages=messages,
             watermark=decided.merged.watermark,
-            properties=_marks(branch, origin, decided.merged),
+            properties=_merge_properties(branch, origin, decided.merged),
             changes=ChangeSource.FILES if main.options.change_tracking else ChangeSource.NONE,
         )
         try:
             done = commit.replace_files(committable, only_after=decided.latest.id if decided.latest else 0)
         except ConflictError:
-            continue  # what was copied is used again
+            continue  # copied files are reused
         used = {file.file_name for message in messages for file in message.compact_after}
         _delete_copies(main, {key: file for key, file in copies.items() if file.file_name not in used})
         return MergeResult(
@@ -176,11 +176,11 @@ def _merged(
 def _decide(
     main: TableStore, branch: TableStore, origin: BranchOrigin, *, force: bool, only_at: int | None
 ) -> _Decided | None:
-    """What a merge would change now; None: the branch did nothing since the last one."""
+    """The changes that a merge would make now; None: the branch has no changes since the last one."""
     latest, newest = main.snapshots.latest(), branch.snapshots.latest()
     if only_at is not None and (newest is None or newest.id != only_at):
         raise ConflictError(
-            f"the branch was written while it was to be merged: table={main.name} branch={branch.paths.branch} "
+            f"the branch was written during the merge: table={main.name} branch={branch.paths.branch} "
             f"wanted_snapshot={only_at} newest={None if newest is None else newest.id}"
         )
     common = common_snapshot(main, branch, origin)
@@ -198,16 +198,16 @@ def _decide(
         return None
     if merged_to is not None:
         start = branch.snapshots.find(merged_to) or common
-    ours = _changes(main, common, latest, history, ignored=lambda each: _is_merge_of(each, branch, origin))
-    theirs = _changes(branch, start, newest, _history(branch, start, newest))
-    decided = outcomes(ours, theirs, can_unite=not main.has_key, force=force)
+    main_changes = _changes(main, common, latest, history, ignored=lambda each: _is_merge_of(each, branch, origin))
+    branch_changes = _changes(branch, start, newest, _history(branch, start, newest))
+    decided = outcomes(main_changes, branch_changes, can_unite=not main.has_key, force=force)
     _check_no_conflict(main, branch, decided)
     partitions = {partition for partition, _ in decided}
     here = live_files_of_partitions(main, latest, partitions)
     there = live_files_of_partitions(branch, newest, partitions)
-    counts = {*ours.bucket_counts, *theirs.bucket_counts, *bucket_counts([*here, *there])}
+    counts = {*main_changes.bucket_counts, *branch_changes.bucket_counts, *bucket_counts([*here, *there])}
     _check_not_rescaled(main, branch, partitions, counts)
-    changes = place_changes(decided, main=here, branch=there, added=theirs.added)
+    changes = place_changes(decided, main=here, branch=there, added=branch_changes.added)
     return _Decided(latest=latest, merged=newest, changes=changes)
 
 
@@ -218,27 +218,27 @@ def _message(
     schemas: MergedSchemas,
     copies: dict[tuple[BucketPlace, str], DataFileMeta],
 ) -> CommitMessage:
-    """The files of one bucket. What comes is copied once, however often the merge is decided anew."""
+    """The commit message of one bucket. Added files are copied once, even if the merge is decided several times."""
     partition, bucket = place
-    come = []
-    for entry in change.come:
+    added = []
+    for entry in change.added:
         key = (place, entry.file.file_name)
         if key not in copies:
-            copies[key] = copied_file(main, BucketKey(partition, bucket), entry.file)
-        # of the same bytes: a compaction in the branch may have moved the file to another level meanwhile
+            copies[key] = copy_data_file(main, BucketKey(partition, bucket), entry.file)
+        # same bytes, but a compaction in the branch may have moved the file to another level in the meantime
         name = copies[key].file_name
         schema_id = schemas.id_of(entry.file.schema_id)
-        come.append(replace(entry.file, file_name=name, extra_files=(), external_path=None, schema_id=schema_id))
+        added.append(replace(entry.file, file_name=name, extra_files=(), external_path=None, schema_id=schema_id))
     return CommitMessage(
         partition=partition,
         bucket=bucket,
-        total_buckets=(*change.come, *change.gone)[0].total_buckets,
-        compact_before=tuple(each.file for each in change.gone),
-        compact_after=tuple(come),
+        total_buckets=(*change.added, *change.removed)[0].total_buckets,
+        compact_before=tuple(each.file for each in change.removed),
+        compact_after=tuple(added),
     )
 
 
-def _marks(branch: TableStore, origin: BranchOrigin, merged: Snapshot) -> Mapping[str, str]:
+def _merge_properties(branch: TableStore, origin: BranchOrigin, merged: Snapshot) -> Mapping[str, str]:
     return {
         MERGED_BRANCH_KEY: branch.paths.branch,
         MERGED_SNAPSHOT_KEY: str(merged.id),
@@ -248,11 +248,11 @@ def _marks(branch: TableStore, origin: BranchOrigin, merged: Snapshot) -> Mappin
 
 def _delete_copies(main: TableStore, copies: Mapping[tuple[BucketPlace, str], DataFileMeta]) -> None:
     for ((partition, bucket), _), file in copies.items():
-        with suppress(FluvialError, OSError):  # an orphan costs space only
+        with suppress(FluvialError, OSError):  # an orphan only costs space
             main.io.delete(f"{main.bucket_dir(partition, bucket)}/{file.file_name}")
 
 
-# ---- what both sides did
+# ---- changes of both sides
 
 _History = list[tuple[Snapshot, MergeCommit]]
 
@@ -270,7 +270,7 @@ def _history(store: TableStore, after: Snapshot | None, until: Snapshot | None) 
 
 
 def _last_merge(branch: TableStore, origin: BranchOrigin, history: _History | None) -> int | None:
-    """The branch's snapshot that main merged last."""
+    """The snapshot of the branch that was merged last."""
     merges = [each for each, _ in history or () if _is_merge_of(each, branch, origin)]
     return int(merges[-1].properties[MERGED_SNAPSHOT_KEY]) if merges else None
 
@@ -282,7 +282,7 @@ def _is_merge_of(snapshot: Snapshot, branch: TableStore, origin: BranchOrigin) -
 
 
 def _is_same(one: Snapshot | None, other: Snapshot) -> bool:
-    """Whether two branches have the same snapshot: what a copy leaves out are offsets of a log."""
+    """Whether two branches have the same snapshot; copies may lack log offsets."""
     return one is not None and (one.id, one.delta_manifest_list, one.base_manifest_list) == (
         other.id, other.delta_manifest_list, other.base_manifest_list
     )  # fmt: skip
@@ -303,10 +303,12 @@ def _changes(
 def _check_no_conflict(main: TableStore, branch: TableStore, decided: Mapping[BucketPlace, MergeOutcome]) -> None:
     both = sorted(place for place, outcome in decided.items() if outcome is MergeOutcome.CONFLICT)
     if both:
-        told = [f"{main.partition_values(partition)}/bucket-{bucket}" for partition, bucket in both[:_CONFLICTS_LISTED]]
+        buckets = [
+            f"{main.partition_values(partition)}/bucket-{bucket}" for partition, bucket in both[:_CONFLICTS_LISTED]
+        ]
         raise ConflictError(
-            f"main and the branch both changed rows of the same buckets since the branch began: table={main.name} "
-            f"branch={branch.paths.branch} buckets={told} count={len(both)} "
+            f"main and the branch both changed rows of the same buckets: table={main.name} "
+            f"branch={branch.paths.branch} buckets={buckets} count={len(both)} "
             "fix=merge with force, then the branch's rows win; or write its rows to main"
         )
 
@@ -314,7 +316,7 @@ def _check_no_conflict(main: TableStore, branch: TableStore, decided: Mapping[Bu
 def _check_not_rescaled(
     main: TableStore, branch: TableStore, partitions: Collection[bytes], counts: Iterable[tuple[bytes, int]]
 ) -> None:
-    """Of a partition that was written into another number of buckets, the buckets of both sides cannot be compared."""
+    """Refuse partitions with different bucket counts on both sides: their buckets cannot be compared."""
     known: dict[bytes, int] = {}
     for partition, count in counts:
         if partition in partitions and known.setdefault(partition, count) != count:

@@ -1,7 +1,7 @@
-"""What a merge of two histories makes of each bucket: pure functions over manifest entries.
+"""Decides how a merge of two histories treats each bucket: pure functions over manifest entries.
 
-Two sides went on from one common snapshot. A bucket whose rows only one side changed is as that side left it.
-Compactions change no rows, so they do not count. BR-15; users-ask.md idea 11.
+Both sides start from one common snapshot. A bucket with rows changed by one side gets that side's state.
+Compactions change no rows, so they are ignored.
 """
 
 from collections import defaultdict
@@ -13,14 +13,14 @@ from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.snapshot.snapshot import CommitKind
 
 BucketPlace = tuple[bytes, int]
-"""Partition, and bucket."""
+"""Partition and bucket."""
 
 _DATA_KINDS = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeCommit:
-    """What one snapshot did."""
+    """The changes of one snapshot."""
 
     kind: CommitKind
     entries: Sequence[ManifestEntry]
@@ -28,25 +28,25 @@ class MergeCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideChanges:
-    """What one side did since the common snapshot, or since the last merge."""
+    """The changes of one side since the common snapshot, or since the last merge."""
 
-    changed: frozenset[BucketPlace]  # whose rows may differ
-    only_added: frozenset[BucketPlace]  # of these: all that happened is that files were added
-    added: tuple[ManifestEntry, ...]  # files of data commits, as they were added
-    bucket_counts: frozenset[tuple[bytes, int]]  # partitions, and the numbers of buckets that their files were made for
+    changed: frozenset[BucketPlace]  # buckets with possibly changed rows
+    only_added: frozenset[BucketPlace]  # of these: buckets where files were only added
+    added: tuple[ManifestEntry, ...]  # files added by data commits
+    bucket_counts: frozenset[tuple[bytes, int]]  # partitions with the bucket counts of their files
 
 
 class MergeOutcome(Enum):
-    """What becomes of a bucket of main."""
+    """How a merge treats a bucket of main."""
 
-    KEEP = "keep"  # as main has it
-    TAKE = "take"  # as the branch has it
-    UNITE = "unite"  # both sides' new files
+    KEEP = "keep"  # keep main's state
+    TAKE = "take"  # take the branch's state
+    UNITE = "unite"  # add the new files of both sides
     CONFLICT = "conflict"
 
 
 def side_changes(commits: Iterable[MergeCommit]) -> SideChanges:
-    """What a gapless history of commits changed."""
+    """The changes of a gapless history of commits."""
     changed: set[BucketPlace] = set()
     removed: set[BucketPlace] = set()
     added: list[ManifestEntry] = []
@@ -66,7 +66,7 @@ def side_changes(commits: Iterable[MergeCommit]) -> SideChanges:
 
 
 def unknown_changes(before: Iterable[ManifestEntry], after: Iterable[ManifestEntry]) -> SideChanges:
-    """What may have changed when commits between two states have expired: all buckets whose files differ."""
+    """Possible changes when commits between two states have expired: all buckets with different files."""
     old, new = list(before), list(after)
     one, two = _by_place(old), _by_place(new)
     changed = {place for place in {*one, *two} if _identities(one.get(place)) != _identities(two.get(place))}
@@ -76,19 +76,19 @@ def unknown_changes(before: Iterable[ManifestEntry], after: Iterable[ManifestEnt
 
 
 def bucket_counts(entries: Iterable[ManifestEntry]) -> frozenset[tuple[bytes, int]]:
-    """The partitions of files, each with the numbers of buckets that its files were made for."""
+    """The partitions of files with the bucket counts of their files."""
     return frozenset((each.partition, each.total_buckets) for each in entries)
 
 
 def outcomes(
     main: SideChanges, branch: SideChanges, *, can_unite: bool, force: bool
 ) -> Mapping[BucketPlace, MergeOutcome]:
-    """What becomes of each bucket that the branch changed; all others are kept.
+    """The outcome for each bucket that the branch changed; all others are kept.
 
     Args:
-        main: what main did.
-        branch: what the branch did.
-        can_unite: rows do not replace each other, so that new files of both sides can be in one bucket.
+        main: changes of main.
+        branch: changes of the branch.
+        can_unite: rows do not replace each other, so that a bucket can hold new files of both sides.
         force: where both changed, the branch wins.
     """
     found = {}
@@ -104,10 +104,10 @@ def outcomes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceChange:
-    """Files to take out of a bucket of main and to put in."""
+    """Removed and added files of a bucket of main."""
 
-    gone: tuple[ManifestEntry, ...]
-    come: tuple[ManifestEntry, ...]
+    removed: tuple[ManifestEntry, ...]
+    added: tuple[ManifestEntry, ...]
 
 
 def place_changes(
@@ -117,28 +117,28 @@ def place_changes(
     branch: Collection[ManifestEntry],
     added: Iterable[ManifestEntry],
 ) -> Mapping[BucketPlace, PlaceChange]:
-    """The files that go and come; buckets for which there is nothing to do are left out.
+    """Removed and added files by bucket; unchanged buckets are omitted.
 
     Args:
-        decided: see ``outcomes``.
+        decided: result of ``outcomes``.
         main: live files of main, at least of these buckets.
-        branch: live files of the branch, likewise.
-        added: what the branch's commits added, to unite.
+        branch: live files of the branch, at least of these buckets.
+        added: files added by the branch's commits, for ``UNITE``.
     """
-    ours, theirs, new = _by_place(main), _by_place(branch), _by_place(added)
+    main_files, branch_files, new = _by_place(main), _by_place(branch), _by_place(added)
     found = {}
     for place, outcome in decided.items():
-        here, there = ours.get(place, []), theirs.get(place, [])
+        here, there = main_files.get(place, []), branch_files.get(place, [])
         if outcome is MergeOutcome.TAKE:
             kept = _identities(here) & _identities(there)
-            gone = tuple(each for each in here if each.identity not in kept)
+            removed = tuple(each for each in here if each.identity not in kept)
             come = tuple(each for each in there if each.identity not in kept)
         elif outcome is MergeOutcome.UNITE:
-            gone, come = (), tuple(new.get(place, []))
+            removed, come = (), tuple(new.get(place, []))
         else:
             continue
-        if gone or come:
-            found[place] = PlaceChange(gone=gone, come=come)
+        if removed or come:
+            found[place] = PlaceChange(removed=removed, added=come)
     return found
 
 

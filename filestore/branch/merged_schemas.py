@@ -1,8 +1,8 @@
-"""What becomes of a branch's schema versions in main.
+"""How a branch's schema versions are merged into main.
 
-A branch's versions count on from those it began with, and its files name them. So when only the branch changed the
-schema, main gets the same versions under the same ids; what was set in the branch to tell it from main (no log) is not
-taken over. When only main changed it, the branch's files keep the version that they began with. Both: nobody can say.
+A branch's version ids continue from its origin, and its files refer to them. So when only the branch changed the
+schema, main gets the same versions under the same ids; options set at the creation of the branch (such as no log) are
+not copied. When only main changed it, the branch's files keep the origin's version. If both did, it is a conflict.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,19 @@ from lsm.errors import ConflictError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedSchemas:
-    """Versions that main needs before files of a branch can come into it."""
+    """Schema versions that main needs before files of a branch can be added."""
 
     main: TableStore
     origin: BranchOrigin
     is_changed: bool  # whether the branch has versions of its own
-    missing: Sequence[TableSchema]  # to be published, in this order
+    missing: Sequence[TableSchema]  # to be published in this order
 
     def id_of(self, schema_id: int) -> int:
-        """The version in main of a file that names a version of the branch."""
+        """The schema id in main for a file with a schema id of the branch."""
         return schema_id if self.is_changed else min(schema_id, self.origin.schema_id)
 
     def publish(self) -> None:
-        """Give main what is missing. Raises: ConflictError when main's schema changes at this moment."""
+        """Publish the missing versions in main. Raises: ConflictError when main's schema changes concurrently."""
         for schema in self.missing:
             try:
                 self.main.schemas.create(schema)
@@ -41,17 +41,17 @@ class MergedSchemas:
 def merged_schemas(
     main: TableStore, branch: TableStore, origin: BranchOrigin, *, keeps_ids: bool = False
 ) -> MergedSchemas:
-    """What main needs of a branch's versions.
+    """The schema versions of a branch that main needs.
 
     Args:
         main: the table on its main branch.
-        branch: on the other.
-        origin: where that began.
-        keeps_ids: main needs every version of the branch, because its snapshots will name them.
+        branch: the table on the other branch.
+        origin: origin of that branch.
+        keeps_ids: main needs every version of the branch, because snapshots that refer to them will be published.
 
     Raises:
         ConflictError: both changed the schema.
-        InvalidInputError: records in main's log would not be understood with these column names.
+        InvalidInputError: records in main's log could not be read with these column names.
     """
     own = [branch.schemas.read(each) for each in branch.schemas.ids() if each > origin.first_schema_id]
     if not own and not (keeps_ids and origin.first_schema_id > origin.schema_id):
@@ -70,7 +70,7 @@ def merged_schemas(
 
 
 def _options_in_main(options: Mapping[str, str], began: Mapping[str, str], origin: BranchOrigin) -> Mapping[str, str]:
-    """A branch's options without those that it was made with."""
+    """A branch's options without those set at its creation."""
     merged = dict(options)
     for key, text in origin.options.items():
         if merged.get(key) == text:

@@ -1,8 +1,8 @@
-"""The changes of a snapshot read from its files: what streams get of commits that no log holds.
+"""The changes of a snapshot read from its files, for streams over commits that are not in a log.
 
-A change is a row and its kind. Where a commit only added rows that stand as they are, those rows are the changes.
-Everything else (overwrites, merge engines that fold rows, rollbacks) is the exact difference of two states of a bucket.
-Whoever applies the changes of snapshot after snapshot has, at each, the rows of the table. FL-29, FL-33, FL-57.
+A change is a row and its kind. For an insert-only commit, the added rows are the changes.
+Anything else (overwrites, merge engines that fold rows, rollbacks) is the exact difference of two states of a bucket.
+Applying the changes of consecutive snapshots gives, at each snapshot, the rows of the table.
 """
 
 from collections import defaultdict
@@ -41,93 +41,93 @@ _DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeSplit:
-    """Changes that one task reads in order; it needs nothing but the table to be read, and can be pickled.
+    """Changes that one task reads in order; picklable, needs only the table to be read.
 
     Either ``added`` or a difference of ``before`` and ``after``. No key is in two splits of one plan.
     """
 
-    snapshot_id: int  # whose changes, or the later one of a difference
+    snapshot_id: int  # the snapshot with these changes, or the later one of a difference
     partition: bytes  # BinaryRow with arity prefix
-    bucket: int  # of a partition whose number of buckets changed, all are in one split: then the lowest
-    added: tuple[DataFileMeta, ...] = ()  # files whose rows are the changes, oldest first
-    is_changelog: bool = False  # these files hold every change, -U and all
+    bucket: int  # the lowest if a rescaled partition's buckets are in one split
+    added: tuple[DataFileMeta, ...] = ()  # files with the changed rows, oldest first
+    is_changelog: bool = False  # these files hold every change, including -U
     before: tuple[BucketState, ...] = ()
     after: tuple[BucketState, ...] = ()
 
     @property
     def row_count(self) -> int:
-        """Rows that have to be read: no less than there are changes."""
+        """Number of rows to read, an upper bound of the number of changes."""
         return sum(file.row_count for file in self.files)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files that have to be read."""
+        """Total size of the files to read."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def file_count(self) -> int:
-        """Files that have to be read."""
+        """Number of files to read."""
         return len(self.files)
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:
-        """All that have to be read."""
+        """All files to read."""
         return (*self.added, *(file for state in (*self.before, *self.after) for file in state.files))
 
 
 def plan_changes(store: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
-    """What a snapshot changed.
+    """Plan the changes of a snapshot.
 
     Args:
-        store: opened with the schema that the rows shall have.
-        previous: the snapshot before it; None when it is the first, or when the one before has expired.
-        snapshot: of any engine and kind; compactions and statistics change nothing.
+        store: opened with the schema to read rows with.
+        previous: the preceding snapshot; None if there is none or it has expired.
+        snapshot: by any engine and of any kind; compactions and statistics have no changes.
 
     Returns:
         Splits by partition bytes and bucket.
 
     Raises:
-        InvalidInputError: the snapshot before has expired and is needed.
-        FileNotFoundError: the snapshot itself expired meanwhile.
+        InvalidInputError: the preceding snapshot is needed and has expired; restart from a full snapshot.
+        FileNotFoundError: the snapshot itself has expired in the meantime.
     """
     if snapshot.commit_kind not in _DATA_KINDS:
         return ()
-    delta = [entry for entry in delta_entries(store, snapshot) if entry.bucket >= 0]  # else not to be seen yet
+    delta = [entry for entry in delta_entries(store, snapshot) if entry.bucket >= 0]  # else postponed, not visible
     if _is_insert_only(store, previous, snapshot, delta):
         if snapshot.changelog_manifest_list is not None:
             return _added_splits(snapshot, _changelog_entries(store, snapshot), is_changelog=True)
         return _added_splits(snapshot, delta, is_changelog=False)
     if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
-        raise _previous_is_gone(store, snapshot)
+        raise _previous_expired(store, snapshot)
     same_vectors = deletion_indexes(store, previous) == deletion_indexes(store, snapshot)
     partitions = {entry.partition for entry in delta} if same_vectors else None
     return _diff_splits(store, previous, snapshot, partitions)
 
 
 def changelog_level(store: TableStore) -> int:
-    """The level from which on the changelogs of compactions have told the rows; 0: it is not compactions that tell."""
+    """Lowest level with rows that compactions have emitted as changelog; 0: compactions emit none."""
     levels = {"lookup": 1, "full-compaction": store.level_count - 1}
     return levels.get(store.options.changelog_producer, 0)
 
 
 def compaction_emits_changes(snapshot: Snapshot) -> bool:
-    """Whether readers of compactions' changelogs have something to read in a snapshot."""
+    """Whether a snapshot has changes for readers of compaction changelogs."""
     if snapshot.commit_kind is CommitKind.COMPACT:
         return snapshot.changelog_manifest_list is not None
     return snapshot.commit_kind is CommitKind.OVERWRITE
 
 
 def plan_changelog(store: TableStore, previous: Snapshot | None, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
-    """What a snapshot tells readers of compactions' changelogs; see ``plan_changes``.
+    """Plan the changes of a snapshot for readers of compaction changelogs; see ``plan_changes``.
 
-    They know no row above the told level: rows come when they are compacted, whatever a data commit added.
+    They see no rows above the changelog level: rows are emitted when they are compacted, not by data commits.
     """
     if not compaction_emits_changes(snapshot):
         return ()
     if snapshot.commit_kind is CommitKind.COMPACT:
         return _added_splits(snapshot, _changelog_entries(store, snapshot), is_changelog=True)
     if previous is None and snapshot.id > FIRST_SNAPSHOT_ID:
-        raise _previous_is_gone(store, snapshot)
+        raise _previous_expired(store, snapshot)
     partitions = {entry.partition for entry in delta_entries(store, snapshot)}
     return _diff_splits(store, previous, snapshot, partitions, least_level=changelog_level(store))
 
@@ -135,16 +135,16 @@ def plan_changelog(store: TableStore, previous: Snapshot | None, snapshot: Snaps
 def plan_diff(
     store: TableStore, before: Snapshot | None, after: Snapshot, *, least_level: int = 0
 ) -> tuple[ChangeSplit, ...]:
-    """The exact difference of any two snapshots, whichever is the older one.
+    """Plan the exact difference of any two snapshots, in either order.
 
     Args:
-        store: opened with the schema that the rows shall have.
+        store: opened with the schema to read rows with.
         before: None is the empty table.
-        after: what the rows become.
-        least_level: files of lower levels do not count.
+        after: the state that the changes lead to.
+        least_level: files of lower levels are ignored.
 
     Returns:
-        Splits by partition bytes and bucket, only of buckets whose files differ.
+        Splits by partition bytes and bucket, only of buckets with different files.
     """
     return _diff_splits(store, before, after, None, least_level=least_level)
 
@@ -156,17 +156,17 @@ def read_changes(
     columns: Sequence[str] | None = None,
     before_table: TableView | None = None,
 ) -> Changes:
-    """The changes of a split as users see them.
+    """Read the changes of a split as users see them.
 
     Args:
-        table: that the split was planned with.
-        split: to read.
-        columns: to return, in this order; None is all. Of a difference, rows that are equal in these are equal.
-        before_table: of a difference, through which the rows before are read; None: the same.
+        table: the table that the split was planned with.
+        split: the split to read.
+        columns: columns to return, in this order; None is all. A difference compares only these.
+        before_table: for a difference, the table to read the rows before with; None: ``store``.
 
     Yields:
-        Rows, never none, and their (n,) int8 row kinds; rows of one key in order. Of a table with a key: upserts (+I +U
-        -D) when ``added`` is read and no changelog; else all kinds. Of one without: rows that came (+I) or went (-D).
+        Non-empty batches and their (n,) int8 row kinds; rows of one key in order. With a primary key: upserts (+I +U
+        -D) from ``added`` files that are no changelog, else all kinds. Without one: added (+I) and removed (-D) rows.
     """
     names = list(table.schema.column_names if columns is None else columns)
     before = table.store if before_table is None else before_table.store
@@ -195,9 +195,9 @@ def _stored_changes(store: TableStore, before: TableStore, split: ChangeSplit, n
 def read_whole(
     table: TableView, split: DataSplit, *, columns: Sequence[str] | None = None, filter: Predicate | None = None
 ) -> Changes:
-    """The rows of a snapshot as the changes of a stream that begins there, see ``split_read.read_split``.
+    """The rows of a snapshot as the initial changes of a stream, see ``split_read.read_split``.
 
-    Rows that went more often than they came are told too, as -D, so that sums of what streams are told are right.
+    Rows with a negative count are emitted too, as -D, so that sums over the changes of a stream are right.
     """
     names = list(table.schema.column_names if columns is None else columns)
     shown = names if table.row_counts is None else with_count(names)
@@ -209,17 +209,17 @@ def read_whole(
 # ---- planning
 
 
-def _previous_is_gone(store: TableStore, snapshot: Snapshot) -> InvalidInputError:
+def _previous_expired(store: TableStore, snapshot: Snapshot) -> InvalidInputError:
     return InvalidInputError(
-        f"changes cannot be told without the snapshot before, which has expired: table={store.name} "
-        f"snapshot={snapshot.id} kind={snapshot.commit_kind.value} fix='start again from a full snapshot'"
+        f"changes need the preceding snapshot, which has expired: table={store.name} "
+        f"snapshot={snapshot.id} kind={snapshot.commit_kind.value} fix='restart from a full snapshot'"
     )
 
 
 def _is_insert_only(
     store: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
 ) -> bool:
-    """Whether the rows that a commit added are rows of the table from then on, and it did nothing else."""
+    """Whether a commit only added rows, and none of them is merged with or superseded by others."""
     options = store.options
     if snapshot.commit_kind is not CommitKind.APPEND or any(entry.kind is EntryKind.DELETE for entry in delta):
         return False
@@ -229,7 +229,7 @@ def _is_insert_only(
         return True
     if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
         return False
-    # Writers that do not know of each other may number rows below what is there: such rows change nothing.
+    # Independent writers may assign sequence numbers below existing ones: such rows change nothing.
     return not (store.has_log and is_external(snapshot)) or _numbers_follow(store, previous, snapshot, delta)
 
 
@@ -280,9 +280,9 @@ def _diff_splits(
         ChangeSplit(
             snapshot_id=after.id,
             partition=each.partition,
-            bucket=min(state.bucket for state in (*each.gone, *each.come)),
-            before=each.gone,
-            after=each.come,
+            bucket=min(state.bucket for state in (*each.before, *each.after)),
+            before=each.before,
+            after=each.after,
         )
         for each in differing
     )
@@ -299,13 +299,13 @@ def _added_rows(store: TableStore, split: ChangeSplit, names: Sequence[str]) -> 
                 yield rows, _kinds(rows, RowKind.INSERT)
                 continue
             kinds = rows.column(VALUE_KIND)
-            if not split.is_changelog:  # a -U that is the newest row of its key has removed it
+            if not split.is_changelog:  # a -U as the newest row of its key is a delete
                 kinds = pc.if_else(pc.equal(kinds, int(RowKind.UPDATE_BEFORE)), _DELETE, kinds)
             yield rows, kinds
 
 
 def _diff_by_key(store: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
-    """Memory is bounded by the merges of both sides, however large they are."""
+    """Memory is bounded by the merges of both sides, whatever their size."""
     keys = store.schema.trimmed_primary_keys
     compared = _in_order(store, {*names, *keys})
 
@@ -320,7 +320,7 @@ def _diff_by_key(store: TableStore, before_table: TableStore, split: ChangeSplit
 def _rows_by_key(
     store: TableStore, partition: bytes, state: BucketState, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket in key order. Those in level 0 count, whatever else a table's readers wait for."""
+    """The rows of a bucket in key order, always including level 0."""
     files = _bucket_files(store, partition, state)
     to_merge = _in_order(store, columns_to_merge(store.schema, store.options, columns))
     for runs in files.sections():
@@ -329,7 +329,7 @@ def _rows_by_key(
 
 
 def _diff_by_file(store: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
-    """Rows that went, then rows that came. A file on both sides differs in which of its rows are deleted."""
+    """Removed rows, then added rows. A file on both sides differs in its deleted rows."""
     columns = _in_order(store, names)
     old = {state.bucket: _bucket_files(before_table, split.partition, state) for state in split.before}
     new = {state.bucket: _bucket_files(store, split.partition, state) for state in split.after}
@@ -342,7 +342,7 @@ def _diff_by_file(store: TableStore, before_table: TableStore, split: ChangeSpli
 
 
 def _without_rows_of(files: BucketFiles, other: BucketFiles | None, file: DataFileMeta) -> BucketFiles:
-    """The files with those rows of one file hidden that the other side also has."""
+    """The files with the rows of one file hidden that the other side also has."""
     if other is None or all(each.file_name != file.file_name for each in other.files):
         return files
     everything = np.arange(file.row_count)

@@ -1,6 +1,6 @@
-"""Partitions whose changes streams do not get: what is written there is in the files, and nowhere else.
+"""Untracked partitions: streams do not get their changes, which are only in the files.
 
-They are in the option ``change-tracking.untracked-partitions`` of the table, as a JSON list of values by column:
+The table option ``change-tracking.untracked-partitions`` lists them as a JSON list of values by column:
 ``[{"dt": "2026-01-31", "hour": "7"}]``.
 """
 
@@ -23,7 +23,7 @@ PartitionTexts = Mapping[str, str | None]
 
 
 def untracked_partitions(options: TableOptions) -> list[PartitionTexts]:
-    """Texts of values by partition column. Raises: InvalidInputError for a text that is not such a list."""
+    """Value texts by partition column. Raises: InvalidInputError for an option that is not such a list."""
     text = options.change_tracking_untracked_partitions
     if text is None:
         return []
@@ -37,14 +37,14 @@ def untracked_partitions(options: TableOptions) -> list[PartitionTexts]:
 
 
 def with_tracking(options: TableOptions, partition: PartitionTexts, *, is_tracked: bool) -> str | None:
-    """The option's text after one more or one less partition; None: there is none left."""
+    """The option's text with one partition added or removed; None: the list is empty."""
     others = [each for each in untracked_partitions(options) if dict(each) != dict(partition)]
     left = others if is_tracked else [*others, dict(partition)]
     return orjson.dumps(left).decode() if left else None
 
 
 def untracked_rows(store: TableStore) -> Predicate | None:
-    """Which rows lie in such partitions; None: no rows."""
+    """A predicate for rows in untracked partitions; None: no rows."""
     partitions = [_of_partition(store, each) for each in untracked_partitions(store.options)]
     if not partitions:
         return None
@@ -52,12 +52,12 @@ def untracked_rows(store: TableStore) -> Predicate | None:
 
 
 def is_untracked(store: TableStore, options: TableOptions, partition: bytes) -> bool:
-    """Whether a partition (BinaryRow bytes) is among them.
+    """Whether a partition is untracked.
 
     Args:
         store: the table.
-        options: of the newest version of the schema where that matters.
-        partition: to look for.
+            options: option texts, of the newest schema version if that matters.
+        partition: BinaryRow bytes.
     """
     untracked = untracked_partitions(options)
     if not untracked:

@@ -85,7 +85,7 @@ def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
             concatenate(rewrite, deleted=deleted)
         changes = changelog.close() if changelog else []
         gone = {file.file_name for file in rewrite.before} - {file.file_name for file in rewrite.after}
-        index = change_index(store, task.partition, task.bucket, task.indexes, gone=gone, marks=old.positions)
+        index = change_index(store, task.partition, task.bucket, task.indexes, removed=gone, positions=old.positions)
     return replace(
         _message(task, rewrite.before, rewrite.after),
         changelog_files=tuple(changes),

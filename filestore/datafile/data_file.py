@@ -1,7 +1,7 @@
-"""Data files: writing sorted rows to them, describing them for manifests, and reading them back in today's schema.
+"""Data files: writing sorted rows, and reading them back with the current schema.
 
-Rows on their way in and out are the table's columns plus, in tables with a key, ``_SEQUENCE_NUMBER`` and
-``_VALUE_KIND``; the ``_KEY_`` columns of the files are made here and never read, since they repeat value columns (thin
+Rows written and read have the table's columns plus, in tables with a primary key, ``_SEQUENCE_NUMBER`` and
+``_VALUE_KIND``; the ``_KEY_`` columns of the files are added here and never read, since they repeat value columns (thin
 files have none).
 Source: Paimon KeyValueDataFileWriter, RollingFileWriter, KeyValueFileReaderFactory.
 """
@@ -34,15 +34,15 @@ _SYSTEM_NAMES: Final = (SEQUENCE_NUMBER_COLUMN.name, VALUE_KIND_COLUMN.name)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """What is known of a file once it is closed and synced."""
+    """Metadata of a file after it was closed and synced."""
 
     size_bytes: int  # exact
     row_count: int
-    value_ranges: dict[str, ColumnRange]  # exact, of the columns that have one; system columns included
+    value_ranges: dict[str, ColumnRange]  # exact, for orderable columns including system columns
 
 
 class DataFileWriter:
-    """Writes one file. After an error only ``abort`` may be called."""
+    """Writes one data file. After an error only ``abort`` may be called."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class DataFileWriter:
         key_values: bool | None = None,
         changelog: bool = False,
     ) -> None:
-        """The format is that of the path's suffix; ``key_values`` None means: when the table has a primary key."""
+        """The path's suffix gives the format; ``key_values`` None means true for tables with a primary key."""
         with_key = bool(schema.primary_keys) if key_values is None else key_values
         self._io = io
         self._path = path
@@ -76,10 +76,10 @@ class DataFileWriter:
             raise
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Append rows: at least the table's columns and, with a key, the two system columns; found by name.
+        """Append rows with at least the table's columns and, with a key, the two system columns, matched by name.
 
         Raises:
-            InvalidInputError: a column is missing, of another type, or null where it must not be.
+            InvalidInputError: a column is missing, of a different type, or null although NOT NULL.
         """
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         arranged = self._arranged(table)
@@ -90,11 +90,11 @@ class DataFileWriter:
         self._row_count += table.num_rows
 
     def bytes_written(self) -> int:
-        """Bytes that have left memory."""
+        """Bytes written so far, without buffered ones."""
         return self._writer.bytes_written()
 
     def close(self) -> WrittenFile:
-        """Finish the file and force it to the disk."""
+        """Finish the file and sync it to disk."""
         with _writing(self._path):
             ranges = self._writer.close()
             self._sink.close()
@@ -104,7 +104,7 @@ class DataFileWriter:
         return WrittenFile(size_bytes=self._io.size_bytes(self._path), row_count=self._row_count, value_ranges=ranges)
 
     def abort(self) -> None:
-        """Give up and delete the file."""
+        """Delete the file."""
         with suppress(OSError, pa.ArrowException):
             self._sink.close()
         with suppress(FluvialError, OSError):
@@ -129,11 +129,11 @@ class DataFileWriter:
             return column.cast(arrow.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidInputError(
-                f"column is of another type: column={arrow.name} type={column.type} expected={arrow.type} error={error}"
+                f"column has the wrong type: column={arrow.name} type={column.type} expected={arrow.type} error={error}"
             ) from error
 
     def _read_missing(self, ranges: dict[str, ColumnRange]) -> None:
-        """Rare: a text or bytes over 4 KB made Parquet leave out the bounds of its column."""
+        """Rare: Parquet omits the bounds of a column with a value of more than 4 KB."""
         missing = [f for f in self._fields if f.name not in ranges and f.name not in self._shared]
         if missing and self._row_count:
             with self._io.open_input(self._path) as source:
@@ -160,7 +160,7 @@ def _settings(options: TableOptions, level: int, *, changelog: bool) -> WriteSet
 
 
 def compression_of(options: TableOptions, level: int, *, changelog: bool) -> str:
-    """The codec of new files of a level."""
+    """The codec of new files on a level."""
     usual = options.compression_per_level.get(level, options.compression)
     return (options.changelog_file_compression if changelog else None) or usual
 
@@ -177,26 +177,26 @@ def read_data_file(
     filter: Predicate | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a data file as rows of the read schema.
+    """Read a data file as rows of the read schema.
 
     Args:
-        io: where the file is.
-        path: of the file; its suffix says the format.
-        meta: of the file.
+        io: storage of the file.
+        path: path of the file; its suffix gives the format.
+        meta: metadata of the file.
         file_schema: the schema that the file was written with.
-        read_schema: the schema that the rows shall have.
-        columns: of the read schema, in the order wanted.
+        read_schema: the schema of the returned rows.
+        columns: columns of the read schema, in output order.
         with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; only for files of tables with a key.
-        filter: on the read schema; rows for which it is not true are left out, and what statistics rule out is not even
-            read. Only the caller knows whether that is allowed: it may hide a delete.
-        batch_rows: most rows of a batch.
+        filter: predicate on the read schema; rows for which it is not true are dropped, data ruled out by statistics
+            is not read. Only valid if no row of the file supersedes an older one: it may hide a delete.
+        batch_rows: maximum rows of a batch.
 
     Yields:
-        Batches in file order of rows, none empty. Columns that the file is too old for are null.
+        Non-empty batches in file order. Columns added after the file was written are null.
 
     Raises:
-        FileNotFoundError: the file is gone, as happens to readers of expired snapshots.
-        CorruptDataError: the file is not what its schema says.
+        FileNotFoundError: the file was deleted, as happens to readers of expired snapshots.
+        CorruptDataError: the file does not match its schema.
     """
     extra = sorted(columns_of(filter) - set(columns)) if filter is not None else []
     tested = columns_of(filter) if filter is not None else frozenset()
@@ -233,21 +233,21 @@ def open_data_file(
     tested: Collection[str] | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of the row groups of a data file that ``keep`` wants, in today's schema.
+    """All rows of the row groups of a data file that ``keep`` selects, with the read schema.
 
     Args:
-        io: where the file is.
-        path: of the file.
-        meta: of the file.
+        io: storage of the file.
+        path: path of the file.
+        meta: metadata of the file.
         file_schema: the schema that the file was written with.
-        read_schema: the schema that the rows shall have.
-        columns: of the read schema, in the order wanted.
+        read_schema: the schema of the returned rows.
+        columns: columns of the read schema, in output order.
         with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
-        keep: asked with ranges of columns of the read schema, see ``interface.ReadFile``; None: all.
-        tested: the columns whose ranges it gets; None: all that are read.
-        batch_rows: most rows of a batch.
+        keep: called with ranges of columns of the read schema, see ``interface.ReadFile``; None: keep all.
+        tested: the columns with ranges passed to ``keep``; None: all that are read.
+        batch_rows: maximum rows of a batch.
 
-    Raises: as ``read_data_file``.
+    Raises: see ``read_data_file``.
     """
     system = [SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN] if with_system else []
     read_fields = [*read_schema.fields_of(columns), *system]
@@ -278,7 +278,7 @@ def _reading(path: str) -> Iterator[None]:
     except pa.ArrowException as error:
         raise CorruptDataError(f"data file cannot be read: path={path} error={error}") from error
     except OSError as error:
-        # Arrow reports broken pages as OSError too; only the system's own have a number.
+        # Arrow also reports corrupt pages as OSError; only errors of the operating system have an errno.
         if error.errno is not None:
             raise UnavailableError(f"data file cannot be read now: path={path} error={error}") from error
         raise CorruptDataError(f"data file cannot be read: path={path} error={error}") from error

@@ -1,7 +1,7 @@
-"""Parquet files that somebody else wrote: what they hold, and whether a table can have them as they are.
+"""External Parquet files: their contents, and whether a table can adopt them without rewriting.
 
-A directory is read as Hive and Spark write it: files anywhere below, ``column=value`` in the names of directories,
-names that begin with ``_`` or ``.`` left out. Source: Paimon's ``migrate_table`` (HiveMigrator), which moves files.
+A directory is read in the layout of Hive and Spark: files at any depth, ``column=value`` in directory names,
+names starting with ``_`` or ``.`` ignored. Source: Paimon's ``migrate_table`` (HiveMigrator), which moves files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,39 +28,39 @@ _HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _SUFFIX: Final = ".parquet"
 _BATCH_ROWS: Final = 65_536
 Values = Mapping[str, str | None]
-"""Of partition columns, as directories are named."""
+"""Partition values from directory names, by column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalFile:
-    """One file, by its footer."""
+    """One file, described by its footer."""
 
     path: str
     size_bytes: int
     row_count: int
-    columns: pa.Schema  # without what is a detail of its writer
-    partition: Values  # of the directories above it
-    odd_columns: tuple[str, ...]  # stored in a way that only some readers know
+    columns: pa.Schema  # without writer-specific type variants
+    partition: Values  # from its parent directories
+    nonstandard_columns: tuple[str, ...]  # stored in a way that not all readers support
 
 
 @dataclass(frozen=True)
 class ExternalFiles:
-    """Those of one directory."""
+    """The external files below one directory."""
 
     files: Sequence[ExternalFile] = field(default=())
 
     @cached_property
     def partition_columns(self) -> list[str]:
-        """Names in directories. Raises: InvalidInputError when files lie at different depths."""
+        """Partition columns in directory names. Raises: InvalidInputError when files have different ones."""
         found = {tuple(file.partition): file for file in self.files}
         if len(found) > 1:
             one, other = list(found.values())[:2]
-            raise InvalidInputError(f"files lie in different kinds of directories: file={one.path} other={other.path}")
+            raise InvalidInputError(f"files have different partition columns: file={one.path} other={other.path}")
         return list(next(iter(found), ()))
 
     @cached_property
     def columns(self) -> pa.Schema:
-        """Every column of every file. Raises: InvalidInputError for one that has two types, naming both files."""
+        """The union of all files' columns. Raises: InvalidInputError for a column with two types, naming both files."""
         known: dict[str, tuple[pa.Field, ExternalFile]] = {}
         for file in self.files:
             for column in file.columns:
@@ -74,11 +74,11 @@ class ExternalFiles:
 
 
 def find_external_files(io: FileIO, directory: str) -> ExternalFiles:
-    """The Parquet files below a directory, by path; only footers are read.
+    """The Parquet files below a directory, by path; reads only footers.
 
     Raises:
         CorruptDataError: a file is not Parquet.
-        InvalidInputError: there is no file.
+        InvalidInputError: there are no files.
     """
     files = [_described(io, path, partition) for path, partition in _walk(io, directory.rstrip("/"), {})]
     if not files:
@@ -86,26 +86,26 @@ def find_external_files(io: FileIO, directory: str) -> ExternalFiles:
     return ExternalFiles(tuple(files))
 
 
-def fits_as_it_is(file: ExternalFile, fields: Sequence[DataField]) -> bool:
-    """Whether a table without a key can have a file among its own: what is stored is what we would have stored."""
+def can_adopt(file: ExternalFile, fields: Sequence[DataField]) -> bool:
+    """Whether a table without a key can adopt a file: it is stored just as Fluvial would have stored it."""
     return (
         not file.partition
-        and not file.odd_columns
+        and not file.nonstandard_columns
         and {column.name for column in file.columns} == {field.name for field in fields}
         and all(file.columns.field(field.name).type == arrow_type(field.type) for field in fields)
     )
 
 
-def take_over(store: TableStore, file: ExternalFile, *, link: bool) -> CommitMessage:
-    """Make a file one of the table's: by a second name for its bytes, or a copy where that cannot be.
+def adopt_file(store: TableStore, file: ExternalFile, *, link: bool) -> CommitMessage:
+    """Add a file to the table by a hard link, or by a copy where links are not supported.
 
     Args:
-        store: append-only, without buckets and partitions.
-        file: that fits, see ``fits_as_it_is``.
-        link: False: copy it always.
+        store: an append table without buckets and partitions.
+        file: a file that fits, see ``can_adopt``.
+        link: False: always copy.
 
     Returns:
-        What is to be committed.
+        The message to commit.
     """
     name = f"{store.options.data_file_prefix}{store.names.uuid()}-0{_SUFFIX}"
     target = f"{store.bucket_dir(EMPTY_ROW, 0)}/{name}"
@@ -132,7 +132,7 @@ def take_over(store: TableStore, file: ExternalFile, *, link: bool) -> CommitMes
 
 
 def external_rows(io: FileIO, file: ExternalFile, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file as rows of a table's columns; a column that the file does not have is null.
+    """The rows of a file with a table's columns; columns missing in the file are null.
 
     Raises: CorruptDataError for a value that its column cannot hold.
     """
@@ -177,14 +177,14 @@ def _described(io: FileIO, path: str, partition: Values) -> ExternalFile:
         with io.open_input(path) as source:
             footer = pq.ParquetFile(source)
             columns = [field for field in footer.schema_arrow if field.name not in partition]
-            odd = [each.path for each in _leaves(footer.schema) if _is_odd(each)]
+            nonstandard = [each.path for each in _leaves(footer.schema) if _is_nonstandard(each)]
             return ExternalFile(
                 path=path,
                 size_bytes=io.size_bytes(path),
                 row_count=footer.metadata.num_rows,
                 columns=pa.schema([pa.field(field.name, arrow_type(data_type_of(field.type))) for field in columns]),
                 partition=partition,
-                odd_columns=tuple(odd),
+                nonstandard_columns=tuple(nonstandard),
             )
     except pa.ArrowInvalid as error:
         raise CorruptDataError(f"not a Parquet file: file={path} error={error}") from error
@@ -194,6 +194,6 @@ def _leaves(schema: pq.ParquetSchema) -> Iterator[pq.ColumnSchema]:
     return (schema.column(index) for index in range(len(schema)))
 
 
-def _is_odd(column: pq.ColumnSchema) -> bool:
-    """Nested columns have several spellings; of nanoseconds only INT96 is read by everybody."""
+def _is_nonstandard(column: pq.ColumnSchema) -> bool:
+    """Nested columns have several encodings; of nanosecond timestamps all readers support only INT96."""
     return "." in column.path or "nanoseconds" in str(column.logical_type)

@@ -1,4 +1,4 @@
-"""Data files of about the target size, described for manifests: what every writer and every compaction leaves.
+"""Data files of about the target size with their metadata for manifests, for writers and compactions.
 
 Source: Paimon RollingFileWriter, KeyValueDataFileWriter.
 """
@@ -25,7 +25,7 @@ from lsm.errors import FluvialError
 from lsm.keys.keys import internal_value
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND
 
-# In names of files, as Java has them; other codecs are not named.
+# In file names, as in Java; other codecs have no suffix.
 _CODEC_SUFFIXES: Final = {
     "gzip": "gz", "bzip2": "bz2", "deflate": "deflate", "snappy": "snappy", "lz4": "lz4", "zstd": "zst",
 }  # fmt: skip
@@ -35,7 +35,7 @@ COMPACT_SOURCE: Final = 1
 
 
 class RollingWriter:
-    """Writes sorted rows to files of about the target size and describes them. After an error only abort it."""
+    """Writes sorted rows to files of about the target size. After an error only ``abort`` may be called."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RollingWriter:
         key_values: bool = True,
         changelog: bool = False,
     ) -> None:
-        """``changelog``: files with every change instead of the newest row of each key, under a prefix of their own."""
+        """``changelog``: write changelog files, with their own prefix and settings."""
         self._io = io
         self._clock = clock
         self._bucket_dir = bucket_dir
@@ -68,21 +68,21 @@ class RollingWriter:
         self._name_start = f"{prefix}{names.uuid()}"
         self._stats_modes = _stats_modes(schema, options, level, changelog=changelog)
         self._bloom_columns = () if changelog else written_blooms(schema, options)
-        self._most_embedded_bytes: int = options.file_index_in_manifest_threshold_bytes
+        self._max_embedded_bytes: int = options.file_index_in_manifest_threshold_bytes
         self._file_row_limit: int | None = options.target_file_row_num
         self._open: _OpenFile | None = None
         self._finished: list[DataFileMeta] = []
         self._file_count = 0
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Append rows that come behind all earlier ones in key order.
+        """Append rows that follow all earlier ones in key order.
 
         Args:
-            rows: value columns and, unless the table is an append table, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
+            rows: value columns and, except for append tables, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
 
         Raises:
             InvalidInputError: the rows do not fit the schema.
-            UnavailableError: the disk does not take them.
+            UnavailableError: the storage rejects the write.
         """
         step = self._options.row_group_rows
         for start in range(0, rows.num_rows, step):
@@ -96,13 +96,13 @@ class RollingWriter:
                 self._finish()
 
     def close(self) -> list[DataFileMeta]:
-        """Finish the last file. All files, in the order of their rows; none when there were no rows."""
+        """Finish the last file. Returns all files in row order; empty if there were no rows."""
         if self._open is not None:
             self._finish()
         return list(self._finished)
 
     def abort(self) -> None:
-        """Delete every file, finished ones too."""
+        """Delete all files, including finished ones."""
         if self._open is not None:
             self._open.writer.abort()
             self._open = None
@@ -130,7 +130,7 @@ class RollingWriter:
         file = self._open
         index = file.index.close()
         written = file.writer.close()
-        is_embedded = index is not None and len(index) <= self._most_embedded_bytes
+        is_embedded = index is not None and len(index) <= self._max_embedded_bytes
         index_file = None if index is None or is_embedded else file.name + INDEX_SUFFIX
         keys = file.key_fields
         key_types = [field.type for field in keys]
@@ -164,15 +164,15 @@ class RollingWriter:
 
 
 def delete_written_files(io: FileIO, bucket_dir: str, files: Iterable[DataFileMeta]) -> None:
-    """Remove data files that nobody was told of, and what belongs to them; what cannot be removed stays."""
+    """Delete uncommitted data files and their extra files, best effort."""
     for file in files:
         for name in (file.file_name, *file.extra_files):
-            with suppress(FluvialError, OSError):  # an orphan costs space only
+            with suppress(FluvialError, OSError):  # an orphan only costs space
                 io.delete(f"{bucket_dir}/{name}")
 
 
 class _OpenFile:
-    """The file that is being written, and what its rows have said so far."""
+    """The file being written, with the metadata of its rows so far."""
 
     def __init__(
         self, *, name: str, writer: DataFileWriter, key_fields: Sequence[DataField], index: IndexWriter

@@ -1,6 +1,6 @@
-"""Rows of a data file with their numbers in it: where a row is, and the rows at some places.
+"""Positions of rows in data files: the positions of keys, and the rows at given positions.
 
-Numbers count every row of the file from 0, also those that are deleted. Row groups without a wanted row are not read.
+Positions count all rows of the file from 0, including deleted ones. Row groups without a wanted row are not read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from lsm.keys.key_groups import one_chunk
 from lsm.keys.key_lookup import sorted_rows_with_keys
 from lsm.keys.keys import internal_value
 
-_NAMED_KEYS: Final = 256  # up to so many keys are asked for one by one, more as the span from the first to the last
+_NAMED_KEYS: Final = 256  # up to this many keys are tested one by one, more as a range from first to last
 
 
 def positions_of_keys(
@@ -32,32 +32,32 @@ def positions_of_keys(
     *,
     deleted: Positions = NO_POSITIONS,
 ) -> tuple[Positions, pa.Table]:
-    """Where the rows of some keys are in a file, and their keys; those that are deleted are left out.
+    """Positions of the rows with some keys in a file, and their keys, without deleted rows.
 
     Args:
-        store: whose.
+        store: the table of the file.
         partition: BinaryRow bytes.
-        bucket: number.
-        file: of a table with a key.
+        bucket: bucket number.
+        file: data file of a table with a primary key.
         keys: (k,) key columns in key order.
-        deleted: rows of the file that are deleted.
+        deleted: deleted positions of the file.
     """
     found: list[Positions] = []
-    there: list[pa.RecordBatch] = []
+    found_keys: list[pa.RecordBatch] = []
     names = list(store.schema.trimmed_primary_keys)
     for numbers, batch in numbered_rows(store, partition, bucket, file, names, with_system=False, span=span_of(keys)):
         hits = sorted_rows_with_keys(batch, keys)
         hits = hits[~are_deleted(numbers[hits], deleted)]
         if len(hits):
             found.append(numbers[hits])
-            there.append(batch.take(pa.array(hits)))
+            found_keys.append(batch.take(pa.array(hits)))
     if not found:
         return NO_POSITIONS, keys.slice(0, 0)
-    return np.concatenate(found), pa.Table.from_batches(there).combine_chunks()
+    return np.concatenate(found), pa.Table.from_batches(found_keys).combine_chunks()
 
 
 def span_of(keys: pa.Table) -> Predicate | None:
-    """What leaves out row groups without any of the keys, which are in key order, by their leading column."""
+    """A predicate on the leading key column to skip row groups without any of the sorted keys."""
     name, column = keys.column_names[0], one_chunk(keys.column(0))
     if len(keys) <= _NAMED_KEYS:
         return In(column=name, values=tuple(dict.fromkeys(internal_value(value) for value in column)))
@@ -78,7 +78,7 @@ def rows_at(
     with_system: bool,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows at some places of a file (ascending), in today's schema; never an empty batch."""
+    """The rows at ascending positions of a file, with the table's schema, as non-empty batches."""
     rows = numbered_rows(
         store, partition, bucket, file, columns, with_system=with_system, wanted=positions, batch_rows=batch_rows
     )
@@ -100,7 +100,7 @@ def rows_not_at(
     span: Predicate | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a file but those at some places (ascending); rows that do not match ``span`` may be missing too."""
+    """All rows of a file except at ascending positions; rows that do not match ``span`` may be missing too."""
     rows = numbered_rows(
         store, partition, bucket, file, columns, with_system=with_system, span=span, batch_rows=batch_rows
     )
@@ -128,30 +128,30 @@ def numbered_rows(
     wanted: Positions | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """Batches with the numbers of their rows, of the row groups that may match ``span`` and hold a wanted row.
+    """Batches with the positions of their rows, from row groups that may match ``span`` and hold a wanted row.
 
     Args:
-        store: whose; the rows are of its schema.
+        store: the table of the file; rows have its schema.
         partition: BinaryRow bytes.
-        bucket: number.
-        file: to read.
-        columns: in the order wanted; those that ``span`` tests are among them.
+        bucket: bucket number.
+        file: the file to read.
+        columns: columns in output order, including those tested by ``span``.
         with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
         span: rows for which it is not true may be missing.
-        wanted: likewise all but these (ascending).
-        batch_rows: most rows of a batch.
+        wanted: rows at other positions may be missing; ascending.
+        batch_rows: maximum rows of a batch.
     """
-    groups: list[Positions] = []  # numbers of the rows that are read
-    asked = 0
+    groups: list[Positions] = []  # positions of the rows that are read
+    tested_rows = 0
 
     def keep(ranges: Mapping[str, ColumnRange], row_count: int) -> bool:
-        nonlocal asked
-        first, asked = asked, asked + row_count
-        if wanted is not None and len(_between(wanted, first, asked)) == 0:
+        nonlocal tested_rows
+        first, tested_rows = tested_rows, tested_rows + row_count
+        if wanted is not None and len(_between(wanted, first, tested_rows)) == 0:
             return False
         if span is not None and not may_match(span, ranges, row_count):
             return False
-        groups.append(np.arange(first, asked))
+        groups.append(np.arange(first, tested_rows))
         return True
 
     given = 0
@@ -168,7 +168,7 @@ def numbered_rows(
         batch_rows=batch_rows,
     )
     for batch in rows:
-        if numbers is None:  # a format that has asked has asked for every group before its first row
+        if numbers is None:  # formats call ``keep`` for all row groups before the first row, or never
             numbers = np.concatenate(groups) if groups else np.arange(file.row_count)
         yield numbers[given : given + batch.num_rows], batch
         given += batch.num_rows

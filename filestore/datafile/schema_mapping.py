@@ -1,9 +1,9 @@
-"""Rows of an old file as rows of the schema that is read: columns found by field id, renamed, cast, filled with nulls.
+"""Maps rows of a file to the read schema: columns matched by field id, renamed, cast, filled with nulls.
 
-A column that was added after the file was written is null in it, whatever default it has now: defaults are for writing.
-A file may also be newer than its reader, which was opened before somebody widened a column: then values that fit the
-narrower type are read, and others are an error, because cutting them would be a lie.
-Source: Paimon SchemaEvolutionUtil; paimon-format.md section 2.
+A column added after the file was written is null, whatever its default: defaults apply only to writes.
+A file may also be newer than its reader, if a column was widened after the reader was opened: then values that fit the
+narrower type are read, and others are an error rather than truncated.
+Source: Paimon SchemaEvolutionUtil.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,44 +22,44 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMapping:
-    """Where a column that is read comes from. ``source`` None: the file is older than the column."""
+    """The source of a read column. ``source`` None: the file is older than the column."""
 
-    source: DataField | None  # as the file's schema declares it
+    source: DataField | None  # as declared by the file's schema
     target: DataField
     is_same: bool  # the types agree, down to nested field ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newer:
-    """Rows that were written with a later version of the schema than the one that they are read with."""
+    """Schema ids of rows written with a later schema version than the reader's."""
 
-    written: int  # number of that version
-    read: int  # of the reader's
+    written: int  # schema id of the writer
+    read: int  # schema id of the reader
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaMapping:
-    """The columns of one reading of one file's schema, and how to make them."""
+    """How to build the read columns from one file schema."""
 
     columns: tuple[ColumnMapping, ...]
     arrow_schema: pa.Schema
-    newer: Newer | None = None  # None: the file is as old as its reader, or older
+    newer: Newer | None = None  # None: the file is not newer than the reader
 
     @property
     def file_fields(self) -> tuple[DataField, ...]:
-        """Columns that the file must be asked for, each once."""
+        """The columns to read from the file, without duplicates."""
         return tuple({c.source.name: c.source for c in self.columns if c.source is not None}.values())
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of the file as rows of the read schema.
 
         Args:
-            rows: any of ``file_fields``, by name; a missing one is null. Of any type that can hold its values.
+            rows: some of ``file_fields``, by name; missing ones are null. Of any type that can hold the values.
 
         Raises:
             CorruptDataError: a stored value is outside its declared type.
-            InvalidInputError: a stored value cannot be cast to the column's new type; or the rows are newer than their
-                reader, and a value is none of the type that the reader knows. Names the column.
+            InvalidInputError: a stored value cannot be cast to the column's new type; or the rows are newer than the
+                reader, and a value does not fit the reader's type. Names the column.
         """
         arrays = [_mapped(rows, column, self.newer) for column in self.columns]
         if not arrays:
@@ -67,9 +67,9 @@ class SchemaMapping:
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def ranges(self, ranges: Mapping[str, ColumnRange], row_count: int) -> Mapping[str, ColumnRange]:
-        """Ranges by the file's names as ranges by the names that are read.
+        """Ranges by file column name, mapped to read column names.
 
-        A column that the file is too old for is all null; one whose cast may change the order is left out.
+        A column newer than the file is all null; columns with a cast that may change the order are omitted.
         """
         mapped: dict[str, ColumnRange] = {}
         for column in self.columns:
@@ -83,7 +83,7 @@ class SchemaMapping:
 
 
 def newer_than(known: TableSchema, written: TableSchema) -> Newer | None:
-    """What a reader with the first version must look out for in rows of the second; None: nothing."""
+    """Both schema ids if rows were written with a later version than the reader knows, else None."""
     return Newer(written=written.id, read=known.id) if written.id > known.id else None
 
 
@@ -94,8 +94,8 @@ def map_schema(
 
     Args:
         file_fields: columns of the file.
-        read_fields: columns that are wanted.
-        newer: given when the file's version of the schema is later than the reader's.
+        read_fields: columns to read.
+        newer: set if the file's schema version is later than the reader's.
     """
     by_id = {field.id: field for field in file_fields}
     columns = tuple(_column(by_id.get(field.id), field) for field in read_fields)
@@ -109,12 +109,12 @@ def _column(source: DataField | None, target: DataField) -> ColumnMapping:
 def map_ranges(
     ranges: Mapping[str, ColumnRange], file_schema: TableSchema, read_schema: TableSchema, row_count: int
 ) -> Mapping[str, ColumnRange]:
-    """Statistics of a file, by the names and in the types of the read schema; see ``SchemaMapping.ranges``."""
+    """Statistics of a file by the columns of the read schema; see ``SchemaMapping.ranges``."""
     return map_schema(file_schema.fields, read_schema.fields).ranges(ranges, row_count)
 
 
 def _same(source: DataType, target: DataType) -> bool:
-    """Whether values need no change. Whether nulls are allowed does not matter for reading."""
+    """Whether values need no conversion. Nullability is ignored for reads."""
     if source.root != target.root:
         return False
     if source.root == "ROW":
@@ -136,7 +136,7 @@ def _mapped(rows: pa.RecordBatch, column: ColumnMapping, newer: Newer | None) ->
         return pa.nulls(rows.num_rows, target)
     array = rows.column(index)
     if newer is not None and array.null_count and column.source.type.nullable and not column.target.type.nullable:
-        raise _not_known(column.target.name, column.source.type, column.target.type, newer, "null")
+        raise _does_not_fit(column.target.name, column.source.type, column.target.type, newer, "null")
     if column.is_same and array.type == target:
         return array
     declared = conform(array, column.source.type, column.source.name)
@@ -145,18 +145,18 @@ def _mapped(rows: pa.RecordBatch, column: ColumnMapping, newer: Newer | None) ->
     return _evolve(declared, column.source.type, column.target.type, column.target.name, newer)
 
 
-def _not_known(
+def _does_not_fit(
     column: str, written: DataType, known: DataType, newer: Newer, error: pa.ArrowInvalid | str
 ) -> InvalidInputError:
     return InvalidInputError(
-        f"a value is not one of the column as it was when the table was opened: column={column} type={known} "
+        f"a value does not fit the column type that the table was opened with: column={column} type={known} "
         f"new_type={written} schema={newer.written} opened_schema={newer.read} error={error} "
-        "fix=open the table again, or restart the query: it goes on with the new type"
+        "fix=reopen the table, or restart the query: it continues with the new type"
     )
 
 
 def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
-    """What a file of any writer holds as the Arrow type that its schema declares: values stay, their storage changes.
+    """A column as stored by any writer, as the Arrow type of its declared type: only the storage changes.
 
     Raises: CorruptDataError when a value is outside the declared type.
     """
@@ -165,14 +165,14 @@ def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
         return array
     try:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
-            # Finer clocks of other writers (nanoseconds, INT96) are cut to the declared one; a zone is only a name.
+            # Finer precisions of other writers (nanoseconds, INT96) are truncated; time zones are metadata only.
             return pc.cast(floor_clock(array, target.unit), target)
         return (
             pc.cast(array, target) if data_type.root not in NESTED_ROOTS else _conform_nested(array, data_type, column)
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CorruptDataError(
-            f"column holds what its type cannot be: column={column} type={data_type} stored_type={array.type} "
+            f"column holds a value outside its type: column={column} type={data_type} stored_type={array.type} "
             f"error={error}"
         ) from error
 
@@ -229,10 +229,10 @@ def _evolve(array: pa.Array, source: DataType, target: DataType, column: str, ne
     try:
         return narrowed(array, source, target)
     except pa.ArrowInvalid as error:
-        raise _not_known(column, source, target, newer, error) from error
+        raise _does_not_fit(column, source, target, newer, error) from error
 
 
-# Children are swapped under the same offsets and null bitmap, so that slices stay slices and nothing else is copied.
+# Only children are replaced; offsets and null bitmap are reused, so slices remain slices and nothing else is copied.
 
 
 def _struct(array: pa.Array, children: Sequence[pa.Array], target: pa.DataType) -> pa.Array:

@@ -1,7 +1,7 @@
-"""Which columns of two states of a table are the same column, also when the states are of two branches.
+"""Matches the columns of two states of a table, possibly of different branches.
 
-A column is known by its field id. Branches count on by themselves after they parted, so ids from then on are compared
-by name and type too.
+A column is identified by its field id. Branches assign ids independently after they diverge, so later ids are matched
+by name and type instead.
 """
 
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ from lsm.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChange:
-    """What became of a column; None: it is not on that side."""
+    """A difference of one column; None: the column does not exist on that side."""
 
     before: DataField | None
     after: DataField | None
 
     @property
     def field(self) -> DataField:
-        """The column as it is later, or was before it was dropped."""
+        """The later column, or the dropped one."""
         found = self.after or self.before
         assert found is not None
         return found
@@ -35,7 +35,7 @@ class ColumnChange:
 
 
 def column_changes(before: FileTable, after: FileTable) -> tuple[ColumnChange, ...]:
-    """The columns that are not the same in two states: those of the later one in their order, then dropped ones."""
+    """The columns that differ between two states: in the order of the later one, then dropped ones."""
     pairs = _pairs(before, after)
     own = {field.id: known for known, field in pairs}
     kept = {known.id for known, _ in pairs}
@@ -45,7 +45,7 @@ def column_changes(before: FileTable, after: FileTable) -> tuple[ColumnChange, .
 
 
 def read_as(before: FileTable, after: FileTable) -> FileTable:
-    """The earlier state's table, made to give rows with the columns of the later one; a new column is null.
+    """The earlier state's table, reading rows with the columns of the later one; new columns are null.
 
     Raises: InvalidInputError: the keys differ, so rows cannot be compared.
     """
@@ -62,9 +62,9 @@ def read_as(before: FileTable, after: FileTable) -> FileTable:
     for field in after.store.schema.fields:
         known = ids.get(field.id)
         if known is None:
-            known, unused = unused, unused - 1  # no file of that side has such an id
+            known, unused = unused, unused - 1  # an id that no file of that side has
         fields.append(replace(field, id=known))
-    # a number of no version, so that files are looked up in the schemas of their own branch
+    # not an existing schema id, so that files resolve their schemas in their own branch
     return FileTable(before.store.with_schema(replace(after.store.schema, id=-1, fields=tuple(fields))))
 
 
@@ -86,13 +86,13 @@ def _pairs(before: FileTable, after: FileTable) -> list[tuple[DataField, DataFie
 
 
 def _shared_ids(before: FileTable, after: FileTable) -> int | None:
-    """The highest field id from before two branches parted; None: it is one branch."""
+    """The highest field id assigned before two branches diverged; None: it is one branch."""
     if before.store.paths.branch == after.store.paths.branch:
         return None
     highest = -1
-    theirs = set(before.store.schemas.ids())
+    earlier_ids = set(before.store.schemas.ids())
     for schema_id in after.store.schemas.ids():
-        if schema_id not in theirs:
+        if schema_id not in earlier_ids:
             break
         one, two = before.store.schemas.read(schema_id), after.store.schemas.read(schema_id)
         if (one.fields, one.highest_field_id, one.time_ms) != (two.fields, two.highest_field_id, two.time_ms):

@@ -1,8 +1,8 @@
-"""The difference of two states of a table: what must be done to the rows of one to get those of the other.
+"""The difference of two states of a table: the changes that turn the rows of one into those of the other.
 
-States are of any kind that has a word (``filestore.refs.versions``), also of different branches and with different
-columns. It is exact and net: what came and went again between the two is not in it. Files that both states share are
-not read, and the rest is compared bucket by bucket in key order, so memory does not grow with the table.
+States are any versions that ``filestore.refs.versions`` can express, also of different branches and with different
+columns. It is exact and net: rows both added and removed in between are not part of it. Files that both states share
+are not read, and the rest is compared bucket by bucket in key order, so memory does not grow with the table.
 Source: Paimon's ``incremental-between`` with scan mode diff.
 """
 
@@ -25,20 +25,20 @@ from lsm.row_kind import RowKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDiff:
-    """Two states, ready to be compared as often as wanted. It stays the same whatever is written meanwhile."""
+    """Two fixed states, which can be compared repeatedly. Concurrent writes do not affect it."""
 
-    before_table: FileTable  # gives the rows of the earlier state with the columns of the later one
+    before_table: FileTable  # reads rows of the earlier state with the columns of the later one
     table: FileTable  # with the schema of the later state
     before: Snapshot | None  # None: the empty table
     after: Snapshot
-    columns: tuple[ColumnChange, ...]  # that are not the same on both sides
+    columns: tuple[ColumnChange, ...]  # columns that differ
 
     def plan(self) -> tuple[ChangeSplit, ...]:
-        """What has to be read, in independent pieces. Raises: FileNotFoundError when a state expired meanwhile."""
+        """Independent splits to read. Raises: FileNotFoundError when a state has expired in the meantime."""
         return plan_diff(self.table.store, self.before, self.after)
 
     def read(self, split: ChangeSplit) -> Changes:
-        """The changes of a piece, see ``filestore.changelog.snapshot_changes.read_changes``."""
+        """The changes of a split, see ``filestore.changelog.snapshot_changes.read_changes``."""
         return read_changes(self.table, split, before_table=self.before_table)
 
     def changes(self) -> Changes:
@@ -49,25 +49,25 @@ class TableDiff:
 
 @dataclass(slots=True, kw_only=True)
 class DiffSummary:
-    """How much differs."""
+    """Counts of the differences."""
 
     inserted: int = 0
     deleted: int = 0
-    updated: int = 0  # keys; of a table without a key always 0
+    updated: int = 0  # keys; always 0 without a primary key
     changed_values: Counter[str] = field(default_factory=Counter)  # by column, among updated keys
     columns: tuple[ColumnChange, ...] = ()
 
 
 def open_diff(table: FileTable, before: Version | str, after: Version | str) -> TableDiff:
-    """Find two states.
+    """Resolve two versions.
 
     Args:
-        table: whose; words without a branch are of its branch.
-        before: ``0``, and a time before the first commit, are the empty table.
-        after: need not be later.
+        table: the table; versions without a branch refer to its branch.
+        before: ``0``, or a time before the first commit, is the empty table.
+        after: version after the changes; may be older than ``before``.
 
     Raises:
-        InvalidInputError: there is no such state, or their keys differ.
+        InvalidInputError: there is no such version, or their keys differ.
     """
     found, start = _find(table, after), _find(table, before)
     if found is None or found.snapshot is None:
@@ -85,7 +85,7 @@ def open_diff(table: FileTable, before: Version | str, after: Version | str) -> 
 
 
 def summarized(diff: TableDiff) -> DiffSummary:
-    """Count what differs, by row and by column."""
+    """Count the differences by row and by column."""
     summary = DiffSummary(columns=diff.columns)
     names = [name for name in diff.table.schema.column_names if name not in diff.table.schema.primary_keys]
     for old, new in _pairs(diff.changes(), summary):
@@ -97,8 +97,8 @@ def summarized(diff: TableDiff) -> DiffSummary:
 
 
 def _pairs(changes: Changes, summary: DiffSummary) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Updated rows before and after, (n,) each; the other changes are only counted."""
-    waiting: list[pa.RecordBatch] = []  # a -U whose +U is in the next batch
+    """Updated rows before and after, (n,) each; other changes are only counted."""
+    waiting: list[pa.RecordBatch] = []  # -U rows with their +U in the next batch
     for rows, kinds in changes:
         numbers = np.asarray(kinds)
         summary.inserted += int(np.count_nonzero(numbers == RowKind.INSERT))
@@ -120,7 +120,7 @@ def _taken(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _find(table: FileTable, wanted: Version | str) -> TableRead | None:
-    """The state; None: the empty table."""
+    """The version's state; None: the empty table."""
     version = parse_version(table.store, wanted) if isinstance(wanted, str) else wanted
     there = table if version.branch in (None, table.store.paths.branch) else table.on_branch(version.branch)
     if version.snapshot_id == 0:

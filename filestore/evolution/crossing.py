@@ -1,8 +1,8 @@
-"""Whether a reader that goes on with the columns it was opened with may cross a change of the table's schema.
+"""Whether a reader can continue with its columns across a change of the table's schema.
 
-Columns are followed by field id. What is new is not shown, another name, place, comment, default or option makes no
-difference, and a wider type is read with a check of every value (``schema_mapping``). What would have to be made up is
-refused: a dropped column would be null where nothing was null, and another type means something else.
+Columns are matched by field id. New columns are hidden; a different name, position, comment, default or option makes no
+difference; a wider type is read with a check of every value (``schema_mapping``). Changes that would require inventing
+values are refused: a dropped NOT NULL column would be null, and values of an incompatible type mean something else.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,22 +17,22 @@ from filestore.types.data_types import NESTED_ROOTS, DataField, DataType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """What a change is to a reader of some columns. Paths of columns as the reader knows them, or of new ones."""
+    """The effects of a schema change on a reader, as column paths by the reader's names (new names for added ones)."""
 
-    added: tuple[str, ...] = ()  # not shown
+    added: tuple[str, ...] = ()  # hidden
     renamed: tuple[str, ...] = ()  # old -> new
     widened: tuple[str, ...] = ()  # column old -> new; values are checked
-    dropped: tuple[str, ...] = ()  # that may be null
+    dropped: tuple[str, ...] = ()  # nullable columns
     refused: tuple[str, ...] = ()  # column=... reason=...
 
 
 def crossing(known: TableSchema, newest: TableSchema, columns: Sequence[str]) -> Crossing:
-    """What a reader of ``columns`` of the schema ``known`` meets in rows of the schema ``newest``.
+    """The effects on a reader of ``columns`` of the schema ``known`` when rows have the schema ``newest``.
 
     Args:
-        known: the version that the reader was opened with.
+        known: the schema version of the reader.
         newest: another version, usually a later one.
-        columns: names in ``known``; what happens to other columns does not matter.
+        columns: names in ``known``; changes of other columns are ignored.
     """
     by_id = {field.id: field for field in newest.fields}
     wanted = known.fields_of(columns)
@@ -57,7 +57,7 @@ def _of_fields(fields: Sequence[DataField], by_id: dict[int, DataField], parent:
             if field.type.nullable:
                 yield "dropped", path_text(path)
             else:
-                yield "refused", f"column={path_text(path)} reason='it was dropped, and may not be null'"
+                yield "refused", f"column={path_text(path)} reason='it was dropped, and is NOT NULL'"
             continue
         if now.name != field.name:
             yield "renamed", f"{path_text(path)} -> {path_text((*parent, now.name))}"
@@ -65,8 +65,8 @@ def _of_fields(fields: Sequence[DataField], by_id: dict[int, DataField], parent:
 
 
 def _of_types(known: DataType, now: DataType, path: ColumnPath) -> _Found:
-    if now.nullable and not known.nullable and len(path) > 1:  # of columns themselves every value is checked
-        yield "refused", f"column={path_text(path)} reason='it may be null now'"
+    if now.nullable and not known.nullable and len(path) > 1:  # top-level columns are checked value by value
+        yield "refused", f"column={path_text(path)} reason='it is nullable now'"
     if known.root != now.root and {known.root, now.root} & NESTED_ROOTS:
         yield "refused", _other_type(known, now, path)
     elif known.root == "ROW":
@@ -87,5 +87,5 @@ def _of_types(known: DataType, now: DataType, path: ColumnPath) -> _Found:
 
 def _other_type(known: DataType, now: DataType, path: ColumnPath) -> str:
     return (
-        f"column={path_text(path)} type={known} new_type={now} reason='values of the new type may be none of the old'"
+        f"column={path_text(path)} type={known} new_type={now} reason='values of the new type may not fit the old one'"
     )

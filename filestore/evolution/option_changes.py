@@ -1,4 +1,4 @@
-"""Options of a table that is there: which may still change."""
+"""Changes of options of an existing table: which are allowed."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,30 +9,30 @@ from filestore.options.table_options import TableOptions, canonical_options, che
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
-# The records that are in the topic already were written by these.
+# The existing records of the topic were written with these.
 _FIXED_BY_LOG: Final = frozenset(
     {"log.system", "log.kafka.topic", "log.kafka.topic-id", "log.transactional-id.prefix", "log.format",
      "log.key.format", "log.consistency", "log.changelog-mode", "log.system.partitions"}
 )  # fmt: skip
 _NOT_IN_SCHEMA: Final = {
-    "path": "a table's directory is where its name says",
-    "file.path": "a table's directory is where its name says",
-    "branch": "it is a reader's or a writer's",
-    "scan.branch": "it is a reader's",
+    "path": "a table's name determines its directory",
+    "file.path": "a table's name determines its directory",
+    "branch": "it is an option of readers and writers",
+    "scan.branch": "it is an option of readers",
 }
 
 
 def with_option(schema: TableSchema, given: str, text: str | None, *, has_rows: bool) -> TableSchema:
-    """A schema with another text of an option, or with None without it.
+    """A schema with an option set or removed.
 
     Args:
-        schema: to change.
-        given: key of the option, in any of its spellings.
-        text: None removes it.
-        has_rows: whether there are files, on which some options bear.
+        schema: the schema to change.
+        given: key of the option or one of its aliases.
+        text: new value; None removes the option.
+        has_rows: whether the table has snapshots; some options cannot change then.
 
     Raises:
-        InvalidInputError: no such option, not a value of it, or it cannot change any more and why.
+        InvalidInputError: no such option, an invalid value, or the option can no longer change; gives the reason.
     """
     ((key, value),) = canonical_options({given: text or ""}).items()
     current = schema.options.get(key)
@@ -78,16 +78,16 @@ def _check_option_may_change(
 
 
 def _only_rescales(before: str | None, after: str | None) -> bool:
-    """Whether partitions keep their buckets until they are overwritten: both numbers are fixed ones."""
+    """Whether both bucket counts are fixed, so that partitions keep their buckets until they are overwritten."""
     return before is not None and after is not None and int(before) > 0 and int(after) > 0
 
 
 def _shown(key: str, text: str | None) -> str:
     known = text is None or key in TableOptions.declared
-    return str(text) if known else "(hidden)"  # client properties may be passwords
+    return str(text) if known else "(hidden)"  # client properties may contain passwords
 
 
-# Their value is a column, or columns with commas between them.
+# Options with a column or a comma-separated list of columns as value.
 _COLUMN_LISTS: Final = frozenset(
     {"bucket-key", "sequence.field", "rowkind.field", "record-level.time-field", "watermark.column",
      "row-counts.index-key", "partial-update.remove-record-on-sequence-group"}
@@ -96,12 +96,12 @@ _INDEX_COLUMNS: Final = ".columns"
 
 
 def uses_of(options: Mapping[str, str], column: str) -> list[str]:
-    """Keys of the options that name a column, in their key or in their value."""
+    """Keys of the options that refer to a column in their key or value."""
     return [key for key, text in options.items() if _renamed(key, text, column, "") != (key, text)]
 
 
 def renamed_in_options(options: Mapping[str, str], column: str, name: str) -> dict[str, str]:
-    """The options with another name for a column."""
+    """The options with a column renamed."""
     return dict(_renamed(key, text, column, name) for key, text in options.items())
 
 

@@ -1,4 +1,4 @@
-"""A new version of a table's schema, published by a compare and swap: several who change it at once all succeed."""
+"""Publishes new schema versions by compare-and-swap, so that concurrent changes all succeed."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -14,25 +14,25 @@ _ATTEMPTS: Final = 10
 
 
 def publish_changes(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaChange]]) -> TableSchema:
-    """Publish the next version of a schema; one small file, all changes or none.
+    """Publish the next version of a schema atomically.
 
     Args:
-        store: opened; whatever the version that it knows, the newest one is changed.
-        decide: the changes of the newest version; asked again when somebody else was faster.
+        store: the table; its newest schema is changed, whatever version it was opened with.
+        decide: returns the changes of the newest version; called again after a conflict.
 
     Returns:
-        the version in force: the newest one when there was nothing to change.
+        the published version, or the newest one if there was nothing to change.
 
     Raises:
-        InvalidInputError: the table is gone, or a change is refused; nothing has changed.
-        ConflictError: others altered the table again and again: try again.
-        OutcomeUnknownError: the version may be there.
+        InvalidInputError: the table does not exist, or a change is refused; nothing has changed.
+        ConflictError: too many concurrent schema changes: try again.
+        OutcomeUnknownError: the version may have been published.
     """
     for _ in range(_ATTEMPTS):
         ids = store.schemas.ids()
         if not ids:
-            raise InvalidInputError(f"table is gone: table={store.name} path={store.paths.root}")
-        newest = store.schemas.read(ids[-1])  # as stored: without what is in force for one object only
+            raise InvalidInputError(f"table does not exist: table={store.name} path={store.paths.root}")
+        newest = store.schemas.read(ids[-1])  # as stored: without dynamic options of this instance
         changes = decide(newest)
         if not changes:
             return newest
@@ -50,9 +50,9 @@ def publish_changes(store: TableStore, decide: Callable[[TableSchema], Sequence[
         try:
             store.schemas.create(after)
         except ConflictError:
-            continue  # decide anew on what the other one made
+            continue  # decide again on the other writer's version
         except OutcomeUnknownError:
             if store.schemas.latest() != after:
                 raise
         return after
-    raise ConflictError(f"others changed the schema again and again: table={store.name} attempts={_ATTEMPTS}")
+    raise ConflictError(f"lost too many schema change races: table={store.name} attempts={_ATTEMPTS}")

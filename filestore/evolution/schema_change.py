@@ -1,7 +1,7 @@
-"""Changes of a table's schema: what is asked, what it makes of a schema, and which are refused.
+"""Schema changes: their kinds, their effect on a schema, and which are refused.
 
-A column keeps its id through every change, and an id never returns: that is how old files stay readable. Source: Paimon
-SchemaManager, SchemaChange; paimon-format.md section 2.
+A column keeps its id through every change, and ids are never reused: so old files remain readable. Source: Paimon
+SchemaManager, SchemaChange.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ from lsm.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class SetOption:
-    """Give an option a text."""
+    """Set an option."""
 
     key: str
     text: str
@@ -52,21 +52,21 @@ class SetOption:
 
 @dataclass(frozen=True, slots=True)
 class RemoveOption:
-    """Back to the default of an option; no error when it was not set."""
+    """Reset an option to its default; no error if it was not set."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetComment:
-    """Comment of the table; None removes it."""
+    """Set the comment of the table; None removes it."""
 
     comment: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumn:
-    """A new column, null in the rows that are there. Without a position it is the last one."""
+    """Add a column, null in existing rows. Without a position it becomes the last one."""
 
     path: ColumnPath
     type: DataType
@@ -77,14 +77,14 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """Forget a column."""
+    """Drop a column."""
 
     path: ColumnPath
 
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """Another name for a column; options that name it follow."""
+    """Rename a column; options that refer to it are updated."""
 
     path: ColumnPath
     name: str
@@ -92,7 +92,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class ChangeType:
-    """Another type; whether nulls are allowed stays."""
+    """Change the type of a column, keeping its nullability."""
 
     path: ColumnPath
     type: DataType
@@ -100,7 +100,7 @@ class ChangeType:
 
 @dataclass(frozen=True, slots=True)
 class ChangeNullability:
-    """Whether nulls are allowed."""
+    """Change the nullability of a column."""
 
     path: ColumnPath
     nullable: bool
@@ -108,7 +108,7 @@ class ChangeNullability:
 
 @dataclass(frozen=True, slots=True)
 class ChangeComment:
-    """Comment of a column; None removes it."""
+    """Set the comment of a column; None removes it."""
 
     path: ColumnPath
     comment: str | None
@@ -116,7 +116,7 @@ class ChangeComment:
 
 @dataclass(frozen=True, slots=True)
 class ChangeDefault:
-    """Text of the value that writers take when they name none; None removes it."""
+    """Set the default value of a column, as text; None removes it."""
 
     path: ColumnPath
     default: str | None
@@ -124,7 +124,7 @@ class ChangeDefault:
 
 @dataclass(frozen=True, slots=True)
 class MoveColumn:
-    """Another place among its neighbours."""
+    """Move a column within its level."""
 
     path: ColumnPath
     position: ColumnPosition
@@ -157,18 +157,18 @@ def apply_changes(
 
     Args:
         schema: the current version.
-        changes: applied in order; each sees what the ones before it did.
-        has_rows: whether there are snapshots: options on which files depend are free before the first.
-        history: the older versions. A table with a log needs them: names in old records must not change meaning.
+        changes: applied in order; each sees the result of the previous ones.
+        has_rows: whether there are snapshots; without any, options that determine file contents may change.
+        history: the older versions, required for tables with a log: names in old records must not change meaning.
         time_ms: epoch milliseconds of the change; None keeps the old time.
 
     Returns:
-        the version with the next id; ``schema`` itself when nothing is different.
+        the version with the next id; ``schema`` itself if nothing changes.
 
     Raises:
-        InvalidInputError: names the column or option, the reason and what to do instead.
+        InvalidInputError: names the column or option, the reason and a fix.
     """
-    after = _of_our_version(schema)
+    after = _upgraded_version(schema)
     first = after
     for change in changes:
         if not isinstance(change, SetOption | RemoveOption | SetComment):
@@ -185,7 +185,7 @@ def apply_changes(
 
 
 def parse_default(text: str, data_type: DataType) -> None:
-    """Refuse a default that is no value of the type. Raises: InvalidInputError."""
+    """Raises: InvalidInputError for a default that is not a value of the type."""
     if data_type.root in NESTED_ROOTS:
         raise InvalidInputError(f"columns of this type have no default: type={data_type} default={text!r}")
     try:
@@ -196,8 +196,8 @@ def parse_default(text: str, data_type: DataType) -> None:
         raise InvalidInputError(f"default is not a value of the column: type={data_type} default={text!r}")
 
 
-def _of_our_version(schema: TableSchema) -> TableSchema:
-    """An old file's schema with its defaults written out, which mean something else in the files that we write."""
+def _upgraded_version(schema: TableSchema) -> TableSchema:
+    """A schema of an older format version with its defaults made explicit, since the current ones differ."""
     if schema.version == SCHEMA_VERSION:
         return schema
     options = schema.table_options
@@ -234,8 +234,8 @@ def _applied(schema: TableSchema, change: SchemaChange, *, has_rows: bool) -> Ta
 def _added(schema: TableSchema, change: AddColumn) -> TableSchema:
     if not change.type.nullable:
         raise InvalidInputError(
-            f"a new column must allow nulls, old rows have none: column={path_text(change.path)} type={change.type} "
-            "fix='leave out NOT NULL'"
+            f"a new column must be nullable, old rows lack it: column={path_text(change.path)} type={change.type} "
+            "fix='remove NOT NULL'"
         )
     if change.default is not None:
         parse_default(change.default, change.type)
@@ -273,7 +273,7 @@ def _dropped(schema: TableSchema, path: ColumnPath) -> TableSchema:
 def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
     path, name = change.path, change.name
     if len(path) == 1 and path[0] in schema.partition_keys:
-        raise InvalidInputError(f"partition columns cannot be renamed, directories carry their names: column={path[0]}")
+        raise InvalidInputError(f"partition columns cannot be renamed, directories use their names: column={path[0]}")
 
     def rename(level: tuple[DataField, ...]) -> tuple[DataField, ...]:
         index = index_of(level, path[-1], path)
@@ -299,7 +299,7 @@ def _retyped(schema: TableSchema, change: ChangeType) -> TableSchema:
         raise InvalidInputError(f"type of a key, partition or bucket column cannot change: {facts}")
     if {field.type.root, wanted.root} & NESTED_ROOTS:
         raise InvalidInputError(
-            f"a nested type changes by its parts: {facts} fix='name the part: column.field, column.element'"
+            f"a nested type is changed by its parts: {facts} fix='name the part: column.field, column.element'"
         )
     if not can_cast(field.type, wanted):
         raise InvalidInputError(f"stored values cannot be read as the new type: {facts}")
@@ -309,10 +309,10 @@ def _retyped(schema: TableSchema, change: ChangeType) -> TableSchema:
             f"only wider types are allowed: {facts} disable-explicit-type-casting=true fix='set it to false'"
         )
     if name in options.sequence_fields and not keeps_order(field.type, wanted):
-        raise InvalidInputError(f"the new type would order rows otherwise: {facts} used_by=sequence.field")
+        raise InvalidInputError(f"the new type would order rows differently: {facts} used_by=sequence.field")
     if schema.table_options.log_system != "none" and not _reads_same_json(field.type, wanted):
         raise InvalidInputError(
-            f"records in the log would not be read as files are: {facts} "
+            f"records in the log would be read differently from files: {facts} "
             "fix='use a wider integer, a longer text, more digits of a DECIMAL or TIMESTAMP; or a new column'"
         )
     if field.default_value is not None:
@@ -328,8 +328,8 @@ def _with_nullability(schema: TableSchema, change: ChangeNullability) -> TableSc
         raise InvalidInputError(f"key columns are never null: column={path_text(change.path)}")
     if not change.nullable and schema.table_options.alter_column_null_to_not_null_disabled:
         raise InvalidInputError(
-            f"rows may hold nulls already: column={path_text(change.path)} "
-            "fix=\"look, then set 'alter-column-null-to-not-null.disabled'='false' first\""
+            f"existing rows may hold nulls: column={path_text(change.path)} "
+            "fix=\"check, then set 'alter-column-null-to-not-null.disabled'='false' first\""
         )
     retyped = replace(field.type, nullable=change.nullable)
     return edited(schema, change.path, lambda each: replace(each, type=retyped))
@@ -342,7 +342,7 @@ def _with_default(field: DataField, text: str | None) -> DataField:
 
 
 def _reads_same_json(source: DataType, target: DataType) -> bool:
-    """Whether the JSON text of a value means the same in the new type. FLOAT's shortest text is another DOUBLE."""
+    """Whether the JSON text of a value means the same in the new type; a FLOAT's shortest text is another DOUBLE."""
     same = (INTEGER_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS)
     if source.root == target.root == "DECIMAL" or any(source.root in roots and target.root in roots for roots in same):
         return widens(source, target) and "CHAR" not in (source.root, target.root) and source.root[:5] != "BYTES"

@@ -1,11 +1,11 @@
-"""``write.merge-schema``: which changes let a table hold rows of some columns, and which rows it cannot hold.
+"""``write.merge-schema``: the schema changes that let a table hold given rows, and which rows are refused.
 
-New columns and fields become nullable ones at the end. A type becomes the narrowest that holds the values of both: with
-``type-widening`` without changing one of them, with ``explicit-cast`` the narrowest that both can be cast to, so that
-old files stay readable. Lengths of texts and digits of clocks never grow here: frames do not tell them, and values are
-checked or cut as in every write.
+New columns and fields are appended as nullable. A type becomes the narrowest that holds the values of both: with
+``type-widening`` without changing any of them, with ``explicit-cast`` the narrowest that both can be cast to, so that
+old files remain readable. String lengths and timestamp precisions never grow here: data frames lack them, and values
+are checked or truncated as in every write.
 
-Source: the options and their words are Paimon's (SchemaMergingUtils); Decision 103 says where the rules differ.
+Source: options of Paimon's SchemaMergingUtils; the rules differ in part.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,22 +37,22 @@ CAST_KEY: Final = TableOptions.write_merge_schema_explicit_cast.key
 _FLOAT_ROOTS: Final = frozenset({"FLOAT", "DOUBLE"})
 _CLOCK_ROOTS: Final = TIMESTAMP_ROOTS | {"DATE"}
 _DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
-_MOST_DIGITS: Final = 38
+_MAX_PRECISION: Final = 38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRules:
-    """What a writer may change of its table's schema, besides adding columns."""
+    """The schema changes that a writer may make, besides adding columns."""
 
     widens: bool = False
     casts: bool = False
-    fitting: "Fitting | None" = None  # pairs of other types of which the write itself takes the values that fit
+    fitting: "Fitting | None" = None  # further type pairs where the write itself accepts fitting values
 
     @classmethod
     def of(
         cls, options: TableOptions, *, merges: bool | None = None, widens: bool | None = None, casts: bool | None = None
     ) -> "MergeRules | None":
-        """The rules of a writer; None when it may change nothing.
+        """The rules of a writer; None if it may not change the schema.
 
         Args:
             options: of the table.
@@ -74,31 +74,31 @@ class MergeRules:
 
 
 Fitting = Callable[[DataType, DataType], bool]
-"""Whether a write puts values of the second type into a column of the first, or refuses single ones of them."""
+"""Whether a write accepts values of the second type for a column of the first, refusing those that do not fit."""
 
 
 def are_numbers(known: DataType, given: DataType) -> bool:
-    """``Fitting`` of rows in Arrow, whose numbers are checked one by one: Python's are the widest there are."""
+    """``Fitting`` for Arrow rows: numbers are checked one by one, since Python's numbers have the widest types."""
     return {known.root, given.root} <= INTEGER_ROOTS | _FLOAT_ROOTS | {"DECIMAL"}
 
 
 def merge_changes(schema: TableSchema, given: Sequence[DataField], rules: MergeRules) -> list[SchemaChange]:
-    """The changes after which a table holds rows of some columns; [] when it does already.
+    """The changes that let a table hold rows with some columns; [] if it can already.
 
     Args:
-        schema: of the table.
-        given: columns of the rows; ids do not matter.
-        rules: what may change.
+        schema: schema of the table.
+        given: columns of the rows; ids are ignored.
+        rules: the allowed changes.
 
     Raises:
-        InvalidInputError: no allowed change makes a column hold the rows' values. Names it, the types and the option.
+        InvalidInputError: no allowed change lets a column hold the values. Names it, the types and the option.
     """
     by_name = {field.name: field for field in schema.fields}
     return list(_of_level(by_name, given, (), rules))
 
 
 def needs_cast(known: DataType, given: DataType) -> bool:
-    """Whether values must be cast to become the column's, and not only be checked or stored in another way."""
+    """Whether values must be cast to the column's type, rather than only checked or stored differently."""
     if known.root == given.root == "ROW":
         inner = {field.name: field.type for field in known.fields}
         return any(field.name in inner and needs_cast(inner[field.name], field.type) for field in given.fields)
@@ -110,9 +110,9 @@ def needs_cast(known: DataType, given: DataType) -> bool:
 
 
 def with_known_ids(known: Sequence[DataField], given: Sequence[DataField]) -> tuple[DataField, ...]:
-    """The columns of rows with the ids of the table's columns of these names, at any depth.
+    """The columns of rows with the ids of the table's columns with the same names, at any depth.
 
-    Types that are only stored in another way are the table's, so that mapping one to the other casts nothing else.
+    Types that only differ in storage are replaced by the table's, so that the mapping casts nothing else.
     """
     by_name = {field.name: field for field in known}
     found = []
@@ -145,8 +145,8 @@ def _of_level(
         alike = [name for name in known if name.lower() == field.name.lower()]
         if alike:
             raise InvalidInputError(
-                f"two columns would differ in the case of letters only: column={path_text(path)} existing={alike[0]} "
-                "fix=spell it as the table does"
+                f"two columns would differ only in case: column={path_text(path)} existing={alike[0]} "
+                "fix=use the table's spelling"
             )
         yield AddColumn(path=path, type=_nullable(field.type), comment=field.description)
 
@@ -161,7 +161,7 @@ def _of_type(known: DataType, given: DataType, path: ColumnPath, rules: MergeRul
             raise _refusal(known, given, path, "keys of a map keep their type", "cast them in the query")
         yield from _of_type(known.value, given.value, (*path, "value"), rules)
     elif {known.root, given.root} & NESTED_ROOTS:
-        if not (known.root == "MULTISET" and given.root == "MAP"):  # as Spark and Arrow spell it
+        if not (known.root == "MULTISET" and given.root == "MAP"):  # the form that Spark and Arrow use
             raise _refusal(known, given, path, "one is nested and the other is not", "write another column")
     elif not _takes(known, given):
         common = _common(known, given, path, rules)
@@ -170,12 +170,12 @@ def _of_type(known: DataType, given: DataType, path: ColumnPath, rules: MergeRul
 
 
 def _takes(known: DataType, given: DataType) -> bool:
-    """Whether every write puts such values into such a column, cut or checked as its type says."""
+    """Whether every write accepts such values for such a column, truncated or checked by its type."""
     return _is_stored_alike(known, given) or widens(given, known)
 
 
 def _is_stored_alike(known: DataType, given: DataType) -> bool:
-    """Types of which frames do not tell lengths or digits; and equal ones."""
+    """Equal types, and types that differ only in lengths or precisions, which data frames lack."""
     alike = (TEXT_ROOTS, BYTES_ROOTS, {"TIMESTAMP"}, {"TIMESTAMP_LTZ"}, {"TIME"})
     return any(known.root in roots and given.root in roots for roots in alike) or (
         known.root == given.root and known.root not in NESTED_ROOTS | {"DECIMAL"}
@@ -183,7 +183,7 @@ def _is_stored_alike(known: DataType, given: DataType) -> bool:
 
 
 def _common(known: DataType, given: DataType, path: ColumnPath, rules: MergeRules) -> DataType:
-    """The narrowest type for the values of both."""
+    """The narrowest type for the values of both. Raises: InvalidInputError."""
     wider = _wider(known, given)
     if wider is not None and rules.widens:
         return wider
@@ -202,14 +202,14 @@ def _common(known: DataType, given: DataType, path: ColumnPath, rules: MergeRule
 
 
 def _wider(one: DataType, two: DataType) -> DataType | None:
-    """The narrowest number that every value of two is, unchanged; None: there is none."""
+    """The narrowest numeric type that holds all values of both unchanged; None: there is none."""
     roots = {one.root, two.root}
     if roots <= INTEGER_ROOTS:
         return DataType(root=max(roots, key=lambda root: _DIGITS[root]))
     if roots <= INTEGER_ROOTS | {"DECIMAL"}:
         scale = max(one.scale or 0, two.scale or 0)
         digits = scale + max(_whole_digits(one), _whole_digits(two))
-        return DataType(root="DECIMAL", precision=digits, scale=scale) if digits <= _MOST_DIGITS else None
+        return DataType(root="DECIMAL", precision=digits, scale=scale) if digits <= _MAX_PRECISION else None
     if roots <= INTEGER_ROOTS | _FLOAT_ROOTS:
         floats = [DataType(root=root) for root in ("FLOAT", "DOUBLE")]
         return next((each for each in floats if _holds(each, one) and _holds(each, two)), None)
@@ -225,7 +225,7 @@ def _whole_digits(data_type: DataType) -> int:
 
 
 def _castable(known: DataType, given: DataType) -> DataType | None:
-    """The narrowest type that values of both can be cast to, however they look then; no cast of it ever fails."""
+    """The narrowest type that values of both can be cast to, possibly changed, without any cast failing."""
     roots = {known.root, given.root}
     bare = replace(known, nullable=True)
     found: DataType | None
@@ -249,7 +249,7 @@ def _castable(known: DataType, given: DataType) -> DataType | None:
 
 
 def _nullable(data_type: DataType) -> DataType:
-    """The type with nulls allowed at every depth but in keys of maps: later rows may lack a part."""
+    """The type made nullable at every depth except map keys: later rows may lack a part."""
     return replace(
         data_type,
         nullable=True,

@@ -1,7 +1,7 @@
-"""Avro data files: the slow format, since rows are Python dicts on the way; it is there to read other writers' tables.
+"""Avro data files: slow, since rows pass through Python dicts; supported to read the tables of other writers.
 
-Logical types are dropped from the reading schema: numbers stay numbers and become Arrow arrays column by column.
-Source: Paimon AvroSchemaConverter; its TIMESTAMP is Avro's timestamp and its LTZ is Avro's local-timestamp.
+Logical types are removed from the reader schema: values remain numbers and become Arrow arrays column by column.
+Source: Paimon AvroSchemaConverter, which maps TIMESTAMP to Avro's timestamp and LTZ to local-timestamp.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ class AvroFileWriter:
         self._collector = RangeCollector([field for field in fields if field.name not in shared])
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows of the file's columns, in file order and of their Arrow types."""
+        """Append rows with the file's columns, in file order and of their Arrow types."""
         self._collector.add(rows)
         names = [field.name for field in self._fields]
         columns = [_to_python(rows.column(field.name), field.type) for field in self._fields]
@@ -63,16 +63,16 @@ class AvroFileWriter:
             self._writer.write(dicts[start : start + BLOCK_ROWS])
 
     def bytes_written(self) -> int:
-        """Bytes that the sink has got: all."""
+        """Bytes written to the sink; nothing is buffered."""
         return int(self._sink.tell())
 
     def close(self) -> dict[str, ColumnRange]:
-        """Finish the file, but leave the sink open. Ranges of the columns that are not shared."""
+        """Finish the file without closing the sink. Returns ranges of the columns that are not shared."""
         return self._collector.ranges()
 
 
 def avro_schema(fields: Sequence[DataField], name: str = "record") -> dict[str, Any]:
-    """The record type of a row, as Paimon names and shapes it. Raises: InvalidInputError for what Avro cannot hold."""
+    """The record type of a row, in Paimon's conventions. Raises: InvalidInputError for types that Avro cannot hold."""
     return {
         "type": "record",
         "name": name,
@@ -83,7 +83,7 @@ def avro_schema(fields: Sequence[DataField], name: str = "record") -> dict[str, 
 
 def _avro_field(field: DataField, name: str) -> dict[str, Any]:
     if not field.name.isidentifier():
-        raise InvalidInputError(f"avro readers refuse such names: column={field.name!r} fix='letters, digits and _'")
+        raise InvalidInputError(f"not a valid avro name: column={field.name!r} fix='letters, digits and _'")
     default = {"default": None} if field.type.nullable else {}
     return {"name": field.name, "type": _avro_type(field.type, name), **default}
 
@@ -129,7 +129,7 @@ def _avro_plain(data_type: DataType, name: str) -> Any:
 
 
 def _to_python(column: pa.ChunkedArray | pa.Array, data_type: DataType) -> list[Any]:
-    """Values as fastavro takes them: moments as their numbers, ROWs as dicts, maps as dicts or lists of pairs."""
+    """Values for fastavro: dates, times and timestamps as numbers, ROWs as dicts, maps as dicts or lists of pairs."""
     root = data_type.root
     if root in ("DATE", "TIME"):
         return list(column.cast(pa.int32()).to_pylist())
@@ -176,7 +176,7 @@ def read_avro(
         CorruptDataError: the container is broken, or uses an unknown codec.
     """
     try:
-        schema, blocks = read_blocks(source, _without_logic)
+        schema, blocks = read_blocks(source, _without_logical_types)
         stored = {field["name"]: field["type"] for field in _record_of(schema)["fields"]}
         present = [field for field in fields if field.name in stored]
         types = [_stored_type(field.type, stored[field.name]) for field in present]
@@ -200,7 +200,7 @@ def _to_batch(rows: list[dict[str, Any]], fields: Sequence[DataField], types: Se
 
 
 def _from_avro(value: Any, data_type: DataType) -> Any:
-    """A nested value as Arrow takes it: maps are lists of pairs there."""
+    """A nested value for Arrow, which takes maps as lists of pairs."""
     if value is None or data_type.root not in NESTED_ROOTS:
         return value
     if data_type.root == "ROW":
@@ -213,12 +213,12 @@ def _from_avro(value: Any, data_type: DataType) -> Any:
 
 
 def _record_of(schema: Any) -> Any:
-    """The record itself; some writers wrap it in a union with null."""
+    """The record type; some writers wrap it in a union with null."""
     return next(part for part in schema if part != "null") if isinstance(schema, list) else schema
 
 
 def _stored_type(data_type: DataType, avro: Any) -> pa.DataType:
-    """The declared Arrow type, but timestamps in the unit that the file says."""
+    """The declared Arrow type, but timestamps in the unit of the file."""
     plain = _record_of(avro)
     logical = plain.get("logicalType", "") if isinstance(plain, dict) else ""
     unit = _UNITS.get(logical.rpartition("-")[2])
@@ -227,14 +227,14 @@ def _stored_type(data_type: DataType, avro: Any) -> pa.DataType:
     return pa.timestamp(unit, tz="UTC" if data_type.root == "TIMESTAMP_LTZ" else None)
 
 
-def _without_logic(schema: Any) -> Any:
-    """The schema with moments as the numbers that they are stored as; only decimals are left to fastavro."""
+def _without_logical_types(schema: Any) -> Any:
+    """The schema without logical types, so that values are read as stored; only decimals are left to fastavro."""
     if isinstance(schema, list):
-        return [_without_logic(part) for part in schema]
+        return [_without_logical_types(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: _without_logic(value) if key in ("type", "items", "values", "fields") else value
+        key: _without_logical_types(value) if key in ("type", "items", "values", "fields") else value
         for key, value in schema.items()
         if key != "logicalType" or value == "decimal"
     }

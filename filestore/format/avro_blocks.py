@@ -1,7 +1,7 @@
-"""Avro container files block by block: what data files need that are larger than memory should have to hold.
+"""Avro container files block by block, for data files that should not be held in memory as a whole.
 
-A block is byte for byte an Avro array of its rows without the count in front and the zero behind, so one call of
-fastavro codes a whole block. Compression is done here: which zstandard library fastavro takes depends on its version.
+A block is byte for byte an Avro array of its rows without the leading count and the trailing zero, so one call of
+fastavro codes a whole block. Compression is done here: which zstandard library fastavro uses depends on its version.
 Source: Avro 1.11 specification, "Object Container Files".
 """
 
@@ -45,7 +45,7 @@ _CODEC_OF_OPTION: Final = {
 
 
 class BlockWriter:
-    """Writes a container file; every call of ``write`` is one block."""
+    """Writes a container file; every call of ``write`` adds one block."""
 
     def __init__(self, sink: Any, schema: Any, *, compression: str, zstd_level: int) -> None:
         codec = _CODEC_OF_OPTION.get(compression.strip().lower())
@@ -57,7 +57,7 @@ class BlockWriter:
         self._array = fastavro.parse_schema({"type": "array", "items": schema})
         self._pack = _packer(codec, zstd_level)
         meta = {"avro.schema": orjson.dumps(schema), "avro.codec": codec.encode()}
-        # The marker only has to be unlikely in the data; taken from the schema, equal rows make equal files.
+        # The marker must only be unlikely in the data; derived from the schema, so that equal rows give equal files.
         self._sync = zlib.crc32(meta["avro.schema"]).to_bytes(4, "big") * 4
         header = BytesIO()
         fastavro.schemaless_writer(header, _HEADER, {"magic": _MAGIC, "meta": meta, "sync": self._sync})
@@ -79,10 +79,10 @@ def read_blocks(source: Any, reading_schema: Callable[[Any], Any]) -> tuple[Any,
 
     Args:
         source: a file open for reading.
-        reading_schema: makes of the file's schema one that reads the same bytes, perhaps into other values.
+        reading_schema: converts the file's schema to one that reads the same bytes, possibly as other values.
 
     Raises:
-        ValueError: the file is broken. Also EOFError, KeyError, IndexError and TypeError, as fastavro finds it.
+        ValueError: the file is corrupt. Also EOFError, KeyError, IndexError and TypeError from fastavro.
     """
     header: Any = fastavro.schemaless_reader(source, _HEADER, None)
     if header["magic"] != _MAGIC:
@@ -94,7 +94,7 @@ def read_blocks(source: Any, reading_schema: Callable[[Any], Any]) -> tuple[Any,
 
 @lru_cache(64)  # the files of a table have a few schemas, and parsing one costs more than reading a small file
 def _parsed(text: bytes, reading_schema: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """The schema of a file, and of an array of its rows as they are read; nobody may change them."""
+    """The schema of a file, and the reader schema of an array of its rows. Cached: callers must not modify them."""
     schema = orjson.loads(text)
     return schema, fastavro.parse_schema({"type": "array", "items": reading_schema(schema)})
 
@@ -105,7 +105,7 @@ def _blocks(source: Any, array: Any, unpack: Callable[[bytes], bytes], sync: byt
         size = _read_long(source, source.read(1))
         block, marker = source.read(size), source.read(_SYNC_BYTES)
         if len(block) != size or marker != sync:
-            raise ValueError("block is cut short or not followed by the file's marker")
+            raise ValueError("block is truncated or not followed by the file's marker")
         if count:
             body = BytesIO(encode_long(count) + unpack(block) + b"\x00")
             rows: Any = fastavro.schemaless_reader(body, array, None)
@@ -113,7 +113,7 @@ def _blocks(source: Any, array: Any, unpack: Callable[[bytes], bytes], sync: byt
 
 
 def _read_long(source: Any, first: bytes) -> int:
-    """A non-negative number whose first byte is read already."""
+    """A non-negative number with its first byte already read."""
     byte, value, shift = first[0], first[0] & 0x7F, 7
     while byte >= 0x80:
         byte = source.read(1)[0]
@@ -123,7 +123,7 @@ def _read_long(source: Any, first: bytes) -> int:
 
 
 def encode_long(value: int) -> bytes:
-    """A non-negative number as Avro writes it: doubled, seven bits per byte, low ones first."""
+    """A non-negative number in Avro's encoding: doubled, seven bits per byte, low bits first."""
     rest, encoded = value << 1, bytearray()
     while rest > 0x7F:
         encoded.append(rest & 0x7F | 0x80)
@@ -151,16 +151,16 @@ def _pack_snappy(block: bytes) -> bytes:
 def _unpack_snappy(block: bytes) -> bytes:
     body = bytes(cramjam.snappy.decompress_raw(block[:-4]))
     if zlib.crc32(body).to_bytes(4, "big") != block[-4:]:
-        raise ValueError("block does not fit its checksum")
+        raise ValueError("block does not match its checksum")
     return body
 
 
 def _unpack_zstd(block: bytes) -> bytes:
-    # Java's frames do not say how long their content is, so it is streamed.
+    # Frames written by Java lack the content size, so they are streamed.
     stream = zstandard.ZstdDecompressor().decompressobj()
     body = stream.decompress(block)
     if not stream.eof:
-        raise ValueError("zstandard frame is cut short")
+        raise ValueError("zstandard frame is truncated")
     return body
 
 

@@ -16,7 +16,7 @@ _FORMATS: Final[Mapping[str, FileFormat]] = {each.name: each for each in (PARQUE
 
 
 def file_format(name: str) -> FileFormat:
-    """The format of a name in options. Raises: InvalidInputError."""
+    """The format with this option name. Raises: InvalidInputError."""
     found = _FORMATS.get(name.strip().lower())
     if found is None:
         raise InvalidInputError(f"unknown file format: file.format={name} allowed={sorted(_FORMATS)}")

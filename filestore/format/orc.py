@@ -1,8 +1,8 @@
 """ORC data files, through Arrow's ORC library.
 
-It reads timestamps as nanoseconds in 64 bits, from 1677 to 2262, and complains outside. It writes fractions of seconds
-before 1970 as negative nanoseconds, which Java refuses to read. Therefore neither kind of timestamp is written.
-Source: Paimon OrcTypeUtil; TIME is an INT of milliseconds there.
+It reads timestamps as nanoseconds in 64 bits, from 1677 to 2262, and fails outside. It writes fractions of seconds
+before 1970 as negative nanoseconds, which Java cannot read. Therefore neither kind of timestamp is written.
+Source: Paimon OrcTypeUtil, which stores TIME as an INT of milliseconds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from filestore.schema.file_fields import leaf_columns
 from filestore.types.data_types import NESTED_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
 from lsm.errors import InvalidInputError
 
-STRIPE_BYTES: Final = 16 * 1024 * 1024  # a stripe is what writer and reader hold in memory
+STRIPE_BYTES: Final = 16 * 1024 * 1024  # writers and readers hold one stripe in memory
 
 _TICKS_PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _CODECS: Final = {
@@ -35,7 +35,7 @@ _CODECS: Final = {
 
 
 class OrcFileWriter:
-    """Writes one file; stripes leave memory when they are full."""
+    """Writes one file, stripe by stripe."""
 
     def __init__(
         self, sink: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings, *, shared: Mapping[str, str]
@@ -48,7 +48,7 @@ class OrcFileWriter:
             )
         for field in fields:
             if field.type.root in NESTED_ROOTS and any(kind.root == "TIME" for kind in walk(field.type)):
-                raise InvalidInputError(f"orc files cannot hold times inside a column: column={field.name}")
+                raise InvalidInputError(f"orc files cannot hold nested times: column={field.name}")
         self._sink = sink
         self._fields = fields
         self._writer = orc.ORCWriter(sink, compression=codec, stripe_size=settings.block_bytes or STRIPE_BYTES)
@@ -56,20 +56,20 @@ class OrcFileWriter:
         self._is_empty = True
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows of the file's columns, in file order and of their Arrow types."""
+        """Append rows with the file's columns, in file order and of their Arrow types."""
         self._collector.add(rows)
         columns = [_writable(rows.column(field.name), field) for field in self._fields]
         self._writer.write(pa.table(columns, names=[field.name for field in self._fields]))
         self._is_empty = False
 
     def bytes_written(self) -> int:
-        """Bytes that the sink has got; up to a stripe lags behind."""
+        """Bytes written to the sink; up to one stripe is buffered."""
         return int(self._sink.tell())
 
     def close(self) -> dict[str, ColumnRange]:
-        """Finish the file, but leave the sink open. Ranges of the columns that are not shared."""
+        """Finish the file without closing the sink. Returns ranges of the columns that are not shared."""
         if self._is_empty:
-            # Without any write the library leaves a file that it cannot open.
+            # Without any write the library produces a file that it cannot open.
             self.write(pa.table([pa.array([], arrow_type(field.type)) for field in self._fields], names=self._names()))
         self._writer.close()
         return self._collector.ranges()
@@ -87,7 +87,7 @@ def _writable(column: pa.ChunkedArray, field: DataField) -> pa.ChunkedArray:
                 if pa.types.is_timestamp(values.type):
                     _check_timestamps(path, values)
     if field.type.root in NESTED_ROOTS:
-        # The library forgets the offset of a sliced struct's null bitmap.
+        # The library ignores the offset of a sliced struct's null bitmap.
         return pa.chunked_array([_unsliced(chunk) for chunk in column.chunks], column.type)
     return column
 
@@ -128,7 +128,7 @@ def read_orc(
     file = orc.ORCFile(source)
     available = file.schema.names
     names = [field.name for field in fields if field.name in available]
-    # Without a column the library forgets the number of rows.
+    # Without a column the library loses the row count.
     read = names or available[:1]
     for stripe_index in range(file.nstripes):
         stripe: Any = file.read_stripe(stripe_index, columns=read)

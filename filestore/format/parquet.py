@@ -1,9 +1,9 @@
-"""Parquet data files: written for speed without losing readers, read in every form that other writers leave behind.
+"""Parquet data files: written for speed and compatibility, read in every variant of other writers.
 
 DELTA_BINARY_PACKED encodes integer keys, sequence numbers and timestamps: one sixth less time to write, one fifth
 less to read. Java Paimon reads it since 1.0, as do Spark and Arrow; Java 0.8 and 0.9 fail with an error.
-Strings stay PLAIN: no other encoding of theirs was proved with the Java readers. Pages carry checksums, as Java's do,
-which are checked in reading: a flipped bit is an error then, not a wrong value that compaction writes on.
+Strings stay PLAIN: no other encoding was tested with the Java readers. Pages have checksums, as Java's do,
+which are verified on reads: a flipped bit is an error, not a wrong value that compaction propagates.
 Source: Paimon ParquetSchemaConverter.
 """
 
@@ -26,8 +26,8 @@ from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER
 
 READ_BUFFER_BYTES: Final = 64 * 1024  # per column: a reader holds a page of each, not a whole column chunk
 SAMPLE_ROWS: Final = 1024
-_LEAST_GROUP_ROWS: Final = 1024  # smaller groups would be mostly footer
-SMALL_FILE_ROWS: Final = 512  # below, looking for repetition costs more than it saves
+_MIN_GROUP_ROWS: Final = 1024  # smaller groups would be mostly metadata
+SMALL_FILE_ROWS: Final = 512  # below this, looking for repetition costs more than it saves
 DICTIONARY_SHARE: Final = 4  # a dictionary must save this factor in the sample
 DELTA_ROOTS: Final = frozenset({"INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ"})
 
@@ -37,7 +37,7 @@ _EXACT: Final = Context(prec=80)
 
 
 class ParquetFileWriter:
-    """Writes one file; whole row groups leave memory as soon as they are full."""
+    """Writes one file; full row groups are written immediately."""
 
     def __init__(
         self, sink: pa.NativeFile, fields: Sequence[DataField], settings: WriteSettings, *, shared: Mapping[str, str]
@@ -64,14 +64,14 @@ class ParquetFileWriter:
         self._with_nan: set[str] = set()
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows of the file's columns, in file order and of their Arrow types."""
+        """Append rows with the file's columns, in file order and of their Arrow types."""
         for name in self._float_columns:
             self._nulls_of_floats[name] += rows.column(name).null_count
             if name not in self._with_nan and holds_nan(rows.column(name)):
                 self._with_nan.add(name)
         if self._row_group_bytes is not None and rows.num_rows:
             row_bytes = max(rows.nbytes / rows.num_rows, 1)
-            self._row_group_rows = max(int(self._row_group_bytes / row_bytes), _LEAST_GROUP_ROWS)
+            self._row_group_rows = max(int(self._row_group_bytes / row_bytes), _MIN_GROUP_ROWS)
             self._row_group_bytes = None
         self._pending.append(rows)
         self._pending_rows += rows.num_rows
@@ -79,11 +79,11 @@ class ParquetFileWriter:
             self._flush(keep_partial=True)
 
     def bytes_written(self) -> int:
-        """Bytes that the sink has got; rows of the unfinished row group are not among them."""
+        """Bytes written to the sink, without the unfinished row group."""
         return int(self._sink.tell())
 
     def close(self) -> dict[str, ColumnRange]:
-        """Finish the file, but leave the sink open. Ranges of the columns that are not shared."""
+        """Finish the file without closing the sink. Returns ranges of the columns that are not shared."""
         self._flush(keep_partial=False)
         writer = self._writer or self._open(self._schema.empty_table())
         writer.close()
@@ -101,7 +101,7 @@ class ParquetFileWriter:
         self._pending, self._pending_rows = ([rest] if rest.num_rows else []), rest.num_rows
 
     def _open(self, rows: pa.Table) -> pq.ParquetWriter:
-        """The writer, made when the first rows are there to choose encodings by."""
+        """The writer, created with the first rows, which determine the encodings."""
         if self._writer is None:
             dictionary = self._dictionary_columns(rows)
             delta = {name: "DELTA_BINARY_PACKED" for name in self._delta_columns() if name not in dictionary}
@@ -119,10 +119,10 @@ class ParquetFileWriter:
         return self._writer
 
     def _dictionary_columns(self, rows: pa.Table) -> list[str]:
-        """Leaf columns of which a spread-out sample has few distinct values; the first sorted rows would lie."""
+        """Leaf columns with few distinct values in a spread-out sample; the first sorted rows would mislead."""
         if rows.num_rows < SMALL_FILE_ROWS:
             return []
-        # One row in 32 keeps the cost of looking at a few percent of the cost of writing.
+        # One row in 32 keeps the cost of sampling at a few percent of the cost of writing.
         wanted = min(max(rows.num_rows // 32, SAMPLE_ROWS // 4), SAMPLE_ROWS)
         step = max(rows.num_rows // wanted, 1)
         sample = rows.take(np.arange(0, rows.num_rows, step)) if step > 1 else rows
@@ -145,7 +145,7 @@ class ParquetFileWriter:
     def _ranges(self, metadata: pq.FileMetaData) -> dict[str, ColumnRange]:
         fields = [field for field in self._fields if field.name not in self._shared]
         by_group = _ranges_by_group(metadata, fields, range(metadata.num_row_groups))
-        # Footers leave NaN out of the bounds; Paimon's rule is to have no bounds then.
+        # Footers exclude NaN from bounds; Paimon's rule is to have no bounds then.
         result = {name: ColumnRange(null_count=self._nulls_of_floats[name]) for name in self._with_nan}
         for field in fields:
             parts = [group.get(field.name) for group in by_group]
@@ -156,7 +156,7 @@ class ParquetFileWriter:
 
 
 def missing_ranges(source: pa.NativeFile, fields: Sequence[DataField]) -> dict[str, ColumnRange]:
-    """Ranges of columns whose footers have none (a bound over 4 KB, nested ones), by reading the columns again."""
+    """Ranges of columns without footer bounds (values over 4 KB, nested columns), by reading the columns again."""
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
     collector = RangeCollector(fields)
     for batch in file.iter_batches(columns=[field.name for field in fields], use_threads=False):
@@ -193,7 +193,7 @@ def read_parquet(
 
 
 def _open(source: pa.NativeFile, fields: Sequence[DataField]) -> pq.ParquetFile:
-    # INT96 read as nanoseconds reaches from 1677 to 2262 only, so that is done only for columns declared so fine.
+    # INT96 read as nanoseconds covers only 1677 to 2262, so only columns with that precision use it.
     inner = [kind for field in fields for kind in walk(field.type) if kind.root in TIMESTAMP_ROOTS]
     unit = "ns" if any((kind.precision or 0) > 6 for kind in inner) else "us"
     return pq.ParquetFile(
@@ -208,7 +208,7 @@ def _open(source: pa.NativeFile, fields: Sequence[DataField]) -> pq.ParquetFile:
 def _ranges_by_group(
     metadata: pq.FileMetaData, fields: Sequence[DataField], groups: Sequence[int]
 ) -> list[dict[str, ColumnRange]]:
-    """Footer ranges of atomic columns per row group; a column without bounds of its values is left out."""
+    """Footer ranges of atomic columns per row group; columns without bounds are omitted."""
     by_group: list[dict[str, ColumnRange]] = [{} for _ in groups]
     wanted = {field.name: field for field in fields if has_order(field.type)}
     if not wanted or not by_group:
@@ -240,7 +240,7 @@ def _footer_range(chunk: Any, row_count: int, field: DataField) -> ColumnRange |
 
 
 def _internal(raw: Any, field: DataField) -> Any:
-    """A physical footer value as internal value; None when it is not what its type needs."""
+    """A physical footer value as internal value; None when it is invalid for its type."""
     root = field.type.root
     if root == "DECIMAL":
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
@@ -249,7 +249,7 @@ def _internal(raw: Any, field: DataField) -> Any:
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            return None  # a writer cut it in the middle of a character
+            return None  # truncated by a writer in the middle of a character
     if root in BYTES_ROOTS:
         return raw
     return raw
@@ -273,7 +273,7 @@ def _codec(compression: str) -> str:
 
 
 def as_corrupt(error: pa.ArrowException, path: str) -> CorruptDataError:
-    """An error of Arrow's reader as ours."""
+    """An error of Arrow's reader as CorruptDataError."""
     return CorruptDataError(f"data file cannot be read: path={path} error={error}")
 
 

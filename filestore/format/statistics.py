@@ -1,7 +1,7 @@
-"""The smallest and the largest value of columns: gathered while writing, kept in manifests, asked when pruning.
+"""Value ranges of columns: collected on writes, stored in manifests, used for pruning.
 
-A range bounds its values, it need not be tight: a cut maximum is larger than any value. Python's order of internal
-values is the order of the files, except for floats, where Spark's is meant: NaN is greater than everything and -0.0
+A range bounds its values but need not be tight: a truncated maximum exceeds all values. Python's order of internal
+values is the order of the files, except for floats, which follow Spark: NaN is greater than everything and -0.0
 equals 0.0.
 Source: Paimon SimpleStats, SimpleStatsConverter, TruncateSimpleColStatsCollector.
 """
@@ -22,7 +22,7 @@ from lsm.keys.keys import internal_value
 
 FLOAT_ROOTS: Final = frozenset({"FLOAT", "DOUBLE"})
 KEY_STATS_LENGTH: Final = 128
-"""Key statistics are cut to this length whatever ``metadata.stats-mode`` says."""
+"""Key statistics are truncated to this length whatever ``metadata.stats-mode`` is."""
 
 _TRUNCATE: Final = re.compile(r"truncate\((\d+)\)")
 _SURROGATES: Final = range(0xD800, 0xE000)
@@ -31,7 +31,7 @@ _LAST_CODE_POINT: Final = 0x10FFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRange:
-    """What is known of one column of one file or row group. None = unknown; both bounds None also when all is null."""
+    """Range of one column of a file or row group. None = unknown; both bounds are None also if all values are null."""
 
     min: Any = None
     max: Any = None
@@ -43,12 +43,12 @@ UNKNOWN: Final = ColumnRange()
 
 
 def has_order(data_type: DataType) -> bool:
-    """Whether values of the type have a minimum and a maximum."""
+    """Whether the type is orderable, so that values have a minimum and a maximum."""
     return data_type.root not in NESTED_ROOTS and data_type.root not in UNSUPPORTED_ROOTS
 
 
 def merge_ranges(ranges: Iterable[ColumnRange]) -> ColumnRange:
-    """The range of the parts' rows together. A part without bounds must be all null (``null_count`` known) or empty."""
+    """The combined range of the parts. A part without bounds must be all null (``null_count`` known) or empty."""
     merged: ColumnRange | None = None
     for part in ranges:
         merged = part if merged is None else _merge(merged, part)
@@ -66,7 +66,7 @@ def _merge(one: ColumnRange, two: ColumnRange) -> ColumnRange:
 
 
 class RangeCollector:
-    """Exact ranges of columns, gathered batch by batch; for formats whose footers cannot be trusted with them."""
+    """Exact ranges of columns, collected batch by batch; for formats without reliable footer statistics."""
 
     def __init__(self, fields: Sequence[DataField]) -> None:
         self._fields = fields
@@ -74,7 +74,7 @@ class RangeCollector:
         self._with_nan: set[str] = set()
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows into account."""
+        """Add rows to the ranges."""
         for field in self._fields:
             part = column_range(rows.column(field.name), field.type)
             if part.may_hold_nan:
@@ -83,12 +83,12 @@ class RangeCollector:
             self._ranges[field.name] = part if before is None else _merge(before, part)
 
     def ranges(self) -> dict[str, ColumnRange]:
-        """One range per field; a column that holds NaN has no bounds, as Paimon wants it."""
+        """One range per field; a column with NaN has no bounds, as in Paimon."""
         return {name: _without_bounds(part) if name in self._with_nan else part for name, part in self._ranges.items()}
 
 
 def column_range(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> ColumnRange:
-    """Exact range of one column, by computing it."""
+    """The exact range of one column, computed from its values."""
     null_count = int(column.null_count)
     if not has_order(data_type) or null_count == len(column):
         return ColumnRange(null_count=null_count)
@@ -102,7 +102,7 @@ def column_range(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> Col
 
 
 def holds_nan(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether a column of floats holds a NaN."""
+    """Whether a float column contains NaN."""
     return bool(pc.any(pc.is_nan(column)).as_py())
 
 
@@ -111,9 +111,9 @@ def _without_bounds(part: ColumnRange) -> ColumnRange:
 
 
 def truncate_range(part: ColumnRange, data_type: DataType, length: int) -> ColumnRange:
-    """Bounds of texts and bytes cut to ``length`` code points or bytes: the lower one down, the upper one up.
+    """Bounds of strings and bytes truncated to ``length`` code points or bytes: the lower one down, the upper one up.
 
-    When no upper bound of that length exists, there are no bounds. Other types stay as they are.
+    Without an upper bound of that length there are no bounds. Other types are unchanged.
     """
     if part.min is None or part.max is None:
         return part
@@ -127,7 +127,7 @@ def truncate_range(part: ColumnRange, data_type: DataType, length: int) -> Colum
 
 
 def _next_text(prefix: str) -> str | None:
-    """The smallest text of at most this length that is greater than everything that starts with the prefix."""
+    """The smallest string of at most this length that is greater than all strings with the prefix."""
     for end in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[end]) + 1
         if code in _SURROGATES:
@@ -143,7 +143,7 @@ def _next_bytes(prefix: bytes) -> bytes | None:
 
 
 def keep_range(part: ColumnRange, data_type: DataType, mode: str) -> ColumnRange | None:
-    """What ``metadata.stats-mode`` leaves of a range; None for ``none``. Raises: InvalidInputError."""
+    """The range reduced by a ``metadata.stats-mode``; None for ``none``. Raises: InvalidInputError."""
     mode = mode.strip().lower()
     if mode == "full":
         return part
@@ -158,7 +158,7 @@ def keep_range(part: ColumnRange, data_type: DataType, mode: str) -> ColumnRange
 
 
 def stats_of_columns(ranges: Sequence[ColumnRange | None], types: Sequence[DataType]) -> SimpleStats:
-    """Ranges, one per column, as they stand in a manifest; None = nothing known of this column."""
+    """Ranges, one per column, in the form of manifests; None = unknown range."""
     known = [UNKNOWN if part is None else part for part in ranges]
     return SimpleStats(
         min_values=encode_row([part.min for part in known], types),
@@ -170,9 +170,9 @@ def stats_of_columns(ranges: Sequence[ColumnRange | None], types: Sequence[DataT
 def value_stats(
     ranges: Mapping[str, ColumnRange], fields: Sequence[DataField], modes: Mapping[str, str]
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """Statistics of a file's value columns, as far as the mode of each column keeps them, and the columns they are of.
+    """Statistics of a file's value columns, reduced by the mode of each column, and the names of these columns.
 
-    None for the columns means all: the only form that Java up to 0.9 understands, so it is taken whenever all are kept.
+    None for the names means all columns: the only form supported by Java up to 0.9, so it is used whenever possible.
     """
     kept: dict[str, ColumnRange] = {}
     for field in fields:
@@ -186,7 +186,7 @@ def value_stats(
 
 
 def key_stats(ranges: Mapping[str, ColumnRange], keys: Sequence[DataField]) -> SimpleStats:
-    """Statistics of a file's key columns; Java needs all of them."""
+    """Statistics of a file's key columns; Java requires all of them."""
     if not keys:
         return EMPTY_STATS
     cut = [truncate_range(ranges.get(field.name, UNKNOWN), field.type, KEY_STATS_LENGTH) for field in keys]

@@ -1,7 +1,7 @@
 """The bucket of every row, computed on columns.
 
-The hash is Murmur3 over the little-endian words of the row's BinaryRow bytes. Those bytes are never built: each field
-gives the words of its slot, and what follows the slots is mixed field by field, so that all rows advance together.
+The hash is Murmur3 over the little-endian words of the row's BinaryRow bytes. These bytes are never built: each field
+gives the words of its slot, and the variable-length part is mixed field by field, so that all rows advance together.
 Source: Paimon DefaultBucketFunction, MurmurHashUtils; for ``mod``, ModBucketFunction.
 """
 
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int32]
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# Rows hashed together: their words stay in the second-level cache.
+# Rows hashed together: their words fit the L2 cache.
 _CHUNK_ROWS: Final = 32_768
 # Below this many rows with long texts left, the scalar loop is faster than NumPy calls.
 _FEW_ROWS: Final = 12
@@ -40,15 +40,15 @@ def bucket_ids(
 
     Args:
         columns: the bucket key, in the order of the key; equally long, nulls allowed.
-        types: of the columns; the width of INT and BIGINT makes a difference.
-        bucket_count: 1 or more, fixed for the life of a partition.
+        types: types of the columns; INT and BIGINT hash differently.
+        bucket_count: 1 or more; fixed for a partition until it is rewritten.
         function: ``default``, or ``mod`` for one INT or BIGINT column without nulls.
 
     Returns:
         (n,) int32 from 0 to below bucket_count.
 
     Raises:
-        InvalidInputError: wrong count, function or column type.
+        InvalidInputError: invalid count, function or column type.
     """
     if bucket_count < 1:
         raise InvalidInputError(f"bucket count must be 1 or more: bucket={bucket_count}")
@@ -57,7 +57,7 @@ def bucket_ids(
     if function != "default":
         raise InvalidInputError(f"bucket function is not supported: bucket-function.type={function}")
     hashes = key_hashes(columns, types)
-    # In place and while it is in the cache: fresh memory for every step costs more than the arithmetic.
+    # In place and while cached: allocating memory for every step costs more than the arithmetic.
     for start in range(0, len(hashes), _CHUNK_ROWS):
         part = hashes[start : start + _CHUNK_ROWS]
         # abs(hash % n) with Java's remainder is abs(hash) % n. The least int stays itself: 2**31 when unsigned.
@@ -69,7 +69,7 @@ def bucket_ids(
 def key_hashes(columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[DataType]) -> Ints:
     """Signed hash of every row's BinaryRow bytes without the arity prefix: (n,) int32.
 
-    Raises: InvalidInputError for no columns, columns of different lengths, or a type that cannot be hashed.
+    Raises: InvalidInputError for no columns, columns of different lengths, or an unhashable type.
     """
     if not columns or len(columns) != len(types):
         raise InvalidInputError(f"hashing needs a type for each column: columns={len(columns)} types={len(types)}")
@@ -86,20 +86,20 @@ def key_hashes(columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[Da
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """Texts or byte strings of a chunk."""
+    """Strings or byte strings of a chunk."""
 
-    words: Longs  # all of them, one behind the other, and two words of zeros
+    words: Longs  # all values concatenated, and two words of zeros
     starts: Indices  # in bytes
     lengths: Indices  # in bytes; 0 where null
 
     def longs(self, rows: Indices | slice, counts: Iterable[int]) -> Iterator[Longs]:
-        """The first eight bytes of some rows, then the next eight, and so on; behind the end of a text stands anything.
+        """The first eight bytes of some rows, then the next eight, and so on; bytes past a value's end are undefined.
 
-        Each array is overwritten by the next.
+        Each yielded array is overwritten by the next.
 
         Args:
-            rows: indices.
-            counts: for each step the number of rows, from the front, that are still wanted; never rising.
+            rows: row indices.
+            counts: for each step the number of leading rows still wanted; non-increasing.
         """
         places = self.starts[rows]
         word, shift = places >> 3, (places & 7).view(np.uint64) << np.uint64(3)
@@ -109,7 +109,7 @@ class _Texts:
         for count in counts:
             word, shift, back, low = word[:count], shift[:count], back[:count], low[:count]
             high, long = high[:count], long[:count]
-            # The text starts inside a word: its end comes from there, its rest from the next.
+            # The value starts inside a word: combine its upper bytes with the lower bytes of the next word.
             np.right_shift(low, shift, out=long)
             np.add(word, 1, out=word)
             self.words.take(word, mode="clip", out=high)
@@ -136,7 +136,7 @@ def _hash_chunk(arrays: Sequence[pa.Array], types: Sequence[DataType]) -> Words:
             murmur.mix(word)
     fixed_bytes = bitmap_size + SLOT_BYTES * len(types)
     offset: npt.NDArray[np.uint64] | np.uint64 = np.uint64(fixed_bytes)
-    behind: list[tuple[Longs, ...] | _Texts] = []
+    variable: list[tuple[Longs, ...] | _Texts] = []
     for array, data_type, null in zip(arrays, types, nulls, strict=True):
         root = data_type.root
         if root in TEXT_ROOTS or root in BYTES_ROOTS:
@@ -144,16 +144,16 @@ def _hash_chunk(arrays: Sequence[pa.Array], types: Sequence[DataType]) -> Words:
             slot, taken = _text_slots(texts, null, offset)
             murmur.mix(slot)
             if taken is not None:
-                behind.append(texts)
+                variable.append(texts)
                 offset = offset + taken
         elif variable_bytes(data_type):
             low, longs = _wide_decimals(array, null) if root == "DECIMAL" else _wide_timestamps(array, data_type, null)
             murmur.mix(low | offset << np.uint64(32))
-            behind.append(longs)
+            variable.append(longs)
             offset = offset + np.uint64(variable_bytes(data_type))
         else:
             murmur.mix(_slots(array, data_type, null))
-    for body in behind:
+    for body in variable:
         if isinstance(body, _Texts):
             _mix_texts(murmur, body)
         else:
@@ -163,7 +163,7 @@ def _hash_chunk(arrays: Sequence[pa.Array], types: Sequence[DataType]) -> Words:
 
 
 def _mix_texts(murmur: Murmur, texts: _Texts) -> None:
-    """Take in the bytes behind the slots: rows of more than seven bytes, padded to words of eight."""
+    """Mix in the variable-length part: values of more than seven bytes, padded to words of eight."""
     rows, steps, rest = _longest_first(texts.lengths)
     states, lengths = murmur.states[rows], texts.lengths[rows]
     for index, (long, still) in enumerate(zip(texts.longs(rows, steps), [*steps, rest][1:], strict=True)):
@@ -178,20 +178,20 @@ def _mix_texts(murmur: Murmur, texts: _Texts) -> None:
 
 
 def _longest_first(lengths: Indices) -> tuple[Indices | slice, list[int], int]:
-    """Rows with bytes behind the slots, ordered so that those with a further word are always the first ones.
+    """Rows with a variable-length part, ordered so that those with a further word always come first.
 
     Returns:
-        The rows; for each word how many rows have it, as long as they are many; how many rows have still more words.
+        The rows; for each word the number of rows that have it, while there are many; the number of rows left.
     """
     rows: Indices | slice = slice(None)
     counts = lengths + (SLOT_BYTES - 1) >> 3
     if len(counts) and lengths.min() <= INLINE_LIMIT:
         rows = np.flatnonzero(lengths > INLINE_LIMIT)
         counts = counts[rows]
-    most = int(counts.max(initial=0))
-    if most != counts.min(initial=most):
-        # Small numbers are sorted by radix.
-        falling = (most - counts).astype(np.uint16 if most <= 0xFFFF else np.int64)
+    longest = int(counts.max(initial=0))
+    if longest != counts.min(initial=longest):
+        # NumPy uses radix sort for small integers.
+        falling = (longest - counts).astype(np.uint16 if longest <= 0xFFFF else np.int64)
         order = np.argsort(falling, kind="stable")
         rows, counts = order if isinstance(rows, slice) else rows[order], counts[order]
     rising = np.ascontiguousarray(counts[::-1])
@@ -202,7 +202,7 @@ def _longest_first(lengths: Indices) -> tuple[Indices | slice, list[int], int]:
 
 
 def _bitmap(nulls: Sequence[Mask | None]) -> Iterator[Longs | np.uint64]:
-    """The words of the null bitmap; its first eight bits are the row kind, which is 0."""
+    """The words of the null bitmap; its first eight bits are the row kind, always 0."""
     for first in range(0, bitmap_bytes(len(nulls)) * 8, 64):
         word: Longs | np.uint64 = np.uint64(0)
         for index in range(max(first - 8, 0), min(first + 56, len(nulls))):
@@ -213,7 +213,7 @@ def _bitmap(nulls: Sequence[Mask | None]) -> Iterator[Longs | np.uint64]:
 
 
 def _slots(array: pa.Array, data_type: DataType, null: Mask | None) -> Longs:
-    """Slots of a type that needs nothing else."""
+    """Slots of a fixed-length type."""
     root = data_type.root
     if root == "BOOLEAN":
         bits = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
@@ -221,7 +221,7 @@ def _slots(array: pa.Array, data_type: DataType, null: Mask | None) -> Longs:
     if root == "DECIMAL":
         values = _buffer(array, np.dtype(np.uint64), per_row=2)[::2]
     elif root in _SLOT_DTYPES:
-        # Unsigned of the same width: the rest of the slot stays zero, also for negative numbers.
+        # Unsigned of the same width: the rest of the slot is zero, also for negative numbers.
         values = _buffer(array, _SLOT_DTYPES[root]).astype(np.uint64)
     else:
         values = _buffer(array, np.dtype(np.uint64))
@@ -250,7 +250,7 @@ def _texts(array: pa.Array, null: Mask | None) -> _Texts:
 
 
 def _text_slots(texts: _Texts, null: Mask | None, offset: Longs | np.uint64) -> tuple[Longs, Longs | None]:
-    """Slots, and the bytes that each row takes behind them (None when no row does)."""
+    """Slots, and the size of each row's variable-length part (None if no row has one)."""
     lengths, long = texts.lengths.view(np.uint64), texts.lengths > INLINE_LIMIT
     pointers = lengths | offset << np.uint64(32)
     if long.all():
@@ -268,7 +268,7 @@ def _text_slots(texts: _Texts, null: Mask | None, offset: Longs | np.uint64) -> 
 
 
 def _wide_timestamps(array: pa.Array, data_type: DataType, null: Mask | None) -> tuple[Longs, tuple[Longs, ...]]:
-    """Nanoseconds of the millisecond for the slot, milliseconds for behind it."""
+    """Nanoseconds of the millisecond for the slot, milliseconds for the variable-length part."""
     values = _buffer(array, np.dtype(np.int64))
     per_milli = 1_000 if (data_type.precision or 0) <= 6 else 1_000_000
     millis = values // per_milli
@@ -279,12 +279,12 @@ def _wide_timestamps(array: pa.Array, data_type: DataType, null: Mask | None) ->
 
 
 def _wide_decimals(array: pa.Array, null: Mask | None) -> tuple[Longs, tuple[Longs, ...]]:
-    """Number of significant bytes for the slot; those bytes, big-endian and left-aligned, for behind it."""
+    """Number of significant bytes for the slot; the bytes, big-endian, left-aligned, for the variable-length part."""
     halves = _buffer(array, np.dtype(np.uint64), per_row=2)
     low, high = halves[::2], halves[1::2]
     sign = (high.view(np.int64) >> 63).view(np.uint64)
     low_size, high_size = low ^ sign, high ^ sign
-    # One byte, and one more for every 2**(8j-1) that the magnitude reaches: the sign needs a bit of its own.
+    # One byte, and one more for every 2**(8j-1) that the magnitude reaches: the sign takes one bit.
     sizes = np.ones(len(low), np.uint8)
     for bits in range(7, 64, 8):
         sizes += ((high_size != 0) | (low_size >= np.uint64(1 << bits))).view(np.uint8)
@@ -314,7 +314,7 @@ def _modulo(columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[DataT
 
 
 def _plain(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> pa.Array:
-    """One array of exactly the column's Arrow type. Raises: InvalidInputError when it cannot be cast without loss."""
+    """One array of exactly the column's Arrow type. Raises: InvalidInputError when it cannot be cast losslessly."""
     if data_type.root not in _HASHABLE:
         raise InvalidInputError(f"type cannot be part of a bucket key: type={data_type}")
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -325,7 +325,7 @@ def _plain(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> pa.Array:
         return array.cast(expected)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            f"column is not of its declared type: type={data_type} arrow_type={array.type} error={error}"
+            f"column does not have its declared type: type={data_type} arrow_type={array.type} error={error}"
         ) from error
 
 
@@ -345,7 +345,7 @@ def _nulls(array: pa.Array) -> Mask | None:
 
 
 def _buffer(array: pa.Array, dtype: np.dtype[Any], *, per_row: int = 1) -> npt.NDArray[Any]:
-    """The values of a fixed-width array without copying; what stands at nulls is anything."""
+    """The values of a fixed-width array without copying; undefined at nulls."""
     if len(array) == 0:
         return np.empty(0, dtype)
     data = array.buffers()[1]

@@ -20,7 +20,7 @@ _FINAL2: Final = np.uint32(0xC2B2AE35)
 
 
 class Murmur:
-    """The states of some rows; all of them advance together, in place."""
+    """The hash states of several rows, advanced together in place."""
 
     def __init__(self, row_count: int, state: int = SEED) -> None:
         self.states: Words = np.full(row_count, state, np.uint32)
@@ -28,11 +28,11 @@ class Murmur:
         self._high = np.empty(row_count, np.uint32)
 
     def mix(self, long: Longs | np.uint64) -> None:
-        """Take in eight bytes of every row, or the same eight bytes for all."""
+        """Mix in eight bytes per row, or the same eight bytes for all."""
         self.mix_into(self.states, long if isinstance(long, np.ndarray) else np.full(len(self.states), long))
 
     def mix_into(self, states: Words, long: Longs) -> None:
-        """Advance other states, no more of them than there are rows, by eight bytes each."""
+        """Advance other states, at most as many as rows, by eight bytes each."""
         word, high = self._word[: len(states)], self._high[: len(states)]
         halves = np.ascontiguousarray(long).view(np.uint32)
         for half in (halves[::2], halves[1::2]):
@@ -49,7 +49,7 @@ class Murmur:
             np.add(states, _ADD, out=states)
 
     def finish(self, byte_counts: Longs | np.uint64) -> Words:
-        """The hashes of rows of these lengths; the states are used up."""
+        """The hashes of rows of these lengths. Consumes the states."""
         hashes = self.states
         hashes ^= byte_counts.astype(np.uint32)
         hashes ^= hashes >> np.uint32(16)
@@ -61,7 +61,7 @@ class Murmur:
 
 
 def mix_bytes(state: int, body: bytes) -> int:
-    """The state of one row after a multiple of four bytes: for few rows faster than arrays."""
+    """The state of one row after a multiple of four bytes; faster than arrays for few rows."""
     for word in np.frombuffer(body, np.uint32).tolist():
         word = word * int(_C1) & 0xFFFFFFFF
         state ^= (word << 15 | word >> 17) * int(_C2) & 0xFFFFFFFF

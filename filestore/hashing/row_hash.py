@@ -1,11 +1,11 @@
-"""128 bits of every row, computed on columns: what rows without a key are told apart by.
+"""A 128-bit hash of every row, computed on columns, which identifies rows without a primary key.
 
-A row's hash is a sum, modulo 2**64 and twice over, of mixed words: each value gives words, and each word is mixed with
-the place where it stands (field id, position in a list, position in a text). Null gives none, so a column that is added
-later does not change the hash of the rows that are there. Equal rows have equal hashes: null equals null, all NaNs are
-one, -0.0 is not 0.0, and maps are equal when their entries are, in their order. Two different rows among n meet with a
-probability of about n**2 / 2**129: 10**-18 among 10**10 rows. It is no defence against somebody who looks for rows that
-meet. The words are part of the format (FORMAT.md, Decision 87): they may never change.
+A row's hash consists of two sums modulo 2**64 of mixed words: each value gives words, and each word is mixed with
+its location (field id, position in a list, position in a string). Null gives none, so adding a column does not change
+the hash of existing rows. Equal rows have equal hashes: null equals null, all NaNs are
+equal, -0.0 is not 0.0, and maps are equal when their entries are equal in order. Different rows among n collide with a
+probability of about n**2 / 2**129: 10**-18 among 10**10 rows. The hash is not cryptographic: collisions can be
+constructed. It is part of the format and must never change; see FORMAT.md.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ HashWords = npt.NDArray[np.uint64]
 Lanes = tuple[HashWords, HashWords]
 """Two times 64 bits for each of (n,) values; null values have zeros."""
 
-_CHUNK_ROWS: Final = 32_768  # their words stay in the second-level cache
+_CHUNK_ROWS: Final = 32_768  # their words fit the L2 cache
 _BITS: Final = (1 << 64) - 1
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _LANE: Final = 0xD1B54A32D192ED03
-_LENGTH: Final = 1  # what stands at a place besides the values
+_LENGTH: Final = 1  # locations other than field ids
 _ELEMENTS: Final = 2
 _KEYS: Final = 3
 _PRESENT: Final = 4
@@ -37,11 +37,11 @@ _NAN: Final = np.uint64(0x7FF8_0000_0000_0000)
 
 
 def row_hashes(columns: Sequence[pa.Array], fields: Sequence[DataField]) -> tuple[pa.Array, pa.Array]:
-    """Two 64-bit halves of the hash of every row.
+    """The two 64-bit halves of the hash of every row.
 
     Args:
-        columns: equally long, of the Arrow types of the fields.
-        fields: whose ids say where a value stands; their order does not matter.
+        columns: (n,) each, of the Arrow types of the fields.
+        fields: fields of the columns, hashed by id; their order does not matter.
 
     Returns:
         Two arrays of (n,) int64 without nulls.
@@ -85,7 +85,7 @@ def _hashed(array: pa.Array, data_type: DataType | None, place: int) -> Lanes:
 
 
 def _word(array: pa.Array) -> HashWords:
-    """(n,) values of fixed width as one word each; whatever for nulls."""
+    """(n,) fixed-width values as one word each; undefined for nulls."""
     kind = array.type
     if pa.types.is_boolean(kind):
         truths: HashWords = array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint64)
@@ -104,7 +104,7 @@ def _numbers(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
 
 
 def _text(array: pa.Array, place: int) -> Lanes:
-    """Texts and binaries, eight bytes a word."""
+    """Strings and binaries, eight bytes per word."""
     count = len(array)
     _, offsets_buffer, data = array.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
@@ -119,7 +119,7 @@ def _text(array: pa.Array, place: int) -> Lanes:
     first, span = int(offsets[0]), int(offsets[-1] - offsets[0])
     padded = np.zeros(span + _WORD_BYTES, np.uint8)
     padded[:span] = np.frombuffer(data, np.uint8)[first : first + span]
-    anywhere: HashWords = np.ndarray((span + 1,), np.uint64, padded.data, 0, (1,))  # a word from any byte on
+    anywhere: HashWords = np.ndarray((span + 1,), np.uint64, padded.data, 0, (1,))  # a word at any byte offset
     words = anywhere[offsets[:-1][owners] - first + _WORD_BYTES * index]
     words &= _LEADING[np.minimum(sizes[owners] - _WORD_BYTES * index, _WORD_BYTES)]
     return _added(found, _summed(_at(words, place, index), word_counts))
@@ -144,7 +144,7 @@ def _list(array: pa.Array, data_type: DataType | None, place: int) -> Lanes:
 
 
 def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
-    """(n,) of lists or maps; null has none."""
+    """(n,) lengths of lists or maps; 0 for null."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
     lengths = np.diff(offsets).astype(np.int64)
     if array.null_count:
@@ -153,12 +153,12 @@ def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _present(maps: pa.Array) -> pa.Array:
-    """Maps of which keys and items begin where the first map does, and none belongs to a null."""
+    """Compacted maps: keys and items start at the first map, and none belongs to a null."""
     return maps.take(pa.array(np.arange(len(maps))))
 
 
 def _struct(array: pa.Array, data_type: DataType | None, place: int) -> Lanes:
-    """Rows in rows: their fields stand at their ids; that the row is there is a word too."""
+    """Nested rows: fields are located by id; one word encodes that the row is not null."""
     found = _at(np.zeros(len(array), np.uint64), _inside(place, _PRESENT), 0)
     for number, child in enumerate(array.flatten()):
         field = data_type.fields[number] if data_type is not None and data_type.fields else None
@@ -178,7 +178,7 @@ def _summed(lanes: Lanes, counts: npt.NDArray[np.int64]) -> Lanes:
 
 
 def _counted_up(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """0, 1, ... for each count, one behind the other."""
+    """0, 1, ... for each count, concatenated."""
     return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
@@ -189,12 +189,12 @@ def _added(one: Lanes, other: Lanes) -> Lanes:
 
 
 def _at(words: HashWords, place: int, index: int | npt.NDArray[np.int64]) -> Lanes:
-    """Words mixed with where they stand; the array is used up."""
+    """Words mixed with their location. Consumes the array."""
     return _mixed((words, words.copy()), place, index)
 
 
 def _mixed(lanes: Lanes, place: int, index: int | npt.NDArray[np.int64]) -> Lanes:
-    """Lanes, which are used up, mixed with where they stand."""
+    """Lanes mixed with their location. Consumes the lanes."""
     first, second = lanes
     first ^= _key(place, index)
     second += _key(place ^ _LANE, index)
@@ -208,7 +208,7 @@ def _key(place: int, index: int | npt.NDArray[np.int64]) -> HashWords | np.uint6
 
 
 def _inside(place: int, number: int) -> int:
-    """The place of something inside a place."""
+    """The location of item `number` within a location."""
     mixed = (place + (number + 1) * int(_STEP)) & _BITS
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _BITS

@@ -1,6 +1,6 @@
-"""The 64-bit hashes that bloom filters of file indexes are made of: whole columns at once.
+"""The 64-bit hashes of bloom filters in file indexes, for whole columns at once.
 
-Texts and bytes are hashed by XXH64 with seed 0, numbers and times by Thomas Wang's function of 64-bit integers.
+Strings and bytes are hashed by XXH64 with seed 0, numbers and times by Thomas Wang's 64-bit integer hash.
 Source: Paimon specification, "File index", BloomFilter; github.com/Cyan4973/xxHash, xxhash_spec.md.
 """
 
@@ -38,11 +38,11 @@ def has_hash(data_type: DataType) -> bool:
 
 
 def column_hashes(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> Hashes:
-    """The hash of every value of a column that is not null, in row order.
+    """The hash of every non-null value of a column, in row order.
 
     Args:
-        column: (n,) of the type's Arrow type.
-        data_type: one that ``has_hash``.
+        column: (n,) values of the type's Arrow type.
+        data_type: a type that satisfies ``has_hash``.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     hashes = [_hashes(chunk.drop_null(), data_type) for chunk in chunks]
@@ -58,11 +58,11 @@ def _hashes(values: pa.Array, data_type: DataType) -> Hashes:
 
 
 def _numbers(values: pa.Array, data_type: DataType) -> npt.NDArray[np.int64]:
-    """Values as the 64-bit integers that are hashed: times in milli- or microseconds, floats by their bits."""
+    """Values as 64-bit integers for hashing: times in milli- or microseconds, floats by their bits."""
     if data_type.root in _FLOATS:
         floats, bits = _FLOATS[data_type.root]
         numbers = np.array(values.to_numpy(zero_copy_only=False), dtype=floats)
-        numbers[np.isnan(numbers)] = np.nan  # one NaN of many
+        numbers[np.isnan(numbers)] = np.nan  # canonical NaN
         return numbers.view(bits).astype(np.int64)
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
         nanos: npt.NDArray[np.int64] = values.view(pa.int64()).to_numpy(zero_copy_only=False)
@@ -87,7 +87,7 @@ def wang(numbers: npt.NDArray[np.int64]) -> Hashes:
 
 
 def xxh64(values: pa.LargeBinaryArray) -> Hashes:
-    """XXH64, seed 0, of (n,) byte strings without nulls: steps over their lengths, all rows at once."""
+    """XXH64 with seed 0 of (n,) byte strings without nulls: loops over the length, all rows at once."""
     count = len(values)
     if not count:
         return np.zeros(0, np.uint64)
@@ -121,10 +121,10 @@ def xxh64(values: pa.LargeBinaryArray) -> Hashes:
 
 
 def _stripes(data: pa.Buffer | bytes, start: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Hashes:
-    """What the whole 32-byte stripes of every value give; a constant for those that have none."""
+    """The state after the full 32-byte stripes of every value; a constant for values without any."""
     mixed = np.full(len(lengths), _PRIME5)
     long = np.flatnonzero(lengths >= _STRIPE)
-    long = long[np.argsort(-lengths[long], kind="stable")]  # those with more stripes first: each step takes a prefix
+    long = long[np.argsort(-lengths[long], kind="stable")]  # most stripes first: each step processes a prefix
     counts, place = lengths[long] // _STRIPE, start[long].copy()
     lanes = [np.full(len(long), seed) for seed in _SEEDS]
     for step in range(int(counts[0]) if len(long) else 0):
@@ -150,7 +150,7 @@ def _rotated(values: Hashes, bits: int) -> Hashes:
 
 
 def _words(data: pa.Buffer | bytes, kind: str, places: npt.NDArray[np.int64]) -> Hashes:
-    """The little-endian numbers at any places of a buffer; none may reach beyond it."""
+    """The little-endian numbers at arbitrary offsets of a buffer, which must contain them."""
     size = np.dtype(kind).itemsize
     if not places.size:
         return np.zeros(0, np.uint64)

@@ -1,6 +1,6 @@
-"""The container of file indexes: one body for each column and kind of index. Source: Paimon FileIndexFormat, version 1.
+"""The container of file indexes: one body per column and kind of index. Source: Paimon FileIndexFormat, version 1.
 
-Numbers are big-endian; names are in Java's modified UTF-8; places count from the start of the container.
+Numbers are big-endian; names are in Java's modified UTF-8; offsets count from the start of the container.
 """
 
 import struct
@@ -11,20 +11,20 @@ from typing import Final
 from lsm.errors import CorruptDataError
 
 Indexes = Mapping[str, Mapping[str, bytes | None]]
-"""By column, by kind of index: its body; None: the column held nothing."""
+"""Index bodies by column, then by kind of index; None: an empty index, the column is all null."""
 
 _MAGIC: Final = 1_493_475_289_347_502
 _VERSION: Final = 1
 _FIXED: Final = struct.Struct(">qii")  # magic, version, length of the head
-_NOTHING: Final = -1
+_EMPTY: Final = -1
 
 FIXED_BYTES: Final = _FIXED.size
-"""Of a container, enough to know how long its head is."""
+"""Length of the container prefix that contains the header size."""
 
 
 def pack_indexes(indexes: Indexes) -> bytes:
-    """The bytes of a container."""
-    # magic, version and length; number of columns; of each its name and number of indexes; length of what is reserved
+    """Serialize a container."""
+    # magic, version and length; number of columns; name and number of indexes of each; length of the reserved part
     size = _FIXED.size + 4 + 4
     for column, kinds in indexes.items():
         size += len(_utf(column)) + 4 + sum(len(_utf(kind)) + 8 for kind in kinds)
@@ -34,7 +34,7 @@ def pack_indexes(indexes: Indexes) -> bytes:
     for column, kinds in indexes.items():
         head += [_utf(column), _int(len(kinds))]
         for kind, body in kinds.items():
-            head.append(_utf(kind) + struct.pack(">ii", _NOTHING if body is None else place, len(body or b"")))
+            head.append(_utf(kind) + struct.pack(">ii", _EMPTY if body is None else place, len(body or b"")))
             bodies.append(body or b"")
             place += len(body or b"")
     return b"".join([*head, _int(0), *bodies])
@@ -42,18 +42,18 @@ def pack_indexes(indexes: Indexes) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPlace:
-    """Where the body of one index lies in its container."""
+    """Location of the body of one index in its container."""
 
     column: str
     kind: str
-    start: int | None  # None: the column held nothing
+    start: int | None  # None: empty index
     size_bytes: int
 
 
 def head_size(start: bytes, *, source: str) -> int:
-    """How many bytes the head of a container has, by its first ``FIXED_BYTES``. Raises: CorruptDataError."""
+    """Size of a container's header, from its first ``FIXED_BYTES``. Raises: CorruptDataError."""
     if len(start) < FIXED_BYTES:
-        raise CorruptDataError(f"file index is cut off: file={source} size_bytes={len(start)}")
+        raise CorruptDataError(f"file index is truncated: file={source} size_bytes={len(start)}")
     magic, version, size = _FIXED.unpack_from(start)
     if (magic, version) != (_MAGIC, _VERSION) or size < FIXED_BYTES:
         raise CorruptDataError(f"not a file index of version {_VERSION}: file={source} version={version}")
@@ -61,7 +61,7 @@ def head_size(start: bytes, *, source: str) -> int:
 
 
 def index_places(head: bytes, *, source: str) -> list[IndexPlace]:
-    """What the head of a container says. Raises: CorruptDataError."""
+    """The locations of the index bodies, from the header. Raises: CorruptDataError."""
     size = head_size(head, source=source)
     places = []
     try:
@@ -71,33 +71,33 @@ def index_places(head: bytes, *, source: str) -> list[IndexPlace]:
             for _ in range(reader.int()):
                 kind, start, body = reader.text(), reader.int(), reader.int()
                 places.append(
-                    IndexPlace(column=column, kind=kind, start=None if start == _NOTHING else start, size_bytes=body)
+                    IndexPlace(column=column, kind=kind, start=None if start == _EMPTY else start, size_bytes=body)
                 )
     except (struct.error, UnicodeError) as error:
-        raise CorruptDataError(f"file index is cut off or garbled: file={source} error={error}") from error
+        raise CorruptDataError(f"file index is truncated or corrupt: file={source} error={error}") from error
     return places
 
 
 def unpack_indexes(container: bytes, *, source: str) -> Indexes:
-    """What a container holds.
+    """Parse a container.
 
     Args:
         container: its bytes.
-        source: where they are from, for messages.
+        source: origin of the bytes, for messages.
 
     Raises:
-        CorruptDataError: it is none, is cut off, or of another version.
+        CorruptDataError: not a container, truncated, or of another version.
     """
     size = head_size(container, source=source)
     if size > len(container):
-        raise CorruptDataError(f"file index is cut off: file={source} size_bytes={len(container)} head_bytes={size}")
+        raise CorruptDataError(f"file index is truncated: file={source} size_bytes={len(container)} head_bytes={size}")
     indexes: dict[str, dict[str, bytes | None]] = {}
     for place in index_places(container, source=source):
         body = None
         if place.start is not None:
             stop = place.start + place.size_bytes
             if not size <= place.start <= stop <= len(container):
-                raise CorruptDataError(f"file index is cut off: file={source} kind={place.kind} start={place.start}")
+                raise CorruptDataError(f"file index is truncated: file={source} kind={place.kind} start={place.start}")
             body = container[place.start : stop]
         indexes.setdefault(place.column, {})[place.kind] = body
     return indexes
@@ -128,7 +128,7 @@ def _int(number: int) -> bytes:
 
 
 def _utf(name: str) -> bytes:
-    """Java's modified UTF-8: each half of a surrogate pair on its own, and no zero byte."""
+    """Java's modified UTF-8: surrogates are encoded separately, and there is no zero byte."""
     wide = name.encode("utf-16-be", "surrogatepass")
     units = "".join(chr(int.from_bytes(wide[at : at + 2], "big")) for at in range(0, len(wide), 2))
     body = units.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")

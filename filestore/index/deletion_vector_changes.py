@@ -1,7 +1,7 @@
-"""What becomes of the deletion vectors of a bucket when files of it go, or rows of files that stay are deleted.
+"""Changes of a bucket's deletion vectors when its files are removed, or rows of remaining files are deleted.
 
-A vector lives and dies with its data file. Of a table with buckets all vectors of a bucket are in one index file: so
-does Paimon, which would lose those of a second one. Without buckets only the index files that change are written anew.
+A vector is deleted with its data file. In bucketed tables all vectors of a bucket are in one index file, as in
+Paimon, which would lose those of a second one. Without buckets only the changed index files are rewritten.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,10 +20,10 @@ from filestore.table_store import TableStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexChange:
-    """Index entries as they were read, and what takes their place; for a ``CommitMessage``."""
+    """The index entries to replace, and their replacements, for a ``CommitMessage``."""
 
     before: tuple[IndexManifestEntry, ...] = ()
-    after: tuple[IndexManifestEntry, ...] = ()  # one that only lost vectors keeps its name
+    after: tuple[IndexManifestEntry, ...] = ()  # an entry that only loses vectors keeps its name
 
 
 def change_index(
@@ -32,50 +32,50 @@ def change_index(
     bucket: int,
     entries: Sequence[IndexManifestEntry],
     *,
-    gone: Collection[str] = (),
-    marks: Mapping[str, Positions] | None = None,
+    removed: Collection[str] = (),
+    positions: Mapping[str, Positions] | None = None,
 ) -> IndexChange:
-    """Take the vectors of some files away, and mark rows of others.
+    """Remove the vectors of some files, and delete rows of others.
 
     Args:
-        store: whose.
+        store: the table.
         partition: BinaryRow bytes.
-        bucket: number; 0 of a table without buckets.
-        entries: deletion vectors in force in the bucket: all of them.
-        gone: names of data files that go.
-        marks: by name of data files that stay, rows (ascending) that are deleted besides those that are already.
+        bucket: bucket number; 0 for a table without buckets.
+        entries: all current deletion vector entries of the bucket.
+        removed: names of removed data files.
+        positions: newly deleted positions (ascending) by name of remaining data files.
     """
-    marks = {name: positions for name, positions in (marks or {}).items() if len(positions)}
-    names = {*gone, *marks}
+    deletes = {name: rows for name, rows in (positions or {}).items() if len(rows)}
+    names = {*removed, *deletes}
     has_buckets = store.has_key or store.options.bucket > 0
     touched = tuple(
         entry
         for entry in entries
-        if (marks and has_buckets) or any(each.data_file_name in names for each in entry.index_vectors)
+        if (deletes and has_buckets) or any(each.data_file_name in names for each in entry.index_vectors)
     )
-    if not marks:
+    if not deletes:
         return IndexChange(before=touched, after=vectors_of_names(lambda name: name not in names, touched))
-    deleted = {name: rows for name, rows in read_deletion_vectors(store, touched).items() if name not in gone}
-    for name, positions in marks.items():
-        deleted[name] = united(deleted.get(name, NO_POSITIONS), positions)
+    deleted = {name: rows for name, rows in read_deletion_vectors(store, touched).items() if name not in removed}
+    for name, rows in deletes.items():
+        deleted[name] = united(deleted.get(name, NO_POSITIONS), rows)
     return IndexChange(before=touched, after=(write_deletion_vectors(store, partition, bucket, deleted),))
 
 
-def copied_index(
+def copy_index(
     store: TableStore,
     partition: bytes,
     bucket: int,
     entries: Sequence[IndexManifestEntry],
     names: Mapping[str, str],
 ) -> tuple[IndexManifestEntry, ...]:
-    """The vectors of files that were copied, for their copies.
+    """Copy the vectors of copied files for their copies.
 
     Args:
-        store: whose; the vectors may be of another branch of it.
+        store: the table; the vectors may belong to another branch of it.
         partition: BinaryRow bytes.
-        bucket: number.
-        entries: deletion vectors of the files that were copied, and perhaps of others.
-        names: of the copies, by those of the files.
+        bucket: bucket number.
+        entries: deletion vectors of the copied files, and possibly of others.
+        names: names of the copies, by those of the originals.
     """
     deleted = read_deletion_vectors(store, vectors_of_names(names.__contains__, entries))
     copies = {names[name]: positions for name, positions in deleted.items()}
@@ -83,7 +83,7 @@ def copied_index(
 
 
 def deleted_row_counts(entries: Collection[IndexManifestEntry]) -> Mapping[str, int]:
-    """Deleted rows by name of the data file; 1 where their number is not known."""
+    """Number of deleted rows by data file name; 1 where it is unknown."""
     return {
         each.data_file_name: 1 if each.cardinality is None else each.cardinality
         for entry in entries

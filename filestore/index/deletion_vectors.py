@@ -1,7 +1,7 @@
-"""Deletion vectors: which rows of a data file are deleted, told beside the files.
+"""Deletion vectors: the deleted rows of data files, stored in separate index files.
 
 An index file is a version byte and then, at the offsets that the index manifest gives, one bitmap per data file with a
-length before and a checksum behind it. Source: Paimon DeletionVector, BitmapDeletionVector, Bitmap64DeletionVector.
+preceding length and a trailing checksum. Source: Paimon DeletionVector, BitmapDeletionVector, Bitmap64DeletionVector.
 """
 
 import zlib
@@ -26,13 +26,13 @@ MAGIC_64: Final = (1_681_511_377).to_bytes(4, "little")
 _INT_BYTES: Final = 4
 
 Positions = NDArray[np.int64]
-"""Deleted rows of one data file: row numbers in it from 0, ascending."""
+"""Deleted positions of one data file: row numbers from 0, ascending."""
 
 NO_POSITIONS: Final[Positions] = np.zeros(0, np.int64)
 
 
 def are_deleted(rows: Positions, deleted: Positions) -> NDArray[np.bool_]:
-    """(n,) whether rows are among those that are deleted."""
+    """(n,) whether rows are among the deleted positions."""
     if len(deleted) == 0:
         return np.zeros(len(rows), np.bool_)
     found: NDArray[np.bool_] = deleted[np.minimum(np.searchsorted(deleted, rows), len(deleted) - 1)] == rows
@@ -40,15 +40,15 @@ def are_deleted(rows: Positions, deleted: Positions) -> NDArray[np.bool_]:
 
 
 def united(first: Positions, second: Positions) -> Positions:
-    """The rows of both."""
+    """The union of both."""
     both = np.sort(np.concatenate([first, second]), kind="stable")
     return both[np.concatenate([[True], both[1:] != both[:-1]])] if len(both) else both
 
 
 def read_deletion_vectors(store: TableStore, entries: Iterable[IndexManifestEntry]) -> dict[str, Positions]:
-    """Deleted rows by data file name, of the deletion vectors among some index entries.
+    """Deleted positions by data file name, from the deletion vectors among index entries.
 
-    Raises: CorruptDataError when an index file is not what its manifest says.
+    Raises: CorruptDataError when an index file does not match its manifest.
     """
     deleted: dict[str, Positions] = {}
     for entry in entries:
@@ -68,13 +68,13 @@ def read_deletion_vectors(store: TableStore, entries: Iterable[IndexManifestEntr
 def write_deletion_vectors(
     store: TableStore, partition: bytes, bucket: int, deleted: Mapping[str, Positions]
 ) -> IndexManifestEntry:
-    """Write the vectors of some data files of a bucket into a new index file; nothing is left behind when it fails.
+    """Write the vectors of data files of a bucket into a new index file; cleaned up on failure.
 
     Args:
-        store: whose; ``deletion-vectors.bitmap64`` says how they are stored.
+        store: the table; ``deletion-vectors.bitmap64`` determines the encoding.
         partition: BinaryRow bytes.
-        bucket: 0 of a table without buckets.
-        deleted: by data file name; at least one, none of them empty.
+        bucket: bucket number; 0 for a table without buckets.
+        deleted: positions by data file name; at least one file, none of them empty.
     """
     is_wide = store.options.deletion_vectors_bitmap64
     body = bytearray([FILE_VERSION])
@@ -82,7 +82,7 @@ def write_deletion_vectors(
     for name, positions in deleted.items():
         assert len(positions), "a vector that deletes nothing is not written"
         blob = _blob(positions, is_wide=is_wide)
-        # The manifest counts the blob of a 32-bit vector alone, that of a 64-bit one with its frame.
+        # The length in the manifest excludes the frame of a 32-bit vector, and includes that of a 64-bit one.
         length = len(blob) + 2 * _INT_BYTES if is_wide else len(blob)
         ranges.append(
             DeletionVectorRange(data_file_name=name, offset=len(body), length=length, cardinality=len(positions))
@@ -117,12 +117,12 @@ def _positions(body: bytes, part: DeletionVectorRange, path: str) -> Positions:
     length = int.from_bytes(body[part.offset : start], "big", signed=True)
     blob = body[start : start + length]
     checksum = body[start + length : start + length + _INT_BYTES]
-    # The manifest counts the blob of a 32-bit vector alone, that of a 64-bit one with its frame.
+    # The length in the manifest excludes the frame of a 32-bit vector, and includes that of a 64-bit one.
     is_wide = blob[:_INT_BYTES] == MAGIC_64
     expected = part.length - 2 * _INT_BYTES if is_wide else part.length
     if length != expected or zlib.crc32(blob).to_bytes(_INT_BYTES, "big") != checksum:
         raise CorruptDataError(
-            f"deletion vector is broken: path={path} data_file={part.data_file_name} offset={part.offset} "
+            f"deletion vector is corrupt: path={path} data_file={part.data_file_name} offset={part.offset} "
             f"length={length} expected_length={expected}"
         )
     if not is_wide and blob[:_INT_BYTES] != MAGIC_32:
@@ -134,7 +134,7 @@ def _positions(body: bytes, part: DeletionVectorRange, path: str) -> Positions:
     positions = np.frombuffer(bitmap.to_array(), np.uint64 if is_wide else np.uint32).astype(np.int64)
     if part.cardinality is not None and part.cardinality != len(positions):
         raise CorruptDataError(
-            f"deletion vector has another number of rows: path={path} data_file={part.data_file_name} "
+            f"deletion vector has a wrong cardinality: path={path} data_file={part.data_file_name} "
             f"rows={len(positions)} expected_rows={part.cardinality}"
         )
     return positions

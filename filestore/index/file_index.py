@@ -1,7 +1,7 @@
-"""File indexes of a table: made while a data file is written, asked before one is opened.
+"""File indexes of a table: built while a data file is written, used before one is opened.
 
-A small one lies in the manifest, a larger one beside the data file. They only ever save work: a file without one is
-read, as is one whose index is of a kind that is not known here.
+A small one is embedded in the manifest, a larger one is next to the data file. They only save work: a file without one
+is read, as is one with an index of unknown kind.
 Source: Paimon DataFileIndexWriter, FileIndexEvaluator, FileIndexOptions.
 """
 
@@ -25,12 +25,12 @@ from filestore.types.data_types import DataField, arrow_type
 from lsm.errors import InvalidInputError
 
 INDEX_SUFFIX: Final = ".index"
-_ITEMS_AT_ONCE: Final = 1_048_576  # hashes that wait to be counted
-_MOST_ITEMS: Final = 4_194_304  # different ones that are kept to find the size of a filter: 32 MB
+_BATCH_ITEMS: Final = 1_048_576  # hashes buffered before counting
+_MAX_ITEMS: Final = 4_194_304  # distinct hashes kept to size a filter: 32 MB
 
 
 def written_blooms(schema: TableSchema, options: TableOptions) -> tuple[BloomColumn, ...]:
-    """The same of a table that somebody else may have made: what is not known here is left out."""
+    """The bloom filter columns to write; for tables of other engines, unsupported columns are ignored."""
     with suppress(InvalidInputError):
         return bloom_columns(schema, options)
     known = {field.name for field in schema.fields if has_hash(field.type)}
@@ -39,33 +39,33 @@ def written_blooms(schema: TableSchema, options: TableOptions) -> tuple[BloomCol
 
 
 class IndexWriter:
-    """Gathers the indexes of one data file."""
+    """Builds the indexes of one data file."""
 
     def __init__(self, columns: Sequence[BloomColumn]) -> None:
-        self._filters = [_FilterInMaking(column) for column in columns]
+        self._filters = [_FilterBuilder(column) for column in columns]
 
     def add(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Take rows of the file into account: at least the indexed columns."""
+        """Add rows of the file, with at least the indexed columns."""
         for each in self._filters:
             each.add(rows)
 
     def close(self) -> bytes | None:
-        """The container; None when no column is indexed."""
+        """The serialized container; None when no column is indexed."""
         return pack_indexes(self.indexes()) if self._filters else None
 
     def indexes(self) -> Indexes:
-        """The same, before it is packed; no row can be added any more."""
+        """The indexes before serialization. No rows can be added afterwards."""
         return {each.column.field.name: {BLOOM: each.close().to_bytes()} for each in self._filters}
 
 
-class _FilterInMaking:
-    """Keeps hashes until their number is known, which the filter's size follows; past a limit it fills one at once."""
+class _FilterBuilder:
+    """Buffers distinct hashes to size the filter by their number; above a limit it fills a filter immediately."""
 
     def __init__(self, column: BloomColumn) -> None:
         self.column = column
-        self._known = np.zeros(0, np.uint64)  # different ones
-        self._waiting: list[Hashes] = []
-        self._waiting_count = 0
+        self._known = np.zeros(0, np.uint64)  # distinct hashes
+        self._buffered: list[Hashes] = []
+        self._buffered_count = 0
         self._filter = None if column.items is None else self._sized(column.items)
 
     def add(self, rows: pa.Table | pa.RecordBatch) -> None:
@@ -73,12 +73,12 @@ class _FilterInMaking:
         if self._filter is not None:
             self._filter.add(hashes)
             return
-        self._waiting.append(hashes)
-        self._waiting_count += len(hashes)
-        if self._waiting_count >= _ITEMS_AT_ONCE:
+        self._buffered.append(hashes)
+        self._buffered_count += len(hashes)
+        if self._buffered_count >= _BATCH_ITEMS:
             self._count()
-            if len(self._known) >= _MOST_ITEMS:
-                self._fill(2 * _MOST_ITEMS)
+            if len(self._known) >= _MAX_ITEMS:
+                self._fill(2 * _MAX_ITEMS)
 
     def close(self) -> BloomFilter:
         self._count()
@@ -88,9 +88,9 @@ class _FilterInMaking:
         return self._filter
 
     def _count(self) -> None:
-        if self._waiting:
-            self._known = np.unique(np.concatenate([self._known, *self._waiting]))
-            self._waiting, self._waiting_count = [], 0
+        if self._buffered:
+            self._known = np.unique(np.concatenate([self._known, *self._buffered]))
+            self._buffered, self._buffered_count = [], 0
 
     def _fill(self, items: int) -> None:
         self._filter = self._sized(items)
@@ -102,23 +102,23 @@ class _FilterInMaking:
 
 
 def index_file_of(file: DataFileMeta) -> str | None:
-    """The name of the file beside a data file that holds its indexes; None: there is none, or the manifest has it."""
+    """The name of a data file's index file; None: there is none, or the index is embedded in the manifest."""
     if file.embedded_index is not None:
         return None
     return next((name for name in file.extra_files if name.endswith(INDEX_SUFFIX)), None)
 
 
-def asks_indexes(predicate: Predicate | None, options: TableOptions) -> bool:
-    """Whether indexes may be used, and a filter compares anything with values."""
+def uses_indexes(predicate: Predicate | None, options: TableOptions) -> bool:
+    """Whether reading indexes is enabled and a filter has a test that an index can answer."""
     if predicate is None or not options.file_index_read_enabled:
         return False
-    return any(_asked(leaf) is not None for leaf in leaves(predicate))
+    return any(_lookup_of(leaf) is not None for leaf in leaves(predicate))
 
 
 def embedded_may_match(
     file: DataFileMeta, predicate: Predicate, *, file_schema: TableSchema, read_schema: TableSchema
 ) -> bool:
-    """False only if the index in the manifest says that surely no row of a file passes a filter."""
+    """False only if the embedded index proves that no row of a file passes a filter."""
     if file.embedded_index is None:
         return True
     indexes = unpack_indexes(file.embedded_index, source=f"manifest entry of {file.file_name}")
@@ -129,18 +129,18 @@ def stored_may_match(
     io: FileIO, path: str, file: DataFileMeta, predicate: Predicate, *, file_schema: TableSchema,
     read_schema: TableSchema,
 ) -> bool:  # fmt: skip
-    """The same of the index beside the file, which is read.
+    """`embedded_may_match` for the separate index file, which is read.
 
     Args:
-        io: where the file is.
-        path: of the data file.
-        file: what the manifest says of it.
-        predicate: on the read schema.
+        io: storage of the file.
+        path: path of the data file.
+        file: metadata of the data file.
+        predicate: filter on the read schema.
         file_schema: the schema that the file was written with.
-        read_schema: the table's.
+        read_schema: schema of the table.
 
     Raises:
-        CorruptDataError: the index is garbled.
+        CorruptDataError: the index is corrupt.
     """
     name = index_file_of(file)
     if name is None:
@@ -149,13 +149,13 @@ def stored_may_match(
     try:
         container = io.read_bytes(index_path)
     except FileNotFoundError:
-        return True  # it saves work, no more
+        return True  # an index is optional
     indexes = unpack_indexes(container, source=index_path)
     return _may_match(predicate, indexes, indexed_fields(file_schema, read_schema))
 
 
 def indexed_fields(file_schema: TableSchema, read_schema: TableSchema) -> dict[str, DataField]:
-    """By today's name of a column: the column as a file knows it, where its type has not changed."""
+    """By current column name: the file's column, if its type has not changed."""
     then = {field.id: field for field in file_schema.fields}
     pairs = ((now, then.get(now.id)) for now in read_schema.fields)
     return {
@@ -170,37 +170,37 @@ def _may_match(predicate: Predicate, indexes: Indexes, fields: Mapping[str, Data
         return any(_may_match(part, indexes, fields) for part in predicate.parts)
     if isinstance(predicate, Constant):
         return predicate.outcome is True
-    asked = _asked(predicate)
-    field = None if asked is None else fields.get(asked.column)
-    if asked is None or field is None:
+    lookup = _lookup_of(predicate)
+    field = None if lookup is None else fields.get(lookup.column)
+    if lookup is None or field is None:
         return True
     kinds = indexes.get(field.name, {})
     if BLOOM not in kinds or not has_hash(field.type):
         return True
     body = kinds[BLOOM]
-    if body is None or not asked.values:
-        return False  # where all is null no comparison is true
-    return bool(BloomFilter.from_bytes(body).may_hold(_hashes_of(asked.values, field)).any())
+    if body is None or not lookup.values:
+        return False  # no comparison is true for nulls
+    return bool(BloomFilter.from_bytes(body).may_hold(_hashes_of(lookup.values, field)).any())
 
 
-class _Asked(NamedTuple):
-    """A column, and the values one of which it must have."""
+class _Lookup(NamedTuple):
+    """A column, and values of which it must have one."""
 
     column: str
     values: Sequence[Any]
 
 
-def _asked(predicate: Predicate) -> _Asked | None:
-    """What a test asks an index; None: nothing that an index knows."""
+def _lookup_of(predicate: Predicate) -> _Lookup | None:
+    """The index lookup of a test; None if an index cannot answer it."""
     if isinstance(predicate, In) and not predicate.path:
-        return _Asked(predicate.column, predicate.values)
+        return _Lookup(predicate.column, predicate.values)
     if isinstance(predicate, Compare) and predicate.op is CompareOp.EQ and not predicate.path:
-        return _Asked(predicate.column, (predicate.value,))
+        return _Lookup(predicate.column, (predicate.value,))
     return None
 
 
 def _hashes_of(values: Sequence[Any], field: DataField) -> Hashes:
     if field.type.root in ("FLOAT", "DOUBLE"):
-        # zeros of both signs are equal, but not alike
+        # both zeros are equal, but hash differently
         values = [each for value in values for each in ((0.0, -0.0) if value == 0 else (value,))]
     return column_hashes(pa.array(values, type=arrow_type(field.type)), field.type)

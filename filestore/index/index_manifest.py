@@ -1,7 +1,7 @@
-"""The index files of a snapshot: which there are after a commit, and whether the commit may follow another one.
+"""The index files of a snapshot: their state after a commit, and conflicts between commits.
 
-A snapshot's index manifest lists every index file that is in force: deletion vectors, and the key hashes of dynamic
-buckets. A commit names those that go and those that come. Source: paimon-format.md sections 4.3 and 8.
+A snapshot's index manifest lists all its index files: deletion vectors, and the key hashes of dynamic
+buckets. A commit lists removed and added ones. Source: Paimon IndexManifestFileHandler.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ HASH: Final = "HASH"
 
 
 def index_files(store: TableStore, snapshot: Snapshot | None) -> list[IndexManifestEntry]:
-    """The index files in force in a snapshot."""
+    """The live index files of a snapshot."""
     if snapshot is None or snapshot.index_manifest is None:
         return []
     entries = store.manifests.read_index_manifest(snapshot.index_manifest)
@@ -27,14 +27,14 @@ def index_files(store: TableStore, snapshot: Snapshot | None) -> list[IndexManif
 
 
 def bucket_index(store: TableStore, snapshot: Snapshot | None) -> list[IndexManifestEntry]:
-    """What a writer must know of a snapshot to find the dynamic buckets of keys; nothing for other tables."""
+    """The hash index files that writers need to assign keys to dynamic buckets; [] for other tables."""
     if not store.has_dynamic_buckets:
         return []
     return [entry for entry in index_files(store, snapshot) if entry.index_type == HASH]
 
 
 def changes_index(messages: Iterable[CommitMessage], *, has_index: bool = False) -> bool:
-    """Whether a commit of these messages may need another index manifest; ``has_index``: there is one."""
+    """Whether a commit of these messages may change the index manifest; ``has_index``: the snapshot has one."""
     return any(
         message.index_before or message.index_after or (has_index and message.compact_before) for message in messages
     )
@@ -46,16 +46,16 @@ def next_index(
     *,
     replaces: Callable[[bytes], bool] = lambda _: False,
 ) -> list[IndexManifestEntry]:
-    """The index files after a commit. A deletion vector goes with its data file, whoever takes that away.
+    """The index files after a commit. A deletion vector is removed with its data file, by any kind of commit.
 
     Args:
-        entries: before it.
-        messages: of the commit.
-        replaces: whether a partition is overwritten: its index files go with its data.
+        entries: index files before the commit.
+        messages: messages of the commit.
+        replaces: whether a partition is overwritten, which removes its index files.
     """
-    gone = {entry.file_name for message in messages for entry in message.index_before}
-    kept = [entry for entry in entries if entry.file_name not in gone and not replaces(entry.partition)]
-    files = _gone_files(messages)
+    removed = {entry.file_name for message in messages for entry in message.index_before}
+    kept = [entry for entry in entries if entry.file_name not in removed and not replaces(entry.partition)]
+    files = _removed_files(messages)
     after: list[IndexManifestEntry] = []
     for entry in (*kept, *(entry for message in messages for entry in message.index_after)):
         names = files.get((entry.partition, entry.bucket), frozenset())
@@ -69,11 +69,11 @@ def next_index(
 def index_conflict(
     store: TableStore, latest: Snapshot, base_id: int | None, messages: Sequence[CommitMessage]
 ) -> str | None:
-    """Why the index files of a commit that was made from ``base_id`` (0: the empty table) cannot follow, or None."""
+    """The index conflict of a commit based on ``base_id`` (0: the empty table) with the latest snapshot, or None."""
     if not changes_index(messages, has_index=latest.index_manifest is not None):
         return None
     before: list[IndexManifestEntry] | None = None
-    if _hashed(messages):  # nothing else is held against the base
+    if _hashed(messages):  # nothing else is compared with the base
         base = None if base_id is None else store.snapshots.find(base_id)
         before = index_files(store, base) if base is not None or base_id == 0 else None
     return find_index_conflict(before, index_files(store, latest), messages)
@@ -82,36 +82,36 @@ def index_conflict(
 def find_index_conflict(
     base: Iterable[IndexManifestEntry] | None, now: Iterable[IndexManifestEntry], messages: Sequence[CommitMessage]
 ) -> str | None:
-    """Why the index files that a commit brings cannot follow what others did since it began, or None.
+    """The conflict of a commit's index files with commits since its base, or None.
 
-    What goes must be there as it was read. A data file that goes, or that gets a deletion vector, must have the vector
-    that was read: else rows that somebody deleted meanwhile would come back. Key hashes of a whole partition must be
+    Removed index files must be unchanged. A data file that is removed, or gets a deletion vector, must still have the
+    vector that was read: else concurrent deletes would be lost. Key hashes of a whole partition must be
     those of the base: else one key could get two buckets.
 
     Args:
-        base: index files of the snapshot that the commit was made from; None: it has expired, or no key was assigned.
-        now: those of the newest snapshot.
-        messages: of the commit.
+        base: index files of the commit's base snapshot; None: it has expired, or no key was assigned.
+        now: index files of the newest snapshot.
+        messages: messages of the commit.
     """
     now = list(now)
-    there = {entry.file_name: entry for entry in now}
+    live = {entry.file_name: entry for entry in now}
     vectors: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
     for entry in now:
         if entry.index_vectors:
             vectors[entry.partition, entry.bucket].append(entry)
-    gone = _gone_files(messages)
-    ours = {entry.file_name for message in messages for entry in message.index_before}
+    removed = _removed_files(messages)
+    replaced = {entry.file_name for message in messages for entry in message.index_before}
     for message in messages:
         for entry in message.index_before:
-            if there.get(entry.file_name) != entry:
+            if live.get(entry.file_name) != entry:
                 return f"an index file was replaced: file={entry.file_name} bucket={entry.bucket}"
-        brought = names_with_vectors(message.index_after)
-        touched = brought | (gone.get((message.partition, message.bucket), frozenset()))
+        added = names_with_vectors(message.index_after)
+        touched = added | (removed.get((message.partition, message.bucket), frozenset()))
         for entry in vectors.get((message.partition, message.bucket), ()):
-            if entry.file_name in ours:
+            if entry.file_name in replaced:
                 continue
-            if (brought and message.total_buckets > 0) or not touched.isdisjoint(names_with_vectors([entry])):
-                return f"rows of this bucket were deleted meanwhile: file={entry.file_name} bucket={entry.bucket}"
+            if (added and message.total_buckets > 0) or not touched.isdisjoint(names_with_vectors([entry])):
+                return f"rows of this bucket were deleted concurrently: file={entry.file_name} bucket={entry.bucket}"
     hashed = _hashed(messages)
     if hashed and base is None:
         return "the snapshot that keys were assigned from has expired"
@@ -124,12 +124,12 @@ def find_index_conflict(
 def missing_delete_target(
     changes: Iterable[ManifestEntry], messages: Sequence[CommitMessage], *, is_all: bool
 ) -> str | None:
-    """Why rows that a commit marks as deleted are not there to be marked, or None.
+    """The conflict if data files with rows deleted by a commit no longer exist, or None.
 
     Args:
-        changes: what others did since the commit's base, or every live file.
-        messages: of the commit.
-        is_all: which of both.
+        changes: manifest entries since the commit's base, or every live file.
+        messages: messages of the commit.
+        is_all: whether ``changes`` are all live files.
     """
     counts: Counter[tuple[bytes, int, str]] = Counter()
     for entry in changes:
@@ -142,14 +142,14 @@ def missing_delete_target(
     return None
 
 
-def _gone_files(messages: Iterable[CommitMessage]) -> Mapping[tuple[bytes, int], frozenset[str]]:
-    """Names of the files that leave each bucket; one that only moves to another level stays."""
-    gone: defaultdict[tuple[bytes, int], set[str]] = defaultdict(set)
+def _removed_files(messages: Iterable[CommitMessage]) -> Mapping[tuple[bytes, int], frozenset[str]]:
+    """Names of removed files by bucket, without files that only move to another level."""
+    removed: defaultdict[tuple[bytes, int], set[str]] = defaultdict(set)
     for message in messages:
-        gone[message.partition, message.bucket] |= {file.file_name for file in message.compact_before}
+        removed[message.partition, message.bucket] |= {file.file_name for file in message.compact_before}
     for message in messages:
-        gone[message.partition, message.bucket] -= {file.file_name for file in message.files_after}
-    return {key: frozenset(names) for key, names in gone.items() if names}
+        removed[message.partition, message.bucket] -= {file.file_name for file in message.files_after}
+    return {key: frozenset(names) for key, names in removed.items() if names}
 
 
 def _hashed(messages: Iterable[CommitMessage]) -> set[bytes]:

@@ -1,7 +1,7 @@
-"""The outside world as arguments: files, clocks and fresh names.
+"""The environment as arguments: files, clocks and unique names.
 
-Everything in ``filestore`` that touches a disk, reads a clock or invents a name takes one of these protocols, so that a
-test can fail any single operation and replay any moment. Paths are plain absolute path strings.
+Whatever in ``filestore`` accesses a disk, reads a clock or generates a name takes one of these protocols, so that
+tests can fail any single operation and control the time. Paths are plain absolute path strings.
 """
 
 import errno
@@ -21,78 +21,78 @@ from lsm.undo import undoing
 
 
 class FileIO(Protocol):
-    """What a table needs of a file system. Every call either has its whole effect or raises.
+    """The file system operations that tables need. Every call either takes full effect or raises.
 
-    A missing file is ``FileNotFoundError``, because callers decide by it; any other failure is ``UnavailableError``.
+    A missing file is ``FileNotFoundError``, which callers handle; any other failure is ``UnavailableError``.
     """
 
     def read_bytes(self, path: str) -> bytes:
-        """Whole content. Raises: FileNotFoundError."""
+        """The contents of a file. Raises: FileNotFoundError."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of this name is there."""
+        """Whether a file or directory of this name exists."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path is there and is a directory."""
+        """Whether the path exists and is a directory."""
 
     def size_bytes(self, path: str) -> int:
-        """Length of a file. Raises: FileNotFoundError."""
+        """Size of a file. Raises: FileNotFoundError."""
 
     def modified_ms(self, path: str) -> int:
         """Epoch milliseconds of the last change. Raises: FileNotFoundError."""
 
     def stamp(self, path: str) -> tuple[int, ...] | None:
-        """Numbers that are others once the file is written again, got for much less than reading it.
+        """Numbers that change when the file is rewritten, much cheaper to get than its contents.
 
-        None: there are none like that, or none yet that can be relied on. Raises: FileNotFoundError.
+        None: not supported, or not reliable yet. Raises: FileNotFoundError.
         """
 
     def list_names(self, directory: str) -> list[str]:
         """Names (not paths) of the entries of a directory, sorted; empty when there is no such directory."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory, and its parents; one that is there is fine."""
+        """Create a directory and its parents, if missing."""
 
     def write_new(self, path: str, body: bytes) -> None:
-        """Write and sync a file of a name that nobody else uses; parents are made.
+        """Write and sync a file with a unique name; creates parents.
 
         Raises: ConflictError when the name is taken.
         """
 
     def create_exclusive(self, path: str, body: bytes) -> bool:
-        """Make the file appear with its whole body, synced, unless the name is taken (then False).
+        """Create the file atomically with its whole body, synced, unless the name is taken (then False).
 
-        Raises: UnavailableError when it surely did not appear; OutcomeUnknownError when it may have.
+        Raises: UnavailableError when it was definitely not created; OutcomeUnknownError when it may have been.
         """
 
     def replace(self, path: str, body: bytes) -> None:
         """Atomically overwrite a small file: a reader sees the old or the new body."""
 
     def sync(self, path: str) -> None:
-        """Force a closed file and its directory entry to the disk; for files written through ``open_output``."""
+        """Sync a closed file and its directory entry to disk; for files written through ``open_output``."""
 
     def delete(self, path: str) -> None:
-        """Remove a file; a missing one is fine."""
+        """Delete a file, if it exists."""
 
     def delete_tree(self, path: str) -> None:
-        """Remove a directory with all below it; a missing one is fine."""
+        """Delete a directory tree, if it exists."""
 
     def delete_empty_directory(self, path: str) -> bool:
-        """Remove a directory that nothing is in; False when it is not there or something is in it."""
+        """Delete an empty directory; False when it is missing or not empty."""
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Random-access reader. Raises: FileNotFoundError."""
 
     def open_output(self, path: str) -> pa.NativeFile:
-        """Writer of a new file; parents are made. Close it, then ``sync`` the path."""
+        """Writer of a new file; creates parents. Close it, then ``sync`` the path."""
 
 
 @runtime_checkable
 class MovesDirectories(Protocol):
-    """A file system that can rename a directory in one step. Object stores cannot."""
+    """A file system that can rename directories atomically. Object stores cannot."""
 
     def move_directory(self, source: str, target: str) -> None:
-        """Give a directory another path. Raises: ConflictError when the target is there, FileNotFoundError."""
+        """Rename a directory. Raises: ConflictError when the target exists, FileNotFoundError."""
 
 
 _CHUNK_BYTES: Final = 8 << 20
@@ -101,14 +101,14 @@ _NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 
 @runtime_checkable
 class LinksFiles(Protocol):
-    """A file system in which a file can have two names. Object stores cannot."""
+    """A file system with hard links. Object stores have none."""
 
     def link_file(self, source: str, target: str) -> bool:
-        """Give a file a second name; False where that cannot be, as on another disk. Parents are made."""
+        """Create a hard link; False where not supported, such as across disks. Creates parents."""
 
 
 def copy_file(io: "FileIO", source: str, target: str) -> None:
-    """Copy a file to a free name; when it fails nothing is left there."""
+    """Copy a file to an unused name; the copy is deleted on failure."""
     with undoing(lambda: delete_leftover(io, target)):
         with io.open_input(source) as reader, io.open_output(target) as writer:
             while chunk := reader.read(_CHUNK_BYTES):
@@ -123,7 +123,7 @@ def delete_leftover(io: "FileIO", path: str) -> None:
 
 
 class Clock(Protocol):
-    """Time, as far as the table cares."""
+    """A source of time."""
 
     def now_ms(self) -> int:
         """Epoch milliseconds."""
@@ -136,7 +136,7 @@ class Clock(Protocol):
 
 
 class NameSource(Protocol):
-    """Names that nobody has used before."""
+    """A source of unique names."""
 
     def uuid(self) -> str:
         """36 characters, lower case, with dashes."""
@@ -146,23 +146,23 @@ _SETTLED_NS: Final = 2_000_000_000
 
 
 class LocalFileIO:
-    """POSIX files. Exclusive creation is ``link(2)``, which no other process can lose to or overwrite."""
+    """POSIX files. Exclusive creation uses ``link(2)``, which never overwrites an existing file."""
 
     def read_bytes(self, path: str) -> bytes:
-        """Whole content. Raises: FileNotFoundError."""
+        """The contents of a file. Raises: FileNotFoundError."""
         with _unavailable("read", path), open(path, "rb") as file:
             return file.read()
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of this name is there."""
+        """Whether a file or directory of this name exists."""
         return os.path.exists(path)
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path is there and is a directory."""
+        """Whether the path exists and is a directory."""
         return os.path.isdir(path)
 
     def size_bytes(self, path: str) -> int:
-        """Length of a file. Raises: FileNotFoundError."""
+        """Size of a file. Raises: FileNotFoundError."""
         with _unavailable("stat", path):
             return os.stat(path).st_size
 
@@ -172,7 +172,7 @@ class LocalFileIO:
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def stamp(self, path: str) -> tuple[int, ...] | None:
-        """Inode, time and size; of a file that has just changed None, for it may change again within one tick."""
+        """Inode, time and size; None for a file changed just now, since it may change again within one clock tick."""
         with _unavailable("stat", path):
             found = os.stat(path)
         if time.time_ns() - found.st_mtime_ns < _SETTLED_NS:
@@ -188,13 +188,13 @@ class LocalFileIO:
                 return []
 
     def make_directory(self, path: str) -> None:
-        """Make a directory, and its parents; one that is there is fine."""
+        """Create a directory and its parents, if missing."""
         with _unavailable("make", path):
             os.makedirs(path, exist_ok=True)
             _sync_directory(os.path.dirname(path))
 
     def write_new(self, path: str, body: bytes) -> None:
-        """Write and sync a file of an unused name. Raises: ConflictError when the name is taken."""
+        """Write and sync a file with an unused name. Raises: ConflictError when the name is taken."""
         with _unavailable("write", path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             try:
@@ -204,9 +204,9 @@ class LocalFileIO:
             _sync_directory(os.path.dirname(path))
 
     def create_exclusive(self, path: str, body: bytes) -> bool:
-        """Publish a whole file under a free name; False when the name is taken."""
+        """Create a file atomically under an unused name; False when the name is taken."""
         directory, name = os.path.split(path)
-        # A leading dot keeps other Paimon readers, which parse every name in these directories, from seeing it.
+        # A leading dot hides it from other Paimon readers, which parse every name in these directories.
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
             with _unavailable("write", temporary):
@@ -218,7 +218,7 @@ class LocalFileIO:
                 os.unlink(temporary)
 
     def link_file(self, source: str, target: str) -> bool:
-        """A hard link; False on another disk, or where there are none."""
+        """Create a hard link; False on another disk, or where not supported."""
         with _unavailable("link", target):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             try:
@@ -245,28 +245,28 @@ class LocalFileIO:
                 os.unlink(temporary)
 
     def sync(self, path: str) -> None:
-        """Force a closed file and its directory entry to the disk."""
+        """Sync a closed file and its directory entry to disk."""
         with _unavailable("sync", path):
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
             _sync_directory(os.path.dirname(path))
 
     def delete(self, path: str) -> None:
-        """Remove a file; a missing one is fine."""
+        """Delete a file, if it exists."""
         with _unavailable("delete", path), suppress(FileNotFoundError):
             os.unlink(path)
 
     def delete_tree(self, path: str) -> None:
-        """Remove a directory with all below it; a missing one is fine."""
+        """Delete a directory tree, if it exists."""
         with _unavailable("delete", path), suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     def move_directory(self, source: str, target: str) -> None:
-        """Give a directory another path. Raises: ConflictError when the target is there, FileNotFoundError."""
+        """Rename a directory. Raises: ConflictError when the target exists, FileNotFoundError."""
         with _unavailable("move", source):
             try:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
-                os.rename(source, target)  # replaces an empty directory, and nothing else
+                os.rename(source, target)  # can only replace an empty directory
             except OSError as error:
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise ConflictError(f"directory exists already: path={target}") from error
@@ -275,7 +275,7 @@ class LocalFileIO:
             _sync_directory(os.path.dirname(target))
 
     def delete_empty_directory(self, path: str) -> bool:
-        """Remove a directory that nothing is in; False when it is not there or something is in it."""
+        """Delete an empty directory; False when it is missing or not empty."""
         try:
             os.rmdir(path)
         except OSError:
@@ -288,14 +288,14 @@ class LocalFileIO:
             return pa.OSFile(path, "rb")
 
     def open_output(self, path: str) -> pa.NativeFile:
-        """Writer of a new file; parents are made."""
+        """Writer of a new file; creates parents."""
         with _unavailable("open", path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             return pa.OSFile(path, "wb")
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system clock."""
 
     def now_ms(self) -> int:
         """Epoch milliseconds."""
@@ -327,7 +327,7 @@ def _unavailable(action: str, path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise UnavailableError(f"file system refused: action={action} path={path} error={error}") from error
+        raise UnavailableError(f"file system error: action={action} path={path} error={error}") from error
 
 
 def _write_synced(path: str, body: bytes) -> None:
@@ -343,12 +343,12 @@ def _link(temporary: str, path: str) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        # Over a network file system the reply may be lost after the link was made.
-        raise OutcomeUnknownError(f"file may or may not have appeared: path={path} error={error}") from error
+        # On a network file system the reply may be lost after the link was created.
+        raise OutcomeUnknownError(f"file may or may not have been created: path={path} error={error}") from error
     try:
         _sync_directory(os.path.dirname(path))
     except OSError as error:
-        raise OutcomeUnknownError(f"file appeared but may not survive a crash: path={path} error={error}") from error
+        raise OutcomeUnknownError(f"file was created but may not survive a crash: path={path} error={error}") from error
     return True
 
 

@@ -1,10 +1,10 @@
-"""S3, and stores that speak like it, as a file system.
+"""S3 and compatible object stores as a file system.
 
-There are no directories, only keys: a directory is there as long as something is below it. Exclusive creation is a PUT
-with ``If-None-Match: *``. Some stores ignore that header and overwrite; so before the first creation of a process two
-requests for one key show whether the second is refused. Where it is not, snapshots can only be published under a
-lock, and without one they are refused. Each creation carries a claim of its own in the object's metadata: after an
-answer that got lost, that tells whether the object is ours.
+There are no directories, only keys: a directory exists as long as there are objects below it. Exclusive creation is a
+PUT with ``If-None-Match: *``. Some stores ignore that header and overwrite; so before the first creation of a process,
+two requests for one key test whether the second is refused. If not, snapshots can only be published under a
+lock, and are refused without one. Each creation stores a unique claim in the object's metadata: after a lost
+response, it shows whether this request created the object.
 Source: Amazon S3, conditional writes; Paimon's option names (``s3.*``).
 """
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
 SCHEMES: Final = ("s3", "s3a", "s3n")
-DIRECTORY_MARKER: Final = ".directory"  # keeps an empty database; other readers skip names with a dot
+DIRECTORY_MARKER: Final = ".directory"  # represents an empty database; other readers skip names with a dot
 CLAIM: Final = "fluvial-claim"
 ATTEMPTS: Final = 4
-_DELETED_AT_ONCE: Final = 1000
+_DELETE_BATCH: Final = 1000
 _MESSAGE_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
-    """How a bucket is reached. What is None comes from the environment, as AWS names it there."""
+    """Access to a bucket. None values are taken from the AWS environment variables."""
 
     bucket: str
     endpoint: str | None = None
@@ -45,25 +45,25 @@ class S3Settings:
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     path_style: bool = True
-    max_retries: int = 5  # of one request; those that may have been carried out are not repeated
+    max_retries: int = 5  # per request; requests that may have taken effect are not retried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStorageIO:
-    """A bucket as a ``FileIO``; paths are ``s3://bucket/key``. Can be pickled: connections are made at their use."""
+    """A bucket as a ``FileIO``; paths are ``s3://bucket/key``. Picklable: connections are opened on use."""
 
     settings: S3Settings
-    guarded: bool = False  # every creation happens under a lock: then a store without conditional writes will do
+    guarded: bool = False  # every creation happens under a lock, so conditional writes are not required
     clock: Clock = field(default_factory=SystemClock, repr=False)
     names: NameSource = field(default_factory=RandomNames, repr=False)
 
     def read_bytes(self, path: str) -> bytes:
-        """Whole content. Raises: FileNotFoundError."""
+        """The contents of an object. Raises: FileNotFoundError."""
         with _errors("read", path):
             return bytes(self._store.get(self._key(path)).bytes())
 
     def exists(self, path: str) -> bool:
-        """Whether an object or a directory of this name is there."""
+        """Whether an object or a directory of this name exists."""
         try:
             self.size_bytes(path)
         except FileNotFoundError:
@@ -71,22 +71,22 @@ class ObjectStorageIO:
         return True
 
     def is_directory(self, path: str) -> bool:
-        """Whether something is below the path."""
+        """Whether there are objects below the path."""
         with _errors("list", path):
             return any(chunk for chunk in self._store.list(self._key(path), chunk_size=1))
 
     def size_bytes(self, path: str) -> int:
-        """Length of an object. Raises: FileNotFoundError."""
-        with _errors("look at", path):
+        """Size of an object. Raises: FileNotFoundError."""
+        with _errors("stat", path):
             return int(self._store.head(self._key(path))["size"])
 
     def modified_ms(self, path: str) -> int:
-        """Epoch milliseconds of the last change, in whole seconds. Raises: FileNotFoundError."""
-        with _errors("look at", path):
+        """Epoch milliseconds of the last change, with a resolution of seconds. Raises: FileNotFoundError."""
+        with _errors("stat", path):
             return int(self._store.head(self._key(path))["last_modified"].timestamp() * 1000)
 
     def stamp(self, path: str) -> tuple[int, ...] | None:
-        """None: asking for the head of an object costs as much as reading a small one."""
+        """None: a HEAD request costs as much as reading a small object."""
         return None
 
     def list_names(self, directory: str) -> list[str]:
@@ -98,26 +98,26 @@ class ObjectStorageIO:
         return sorted(names - {DIRECTORY_MARKER, ""})
 
     def make_directory(self, path: str) -> None:
-        """Put a marker there, that keeps the directory when nothing else is in it."""
+        """Create a marker object, which represents the directory while it is empty."""
         self.replace(f"{path}/{DIRECTORY_MARKER}", b"")
 
     def write_new(self, path: str, body: bytes) -> None:
-        """Write an object of an unused name. Raises: ConflictError when the name is taken."""
+        """Write an object with an unused name. Raises: ConflictError when the name is taken."""
         try:
-            # The name is new, so a store that ignores the header does no harm.
+            # The name is unique, so a store that ignores the header does no harm.
             written = self._put_new(path, body, conditional=_PROBED.get(self.settings, True))
-        except OutcomeUnknownError as error:  # nobody knows of it, so it does not matter whether it is there
+        except OutcomeUnknownError as error:  # nothing refers to it, so it does not matter whether it exists
             raise UnavailableError(str(error)) from error
         if not written:
             raise ConflictError(f"file exists already, nothing was written: path={path}")
 
     def create_exclusive(self, path: str, body: bytes) -> bool:
-        """Publish an object under a free name; False when the name is taken.
+        """Create an object under an unused name; False when the name is taken.
 
         Raises:
-            InvalidInputError: the store cannot do that, and no lock takes its place. Nothing was written.
-            UnavailableError: it surely did not appear.
-            OutcomeUnknownError: it may have appeared.
+            InvalidInputError: the store has no conditional writes, and there is no lock. Nothing was written.
+            UnavailableError: it was definitely not created.
+            OutcomeUnknownError: it may have been created.
         """
         conditional = self._has_conditional_put(path)
         if not self.guarded and not conditional:
@@ -129,26 +129,26 @@ class ObjectStorageIO:
         return self._put_new(path, body, conditional=conditional)
 
     def replace(self, path: str, body: bytes) -> None:
-        """Overwrite a small object; a reader sees the old or the new body."""
+        """Overwrite a small object atomically: a reader sees the old or the new body."""
         with _write_errors("replace", path, self.settings):
             self._store.put(self._key(path), body, use_multipart=False)
 
     def sync(self, path: str) -> None:
-        """Nothing to do: an object that can be seen is stored."""
+        """No effect: visible objects are durable."""
 
     def delete(self, path: str) -> None:
-        """Remove an object; a missing one is fine."""
+        """Delete an object, if it exists."""
         with suppress(FileNotFoundError), _errors("delete", path):
             self._store.delete(self._key(path))
 
     def delete_tree(self, path: str) -> None:
-        """Remove everything below a path; nothing there is fine."""
+        """Delete all objects below a path."""
         with suppress(FileNotFoundError), _errors("delete", path):
-            for chunk in self._store.list(self._key(path), chunk_size=_DELETED_AT_ONCE):
+            for chunk in self._store.list(self._key(path), chunk_size=_DELETE_BATCH):
                 self._store.delete([each["path"] for each in chunk])
 
     def delete_empty_directory(self, path: str) -> bool:
-        """False: prefixes of keys are not kept, one that nothing is in does not exist."""
+        """False: key prefixes do not exist without objects."""
         return False
 
     def open_input(self, path: str) -> pa.NativeFile:
@@ -157,7 +157,7 @@ class ObjectStorageIO:
         return pa.PythonFile(reader, mode="r")
 
     def open_output(self, path: str) -> pa.NativeFile:
-        """Writer of a new object, which appears when it is closed."""
+        """Writer of a new object, which becomes visible on close."""
         guard = partial(_write_errors, "write", path, self.settings)
         return pa.PythonFile(ObjectWriter(self._store, self._key(path), guard), mode="w")
 
@@ -173,7 +173,7 @@ class ObjectStorageIO:
         return key.rstrip("/")
 
     def _has_conditional_put(self, path: str) -> bool:
-        """Whether the store refuses to create what is there; asked once per process and bucket."""
+        """Whether the store supports conditional writes; tested once per process and bucket."""
         with _PROBE_LOCK:
             if self.settings not in _PROBED:
                 probe = f"{path.rpartition('/')[0]}/.probe-{self.names.uuid()}"
@@ -196,13 +196,13 @@ class ObjectStorageIO:
         return False
 
     def _put_new(self, path: str, body: bytes, *, conditional: bool) -> bool:
-        """Whether this call created the object; False when it was there before."""
-        key, claim, may_be_there = self._key(path), self.names.uuid(), False
+        """Whether this call created the object; False when it existed before."""
+        key, claim, may_exist = self._key(path), self.names.uuid(), False
         for attempt in range(ATTEMPTS):
             if attempt:
                 self.clock.sleep(0.1 * 2**attempt)
             try:
-                if not conditional and not may_be_there and self._is_taken(key, path):
+                if not conditional and not may_exist and self._is_taken(key, path):
                     return False
                 with _write_errors("create", path, self.settings):
                     self._store.put(
@@ -216,26 +216,26 @@ class ObjectStorageIO:
                 if conditional and _says_unsupported(error):
                     conditional = _PROBED[self.settings] = False
                     continue
-                is_ours = self._answer_to(error, key, claim, body)
-                if is_ours is not None:
-                    return is_ours
-                may_be_there, failure = True, error
+                is_created = self._resolve(error, key, claim, body)
+                if is_created is not None:
+                    return is_created
+                may_exist, failure = True, error
             else:
                 return True
-        raise OutcomeUnknownError(f"object may or may not have appeared: path={path} error={failure}") from failure
+        raise OutcomeUnknownError(f"object may or may not have been created: path={path} error={failure}") from failure
 
     def _is_taken(self, key: str, path: str) -> bool:
         try:
-            with _errors("look at", path):
+            with _errors("stat", path):
                 self._store.head(key)
         except FileNotFoundError:
             return False
         return True
 
-    def _answer_to(self, error: UnavailableError, key: str, claim: str, body: bytes) -> bool | None:
-        """Whether the object is ours after a failed creation; None: nobody can know, ask the store again.
+    def _resolve(self, error: UnavailableError, key: str, claim: str, body: bytes) -> bool | None:
+        """Whether a failed creation did create the object; None: unknown, retry.
 
-        Raises: UnavailableError when the creation surely had no effect.
+        Raises: UnavailableError when the creation definitely had no effect.
         """
         from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
@@ -243,7 +243,7 @@ class ObjectStorageIO:
         if isinstance(cause, (FileNotFoundError, PermissionDeniedError, UnauthenticatedError)):
             raise error
         try:
-            with _errors("look at", key):
+            with _errors("stat", key):
                 found = self._store.get(key)
                 claims = found.attributes.get(CLAIM)
                 return claims == claim if claims is not None else bytes(found.bytes()) == body
@@ -258,17 +258,17 @@ _PROBE_LOCK: Final = threading.Lock()
 
 
 def is_object_path(path: str) -> bool:
-    """Whether a path or URL is one of an object store."""
+    """Whether a path or URL refers to an object store."""
     return urlsplit(path).scheme in SCHEMES
 
 
 def under_lock(io: FileIO) -> FileIO:
-    """The same file system for somebody who holds the table's lock whenever it creates a file exclusively."""
+    """The file system for use under the table's lock, where exclusive creation needs no conditional writes."""
     return replace(io, guarded=True) if isinstance(io, ObjectStorageIO) else io
 
 
 def check_library() -> None:
-    """Refuse object storage where its library is missing. Raises: InvalidInputError with the command to run."""
+    """Raises: InvalidInputError with the install command if the object storage library is missing."""
     try:
         import obstore  # noqa: F401
     except ImportError as error:
@@ -277,7 +277,7 @@ def check_library() -> None:
 
 @lru_cache(maxsize=64)
 def _store(settings: S3Settings) -> "S3Store":
-    """The client of a bucket, one per process: it holds the connections."""
+    """The client of a bucket, cached per process to reuse connections."""
     from obstore.store import S3Store
 
     given = {
@@ -310,7 +310,7 @@ def _says_unsupported(error: UnavailableError) -> bool:
 
 
 def _endpoint(settings: S3Settings) -> str | None:
-    """With virtual hosts the library wants the bucket in the host's name."""
+    """With virtual-hosted addressing the library needs the bucket in the host name."""
     if settings.endpoint is None or settings.path_style:
         return settings.endpoint
     scheme, _, host = settings.endpoint.partition("://")
@@ -319,7 +319,7 @@ def _endpoint(settings: S3Settings) -> str | None:
 
 @contextmanager
 def _errors(action: str, path: str) -> Iterator[None]:
-    """A missing object is FileNotFoundError; all other errors of the store are UnavailableError."""
+    """Maps a missing object to FileNotFoundError, and all other errors of the store to UnavailableError."""
     from obstore.exceptions import BaseError
 
     try:
@@ -328,12 +328,12 @@ def _errors(action: str, path: str) -> Iterator[None]:
         raise FileNotFoundError(f"no such object: path={path}") from error
     except (BaseError, OSError, ValueError) as error:
         said = str(error).splitlines()[0][:_MESSAGE_CHARS] if str(error) else type(error).__name__
-        raise UnavailableError(f"object store refused: action={action} path={path} error={said}") from error
+        raise UnavailableError(f"object store error: action={action} path={path} error={said}") from error
 
 
 @contextmanager
 def _write_errors(action: str, path: str, settings: S3Settings) -> Iterator[None]:
-    """As ``_errors``; what is missing when something is written is the bucket."""
+    """Like ``_errors``; for writes, not found means that the bucket is missing."""
     try:
         with _errors(action, path):
             yield

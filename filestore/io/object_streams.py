@@ -1,7 +1,7 @@
-"""Objects of a store as the files that Arrow reads and writes, in bounded memory.
+"""Objects of a store as files for Arrow, in bounded memory.
 
-Readers of columnar files jump between the pages of a few columns, 64 KiB at a time. A request to a store costs what
-the transfer of a megabyte costs, so bytes are fetched in blocks of that size, and the newest few are kept.
+Readers of columnar files seek between the pages of a few columns, 64 KiB at a time. A request to a store costs as much
+as the transfer of a megabyte, so bytes are fetched in blocks of that size, and the most recent few are cached.
 """
 
 import io
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 BLOCK_BYTES: Final = 1024 * 1024
-KEPT_BLOCKS: Final = 8
-PART_BYTES: Final = 8 * 1024 * 1024  # of a multipart upload: S3 wants 5 MiB or more, and at most 10,000 parts
-PARTS_AT_ONCE: Final = 2
+CACHED_BLOCKS: Final = 8
+PART_BYTES: Final = 8 * 1024 * 1024  # of multipart uploads: S3 requires at least 5 MiB, and at most 10,000 parts
+PARALLEL_PARTS: Final = 2
 
 Guard = Callable[[], AbstractContextManager[None]]
-"""Turns the store's errors into ours."""
+"""Translates the store's errors to Fluvial's."""
 
 
 class ObjectReader(io.RawIOBase):
-    """Random access to one object; a few blocks of it are in memory."""
+    """Random access to one object with a small block cache."""
 
     def __init__(self, store: "ObjectStore", key: str, guard: Guard) -> None:
-        """Look how long the object is. Raises: FileNotFoundError."""
+        """Requests the size of the object. Raises: FileNotFoundError."""
         import obstore
 
         super().__init__()
@@ -37,29 +37,29 @@ class ObjectReader(io.RawIOBase):
         self._blocks: OrderedDict[int, memoryview] = OrderedDict()
 
     def readable(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def size(self) -> int:
-        """Length of the object; Arrow asks for it."""
+        """Size of the object, called by Arrow."""
         return self._size
 
     def tell(self) -> int:
-        """Where the next read starts."""
+        """Position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move there, and say where that is."""
+        """Move to a position and return it."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = max(0, start + offset)
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Up to ``size`` bytes; negative or None: all that are left."""
+        """Up to ``size`` bytes; negative or None: all remaining ones."""
         left = max(0, self._size - self._position)
         wanted = left if size is None or size < 0 else min(size, left)
         start, end = self._position, self._position + wanted
@@ -67,7 +67,7 @@ class ObjectReader(io.RawIOBase):
         if not wanted:
             return b""
         numbers = range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1)
-        if len(numbers) > KEPT_BLOCKS:  # a read of that size would only push everything else out
+        if len(numbers) > CACHED_BLOCKS:  # a read of that size would evict all other blocks
             return self._fetched([(start, end)])[0].tobytes()
         self._load(numbers)
         pieces = []
@@ -82,11 +82,11 @@ class ObjectReader(io.RawIOBase):
         self._blocks.update(zip(missing, self._fetched(bounds), strict=True))
         for number in numbers:
             self._blocks.move_to_end(number)
-        while len(self._blocks) > KEPT_BLOCKS:
+        while len(self._blocks) > CACHED_BLOCKS:
             self._blocks.popitem(last=False)
 
     def _fetched(self, bounds: list[tuple[int, int]]) -> list[memoryview]:
-        """Bytes of each [start, end), asked for at once."""
+        """Bytes of each [start, end), in one batch of requests."""
         import obstore
 
         if not bounds:
@@ -97,19 +97,19 @@ class ObjectReader(io.RawIOBase):
 
 
 class ObjectWriter(io.RawIOBase):
-    """A new object, uploaded in parts while it is written; it appears whole, when it is closed."""
+    """A new object, uploaded in parts while it is written; becomes visible as a whole on close."""
 
     def __init__(self, store: "ObjectStore", key: str, guard: Guard) -> None:
-        """Nothing is sent before the first part is full."""
+        """Starts an upload; nothing is sent before the first part is full."""
         import obstore
 
         super().__init__()
         self._guard = guard
         self._position = 0
-        self._upload = obstore.open_writer(store, key, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+        self._upload = obstore.open_writer(store, key, buffer_size=PART_BYTES, max_concurrency=PARALLEL_PARTS)
 
     def writable(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def tell(self) -> int:
@@ -117,7 +117,7 @@ class ObjectWriter(io.RawIOBase):
         return self._position
 
     def write(self, body: Any, /) -> int:
-        """Take bytes over. Raises: UnavailableError."""
+        """Append bytes. Raises: UnavailableError."""
         view = memoryview(body).cast("B")
         with self._guard():
             self._upload.write(view)
@@ -125,10 +125,10 @@ class ObjectWriter(io.RawIOBase):
         return len(view)
 
     def flush(self) -> None:
-        """Parts leave when they are full; a smaller one would be refused."""
+        """No effect: only full parts are sent; smaller ones would be refused."""
 
     def close(self) -> None:
-        """Finish the upload: then the object is there. Raises: UnavailableError."""
+        """Complete the upload, which makes the object visible. Raises: UnavailableError."""
         if not self.closed:
             try:
                 with self._guard():

@@ -1,9 +1,9 @@
-"""The log of a branch: its own, or none.
+"""The log of a branch: its own log, or none.
 
 The topic of a table holds main's changes. A branch never writes there and is never read from there, so on a branch the
-options of the log, which its schemas share with main's, are not in force. A branch that was made with a log of its own
-has a file ``LOG`` in its directory, which names the topic. The file moves with the branch when it is renamed, goes when
-it is deleted, and is no part of a schema: merging a branch into main does not bring its topic along.
+log options, which its schemas share with main's, have no effect. A branch created with its own log
+has a file ``LOG`` in its directory, which names the topic. The file is moved when the branch is renamed, deleted when
+it is deleted, and is not part of a schema: merging a branch into main does not affect main's topic.
 """
 
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from lsm.errors import CorruptDataError
 
 LOG_FILE: Final = "LOG"
-"""In the directory of a branch: a JSON object of the options that say where its log is."""
+"""File in the directory of a branch: a JSON object with the options of its log."""
 _PREFIX: Final = "log."
 _NO_LOG: Final = {"log.system": "none"}
 
 
 def branch_options(io: FileIO, paths: TablePaths, options: Mapping[str, str]) -> Mapping[str, str]:
-    """The options that are in force on a branch.
+    """The effective options on a branch.
 
     Args:
-        io: where the table is.
-        paths: of the table, on the branch.
-        options: of the branch's schema: those of main when the branch was made, and what was changed on the branch.
+        io: storage of the table.
+        paths: paths of the table, on the branch.
+        options: options of the branch's schema: main's at its creation, and changes on the branch.
 
     Raises:
         CorruptDataError: the file of the branch's log cannot be read.
@@ -41,12 +41,12 @@ def branch_options(io: FileIO, paths: TablePaths, options: Mapping[str, str]) ->
 
 
 def is_log_option(key: str) -> bool:
-    """Whether an option is about a table's log."""
+    """Whether an option belongs to a table's log."""
     return key.startswith(_PREFIX)
 
 
 def read_branch_log(io: FileIO, paths: TablePaths) -> Mapping[str, str] | None:
-    """What the file of a branch's log says; None when the branch has no log. Raises: CorruptDataError."""
+    """The log options of a branch; None when it has no log. Raises: CorruptDataError."""
     path = _path(paths)
     try:
         body = io.read_bytes(path)
@@ -59,7 +59,7 @@ def read_branch_log(io: FileIO, paths: TablePaths) -> Mapping[str, str] | None:
 
 
 def write_branch_log(io: FileIO, paths: TablePaths, options: Mapping[str, str]) -> None:
-    """Say where the log of a branch is; before the branch is visible. Raises: UnavailableError."""
+    """Store the log options of a branch, before the branch is visible. Raises: UnavailableError."""
     io.replace(_path(paths), orjson.dumps(dict(options), option=orjson.OPT_INDENT_2))
 
 

@@ -1,6 +1,6 @@
 """Names of tables on branches: ``db.t$branch_b`` is the table ``db.t`` on its branch ``b``.
 
-Source: Paimon ``Identifier``; main has no such name, and needs none.
+Source: Paimon ``Identifier``. Main has no such name.
 """
 
 from typing import Final
@@ -8,41 +8,41 @@ from typing import Final
 from filestore.layout.paths import MAIN_BRANCH
 from lsm.errors import InvalidInputError
 
-MARK: Final = "$"
-"""Between the name of a table and what is meant of it: a branch, a system table, or both."""
-BRANCH_WORD: Final = "branch_"
-"""Behind the mark it begins the name of a branch."""
+SEPARATOR: Final = "$"
+"""Separates the name of a table from a branch, a system table, or both."""
+BRANCH_NAME_PREFIX: Final = "branch_"
+"""Prefix of a branch name after the separator."""
 
 
 def split_branch(name: str) -> tuple[str, str | None]:
-    """The table and the branch that a name names; None when it names none.
+    """The table and the branch of a name; None for a name without a branch.
 
-    ``db.t$files`` names no branch; ``db.t$branch_b$files`` is no name of a table either, and comes back as it is.
+    ``db.t$files`` has no branch; ``db.t$branch_b$files`` is not a table name either, and is returned unchanged.
     """
-    base, *marked = name.split(MARK)
-    if len(marked) != 1 or not marked[0].startswith(BRANCH_WORD):
+    base, *suffixes = name.split(SEPARATOR)
+    if len(suffixes) != 1 or not suffixes[0].startswith(BRANCH_NAME_PREFIX):
         return name, None
-    return base, marked[0].removeprefix(BRANCH_WORD)
+    return base, suffixes[0].removeprefix(BRANCH_NAME_PREFIX)
 
 
 def on_branch_name(name: str, branch: str) -> str:
-    """The name of a table on a branch, from its name on any."""
+    """The name of a table on a branch, from its name on any branch."""
     base, _ = split_branch(name)
-    return base if branch == MAIN_BRANCH else f"{base}{MARK}{BRANCH_WORD}{branch}"
+    return base if branch == MAIN_BRANCH else f"{base}{SEPARATOR}{BRANCH_NAME_PREFIX}{branch}"
 
 
 def agreed_branch(name: str, *given: str | None) -> tuple[str, str | None]:
-    """The table that a name names, and the one branch that it and options name; None when nobody names one.
+    """The table of a name, and the branch given by the name or by options; None when none is given.
 
     Args:
         name: ``db.t`` or ``db.t$branch_b``.
-        given: branches by other means; None is none.
+        given: branches from options; None is ignored.
 
     Raises:
-        InvalidInputError: two branches are named.
+        InvalidInputError: two different branches are given.
     """
     base, named = split_branch(name)
-    asked = list(dict.fromkeys(each for each in (named, *given) if each is not None))
-    if len(asked) > 1:
-        raise InvalidInputError(f"two branches are named: table={name} branches={asked} fix=name one of them")
-    return base, asked[0] if asked else None
+    wanted = list(dict.fromkeys(each for each in (named, *given) if each is not None))
+    if len(wanted) > 1:
+        raise InvalidInputError(f"two branches are named: table={name} branches={wanted} fix=name one of them")
+    return base, wanted[0] if wanted else None

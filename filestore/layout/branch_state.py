@@ -1,9 +1,9 @@
-"""What a branch's directory says about the branch: where it began, and which operation is at work on it.
+"""The state of a branch in its directory: its origin, and the operation in progress.
 
-Two small files beside the directories of the layout, which other readers do not look at. ``ORIGIN`` never changes; a
-branch of another engine has none. ``OPERATION`` is created exclusively, so that one operation at a time works on a
-branch. It stays when its process dies: whoever runs the same operation again completes it. While a branch is being
-made, deleted or renamed, it is not there.
+Two small files beside the directories of the layout, which other readers ignore. ``ORIGIN`` never changes; a
+branch of another engine has none. ``OPERATION`` is created exclusively, so that only one operation at a time runs on a
+branch. It remains when its process dies: rerunning the same operation completes it. While a branch is being
+created, deleted or renamed, it is hidden.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +23,7 @@ OPERATION_FILE: Final = "OPERATION"
 
 
 class Operation(StrEnum):
-    """What is done to a branch as a whole."""
+    """An operation on a whole branch."""
 
     CREATE = "create"
     DELETE = "delete"
@@ -31,7 +31,7 @@ class Operation(StrEnum):
     MERGE = "merge"
     FAST_FORWARD = "fast-forward"
     REPLACE_MAIN = "replace-main"
-    REWRITE = "rewrite"  # of a main branch: its newest snapshots are taken back, or all of it moves
+    REWRITE = "rewrite"  # of a main branch: its newest snapshots are removed, or it is moved
 
 
 _HIDING: Final = frozenset({Operation.CREATE, Operation.DELETE, Operation.RENAME})
@@ -41,19 +41,19 @@ _READING: Final = frozenset({Operation.RENAME, Operation.FAST_FORWARD, Operation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchOrigin:
-    """Where a branch began."""
+    """The origin of a branch."""
 
-    tag: str | None = None  # of main; None: made empty
+    tag: str | None = None  # tag of main; None: created empty
     snapshot_id: int | None = None
-    owns_tag: bool = False  # the tag was made for the branch, and goes with it
-    schema_id: int  # the newest schema version that was copied from main
-    first_schema_id: int  # the branch's schema when it was made: one more when options were given
-    options: Mapping[str, str] = field(default_factory=dict)  # those of that one more
-    created_ms: int  # epoch
+    owns_tag: bool = False  # the tag was created for the branch, and is deleted with it
+    schema_id: int  # the newest schema id copied from main
+    first_schema_id: int  # the branch's schema id at creation: one higher if options were given
+    options: Mapping[str, str] = field(default_factory=dict)  # these options
+    created_ms: int  # epoch milliseconds
 
 
 def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
-    """Where the branch of these paths began; None: another engine made it. Raises: CorruptDataError."""
+    """The origin of a branch; None: another engine created it. Raises: CorruptDataError."""
     path = f"{paths.branch_root}/{ORIGIN_FILE}"
     body = _read(io, path)
     if body is None:
@@ -73,7 +73,7 @@ def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
 
 
 def write_origin(io: FileIO, paths: TablePaths, origin: BranchOrigin) -> None:
-    """Note where a branch began."""
+    """Store the origin of a branch."""
     body = {
         "tag": origin.tag,
         "snapshotId": origin.snapshot_id,
@@ -88,7 +88,7 @@ def write_origin(io: FileIO, paths: TablePaths, origin: BranchOrigin) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """An operation on a branch, and what it was asked for."""
+    """An operation on a branch with its arguments."""
 
     operation: Operation
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Work:
 
 
 def read_work(io: FileIO, paths: TablePaths) -> Work | None:
-    """The operation that is at work on a branch, or was when its process died. Raises: CorruptDataError."""
+    """The operation in progress on a branch, possibly of a dead process. Raises: CorruptDataError."""
     path = f"{paths.branch_root}/{OPERATION_FILE}"
     body = _read(io, path)
     if body is None:
@@ -110,22 +110,22 @@ def read_work(io: FileIO, paths: TablePaths) -> Work | None:
 
 
 def is_hidden(io: FileIO, paths: TablePaths) -> bool:
-    """Whether the branch of these paths is just being made, deleted or renamed. Raises: CorruptDataError."""
+    """Whether the branch is being created, deleted or renamed. Raises: CorruptDataError."""
     return _is_at(io, paths, _HIDING)
 
 
 def keeps_snapshots(io: FileIO, paths: TablePaths) -> bool:
-    """Whether an operation is at work that needs the branch's snapshots, so that none may expire."""
+    """Whether an operation in progress needs the branch's snapshots, so that none may expire."""
     return _is_at(io, paths, _READING)
 
 
 def is_gone(io: FileIO, paths: TablePaths, *, schema_id: int) -> bool:
-    """Whether a commit to the branch of these paths may be lost: deleted, renamed, no longer main, or rewritten.
+    """Whether a commit to the branch may be lost: it is deleted, renamed, no longer main, or rewritten.
 
     Args:
         io: file system.
-        paths: of a branch that somebody opened a while ago.
-        schema_id: of a schema version that it had.
+        paths: paths of a branch that was opened earlier.
+        schema_id: id of a schema version that it had.
     """
     if paths.branch == MAIN_BRANCH:
         return not is_open_main(io, paths.root)
@@ -133,43 +133,43 @@ def is_gone(io: FileIO, paths: TablePaths, *, schema_id: int) -> bool:
 
 
 def begin_work(io: FileIO, paths: TablePaths, work: Work) -> bool:
-    """Be the only operation on a branch.
+    """Start an operation as the only one on a branch.
 
     Returns:
-        True: newly begun. False: the same operation was begun before, and is to be completed.
+        True: newly started. False: the same operation was started before, and must be completed.
 
     Raises:
-        ConflictError: another operation is at work on the branch, or died at it; names it.
+        ConflictError: another operation is in progress or was interrupted; names it.
     """
     path = f"{paths.branch_root}/{OPERATION_FILE}"
     if io.create_exclusive(path, _body(work)):
         return True
-    there = read_work(io, paths)
-    if there is None or there == work:
-        return there is None and begin_work(io, paths, work)
+    known = read_work(io, paths)
+    if known is None or known == work:
+        return known is None and begin_work(io, paths, work)
     raise ConflictError(
-        f"another operation is at work on the branch: branch={paths.branch} operation={there} wanted={work} "
-        "fix=wait for it; when it died, run it again first"
+        f"another operation on the branch is in progress: branch={paths.branch} operation={known} wanted={work} "
+        "fix=wait for it; if it was interrupted, run it again first"
     )
 
 
 def replace_work(io: FileIO, paths: TablePaths, work: Work) -> None:
-    """Be the only operation on a branch, instead of one that died."""
+    """Start an operation in place of an interrupted one."""
     io.replace(f"{paths.branch_root}/{OPERATION_FILE}", _body(work))
 
 
 def end_work(io: FileIO, paths: TablePaths) -> None:
-    """Let others at the branch; the operation is complete."""
+    """Mark the operation as complete, so that others can start."""
     io.delete(f"{paths.branch_root}/{OPERATION_FILE}")
     io.delete_empty_directory(paths.branch_root)
 
 
 @contextmanager
 def working(io: FileIO, paths: TablePaths, work: Work) -> Iterator[None]:
-    """Be the only operation on a branch until the block ends.
+    """Run a block as the only operation on a branch.
 
     A refusal ends the operation too: InvalidInputError and ConflictError leave nothing half done. After any other error
-    it has to be run again.
+    it must be run again.
     """
     begin_work(io, paths, work)
     try:
@@ -212,12 +212,12 @@ _SEALED: Final = "sealed"
 
 
 def main_branch(io: FileIO, root: str) -> str:
-    """Name of the main branch; ``main`` when it lies in the table's directory. Raises: CorruptDataError."""
+    """Name of the main branch; ``main`` when it is in the table's directory. Raises: CorruptDataError."""
     return _lines(io, root)[0]
 
 
 def is_open_main(io: FileIO, root: str) -> bool:
-    """Whether what is committed in the table's directory itself is a commit to main, and stays.
+    """Whether commits in the table's directory itself are commits to main, and main is not sealed.
 
     Raises: CorruptDataError.
     """
@@ -225,12 +225,12 @@ def is_open_main(io: FileIO, root: str) -> bool:
 
 
 def is_sealed_main(io: FileIO, root: str) -> bool:
-    """Whether main lies in the table's directory itself and is sealed. Raises: CorruptDataError."""
+    """Whether main is in the table's directory itself and is sealed. Raises: CorruptDataError."""
     return _lines(io, root) == [MAIN_BRANCH, _SEALED]
 
 
 def set_main_branch(io: FileIO, root: str, name: str) -> None:
-    """Make a branch the main one, in one step."""
+    """Make a branch the main one, atomically."""
     path = f"{root}/{MAIN_BRANCH_FILE}"
     if name == MAIN_BRANCH:
         io.delete(path)
@@ -239,7 +239,7 @@ def set_main_branch(io: FileIO, root: str, name: str) -> None:
 
 
 def seal_main(io: FileIO, root: str) -> None:
-    """Main stays in the table's directory; whoever commits to it is told that it may not stay, until it is opened."""
+    """Seal main in the table's directory: commits to it fail, since they may be removed, until it is unsealed."""
     io.replace(f"{root}/{MAIN_BRANCH_FILE}", f"{MAIN_BRANCH}\n{_SEALED}".encode())
 
 

@@ -1,6 +1,6 @@
-"""Where the files of a table are: names to paths, and partition values to directory names.
+"""Paths of a table's files: from names to paths, and from partition values to directory names.
 
-Directories are never parsed back; readers compute them from partition values again, so the texts must be Java's.
+Directory names are never parsed; readers compute them from partition values, so the texts must match Java's.
 Source: Paimon FileStorePathFactory, PartitionPathUtils, InternalRowPartitionComputer.
 """
 
@@ -19,7 +19,7 @@ SNAPSHOT_PREFIX: Final = "snapshot-"
 SCHEMA_PREFIX: Final = "schema-"
 TAG_PREFIX: Final = "tag-"
 TAG_SUCCESS_DIRECTORY: Final = "tag-success-file"
-"""Among the tags, and no tag."""
+"""A directory among the tag files."""
 CHANGELOG_PREFIX: Final = "changelog-"
 BRANCH_PREFIX: Final = "branch-"
 CONSUMER_PREFIX: Final = "consumer-"
@@ -30,7 +30,7 @@ _DEFAULT_OPTIONS: Final = TableOptions.parse({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What the directories of data files depend on."""
+    """The table properties that determine data file directories."""
 
     partition_fields: tuple[DataField, ...] = ()
     options: TableOptions = _DEFAULT_OPTIONS
@@ -45,21 +45,21 @@ class TablePaths:
     _layout: _Layout = field(default=_Layout(), kw_only=True)
 
     def with_layout(self, partition_fields: Sequence[DataField], options: TableOptions) -> "TablePaths":
-        """The same table with its partition columns and options known, as data files need them."""
+        """These paths with the partition columns and options that paths of data files need."""
         return replace(self, _layout=_Layout(partition_fields=tuple(partition_fields), options=options))
 
     def with_branch(self, branch: str) -> "TablePaths":
-        """The same table seen from another branch."""
+        """The paths of another branch of the table."""
         return replace(self, branch=branch)
 
     @property
     def branch_root(self) -> str:
-        """Directory above the schemas, snapshots and tags of the branch; the table's own for main."""
+        """Parent directory of the branch's schemas, snapshots and tags; the table's directory for main."""
         return self.root if self.branch == MAIN_BRANCH else f"{self.branch_dir}/{BRANCH_PREFIX}{self.branch}"
 
     @property
     def branch_dir(self) -> str:
-        """Directory of all branches but main."""
+        """Directory of all branches except main."""
         return f"{self.root}/branch"
 
     @property
@@ -84,12 +84,12 @@ class TablePaths:
 
     @property
     def savepoint_dir(self) -> str:
-        """Directory of savepoints, and of what they keep beside the table's files."""
+        """Directory of savepoints, and of the additional files that they keep."""
         return f"{self.branch_root}/savepoint"
 
     @property
     def consumer_dir(self) -> str:
-        """Directory of the places of named readers."""
+        """Directory of consumers: the positions of named readers."""
         return f"{self.branch_root}/consumer"
 
     @property
@@ -109,12 +109,12 @@ class TablePaths:
 
     @property
     def latest_hint(self) -> str:
-        """File with the number of the newest snapshot."""
+        """File with the id of the newest snapshot."""
         return f"{self.snapshot_dir}/LATEST"
 
     @property
     def earliest_hint(self) -> str:
-        """File with the number of the oldest snapshot."""
+        """File with the id of the oldest snapshot."""
         return f"{self.snapshot_dir}/EARLIEST"
 
     def schema(self, schema_id: int) -> str:
@@ -138,11 +138,11 @@ class TablePaths:
         return f"{self.savepoint_dir}/{SAVEPOINT_PREFIX}{savepoint_id}"
 
     def tag_success_file(self, name: str) -> str:
-        """Path of the file that says that a tag is there, for jobs that wait for it. Source: Paimon, likewise."""
+        """Path of the success file of a tag, for jobs that wait for it. Source: Paimon SuccessFileTagCallback."""
         return f"{self.tag_dir}/{TAG_SUCCESS_DIRECTORY}/{name}_SUCCESS"
 
     def consumer(self, name: str) -> str:
-        """Path of the place of a named reader."""
+        """Path of the position of a named reader."""
         return f"{self.consumer_dir}/{CONSUMER_PREFIX}{name}"
 
     def manifest(self, name: str) -> str:
@@ -158,7 +158,7 @@ class TablePaths:
         return f"{self.statistics_dir}/{name}"
 
     def partition_dir(self, partition_values: Sequence[object]) -> str:
-        """Directory of a partition; of all data when the table is not partitioned."""
+        """Directory of a partition, or of all data of an unpartitioned table."""
         layout = self._layout
         inner = layout.options.data_file_directory
         parts = [self.root, *([inner.strip("/")] if inner else [])]
@@ -167,17 +167,17 @@ class TablePaths:
         return "/".join(parts)
 
     def bucket_dir(self, partition_values: Sequence[object], bucket: int) -> str:
-        """Directory of the data files of a bucket; a negative number of an append table is its only directory."""
+        """Directory of the data files of a bucket; append tables with a negative bucket use ``bucket-0``."""
         name = "postpone" if bucket == POSTPONE_BUCKET else str(max(bucket, 0))
         return f"{self.partition_dir(partition_values)}/bucket-{name}"
 
     def data_file(self, partition_values: Sequence[object], bucket: int, name: str) -> str:
-        """Path of a data or changelog file that has no external path."""
+        """Path of a data or changelog file without an external path."""
         return f"{self.bucket_dir(partition_values, bucket)}/{name}"
 
 
 def partition_path(values: Sequence[object], fields: Sequence[DataField], options: TableOptions) -> str:
-    """``k1=v1/k2=v2`` for internal values, escaped. Raises: InvalidInputError when numbers or types do not fit."""
+    """``k1=v1/k2=v2`` for internal values, escaped. Raises: InvalidInputError when counts or types do not match."""
     if len(values) != len(fields):
         raise InvalidInputError(f"partition needs one value per column: values={len(values)} columns={len(fields)}")
     return "/".join(
@@ -187,7 +187,7 @@ def partition_path(values: Sequence[object], fields: Sequence[DataField], option
 
 
 def escape_path(text: str) -> str:
-    """Control characters and those that mean something in paths as ``%XX``; everything else stays."""
+    """The text with control and special path characters escaped as ``%XX``."""
     return text.translate(_ESCAPES)
 
 

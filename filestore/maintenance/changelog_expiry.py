@@ -1,8 +1,8 @@
-"""Expiry of changelogs that outlived their snapshots: Paimon for Java keeps such, for streams that lag behind.
+"""Expiry of changelogs that outlive their snapshots, which Paimon for Java keeps for streams that lag behind.
 
-Ours live as long as their snapshots (FORMAT.md decision 35), so that only tables which Java has written have any.
-They go oldest first, each after its last file, and the hint EARLIEST of their directory is written before anything
-goes. Source: paimon-format.md sections 1 and 9 (Paimon ExpireChangelogImpl, ChangelogDeletion).
+Fluvial's changelogs live as long as their snapshots (see FORMAT.md), so only tables written by Java have any.
+They are deleted oldest first, each after its files, and the hint EARLIEST of their directory is updated before any
+deletion. Source: Paimon ExpireChangelogImpl, ChangelogDeletion.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from filestore.table_store import TableStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredChangelog:
-    """One that went."""
+    """A deleted changelog, with the deleted files."""
 
-    changelog_id: int  # that of its snapshot
+    changelog_id: int  # the id of its snapshot
     time_ms: int
     data_files: tuple[str, ...]
     metadata_files: tuple[str, ...]
@@ -27,67 +27,69 @@ class ExpiredChangelog:
 def expire_changelogs(
     store: TableStore, retention: Retention, *, before_ms: int | None = None, dry_run: bool = False
 ) -> Iterator[ExpiredChangelog]:
-    """Delete old changelogs, and the files that nothing else uses.
+    """Delete old changelogs of the table's branch, and the files that nothing else uses.
 
     Args:
-        store: whose; its branch counts.
-        retention: what stays; snapshots count among what is kept.
-        before_ms: epoch milliseconds: instead of ``retention.age_ms``, what is older than this is old.
+        store: the table, on the branch to expire.
+        retention: what to keep; snapshots count as kept.
+        before_ms: epoch milliseconds; replaces ``retention.age_ms``: changelogs older than this may be deleted.
         dry_run: delete nothing.
 
     Yields:
-        Each changelog, oldest first, after it is gone.
+        Each changelog, oldest first, after its deletion.
 
     Raises:
-        CorruptDataError: a root refers to files that are missing, so what it uses is not known; nothing is deleted.
-        UnavailableError: the file system refused; run it again.
+        CorruptDataError: a live reference has missing files, so the files it uses are unknown; nothing is deleted.
+        UnavailableError: a file system error; run it again.
     """
-    going = _going(store, retention, before_ms)
-    if not going:
+    expired = _expired(store, retention, before_ms)
+    if not expired:
         return
     if not dry_run:
-        _write_hints(store, going)
+        _write_hints(store, expired)
     references = FileReferences(store)
-    gone = set(going)
-    left = [root for root in all_references(store) if root not in gone]
+    gone = set(expired)
+    left = [reference for reference in all_references(store) if reference not in gone]
     kept_data, kept_metadata = references.data(left), references.metadata(left)
-    data = {root: sorted(references.data([root]) - kept_data) for root in going}
-    metadata = {root: sorted(references.metadata([root]) - kept_metadata) for root in going}
-    for root in going:
+    data = {reference: sorted(references.data([reference]) - kept_data) for reference in expired}
+    metadata = {reference: sorted(references.metadata([reference]) - kept_metadata) for reference in expired}
+    for reference in expired:
         if not dry_run:
-            for path in (*data[root], *metadata[root], store.paths.changelog(root.snapshot_id)):
+            for path in (*data[reference], *metadata[reference], store.paths.changelog(reference.snapshot_id)):
                 store.io.delete(path)
-        assert root.snapshot is not None
+        assert reference.snapshot is not None
         yield ExpiredChangelog(
-            changelog_id=root.snapshot_id,
-            time_ms=root.snapshot.time_ms,
-            data_files=tuple(data[root]),
-            metadata_files=tuple(metadata[root]),
+            changelog_id=reference.snapshot_id,
+            time_ms=reference.snapshot.time_ms,
+            data_files=tuple(data[reference]),
+            metadata_files=tuple(metadata[reference]),
         )
 
 
-def _write_hints(store: TableStore, going: Sequence[LiveReference]) -> None:
-    """Before anything goes; a LATEST that names what is gone would be believed by Java, an EARLIEST would not."""
+def _write_hints(store: TableStore, expired: Sequence[LiveReference]) -> None:
+    """Update the hints before deletions. Java trusts a stale LATEST hint, but not a stale EARLIEST one."""
     earliest, latest = (f"{store.paths.changelog_dir}/{name}" for name in ("EARLIEST", "LATEST"))
-    if len(going) == len(changelog_references(store)):
+    if len(expired) == len(changelog_references(store)):
         store.io.delete(latest)
         store.io.delete(earliest)
     else:
-        store.io.replace(earliest, str(going[-1].snapshot_id + 1).encode())
+        store.io.replace(earliest, str(expired[-1].snapshot_id + 1).encode())
 
 
-def _going(store: TableStore, retention: Retention, before_ms: int | None) -> list[LiveReference]:
-    roots = sorted(changelog_references(store), key=lambda root: root.snapshot_id)
+def _expired(store: TableStore, retention: Retention, before_ms: int | None) -> list[LiveReference]:
+    references = sorted(changelog_references(store), key=lambda reference: reference.snapshot_id)
     latest = store.snapshots.latest_id()
-    if not roots or latest is None:
+    if not references or latest is None:
         return []
-    times = {root.snapshot_id: root.snapshot.time_ms for root in roots if root.snapshot is not None}
-    stays = expiry_end(
-        earliest=roots[0].snapshot_id,
+    times = {
+        reference.snapshot_id: reference.snapshot.time_ms for reference in references if reference.snapshot is not None
+    }
+    first_kept = expiry_end(
+        earliest=references[0].snapshot_id,
         latest=latest,
         retention=retention,
         before_ms=store.clock.now_ms() - retention.age_ms if before_ms is None else before_ms,
-        held_from=min(roots[-1].snapshot_id + 1, store.consumers.least_next_snapshot() or latest),
-        time_ms_of=lambda each: times.get(each, times[roots[-1].snapshot_id]),
+        held_from=min(references[-1].snapshot_id + 1, store.consumers.least_next_snapshot() or latest),
+        time_ms_of=lambda each: times.get(each, times[references[-1].snapshot_id]),
     )
-    return [root for root in roots if root.snapshot_id < stays]
+    return [reference for reference in references if reference.snapshot_id < first_kept]

@@ -1,6 +1,6 @@
-"""File indexes for data files that have none: those from before the option was set, or that others wrote.
+"""Builds file indexes for data files that lack them: written before the option was set, or by other engines.
 
-The data stays as it is; the entries of the files are replaced by ones that know of their index.
+The data does not change; manifest entries are replaced by ones with the index.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,35 +23,35 @@ from lsm.undo import undoing, undoing_unless_visible
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedFiles:
-    """What ``write_indexes`` did."""
+    """The result of ``write_indexes``."""
 
     partitions: int = 0
     files: int = 0
-    committed: CommitResult | None = None  # None: every file had its index
+    committed: CommitResult | None = None  # None: every file already had its indexes
 
 
 def write_indexes(store: TableStore, *, keep: Callable[[BucketKey], bool] = lambda _: True) -> IndexedFiles:
-    """Give every data file the indexes that the table's options ask for, in one commit.
+    """Build the indexes that the table's options define for every data file, in one commit.
 
     Args:
-        store: whose files.
-        keep: whether a bucket is to be looked at.
+        store: the table.
+        keep: whether to process a bucket.
 
     Raises:
-        InvalidInputError: the options ask for none.
-        ConflictError: others replaced some of these files meanwhile: run it again. Nothing of it is visible.
+        InvalidInputError: the options define no indexes.
+        ConflictError: some of these files were replaced concurrently: run it again. Nothing is visible.
     """
     columns = bloom_columns(store.schema, store.options)
     if not columns:
         raise InvalidInputError(
-            f"table asks for no file indexes: table={store.name} fix='set file-index.bloom-filter.columns'"
+            f"table defines no file indexes: table={store.name} fix='set file-index.bloom-filter.columns'"
         )
     live = LiveFiles.latest(store)
     made: dict[BucketKey, list[tuple[DataFileMeta, DataFileMeta]]] = {}
     with undoing(lambda: discard(store, _messages(store, live, made))):
         for key in filter(keep, live.buckets()):
             for file in live.files(key):
-                indexed = _indexed(store, key, file, columns)
+                indexed = _add_indexes(store, key, file, columns)
                 if indexed is not None:
                     made.setdefault(key, []).append((file, indexed))
     if not made:
@@ -82,10 +82,10 @@ def _messages(
     ]
 
 
-def _indexed(
+def _add_indexes(
     store: TableStore, key: BucketKey, file: DataFileMeta, columns: tuple[BloomColumn, ...]
 ) -> DataFileMeta | None:
-    """The entry of a file with the indexes that it lacked, which are written; None: it lacks none."""
+    """Write the missing indexes of a file and return its new metadata; None: none are missing."""
     then, path = store.schema_of(file.schema_id), store.file_path(key.partition, key.bucket, file)
     directory = path.rpartition("/")[0]
     known = _known(store.io, directory, file)
@@ -108,9 +108,7 @@ def _indexed(
     others = tuple(name for name in file.extra_files if not name.endswith(INDEX_SUFFIX))
     if len(body) <= store.options.file_index_in_manifest_threshold_bytes:
         return replace(file, embedded_index=body, extra_files=others)
-    name = (
-        f"{file.file_name}.{store.names.uuid()}{INDEX_SUFFIX}"  # another one than before, and than a failed attempt's
-    )
+    name = f"{file.file_name}.{store.names.uuid()}{INDEX_SUFFIX}"  # unique, also among failed attempts
     store.io.write_new(f"{directory}/{name}", body)
     return replace(file, embedded_index=None, extra_files=(*others, name))
 

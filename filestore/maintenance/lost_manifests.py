@@ -1,6 +1,6 @@
-"""Manifests of the newest snapshot that are lost: which, and a table without them.
+"""Lost manifests of the newest snapshot: finding them, and removing them from the table.
 
-What a lost manifest added is not in the table any more; what it took away may be in it again. Source: Paimon's Flink
+Files added by a lost manifest are lost; files deleted by it may reappear. Source: Paimon's Flink
 action ``remove_unexisting_manifests``.
 """
 
@@ -20,15 +20,15 @@ _WITHOUT_MERGE: Final = {"manifest.full-compaction-threshold-size": "92233720368
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostManifest:
-    """A manifest, or a list of them, that is not there."""
+    """A missing manifest or manifest list."""
 
     path: str
-    added_count: int | None  # entries that it had; None of a list: nobody knows
+    added_count: int | None  # number of ADD entries; None for a list: unknown
     deleted_count: int | None
 
 
 def lost_manifests(store: TableStore, snapshot: Snapshot) -> list[LostManifest]:
-    """Those that a snapshot names and that are not there, in the order of its lists."""
+    """The missing manifests and lists of a snapshot, in the order of its lists."""
     found = []
     for name, size_bytes in (
         (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
@@ -39,12 +39,12 @@ def lost_manifests(store: TableStore, snapshot: Snapshot) -> list[LostManifest]:
         except FileNotFoundError:
             found.append(LostManifest(path=store.paths.manifest(name), added_count=None, deleted_count=None))
             continue
-        found += [_lost(store, each) for each in manifests if not _is_there(store, each)]
+        found += [_lost(store, each) for each in manifests if not _exists(store, each)]
     return found
 
 
-def forget_manifests(store: TableStore, properties: Mapping[str, str]) -> CommitResult:
-    """Publish a snapshot that names only those manifests that are there; streams are not told.
+def remove_lost_manifests(store: TableStore, properties: Mapping[str, str]) -> CommitResult:
+    """Publish a snapshot with only the existing manifests, without a change for streams.
 
     Args:
         store: of the table.
@@ -57,11 +57,11 @@ def forget_manifests(store: TableStore, properties: Mapping[str, str]) -> Commit
     return TableCommit(kept, store.new_commit_user()).merge_manifests(properties, recounts=True)
 
 
-class _ManifestsThere(ManifestStore):
-    """Lists without what is lost."""
+class _ExistingManifests(ManifestStore):
+    """A manifest store with lists that omit lost manifests."""
 
     def read_list(self, name: str, size_bytes: int | None) -> list[ManifestFileMeta]:
-        """As ever, but those that are there."""
+        """The existing manifests of a list."""
         try:
             found: Sequence[ManifestFileMeta] = super().read_list(name, size_bytes)
         except FileNotFoundError:
@@ -70,15 +70,15 @@ class _ManifestsThere(ManifestStore):
 
 
 class _WithoutLost(TableStore):
-    """A table that does not see what it has lost."""
+    """A table without its lost manifests."""
 
     @cached_property
     def manifests(self) -> ManifestStore:
-        """The manifests that are there, and their lists."""
+        """The store of existing manifests."""
         arguments: dict[str, Any] = {
             "partition_types": self.partition_types, "compression": self.options.manifest_compression,
         }  # fmt: skip
-        return _ManifestsThere(self.io, self.paths, self.names, **arguments)
+        return _ExistingManifests(self.io, self.paths, self.names, **arguments)
 
 
 def _lost(store: TableStore, manifest: ManifestFileMeta) -> LostManifest:
@@ -89,5 +89,5 @@ def _lost(store: TableStore, manifest: ManifestFileMeta) -> LostManifest:
     )
 
 
-def _is_there(store: TableStore, manifest: ManifestFileMeta) -> bool:
+def _exists(store: TableStore, manifest: ManifestFileMeta) -> bool:
     return store.io.exists(store.paths.manifest(manifest.file_name))

@@ -1,9 +1,9 @@
-"""Orphans: files in a table's directories that are not part of it, because a writer died or an answer got lost.
+"""Orphans: files in a table's directories that are not part of it, left by a crashed writer or a lost response.
 
-Candidates are listed first and what is used is read after that, so that a file which is committed meanwhile is seen as
-used. Files that are younger than a given age belong to writers that may still be at work and are never looked at.
-Names of unknown purpose outside the directories of the layout are left alone. Source: paimon-format.md sections 1 and
-7.4 (Paimon OrphanFilesClean).
+Candidates are listed first and live references are read afterwards, so that a file committed in between counts as
+used. Files younger than a given age may belong to running writers and are ignored.
+Unknown files outside the directories of the layout are ignored. Source: Paimon
+OrphanFilesClean.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -34,17 +34,17 @@ def find_orphans(
     private_directories: Collection[str] = (),
     spared: Callable[[], Collection[str]] = tuple,
 ) -> list[OrphanFile]:
-    """The files that may be deleted, by path.
+    """The orphans, sorted by path.
 
     Args:
-        store: whose; all its branches count.
-        before_ms: epoch milliseconds; only files that were last changed before.
-        private_directories: paths of directories of ours, where every old file is an orphan unless it is spared.
-        spared: asked after the candidates are known: paths of files that somebody is still to commit.
+        store: the table; all its branches are considered.
+        before_ms: epoch milliseconds; only files last modified before are orphans.
+        private_directories: paths of Fluvial's own directories, where every old file is an orphan unless spared.
+        spared: called after candidates are listed: paths of files that are yet to be committed.
 
     Raises:
-        CorruptDataError: a root refers to files that are missing, so what it uses is not known.
-        UnavailableError: the file system refused.
+        CorruptDataError: a live reference has missing files, so the files it uses are unknown.
+        UnavailableError: a file system error.
     """
     candidates = [
         file
@@ -54,16 +54,16 @@ def find_orphans(
     if not candidates:
         return []
     kept = set(spared())
-    roots = set(all_references(store))
+    known = set(all_references(store))
     references = FileReferences(store)
-    kept |= references.data(roots) | references.metadata(roots)
-    later = set(all_references(store)) - roots  # committed while the others were read
+    kept |= references.data(known) | references.metadata(known)
+    later = set(all_references(store)) - known  # committed while the others were read
     kept |= references.data(later) | references.metadata(later)
     return sorted((file for file in candidates if file.path not in kept), key=lambda file: file.path)
 
 
 def delete_orphans(store: TableStore, orphans: Collection[OrphanFile], *, progress: Callable[[int, int], None]) -> None:
-    """Delete them, and the directories of ours that are empty then."""
+    """Delete orphans, reporting progress as (done, total)."""
     for done, orphan in enumerate(orphans):
         progress(done, len(orphans))
         store.io.delete(orphan.path)
@@ -90,10 +90,10 @@ def _candidates(store: TableStore, private_directories: Collection[str]) -> Iter
             there.snapshot_dir, there.schema_dir, there.tag_dir, there.changelog_dir, there.consumer_dir,
             there.savepoint_dir, *([] if branch == MAIN_BRANCH else [there.branch_root]),
         ):  # fmt: skip
-            # what has a name in these directories is named by nothing else; only half-written files are orphans
-            yield from (path for path in _files(store, directory) if _is_half_written(path))
+            # files in these directories are live by themselves; only temporary files are orphans
+            yield from (path for path in _files(store, directory) if _is_temporary(path))
         for name in store.io.list_names(there.savepoint_dir):
-            if name.startswith(CHECKPOINT_PREFIX):  # its files are named by the savepoint
+            if name.startswith(CHECKPOINT_PREFIX):  # its files are listed in the savepoint
                 yield from _tree(store, f"{there.savepoint_dir}/{name}")
     for directory in private_directories:
         yield from _tree(store, directory)
@@ -131,6 +131,6 @@ def _tree(store: TableStore, directory: str) -> Iterator[str]:
             yield path
 
 
-def _is_half_written(path: str) -> bool:
+def _is_temporary(path: str) -> bool:
     name = path.rpartition("/")[2]
     return name.startswith(".") and name.endswith(".tmp")

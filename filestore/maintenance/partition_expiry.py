@@ -1,4 +1,4 @@
-"""Partition expiry: which partitions are too old, by the time that their values name or by their last update.
+"""Partition expiry: finds partitions that are too old, by the time in their values or by their last update.
 
 Source: Paimon PartitionTimeExtractor, PartitionValuesTimeExpireStrategy, PartitionUpdateTimeExpireStrategy;
 ``partition.expiration-*`` and ``partition.timestamp-*``.
@@ -35,19 +35,19 @@ _FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionClock:
-    """How the values of a partition name a time."""
+    """How to parse a time from the values of a partition."""
 
     pattern: str | None = None  # "$year-$month-$day $hour:00:00"; None: the first column
-    formatter: str | None = None  # as Java writes it, "yyyyMMdd"; None: date or date and time as SQL has them
+    formatter: str | None = None  # Java pattern, "yyyyMMdd"; None: SQL date or timestamp, or yyyyMMdd
 
     def time_ms(self, values: Mapping[str, str]) -> int | None:
-        """Milliseconds of the wall clock as if it were UTC; None when the values name no time.
+        """Milliseconds of the wall clock as if it were UTC; None when the values are not a time.
 
         Args:
-            values: texts by partition column, in their order.
+            values: texts by partition column, in column order.
 
         Raises:
-            InvalidInputError: the pattern names a column that there is not, or the formatter cannot be understood.
+            InvalidInputError: the pattern refers to an unknown column, or the formatter is not supported.
         """
         text = self._text(values)
         for form in (self.formatter,) if self.formatter else _DEFAULT_FORMATS:
@@ -68,11 +68,11 @@ class PartitionClock:
             return next(iter(values.values()))
 
         def value(match: re.Match[str]) -> str:
-            # the longest column that the text after the $ begins with: "$dt" and "$dt_hour" may both be there
+            # the longest column name that the text after the $ starts with: both "$dt" and "$dt_hour" may exist
             names = [name for name in values if match[1].startswith(name)]
             if not names:
                 raise InvalidInputError(
-                    f"pattern names no partition column: partition.timestamp-pattern={self.pattern!r} "
+                    f"pattern has no partition column: partition.timestamp-pattern={self.pattern!r} "
                     f"found=${match[1]} partition_columns={list(values)}"
                 )
             name = max(names, key=len)
@@ -82,7 +82,7 @@ class PartitionClock:
 
 
 def partitions_to_expire(store: TableStore) -> list[PartitionState]:
-    """The partitions that are older than the table's options allow, oldest first; none when they name no age."""
+    """The partitions older than the table's options allow, oldest first; none if the options set no age."""
     options = store.options
     age_ms = options.partition_expiration_time_ms
     if age_ms is None or not store.schema.partition_keys:
@@ -107,15 +107,15 @@ def expired_partitions(
     clock: PartitionClock,
     limit: int,
 ) -> list[PartitionState]:
-    """The partitions that are older than allowed, oldest first.
+    """The partitions older than a given age, oldest first.
 
     Args:
-        store: whose.
-        states: its partitions.
-        age_ms: what is older goes.
-        strategy: what the age is counted from; a partition whose values name no time is kept.
-        clock: how values name a time.
-        limit: at most so many.
+        store: the table.
+        states: partitions of the table.
+        age_ms: maximum age.
+        strategy: start of the age; with ``values-time`` partitions without a time in their values are kept.
+        clock: how to parse times from values.
+        limit: maximum number of partitions.
     """
     before_ms = store.clock.local_ms() - age_ms
     dated = [(_time_ms(store, state, strategy, clock), state) for state in states]
@@ -138,13 +138,13 @@ def _texts(store: TableStore, partition: bytes) -> Mapping[str, str]:
 
 
 def _form(form: str) -> re.Pattern[str]:
-    """A pattern of Java's DateTimeFormatter, as far as partitions use them, as a regular expression."""
+    """A regular expression for the subset of Java's DateTimeFormatter patterns used for partitions."""
     pieces = []
     for match in re.finditer(r"'(?P<quoted>[^']*)'|(?P<letters>([A-Za-z])\3*)|(?P<other>.)", form):
         if match["letters"]:
             if match["letters"] not in _FIELDS:
                 raise InvalidInputError(
-                    f"formatter has a part that is not known: partition.timestamp-formatter={form!r} "
+                    f"formatter has an unsupported part: partition.timestamp-formatter={form!r} "
                     f"part={match['letters']} known={_known(_FIELDS)}"
                 )
             pieces.append(_FIELDS[match["letters"]])
@@ -154,7 +154,7 @@ def _form(form: str) -> re.Pattern[str]:
         return re.compile("".join(pieces))
     except re.error as error:
         raise InvalidInputError(
-            f"formatter says one thing twice: partition.timestamp-formatter={form!r} error={error}"
+            f"formatter has a duplicate part: partition.timestamp-formatter={form!r} error={error}"
         ) from error
 
 

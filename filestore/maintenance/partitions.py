@@ -1,7 +1,7 @@
-"""The partitions of a snapshot, and which of them somebody means.
+"""The partitions of a snapshot, and the selection of some by users.
 
-Partitions are chosen by ``dt=2024-01-31,hour=7;dt=2024-02-01`` (some columns, values as they are written in SQL or
-stand in the directory's name) or by a condition on partition columns. Columns that are left out match every value.
+Partitions are selected by ``dt=2024-01-31,hour=7;dt=2024-02-01`` (some columns, values as written in SQL or
+in directory names) or by a condition on partition columns. Omitted columns match every value.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -29,18 +29,18 @@ from lsm.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """What is in one partition."""
+    """Statistics of one partition."""
 
     partition: bytes  # BinaryRow with arity prefix
-    path: str  # "dt=2024-01-31/hour=7"; empty when the table is not partitioned
+    path: str  # "dt=2024-01-31/hour=7"; empty if the table is not partitioned
     file_count: int
     row_count: int  # deletes and older versions included
     size_bytes: int
-    last_update_ms: int  # when its newest file was made, as a local wall clock read as if it were UTC
+    last_update_ms: int  # creation time of its newest file: local wall clock as if it were UTC
 
 
 def list_partitions(store: TableStore, snapshot: Snapshot | None) -> list[PartitionState]:
-    """The partitions that have files, by path."""
+    """The partitions with live files, sorted by path."""
     groups: dict[bytes, list[ManifestEntry]] = {}
     for entry in live_files(store, snapshot):
         groups.setdefault(entry.partition, []).append(entry)
@@ -59,21 +59,21 @@ def list_partitions(store: TableStore, snapshot: Snapshot | None) -> list[Partit
 
 
 def path_of(store: TableStore, partition: bytes) -> str:
-    """Directory of a partition, from the table's; empty when the table is not partitioned."""
+    """Directory of a partition, relative to the table's; empty if the table is not partitioned."""
     fields = store.schema.partition_fields
     return partition_path(store.partition_values(partition), fields, store.options) if fields else ""
 
 
 def partition_predicate(store: TableStore, *, partitions: str | None, where: str | None) -> Predicate | None:
-    """What a user's choice means; None: every partition.
+    """The predicate for a user's selection; None: every partition.
 
     Args:
-        store: whose.
+        store: the table.
         partitions: ``k=v,k=v;k=v``.
-        where: a condition on partition columns.
+        where: SQL condition on partition columns.
 
     Raises:
-        InvalidInputError: both are given, a column is no partition column, or a value is none of its type.
+        InvalidInputError: both are given, a column is not a partition column, or a value does not fit its type.
     """
     if partitions is not None and where is not None:
         raise InvalidInputError(f"give partitions or where, not both: partitions={partitions!r} where={where!r}")
@@ -81,20 +81,20 @@ def partition_predicate(store: TableStore, *, partitions: str | None, where: str
         predicate = parse_filter(where, seen_schema(store.schema))
         others = sorted(columns_of(predicate) - {*store.schema.partition_keys})
         if others:
-            raise InvalidInputError(_no_partition_column(store, others[0]))
+            raise InvalidInputError(_not_a_partition_column(store, others[0]))
         return predicate
     if partitions is None:
         return None
     specs = [_spec(store, text) for text in partitions.split(";") if text.strip()]
     if not specs:
-        raise InvalidInputError(f"no partition is named: partitions={partitions!r} fix='write k=v,k=v;k=v'")
+        raise InvalidInputError(f"no partition is given: partitions={partitions!r} fix='write k=v,k=v;k=v'")
     return Or(parts=tuple(specs)) if len(specs) > 1 else specs[0]
 
 
 def select_partitions(
     store: TableStore, partitions: Collection[bytes], predicate: Predicate | None
 ) -> frozenset[bytes]:
-    """Those of some partitions for which a condition on partition columns is true."""
+    """The given partitions that satisfy a predicate on partition columns; None selects all."""
     given = sorted(partitions)
     if predicate is None or not given:
         return frozenset(given)
@@ -103,27 +103,27 @@ def select_partitions(
     columns = [pa.array([row[index] for row in values], arrow_type(each.type)) for index, each in enumerate(fields)]
     rows = pa.RecordBatch.from_arrays(columns, names=[each.name for each in fields])
     mask = filter_mask(predicate, rows).to_pylist()
-    return frozenset(each for each, is_meant in zip(given, mask, strict=True) if is_meant)
+    return frozenset(each for each, is_selected in zip(given, mask, strict=True) if is_selected)
 
 
 def drop_partitions(
     store: TableStore, partitions: Iterable[bytes], *, properties: Mapping[str, str] | None = None
 ) -> CommitResult:
-    """Take all rows out of partitions, in one commit. What others add to them before it goes too.
+    """Drop partitions in one commit, including rows that others add to them before it.
 
     Streams get the removed rows from the files, unless the table does not track changes.
 
     Raises:
         ConflictError: the commit lost too many races: call again.
-        OutcomeUnknownError: it may be visible.
+        OutcomeUnknownError: the commit may be visible.
     """
-    doomed = frozenset(partitions)
+    dropped = frozenset(partitions)
     committable = Committable(
         identifier=BATCH_IDENTIFIER,
         properties=properties or {},
         changes=ChangeSource.FILES if store.options.change_tracking else ChangeSource.NONE,
     )
-    return TableCommit(store, store.new_commit_user()).overwrite(committable, replaces=doomed.__contains__)
+    return TableCommit(store, store.new_commit_user()).overwrite(committable, replaces=dropped.__contains__)
 
 
 def _spec(store: TableStore, text: str) -> Predicate:
@@ -131,9 +131,9 @@ def _spec(store: TableStore, text: str) -> Predicate:
     for part in text.split(","):
         name, equals, value = (each.strip() for each in part.partition("="))
         if not equals:
-            raise InvalidInputError(f"a partition is written column=value: found={part.strip()!r} in={text.strip()!r}")
+            raise InvalidInputError(f"a partition must be column=value: found={part.strip()!r} in={text.strip()!r}")
         if name not in store.schema.partition_keys:
-            raise InvalidInputError(_no_partition_column(store, name))
+            raise InvalidInputError(_not_a_partition_column(store, name))
         parts.append(_equals(store, name, _unquoted(value)))
     return And(parts=tuple(parts)) if len(parts) > 1 else parts[0]
 
@@ -152,7 +152,7 @@ def _unquoted(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
-def _no_partition_column(store: TableStore, name: str) -> str:
+def _not_a_partition_column(store: TableStore, name: str) -> str:
     return (
         f"not a partition column: table={store.name} column={name} "
         f"partition_columns={list(store.schema.partition_keys)}"

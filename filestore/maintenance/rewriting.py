@@ -1,6 +1,6 @@
-"""Rewriting files of a table without changing its rows, or changing them back: rescaling, restoring, repairing.
+"""Maintenance that rewrites files: rescaling buckets, restoring older rows, removing lost files.
 
-Each is one commit over files that were written before, and gives way to whoever changed the same files meanwhile.
+Each is a single commit, which fails with a conflict if another writer changed the same files concurrently.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from filestore.changelog.snapshot_changes import changelog_level
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.compact.upgrade import compact_to_top
-from filestore.index.deletion_vector_changes import change_index, copied_index
+from filestore.index.deletion_vector_changes import change_index, copy_index
 from filestore.index.index_manifest import bucket_index
 from filestore.io.file_io import copy_file
 from filestore.manifest.commit_message import CommitMessage
@@ -32,12 +32,12 @@ from lsm.errors import InvalidInputError
 from lsm.undo import undoing, undoing_unless_visible
 
 RESTORED_KEY: Final = "fluvial.restored"
-"""Property of a snapshot: the list of changes of the snapshot whose rows it brought back."""
+"""Property of a snapshot: the delta manifest list of the snapshot that it restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFile:
-    """A data file that a snapshot names and that is not there."""
+    """A data file of a snapshot that is missing."""
 
     path: str
     key: BucketKey
@@ -47,7 +47,7 @@ class LostFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFiles:
-    """Those of one snapshot."""
+    """The lost data files of one snapshot."""
 
     snapshot_id: int  # 0: there is no snapshot
     files: tuple[LostFile, ...]
@@ -56,21 +56,21 @@ class LostFiles:
 def rescale(
     store: TableStore, rescaled: TableStore, *, keep: Callable[[bytes], bool], budget_bytes: int | None = None
 ) -> tuple[CommitResult, int]:
-    """Write the rows of partitions into another number of buckets; what streams see does not change.
+    """Rewrite partitions with a different bucket count; without changes for streams.
 
     Args:
-        store: as it is.
-        rescaled: the same table with the new number of buckets in its options.
-        keep: whether a partition (its bytes) is to be rescaled.
-        budget_bytes: memory of the writer.
+        store: the table.
+        rescaled: the same table with the new bucket count in its options.
+        keep: whether to rescale a partition (BinaryRow bytes).
+        budget_bytes: memory budget of the writer.
 
     Returns:
-        The commit, and how many partitions changed. Those that have this number already stay.
+        The commit, and the number of changed partitions. Those with this bucket count already are skipped.
 
     Raises:
-        ConflictError: others wrote into these partitions meanwhile: run it again. Nothing of it is visible.
-        InvalidInputError: rows of such tables are not visible before they are compacted; or a compaction is still to
-            tell readers of its changelog about some.
+        ConflictError: these partitions were written concurrently: run it again. Nothing is visible.
+        InvalidInputError: new rows of such tables are not visible before compaction; or compaction has yet to
+            emit some rows to the changelog.
     """
     uses_vectors = store.options.deletion_vectors_enabled
     if TableScan(store).skips_level0 and not uses_vectors:
@@ -84,10 +84,10 @@ def rescale(
     partitions = {key.partition for key in keys}
     if live.snapshot is None or not partitions:
         return CommitResult(snapshot=live.snapshot), 0
-    told = max(changelog_level(store), int(uses_vectors and store.has_key))
-    if any(file.level < told for key in keys for file in live.files(key)):
+    emitted_level = max(changelog_level(store), int(uses_vectors and store.has_key))
+    if any(file.level < emitted_level for key in keys for file in live.files(key)):
         raise InvalidInputError(
-            f"rows wait for a compaction that tells streams about them: table={store.name} "
+            f"rows are not compacted and emitted to streams yet: table={store.name} "
             f"changelog-producer={store.options.changelog_producer} fix='compact the table fully first'"
         )
     writer = TableWrite(TableView(rescaled), max_sequence_numbers={}, budget_bytes=budget_bytes, takes_stored_rows=True)
@@ -95,7 +95,7 @@ def rescale(
         for batch in _rows(store, live.snapshot, partitions):
             writer.write(batch)
         written = writer.prepare_commit()
-    outputs = compact_to_top(rescaled, written) if told else written
+    outputs = compact_to_top(rescaled, written) if emitted_level else written
     outputs = [replace(each, new_files=(), compact_after=each.new_files) for each in outputs]
     inputs = [
         CommitMessage(
@@ -114,17 +114,17 @@ def rescale(
 
 
 def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[bytes]]:
-    """Make the rows of an older snapshot those of the newest, by a new commit: history and streams go on.
+    """Restore the rows of an older snapshot by a new commit; history and streams continue.
 
-    Files of partitions that differ are copied under new names, because a name that was deleted must not come back. The
-    commit notes what it restored: as long as it is the newest, doing it again does nothing.
+    Files of differing partitions are copied under new names, because names of deleted files must not be reused. The
+    commit records what it restored, so repeating it while it is the newest has no effect.
 
     Returns:
-        The commit, and the partitions that it replaced.
+        The commit, and the replaced partitions.
 
     Raises:
         ConflictError: the commit lost too many races: run it again.
-        InvalidInputError: the table was rescaled since.
+        InvalidInputError: the table has been rescaled since.
     """
     latest, old = store.snapshots.latest(), LiveFiles(store, wanted)
     if latest is not None and is_restored(latest, wanted):
@@ -141,13 +141,13 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
             messages.append(CommitMessage(partition=key.partition, bucket=key.bucket, total_buckets=total))
             names: dict[str, str] = {}
             for file in old.files(key):
-                copied = copied_file(store, key, file)
+                copied = copy_data_file(store, key, file)
                 names[file.file_name] = copied.file_name
                 messages[-1] = replace(messages[-1], new_files=(*messages[-1].new_files, copied))
-            marks = copied_index(store, key.partition, key.bucket, indexes.get(key, ()), names)
-            messages[-1] = replace(messages[-1], index_after=marks)
+            vectors = copy_index(store, key.partition, key.bucket, indexes.get(key, ()), names)
+            messages[-1] = replace(messages[-1], index_after=vectors)
         messages = [
-            replace(each, index_after=(*each.index_after, *_copied_index(store, wanted, each))) for each in messages
+            replace(each, index_after=(*each.index_after, *_copy_hash_index(store, wanted, each))) for each in messages
         ]
     changes = ChangeSource.FILES if store.options.change_tracking else ChangeSource.NONE
     committable = Committable(
@@ -164,7 +164,7 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
 
 
 def partitions_to_restore(store: TableStore, wanted: Snapshot) -> list[bytes]:
-    """The partitions that ``restore`` would replace. Raises: InvalidInputError when it cannot."""
+    """The partitions that ``restore`` would replace. Raises: InvalidInputError when it is not possible."""
     latest = store.snapshots.latest()
     if latest is None or is_restored(latest, wanted):
         return []
@@ -175,19 +175,19 @@ def partitions_to_restore(store: TableStore, wanted: Snapshot) -> list[bytes]:
     totals = {old.total_buckets(key) for key in old.buckets() if key.partition in partitions} - {store.options.bucket}
     if totals and store.options.bucket > 0:
         raise InvalidInputError(
-            f"the table was rescaled since: table={store.name} snapshot={wanted.id} bucket={store.options.bucket} "
+            f"the table has been rescaled since: table={store.name} snapshot={wanted.id} bucket={store.options.bucket} "
             f"then={sorted(total for total in totals if total is not None)}"
         )
     return sorted(partitions)
 
 
 def is_restored(latest: Snapshot, wanted: Snapshot) -> bool:
-    """Whether a snapshot was made to bring back the rows of another one."""
+    """Whether a snapshot already restored the wanted one."""
     return latest.properties.get(RESTORED_KEY) == wanted.delta_manifest_list
 
 
 def lost_files(store: TableStore) -> LostFiles:
-    """The data files of the newest snapshot that are not there."""
+    """The missing data files of the newest snapshot."""
     live = LiveFiles.latest(store)
     found = []
     for key in live.all_buckets():
@@ -199,10 +199,10 @@ def lost_files(store: TableStore) -> LostFiles:
     return LostFiles(snapshot_id=live.snapshot_id, files=tuple(found))
 
 
-def forget_files(store: TableStore, lost: LostFiles) -> CommitResult:
-    """Take files that are lost out of the table, and their rows with them; streams are not told.
+def remove_lost_files(store: TableStore, lost: LostFiles) -> CommitResult:
+    """Remove lost files, and thereby their rows, from the table, without a change for streams.
 
-    Raises: ConflictError when others replaced these files meanwhile: look again.
+    Raises: ConflictError when these files were replaced concurrently: find lost files again.
     """
     groups: dict[BucketKey, list[LostFile]] = {}
     for each in lost.files:
@@ -210,8 +210,8 @@ def forget_files(store: TableStore, lost: LostFiles) -> CommitResult:
     indexes = deletion_indexes(store, store.snapshots.find(lost.snapshot_id))
     messages = []
     for key, group in groups.items():
-        gone = {each.file.file_name for each in group}
-        change = change_index(store, key.partition, key.bucket, indexes.get(key, ()), gone=gone)
+        removed = {each.file.file_name for each in group}
+        change = change_index(store, key.partition, key.bucket, indexes.get(key, ()), removed=removed)
         messages.append(
             CommitMessage(
                 partition=key.partition,
@@ -232,13 +232,13 @@ def _rows(store: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iter
 
 
 def _names(live: LiveFiles, key: BucketKey) -> set[object]:
-    """What rows depend on: files, and where the deletion vectors of these are."""
+    """What determines the rows: files, and the locations of their deletion vectors."""
     vectors = ((entry.file_name, each) for entry in live.indexes(key) for each in entry.index_vectors)
     return {*vectors, *((file.file_name, file.level) for file in live.files(key))}
 
 
-def copied_file(store: TableStore, key: BucketKey, file: DataFileMeta) -> DataFileMeta:
-    """The same file under a new name, without what belongs to it: indexes can be missing."""
+def copy_data_file(store: TableStore, key: BucketKey, file: DataFileMeta) -> DataFileMeta:
+    """Copy a file under a new name, without its index files, which are optional."""
     source = store.file_path(key.partition, key.bucket, file)
     suffix = file.file_name.rpartition(".")[2]
     name = f"{store.options.data_file_prefix}{store.names.uuid()}-0.{suffix}"
@@ -247,8 +247,8 @@ def copied_file(store: TableStore, key: BucketKey, file: DataFileMeta) -> DataFi
     return replace(file, file_name=name, extra_files=(), external_path=None)
 
 
-def _copied_index(store: TableStore, wanted: Snapshot, message: CommitMessage) -> tuple[IndexManifestEntry, ...]:
-    """The key hashes that a bucket had, in a file of this commit."""
+def _copy_hash_index(store: TableStore, wanted: Snapshot, message: CommitMessage) -> tuple[IndexManifestEntry, ...]:
+    """Copy the hash index of a bucket for this commit."""
     copies = []
     for entry in bucket_index(store, wanted):
         if (entry.partition, entry.bucket) == (message.partition, message.bucket):

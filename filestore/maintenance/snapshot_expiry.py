@@ -1,12 +1,12 @@
-"""Snapshot expiry: which snapshots go, and with them which files.
+"""Snapshot expiry: deletes old snapshots and the files that only they use.
 
-``expiry_end`` decides, ``plan_step`` finds the files of one snapshot, ``expire_snapshots`` deletes. Snapshots go one
-after the other, oldest first, and each is found by what it refers to until its last file is gone: so an expiry that
-dies is finished by the next one, and several processes may expire at once. The newest snapshot is never touched.
+``expiry_end`` decides which, ``expire_snapshots`` deletes them. Snapshots are deleted one by one,
+oldest first, and each remains until all its files are deleted: so an interrupted expiry
+is completed by the next one, and several processes may expire concurrently. The newest snapshot is never deleted.
 
-Before anything goes, the hint EARLIEST claims the snapshots that will: whoever tags one of them sees that it is too
-late, whoever tagged one before is seen here. Source: paimon-format.md section 7.3 (Paimon ExpireSnapshotsImpl,
-SnapshotDeletion); FL-101 to FL-104; TAG-54 to TAG-57.
+Before any deletion, the hint EARLIEST claims the snapshots: tagging one of them fails afterwards, and tags created
+before are seen here. Source: Paimon ExpireSnapshotsImpl,
+SnapshotDeletion.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,23 +31,23 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long snapshots stay. The newest one always does."""
+    """How many snapshots to keep and how long. The newest one is always kept."""
 
-    min_count: int  # so many stay, however old
-    max_count: int  # no more than so many stay, however young
-    age_ms: int  # until then they stay, between these numbers
-    limit: int  # at most so many go at once
+    min_count: int  # at least this many are kept, whatever their age
+    max_count: int  # at most this many are kept, whatever their age
+    age_ms: int  # minimum age of deleted ones, between these counts
+    limit: int  # maximum deletions at once
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_count <= self.max_count:
             raise InvalidInputError(
-                f"snapshots cannot be kept: retain_min={self.min_count} retain_max={self.max_count} "
-                "fix=keep at least 1, and at most no fewer than at least"
+                f"invalid snapshot retention: retain_min={self.min_count} retain_max={self.max_count} "
+                "fix=set retain_min to 1 or more, and retain_max not below it"
             )
 
     @classmethod
     def of(cls, options: TableOptions) -> "Retention":
-        """What the options say; a changelog lives as long as its snapshot, so the longer of both lives counts."""
+        """The retention of a table's options; changelogs live as long as their snapshots, so the longer one applies."""
         least, most = options.snapshot_num_retained_min, options.snapshot_num_retained_max
         return cls(
             min_count=max(least, options.changelog_num_retained_min or 0),
@@ -59,7 +59,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryStep:
-    """A snapshot that goes, and the files that go with it."""
+    """A snapshot to delete with its files."""
 
     snapshot: Snapshot
     data: tuple[FileSize, ...]
@@ -68,7 +68,7 @@ class ExpiryStep:
 
     @property
     def size_bytes(self) -> int:
-        """Of data and changelog files."""
+        """Total size of data and changelog files."""
         return sum(each.size_bytes for each in (*self.data, *self.changelog))
 
 
@@ -81,26 +81,26 @@ def expiry_end(
     held_from: int | None,
     time_ms_of: Callable[[int], int],
 ) -> int:
-    """The first snapshot that stays.
+    """The id of the first snapshot to keep.
 
-    A snapshot is as old as the next one is: until then it was what readers saw.
+    The age of a snapshot is the age of its successor: until then it was the current one.
 
     Args:
-        earliest: the oldest snapshot there is.
-        latest: the newest.
-        retention: how many stay.
-        before_ms: snapshots that were replaced before this time are old enough.
-        held_from: somebody needs this snapshot and all after it.
-        time_ms_of: when a snapshot was committed.
+        earliest: id of the oldest snapshot.
+        latest: id of the newest snapshot.
+        retention: what to keep.
+        before_ms: snapshots with a successor committed before this time may be deleted.
+        held_from: this snapshot and all after it are needed.
+        time_ms_of: commit time by snapshot id.
     """
     end = min(latest - retention.min_count + 1, earliest + retention.limit)
     if held_from is not None:
         end = min(end, held_from)
     first_by_count = latest - retention.max_count + 1
-    stays = earliest
-    while stays < end and (stays < first_by_count or time_ms_of(stays + 1) < before_ms):
-        stays += 1
-    return stays
+    first_kept = earliest
+    while first_kept < end and (first_kept < first_by_count or time_ms_of(first_kept + 1) < before_ms):
+        first_kept += 1
+    return first_kept
 
 
 def expire_snapshots(
@@ -109,17 +109,17 @@ def expire_snapshots(
     """Delete old snapshots of a branch, and the files that nothing else uses.
 
     Args:
-        store: whose; its branch counts.
-        retention: what stays.
-        before_ms: epoch milliseconds: instead of ``retention.age_ms``, what was replaced before this time is old.
+        store: the table, on the branch to expire.
+        retention: what to keep.
+        before_ms: epoch milliseconds; replaces ``retention.age_ms``, see ``expiry_end``.
         dry_run: delete nothing.
 
     Yields:
-        Each snapshot, oldest first, after it is gone.
+        Each snapshot, oldest first, after its deletion.
 
     Raises:
-        CorruptDataError: a tag, or another root, refers to files that are missing, so what it uses is not known.
-        UnavailableError: the file system refused; run it again.
+        CorruptDataError: a tag or another live reference has missing files, so the files it uses are unknown.
+        UnavailableError: a file system error; run it again.
     """
     span = _span(store, retention, before_ms)
     if not span:
@@ -127,22 +127,22 @@ def expire_snapshots(
     if not dry_run:
         store.snapshots.claim_up_to(span.stop)
         if keeps_snapshots(store.io, store.paths):
-            return  # whoever copies them looks for the claim after saying so, so one of both gives way
-    roots = DecidingReferences(other_references(store), branch=store.paths.branch)
+            return  # operations that copy snapshots check for the claim after announcing themselves, so one side yields
+    remaining = DecidingReferences(other_references(store), branch=store.paths.branch)
     steps = list(_candidates(store, span))
     if not dry_run:
         following = store.snapshots.find(span.stop)
         ExpiredCommits(store.io, store.paths).note((step.snapshot for step in steps), following=following)
     references = FileReferences(store, partitions={file.partition for step in steps for file in step.data})
     for step in steps:
-        spared = _spared(step, roots, references)
+        spared = _spared(step, remaining, references)
         if not dry_run:
             _delete(store, spared)
         yield spared
 
 
 def _span(store: TableStore, retention: Retention, before_ms: int | None) -> range:
-    """The snapshots that go."""
+    """The snapshot ids to delete."""
     expires_ms = store.options.consumer_expiration_time_ms
     if expires_ms is not None:
         store.consumers.expire(expires_ms)
@@ -150,7 +150,7 @@ def _span(store: TableStore, retention: Retention, before_ms: int | None) -> ran
     if earliest is None or latest is None:
         return range(0)
     holds = [each for each in (store.consumers.least_next_snapshot(), _offsets_at(store, latest)) if each is not None]
-    stays = expiry_end(
+    first_kept = expiry_end(
         earliest=earliest,
         latest=latest.id,
         retention=retention,
@@ -158,17 +158,17 @@ def _span(store: TableStore, retention: Retention, before_ms: int | None) -> ran
         held_from=min(holds, default=None),
         time_ms_of=lambda each: _time_ms(store, each),
     )
-    # what an earlier expiry has claimed goes, whatever has changed since: part of its files may be gone
-    return range(earliest, max(stays, min(store.snapshots.claimed_up_to(), latest.id)))
+    # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
+    return range(earliest, max(first_kept, min(store.snapshots.claimed_up_to(), latest.id)))
 
 
 def _time_ms(store: TableStore, snapshot_id: int) -> int:
     snapshot = store.snapshots.find(snapshot_id)
-    return 0 if snapshot is None else snapshot.time_ms  # gone meanwhile, so it was old enough
+    return 0 if snapshot is None else snapshot.time_ms  # deleted concurrently, so it was old enough
 
 
 def _offsets_at(store: TableStore, latest: Snapshot) -> int | None:
-    """The newest snapshot that knows the log's offsets, when the latest does not: without them the log has no start."""
+    """The newest snapshot with log offsets, without which the log has no start; None for tables without a log."""
     snapshot: Snapshot | None = latest
     if not store.has_log:
         return None
@@ -179,15 +179,15 @@ def _offsets_at(store: TableStore, latest: Snapshot) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A snapshot and its metadata, which are looked at twice: as what follows, and as what goes."""
+    """A snapshot and its metadata, used twice: as successor, then as snapshot to delete."""
 
     snapshot: Snapshot
     metadata: MetadataFiles
-    removed: tuple[FileSize, ...] = ()  # the data files that its commit took away; of the first one not asked for
+    removed: tuple[FileSize, ...] = ()  # the data files removed by its commit; empty for the first one
 
 
 def _candidates(store: TableStore, span: range) -> Iterator[ExpiryStep]:
-    """What each snapshot and those before it alone use; those that another process has deleted are left out."""
+    """The files used only by each snapshot and those before it; skips snapshots deleted by another process."""
     known: _Known | None = None
     for snapshot_id in span:
         if known is None or known.snapshot.id != snapshot_id:
@@ -208,12 +208,12 @@ def _candidates(store: TableStore, span: range) -> Iterator[ExpiryStep]:
 
 
 def _following(store: TableStore, snapshot_id: int) -> _Known | None:
-    """The snapshot after one that goes, whole; None: another process has deleted that one."""
+    """The complete successor of a snapshot to delete; None: another process has deleted that snapshot."""
     try:
         following = store.snapshots.read(snapshot_id + 1)
         return _Known(following, metadata_files(store, following), tuple(removed_files(store, following)))
     except FileNotFoundError as error:
-        # the next snapshot can only be incomplete when another process is at it, and is done with this one
+        # the successor can only be incomplete if another process is deleting it, after this one
         if not store.snapshots.exists(snapshot_id):
             return None
         raise CorruptDataError(
@@ -222,10 +222,10 @@ def _following(store: TableStore, snapshot_id: int) -> _Known | None:
         ) from error
 
 
-def _spared(step: ExpiryStep, roots: DecidingReferences, references: FileReferences) -> ExpiryStep:
-    asked = roots.about(step.snapshot.id, is_last=True)
-    data = references.data(asked) if step.data or step.changelog else set()
-    metadata = references.metadata(asked)
+def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileReferences) -> ExpiryStep:
+    deciding = remaining.about(step.snapshot.id, is_last=True)
+    data = references.data(deciding) if step.data or step.changelog else set()
+    metadata = references.metadata(deciding)
     return replace(
         step,
         data=tuple(each for each in step.data if each.path not in data),
@@ -245,6 +245,6 @@ def _delete(store: TableStore, step: ExpiryStep) -> None:
 
 
 def _delete_empty(store: TableStore, directory: str) -> None:
-    """A bucket's directory, then those of its partition, as long as nothing is in them."""
+    """Delete a bucket's directory and its parents up to the table's, as long as they are empty."""
     while directory.startswith(f"{store.paths.root}/") and store.io.delete_empty_directory(directory):
         directory = directory.rpartition("/")[0]

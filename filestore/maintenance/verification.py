@@ -1,6 +1,6 @@
-"""Whether a table is what its files say: snapshots, manifests, data files and hints, compared with each other.
+"""Verifies the consistency of a table's files: snapshots, manifests, data files and hints.
 
-Nothing is changed and no row is read. Source: paimon-format.md sections 0, 3, 4 and 14.
+Nothing is changed and no row is read.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,19 +23,19 @@ from lsm.errors import CorruptDataError, FluvialError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that is not as it should be."""
+    """An inconsistency."""
 
-    check: str  # what was compared
-    subject: str  # snapshot, tag or file
+    check: str  # name of the check
+    subject: str  # snapshot, tag, branch or other object
     problem: str
 
 
 def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-    """What is wrong with the files of a table, on every branch.
+    """The inconsistencies of a table's files, on all branches.
 
     Args:
-        store: to look at.
-        progress: told how many snapshots and tags are done, of how many.
+        store: the table to verify.
+        progress: called with the numbers of checked and of all live references.
     """
     for branch in branch_names(store):
         there = on_branch(store, branch)
@@ -45,25 +45,25 @@ def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> 
             yield from _hints(there, branch)
             yield from _gaps(there, branch)
             yield from _consumers(there)
-    roots = all_references(store)
+    references = all_references(store)
     sizes: dict[str, int | None] = {}
-    for done, root in enumerate(roots):
-        progress(done, len(roots))
-        there = on_branch(store, root.branch)
-        snapshot = root.snapshot or there.snapshots.find(root.snapshot_id)
+    for done, reference in enumerate(references):
+        progress(done, len(references))
+        there = on_branch(store, reference.branch)
+        snapshot = reference.snapshot or there.snapshots.find(reference.snapshot_id)
         if snapshot is not None:
-            yield from _snapshot(there, str(root), snapshot, sizes, has_delta=root.snapshot is None)
-    progress(len(roots), len(roots))
+            yield from _snapshot(there, str(reference), snapshot, sizes, has_delta=reference.snapshot is None)
+    progress(len(references), len(references))
 
 
 def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
-    """What is at work on a branch as a whole, or died at it."""
+    """An operation on a branch that is in progress or was interrupted."""
     if branch == MAIN_BRANCH:
         work: object = "fast-forward with force" if is_sealed_main(store.io, store.paths.root) else None
     else:
         work = read_work(store.io, store.paths)
     if work is not None:
-        problem = f"operation={work} fix=wait for it; when it died, run it again"
+        problem = f"operation={work} fix=wait for it; if it was interrupted, run it again"
         yield Finding(check="branch", subject=branch, problem=problem)
 
 
@@ -73,7 +73,7 @@ def _hints(store: TableStore, branch: str) -> Iterator[Finding]:
         try:
             text = store.io.read_bytes(path).decode(errors="replace")
         except FileNotFoundError:
-            continue  # readers list then
+            continue  # readers list the directory then
         if text != str(expected):
             problem = f"hint={text!r} snapshot={expected}"
             yield Finding(check="hint", subject=f"{branch} {path.rpartition('/')[2]}", problem=problem)
@@ -98,7 +98,7 @@ def _savepoints(store: TableStore) -> Iterator[Finding]:
     for savepoint in list_savepoints(store):
         tag = store.snapshots.find_tag(savepoint.tag_name)
         if tag is None or tag.id != savepoint.saved_snapshot_id:
-            problem = "other engines do not know that its files stay fix=create a savepoint, which renews the tags"
+            problem = "other engines do not know that its files are kept fix=create a savepoint, which renews the tags"
             yield Finding(check="savepoint", subject=f"tag {savepoint.tag_name}", problem=problem)
         missing = [path for path in savepoint.own_paths(store.paths) if not store.io.exists(path)]
         if missing:
@@ -151,11 +151,11 @@ def _files(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, in
 
 
 def _vectors(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:
-    """Deletion vectors that cannot be read, or are of rows that are not there."""
+    """Deletion vectors that are unreadable, or refer to missing files or rows."""
     counts = {(key, file.file_name): file.row_count for key in live.all_buckets() for file in live.files(key)}
     for entry in index_files(store, live.snapshot):
         if _size(store, store.index_path(entry), sizes) is None:
-            continue  # told as a missing file
+            continue  # reported as a missing file
         try:
             deleted = read_deletion_vectors(store, [entry])
         except FluvialError as error:
@@ -169,7 +169,7 @@ def _vectors(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, 
 
 
 def _size(store: TableStore, path: str, sizes: dict[str, int | None]) -> int | None:
-    """None: there is no such file. Each is looked at once."""
+    """Size of a file, cached; None: the file is missing."""
     if path not in sizes:
         try:
             sizes[path] = store.io.size_bytes(path)

@@ -1,4 +1,4 @@
-"""Whole Avro files in memory: the shape of all of Paimon's metadata but schemas and snapshots."""
+"""Whole Avro files in memory, the format of all Paimon metadata except schemas and snapshots."""
 
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
@@ -11,7 +11,7 @@ Record = Mapping[str, Any]
 T = TypeVar("T")
 
 ZSTD_LEVEL: Final = 1
-# Paimon in Java reads nothing else.
+# Paimon for Java supports only these.
 _WRITABLE: Final = frozenset({"zstd", "zstandard", "deflate", "none", "null"})
 
 
@@ -19,12 +19,12 @@ def avro_bytes(schema: Any, records: Sequence[dict[str, Any]], *, compression: s
     """A whole Avro file.
 
     Args:
-        schema: as JSON.
-        records: in file order; none makes a valid file without records.
+        schema: Avro schema as JSON.
+        records: records in file order; may be empty.
         compression: zstd, deflate or none.
 
     Raises:
-        InvalidInputError: another compression.
+        InvalidInputError: unsupported compression.
     """
     codec = compression.lower()
     if codec not in _WRITABLE:
@@ -38,16 +38,16 @@ def avro_bytes(schema: Any, records: Sequence[dict[str, Any]], *, compression: s
 
 
 def avro_records(body: bytes, *, source: str, decode: Callable[[Record], T]) -> list[T]:
-    """What ``decode`` makes of every record, in file order.
+    """Decode every record, in file order.
 
     Args:
-        body: of the whole file, in any codec.
-        source: what messages call the file.
-        decode: gets a record with the fields that its writer knew, by name: neither order nor additions matter. Dates
+        body: contents of the file, in any codec.
+        source: name of the file in messages.
+        decode: called with a record, with the fields of its writer by name: order and additions do not matter. Dates
             and times are numbers. May raise KeyError, TypeError, ValueError.
 
     Raises:
-        CorruptDataError: the bytes are not a whole Avro file, or a record is not what ``decode`` expects.
+        CorruptDataError: the bytes are not a whole Avro file, or ``decode`` failed for a record.
     """
     try:
         _, blocks = read_blocks(BytesIO(body), _without_logical_types)

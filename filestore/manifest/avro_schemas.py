@@ -1,4 +1,4 @@
-"""The Avro schemas of manifests, manifest lists and index manifests: fields, order and names as Java writes them.
+"""The Avro schemas of manifests, manifest lists and index manifests: fields, order and names as in Java.
 
 Nullable unions start with null, because Java takes the second branch as the value.
 Source: Paimon ManifestEntrySerializer, ManifestFileMetaSerializer, IndexManifestEntrySerializer, dumped by Java 1.4.2.
@@ -21,7 +21,7 @@ def _record(name: str, fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         "type": "record",
         "name": name,
         "fields": [
-            # Only unions are lists, and all of them start with null.
+            # Only unions are lists, and all start with null.
             {"name": field, "type": kind, **({"default": None} if isinstance(kind, list) else {})}
             for field, kind in fields
         ],
@@ -64,7 +64,7 @@ _FILE: Final = _record(
     ),
 )
 
-# Java's next version demands exactly these six fields in this order.
+# Java's next version requires exactly these six fields in this order.
 MANIFEST_SCHEMA: Final = _root(
     (
         ("_VERSION", "int"),

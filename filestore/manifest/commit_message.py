@@ -1,4 +1,4 @@
-"""What a writing task hands to the committer, as values that cross process borders as JSON."""
+"""The messages from writer tasks to the committer, sent between processes as JSON."""
 
 import base64
 import json
@@ -9,22 +9,22 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
 
 PURPOSE_KEY: Final = "fluvial.purpose"
-"""Property of a snapshot: why it was made, when it changed no file."""
+"""Property of a snapshot that changed no files: its purpose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMessage:
-    """The files that one task added to, and took from, one bucket."""
+    """The files that one task added to and removed from one bucket."""
 
     partition: bytes  # BinaryRow with arity prefix
     bucket: int
-    total_buckets: int  # what the bucket number was computed with; -1 for an unbucketed table
+    total_buckets: int  # bucket count that the bucket was computed with; -1 for an unbucketed table
     new_files: tuple[DataFileMeta, ...] = ()
     compact_before: tuple[DataFileMeta, ...] = ()
     compact_after: tuple[DataFileMeta, ...] = ()
     changelog_files: tuple[DataFileMeta, ...] = ()
-    index_before: tuple[IndexManifestEntry, ...] = ()  # index files that go
-    index_after: tuple[IndexManifestEntry, ...] = ()  # and that come
+    index_before: tuple[IndexManifestEntry, ...] = ()  # removed index files
+    index_after: tuple[IndexManifestEntry, ...] = ()  # added index files
 
     @property
     def is_empty(self) -> bool:
@@ -33,7 +33,7 @@ class CommitMessage:
 
     @property
     def files_after(self) -> tuple[DataFileMeta, ...]:
-        """What is there instead, or besides."""
+        """All added data files: compaction outputs and new files."""
         return (*self.compact_after, *self.new_files)
 
     @property

@@ -1,4 +1,4 @@
-"""Data files as manifests describe them, and which of them are live.
+"""Manifest entries: the metadata of data files, and which of them are live.
 
 Source: Paimon DataFileMeta, ManifestEntry, SimpleStats.
 """
@@ -16,7 +16,7 @@ MANIFEST_VERSION: Final = 2
 
 
 class EntryKind(IntEnum):
-    """Whether a commit adds a file or takes it away."""
+    """Whether a commit adds or deletes a file."""
 
     ADD = 0
     DELETE = 1
@@ -24,9 +24,9 @@ class EntryKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileMeta:
-    """One data or changelog file. A published name is never used again."""
+    """One data or changelog file. Names are never reused."""
 
-    file_name: str  # a name; TablePaths makes it a path
+    file_name: str  # without directory; see TablePaths
     size_bytes: int
     row_count: int  # deletes included
     min_key: bytes  # BinaryRow of the trimmed primary key of the first row; empty row for append tables
@@ -48,7 +48,7 @@ class DataFileMeta:
     write_cols: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict for messages between processes: bytes as base64, absent values left out."""
+        """A plain dict for messages between processes: bytes as base64, without None values."""
         body: dict[str, Any] = {}
         for name in _FIELD_NAMES:
             value = getattr(self, name)
@@ -60,7 +60,7 @@ class DataFileMeta:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "DataFileMeta":
-        """The file that ``to_json`` described. Raises: CorruptDataError."""
+        """Parse the result of ``to_json``. Raises: CorruptDataError."""
         try:
             given = dict(body)
             for name in ("min_key", "max_key", "embedded_index"):
@@ -107,7 +107,7 @@ class DataFileMeta:
 
     @classmethod
     def from_avro(cls, record: Mapping[str, Any]) -> "DataFileMeta":
-        """A file by any writer; fields that it did not know are None. Raises: KeyError for those all versions have."""
+        """Parse a record of any writer; missing fields are None. Raises: KeyError for fields that all versions have."""
         get = record.get
         return cls(
             file_name=record["_FILE_NAME"],
@@ -134,7 +134,7 @@ class DataFileMeta:
 
 
 class FileIdentity(NamedTuple):
-    """What makes two entries speak of the same file; an upgrade to another level is another identity."""
+    """Identity of a file among entries; after an upgrade to another level it has a different identity."""
 
     partition: bytes
     bucket: int
@@ -147,17 +147,17 @@ class FileIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
-    """A file added to, or taken from, one bucket. A DELETE repeats its ADD byte for byte."""
+    """A file added to or deleted from one bucket. A DELETE repeats its ADD byte for byte."""
 
     kind: EntryKind
     partition: bytes  # BinaryRow of the partition columns
     bucket: int
-    total_buckets: int  # what the bucket was computed with; -1 for an unbucketed table
+    total_buckets: int  # bucket count that the bucket was computed with; -1 for an unbucketed table
     file: DataFileMeta
 
     @property
     def identity(self) -> FileIdentity:
-        """Key under which ADD and DELETE meet."""
+        """The key that matches a DELETE with its ADD."""
         file = self.file
         return FileIdentity(
             self.partition,
@@ -170,7 +170,7 @@ class ManifestEntry:
         )
 
     def to_avro(self) -> dict[str, Any]:
-        """The record of a manifest."""
+        """The Avro record in a manifest."""
         return {
             "_VERSION": MANIFEST_VERSION,
             "_KIND": int(self.kind),
@@ -182,7 +182,7 @@ class ManifestEntry:
 
     @classmethod
     def from_avro(cls, record: Mapping[str, Any]) -> "ManifestEntry":
-        """An entry by any writer. Raises: KeyError or ValueError when it is none."""
+        """Parse a record of any writer. Raises: KeyError or ValueError for an invalid one."""
         check_version(record, MANIFEST_VERSION)
         return cls(
             kind=_KINDS[record["_KIND"]],
@@ -194,7 +194,7 @@ class ManifestEntry:
 
 
 def live_entries(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
-    """The ADDs whose file no DELETE takes away, in their order.
+    """The ADDs without a matching DELETE, in order.
 
     Raises: CorruptDataError when a live file was added twice: its rows would be read twice.
     """
@@ -214,7 +214,7 @@ def live_entries(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
 
 
 def check_version(record: Mapping[str, Any], expected: int) -> None:
-    """Raises: ValueError for a record of another version, whose fields may mean something else."""
+    """Raises: ValueError for a record of another version, since its fields may mean something else."""
     if record["_VERSION"] != expected:
         raise ValueError(f"version is {record['_VERSION']} instead of {expected}")
 

@@ -1,4 +1,4 @@
-"""Ranges of keys and columns of data files, decoded from their statistics."""
+"""Key and column ranges of data files, decoded from their statistics."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,16 +12,16 @@ from lsm.errors import CorruptDataError
 
 
 def ranges_of(meta: DataFileMeta, schema: TableSchema) -> Mapping[str, ColumnRange]:
-    """Value ranges of a data file by column name of ``schema``, which must be the one that it was written with.
+    """Value ranges of a data file by column name of ``schema``, which must be the schema of the file.
 
-    Columns without statistics are left out. Floats may hold NaN beyond their maximum: some writers forget them.
+    Columns without statistics are omitted. Floats may hold NaN beyond their maximum: some writers ignore NaN.
     """
     names = [field.name for field in schema.fields] if meta.value_stats_cols is None else list(meta.value_stats_cols)
     return _decode(meta.value_stats, [schema.field(name) for name in names], meta)
 
 
 def key_ranges_of(meta: DataFileMeta, schema: TableSchema) -> Mapping[str, ColumnRange]:
-    """Ranges of the primary key columns of a data file, by column name; no column when there are none."""
+    """Ranges of the primary key columns of a data file, by column name; empty without statistics."""
     return _decode(meta.key_stats, list(schema.key_fields), meta)
 
 
@@ -33,7 +33,7 @@ def _decode(stats: SimpleStats, fields: Sequence[DataField], meta: DataFileMeta)
     counts = stats.null_counts or (None,) * len(fields)
     if len(counts) != len(fields):
         raise CorruptDataError(
-            f"statistics have another number of null counts: file={meta.file_name} counts={len(counts)} "
+            f"statistics have a wrong number of null counts: file={meta.file_name} counts={len(counts)} "
             f"columns={len(fields)}"
         )
     return {

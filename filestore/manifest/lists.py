@@ -20,14 +20,14 @@ DELETION_VECTORS: Final = "DELETION_VECTORS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFileMeta:
-    """One manifest, as a list names it. What it says of its entries is used to skip it, so it must cover them all."""
+    """One manifest in a manifest list. Its statistics are used to skip it, so they must cover all its entries."""
 
     file_name: str
-    size_bytes: int  # exact: with less, Java reads an empty table
+    size_bytes: int  # exact: with a smaller size, Java reads an empty table
     added_count: int
     deleted_count: int
-    partition_stats: SimpleStats  # of the partitions of all entries, deletes included
-    schema_id: int  # highest of the entries
+    partition_stats: SimpleStats  # over the partitions of all entries, deletes included
+    schema_id: int  # highest schema id of the entries
     min_bucket: int | None = None
     max_bucket: int | None = None
     min_level: int | None = None
@@ -36,7 +36,7 @@ class ManifestFileMeta:
     max_row_id: int | None = None
 
     def to_avro(self) -> dict[str, Any]:
-        """The record of a list."""
+        """The Avro record in a manifest list."""
         return {
             "_VERSION": MANIFEST_VERSION,
             "_FILE_NAME": self.file_name,
@@ -55,7 +55,7 @@ class ManifestFileMeta:
 
     @classmethod
     def from_avro(cls, record: Mapping[str, Any]) -> "ManifestFileMeta":
-        """A manifest of any writer. Raises: KeyError or ValueError when it is none."""
+        """Parse a record of any writer. Raises: KeyError or ValueError for an invalid one."""
         check_version(record, MANIFEST_VERSION)
         get = record.get
         return cls(
@@ -77,7 +77,7 @@ class ManifestFileMeta:
 def describe_manifest(
     file_name: str, size_bytes: int, entries: Sequence[ManifestEntry], partition_types: Sequence[DataType]
 ) -> ManifestFileMeta:
-    """What a list says about a manifest with these entries (at least one)."""
+    """The metadata of a manifest with these entries (at least one) for a manifest list."""
     added = sum(entry.kind is EntryKind.ADD for entry in entries)
     buckets = [entry.bucket for entry in entries]
     levels = [entry.file.level for entry in entries]
@@ -114,7 +114,7 @@ def _partition_stats(entries: Sequence[ManifestEntry], types: Sequence[DataType]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionVectorRange:
-    """Where in an index file the deletion vector of one data file is."""
+    """Location of one data file's deletion vector in an index file."""
 
     data_file_name: str
     offset: int
@@ -135,10 +135,10 @@ class IndexManifestEntry:
     row_count: int
     deletion_vectors: tuple[DeletionVectorRange, ...] | None = None
     external_path: str | None = None
-    global_index: Mapping[str, Any] | None = None  # carried, not understood
+    global_index: Mapping[str, Any] | None = None  # preserved, not interpreted
 
     def to_avro(self) -> dict[str, Any]:
-        """The record of an index manifest."""
+        """The Avro record in an index manifest."""
         ranges = self.deletion_vectors
         return {
             "_VERSION": INDEX_VERSION,
@@ -160,18 +160,18 @@ class IndexManifestEntry:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The same as values of JSON; a global index is not among them."""
+        """A plain dict for JSON, without a global index."""
         record = self.to_avro()
         return {**record, "_PARTITION": base64.b64encode(self.partition).decode("ascii"), "_GLOBAL_INDEX": None}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "IndexManifestEntry":
-        """The entry of ``to_json``."""
+        """Parse the result of ``to_json``."""
         return cls.from_avro({**record, "_PARTITION": base64.b64decode(record["_PARTITION"])})
 
     @classmethod
     def from_avro(cls, record: Mapping[str, Any]) -> "IndexManifestEntry":
-        """An entry by any writer. Raises: KeyError or ValueError when it is none."""
+        """Parse a record of any writer. Raises: KeyError or ValueError for an invalid one."""
         check_version(record, INDEX_VERSION)
         ranges = record.get("_DELETIONS_VECTORS_RANGES")
         return cls(
@@ -200,12 +200,12 @@ class IndexManifestEntry:
 
     @property
     def index_vectors(self) -> tuple[DeletionVectorRange, ...]:
-        """Its deletion vectors; none of an index of another kind."""
+        """Its deletion vectors; empty for other kinds of indexes."""
         return self.deletion_vectors or () if self.index_type == DELETION_VECTORS else ()
 
 
 def vectors_of(files: Iterable[DataFileMeta], indexes: Sequence[IndexManifestEntry]) -> tuple[IndexManifestEntry, ...]:
-    """The index entries with the deletion vectors of these files only."""
+    """The index entries, reduced to the deletion vectors of these files."""
     if not indexes:
         return ()
     names = {file.file_name for file in files}
@@ -215,7 +215,7 @@ def vectors_of(files: Iterable[DataFileMeta], indexes: Sequence[IndexManifestEnt
 def vectors_of_names(
     keep: Callable[[str], bool], indexes: Iterable[IndexManifestEntry]
 ) -> tuple[IndexManifestEntry, ...]:
-    """The index entries with the deletion vectors of data files whose name is kept; those left without any go."""
+    """The index entries, reduced to the deletion vectors of kept data file names; without empty ones."""
     found = []
     for entry in indexes:
         vectors = tuple(each for each in entry.index_vectors if keep(each.data_file_name))
@@ -225,5 +225,5 @@ def vectors_of_names(
 
 
 def names_with_vectors(entries: Iterable[IndexManifestEntry]) -> frozenset[str]:
-    """The data files that have a deletion vector."""
+    """Names of the data files with a deletion vector."""
     return frozenset(each.data_file_name for entry in entries for each in entry.index_vectors)

@@ -1,6 +1,6 @@
-"""Manifest files of a table: which data files each commit added and took away.
+"""Reading and writing of manifest files, which list the data files that each commit added and deleted.
 
-Every size that is known is checked before a byte is believed: a short manifest would silently be a smaller table.
+Every known size is verified before contents are used: a truncated manifest would silently lose rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,10 +53,10 @@ class ManifestStore:
         """All entries of a manifest, in file order.
 
         Args:
-            manifest: as a list names it, then its size and the number of entries are checked; or only its name.
+            manifest: metadata from a list, to verify size and number of entries; or only the name.
 
         Raises:
-            CorruptDataError: the file is truncated, garbled, or not what the list says; the message names it.
+            CorruptDataError: the file is truncated, corrupt, or does not match the list; the message names it.
             FileNotFoundError: there is no such file.
         """
         if isinstance(manifest, str):
@@ -65,25 +65,25 @@ class ManifestStore:
         added = sum(entry.kind is EntryKind.ADD for entry in entries)
         if (added, len(entries) - added) != (manifest.added_count, manifest.deleted_count):
             raise CorruptDataError(
-                f"manifest holds other entries than its list says: file={self._paths.manifest(manifest.file_name)} "
+                f"manifest entries do not match its list: file={self._paths.manifest(manifest.file_name)} "
                 f"added={added} deleted={len(entries) - added} "
                 f"expected_added={manifest.added_count} expected_deleted={manifest.deleted_count}"
             )
         return entries
 
     def write_list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
-        """Write a manifest list, chronological, maybe empty. Returns its name and exact size."""
+        """Write a manifest list, chronological, possibly empty. Returns its name and exact size."""
         return self._write("manifest-list", MANIFEST_LIST_SCHEMA, [each.to_avro() for each in manifests])
 
     def read_list(self, name: str, size_bytes: int | None) -> list[ManifestFileMeta]:
         """The manifests of a list, chronological.
 
         Args:
-            name: as the snapshot gives it.
-            size_bytes: as the snapshot gives it; None when its writer did not know sizes.
+            name: name from the snapshot.
+            size_bytes: size from the snapshot; None if its writer did not record sizes.
 
         Raises:
-            CorruptDataError: the file is truncated or garbled; the message names it.
+            CorruptDataError: the file is truncated or corrupt; the message names it.
             FileNotFoundError: there is no such file.
         """
         return self._read(name, size_bytes, ManifestFileMeta.from_avro)
@@ -107,7 +107,7 @@ class ManifestStore:
         body = self._io.read_bytes(path)
         if size_bytes is not None and len(body) != size_bytes:
             raise CorruptDataError(
-                f"file has another size than its reader was told: file={path} "
+                f"file does not have its recorded size: file={path} "
                 f"size_bytes={len(body)} expected_size_bytes={size_bytes}"
             )
         return avro_records(body, source=path, decode=decode)

@@ -1,8 +1,8 @@
-"""Keeping the list of manifests short, so that planning a scan does not read one manifest per commit.
+"""Merging of manifests, so that planning a scan does not read one manifest per commit.
 
-``plan_merge`` decides, ``merge_manifests`` does it with the reader and writer it is given. Rewritten entries are copied
-verbatim. The result is chronological: an ADD never stands behind its DELETE, which old readers need. Source:
-paimon-format.md section 7.2 (Paimon ``ManifestFileMerger``), with one change: see ``_newest_tier``.
+``plan_merge`` decides, ``merge_manifests`` executes it with a given reader and writer. Rewritten entries are copied
+verbatim. The result is chronological: an ADD never follows its DELETE, as old readers require. Source:
+Paimon ManifestFileMerger, with one change: see ``_newest_tier``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ _TIER_RATIO = 2  # an older manifest joins a merge when it is at most this many 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """When to merge; the defaults are Paimon's."""
+    """Merge triggers; the defaults are Paimon's."""
 
     target_bytes: int = 8 << 20
     min_count: int = 30
@@ -28,7 +28,7 @@ class MergeLimits:
     def is_small(self, manifest: ManifestFileMeta) -> bool:
         """Whether the manifest is worth merging.
 
-        Half the target, because outputs are cut by an estimate and one of 7.9 MB must not be rewritten with every
+        Half the target, because outputs are split by an estimate and one of 7.9 MB must not be rewritten with every
         commit.
         """
         return manifest.size_bytes < self.target_bytes // 2
@@ -36,15 +36,15 @@ class MergeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
-    """What stays as it is and what is rewritten behind it, both chronological."""
+    """The kept manifests, and the rewritten ones that follow them, both chronological."""
 
     kept: tuple[ManifestFileMeta, ...]
     rewritten: tuple[ManifestFileMeta, ...] = ()
-    drops_deletes: bool = False  # everything may be rewritten, and no DELETE is left
+    drops_deletes: bool = False  # full merge: no DELETE remains
 
 
 def plan_merge(manifests: Sequence[ManifestFileMeta], limits: MergeLimits) -> MergePlan:
-    """Decide what to rewrite before these manifests become a base list.
+    """Decide which manifests to rewrite before they become a base list.
 
     Args:
         manifests: chronological: the previous base list, then the previous delta list.
@@ -66,8 +66,8 @@ def _newest_tier(sizes: Sequence[int]) -> int:
     """Index of the first manifest to merge, at least two from the end.
 
     Paimon merges the whole tail every time, so that a manifest of 7 MB is rewritten with every thirtieth commit. Taking
-    only as many older ones as the newer ones outweigh rewrites each entry a logarithmic number of times: commits stay
-    even.
+    only older ones not much larger than the newer ones rewrites each entry a logarithmic number of times, which
+    keeps commit latency even.
     """
     first = len(sizes) - 1
     taken_bytes = sizes[first]
@@ -78,7 +78,7 @@ def _newest_tier(sizes: Sequence[int]) -> int:
 
 
 def cancel_pairs(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
-    """Return the entries without those ADDs that a later DELETE takes back; a DELETE of something older stays."""
+    """The entries without ADDs cancelled by a later DELETE; other DELETEs remain."""
     left: dict[tuple[EntryKind, object], ManifestEntry] = {}
     for entry in entries:
         added = (EntryKind.ADD, entry.identity)
@@ -92,12 +92,12 @@ def cancel_pairs(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
 def merge_manifests(
     manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read, write: Write
 ) -> list[ManifestFileMeta]:
-    """Return the manifests of a base list that holds the same live files.
+    """Merge manifests into a base list with the same live files.
 
     Args:
         manifests: chronological.
         limits: target size and triggers.
-        read: the entries of a manifest, in file order.
+        read: reads the entries of a manifest, in file order.
         write: writes one new manifest file.
     """
     plan = plan_merge(manifests, limits)
@@ -111,7 +111,7 @@ def merge_manifests(
 def _merge_fully(
     manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read, write: Write
 ) -> list[ManifestFileMeta]:
-    """Rewrite what is small, holds deletes or holds a deleted file; one manifest at a time is in memory."""
+    """Rewrite manifests that are small, have deletes or a deleted file; holds one manifest at a time in memory."""
     deleted = {
         entry.identity
         for each in manifests

@@ -1,6 +1,6 @@
-"""Filters on tables: read from SQL text, applied to Arrow rows, and asked of statistics whether a file can be left out.
+"""Evaluation of predicates: on Arrow rows, and on statistics to skip files.
 
-This module is the door to the filter modules: the values are in ``predicate_nodes``, the SQL in ``predicate_parser``.
+Predicates are defined in ``predicate.predicate``, and parsed from SQL in ``predicate.parser``.
 """
 
 import math
@@ -47,7 +47,7 @@ _MIRRORED = {CompareOp.NE: CompareOp.EQ, CompareOp.GT: CompareOp.LE, CompareOp.G
 
 
 def to_arrow(predicate: Predicate, schema: TableSchema) -> pc.Expression:
-    """The filter as an Arrow expression over columns of ``schema``: true, false or null per row, as in Spark."""
+    """The predicate as an Arrow expression over columns of ``schema``: true, false or null per row, as in Spark."""
     arrow = {name: arrow_type(schema.field(name).type) for name in columns_of(predicate)}
 
     def operand(leaf: Leaf) -> Operand:
@@ -61,7 +61,7 @@ def to_arrow(predicate: Predicate, schema: TableSchema) -> pc.Expression:
 
 
 def filter_mask(predicate: Predicate, rows: pa.RecordBatch) -> pa.BooleanArray:
-    """Per row true, false or null: (n,) booleans for rows whose columns have the types of the filter's schema."""
+    """(n,) true, false or null per row, for rows with the column types of the predicate's schema."""
 
     def operand(leaf: Leaf) -> Operand:
         column = rows.column(leaf.column)
@@ -74,7 +74,7 @@ def filter_mask(predicate: Predicate, rows: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _build(predicate: Predicate, operand: Callable[[Leaf], Operand]) -> Any:
-    """Arrays give an array, expressions an expression; Constants are scalars that either takes."""
+    """Arrays give an array, expressions an expression; Constants are scalars."""
     if isinstance(predicate, Constant):
         return pa.scalar(predicate.outcome, pa.bool_())
     if isinstance(predicate, Not):
@@ -98,7 +98,7 @@ def _build(predicate: Predicate, operand: Callable[[Leaf], Operand]) -> Any:
 
 
 def _call(kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Kernels take scalars beside arrays, but beside expressions they must be expressions too."""
+    """Call a kernel; it accepts scalars with arrays, but with expressions they must be expressions too."""
     if any(isinstance(argument, pc.Expression) for argument in arguments):
         arguments = tuple(pc.scalar(a) if isinstance(a, pa.Scalar) else a for a in arguments)
     return kernel(*arguments)
@@ -147,7 +147,7 @@ def _like(value: Any, outcome: bool) -> Any:
 
 
 class _Outcomes(NamedTuple):
-    """What a filter may come out as among the rows of a file; too much is allowed, too little is not."""
+    """Possible outcomes of a predicate among the rows of a file; a superset is allowed, a subset is not."""
 
     true: bool
     false: bool
@@ -158,12 +158,12 @@ _ANY = _Outcomes(True, True, True)
 
 
 def may_match(predicate: Predicate, ranges: Mapping[str, ColumnRange], row_count: int) -> bool:
-    """False only if surely no row passes the filter. Columns without a range count as unknown.
+    """False only if no row can satisfy the predicate. Columns without a range count as unknown.
 
     Args:
-        predicate: the filter.
-        ranges: bounds by column name, in the types of the filter's schema; truncated ones are fine.
-        row_count: rows that the ranges are about.
+        predicate: the predicate.
+        ranges: ranges by column name, in the types of the predicate's schema; possibly truncated.
+        row_count: number of rows covered by the ranges.
     """
     return row_count > 0 and _outcomes(predicate, ranges, row_count).true
 
@@ -180,7 +180,7 @@ def _outcomes(predicate: Predicate, ranges: Mapping[str, ColumnRange], row_count
     has_null = part.null_count != 0
     has_value = part.null_count is None or part.null_count < row_count
     if isinstance(predicate, IsNull):
-        # A field of a ROW may be null where the ROW is not, but the other way round nothing is known either.
+        # A field of a ROW may be null where the ROW is not, and its null count is unknown.
         return _ANY if predicate.path else _Outcomes(has_null, has_value, False)
     if not has_value:
         return _Outcomes(False, False, True)
@@ -236,7 +236,7 @@ def _compare_outcomes(op: CompareOp, value: Any, part: ColumnRange) -> tuple[boo
 
 
 def _order(value: Any) -> Any:
-    """What Python compares as Spark compares the value; only floats are not their own order."""
+    """A sort key that orders values as Spark does; differs from the value only for floats."""
     if isinstance(value, float):
         return (True, 0.0) if math.isnan(value) else (False, value)
     return value
@@ -251,7 +251,7 @@ def _prefix_outcomes(prefix: str, part: ColumnRange) -> tuple[bool, bool]:
 
 
 def like_prefix(pattern: str) -> str:
-    """What every text that matches the LIKE pattern starts with."""
+    """The literal prefix of a LIKE pattern, common to all matching strings."""
     prefix = []
     characters = iter(pattern)
     for character in characters:

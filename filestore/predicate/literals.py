@@ -1,8 +1,8 @@
-"""Comparing a column with a literal of SQL, exactly: what the literal means in the column's own domain.
+"""Exact comparison of a column with a SQL literal, by converting the literal to the column's domain.
 
-Most types count something (units, cents, days, microseconds), so the literal is a fraction of that unit and comparing
-with what lies between two values is comparing with a neighbour: ``quantity > 1.5`` is ``quantity > 1`` for an INT.
-Where time zones matter (text for TIMESTAMP_LTZ, LTZ against TIMESTAMP) the zone is UTC: a filter gives the same rows
+Most types count units (integers, cents, days, microseconds), so the literal is a fraction of units, and a comparison
+with a fraction is a comparison with an adjacent value: ``quantity > 1.5`` is ``quantity > 1`` for an INT.
+Where time zones matter (strings for TIMESTAMP_LTZ, LTZ with TIMESTAMP) the zone is UTC: a filter gives the same rows
 everywhere.
 """
 
@@ -41,7 +41,7 @@ def compare(column: str, path: tuple[str, ...], data_type: DataType, op: Compare
 
 
 def is_in(column: str, path: tuple[str, ...], data_type: DataType, literals: list[Literal]) -> Predicate:
-    """``column IN (literals)``; those that the column can never equal fall out. Raises: LiteralMismatchError."""
+    """``column IN (literals)``, without literals that the column can never equal. Raises: LiteralMismatchError."""
     values: list[Any] = []
     for literal in literals:
         equal = compare(column, path, data_type, CompareOp.EQ, literal)
@@ -53,7 +53,7 @@ def is_in(column: str, path: tuple[str, ...], data_type: DataType, literals: lis
 def _compare_counted(
     column: str, path: tuple[str, ...], data_type: DataType, op: CompareOp, units: Fraction | float
 ) -> Predicate:
-    """Compare a column of whole units with any number of units, infinity and NaN (the greatest) included."""
+    """Compare a column of whole units with any number of units, including infinity and NaN (the greatest)."""
     never = In(column=column, path=path, values=())
     always = Not(part=never)
     if op is CompareOp.NE:
@@ -95,7 +95,7 @@ def _internal(units: int, data_type: DataType) -> int | Decimal:
 
 
 def _units(literal: Literal, data_type: DataType) -> Fraction | float:
-    """The literal in units of the column: ones, units of the last digit, days, or ticks of its clock."""
+    """The literal in units of the column: ones, units of the last digit, days, or time units."""
     root = data_type.root
     if root in INTEGER_ROOTS or root == "DECIMAL":
         number = _number(literal, data_type)
@@ -157,7 +157,7 @@ def _plain_value(literal: Literal, data_type: DataType) -> Any:
         if isinstance(literal, bytes | str):
             return literal if isinstance(literal, bytes) else literal.encode()
         raise LiteralMismatchError(f"bytes are compared with something else: type={data_type} fix=\"X'1F'\"")
-    raise LiteralMismatchError(f"values of this type have no order: type={data_type} fix='IS NULL, or a field of it'")
+    raise LiteralMismatchError(f"the type is not orderable: type={data_type} fix='use IS NULL, or a field of it'")
 
 
 def _float(literal: Literal, data_type: DataType) -> float:

@@ -1,6 +1,6 @@
-"""SQL text of a filter, as Spark spells it, to a predicate whose values are typed by the columns.
+"""Parses SQL filters in Spark's dialect to predicates with values of the columns' types.
 
-sqlglot makes the tree; this module allows what has an exact meaning on one table's columns and points at the rest.
+sqlglot parses the text; this module accepts what is exactly defined on one table's columns, and refuses the rest.
 """
 
 import difflib
@@ -49,10 +49,10 @@ ColumnRef = tuple[str, tuple[str, ...], DataType]
 
 
 def parse_filter(text: str, schema: TableSchema) -> Predicate:
-    """The filter that a WHERE clause of this text would be: comparisons of columns with literals, and their logic.
+    """Parse the condition of a WHERE clause: comparisons of columns with literals, combined by AND, OR and NOT.
 
-    Raises: InvalidInputError that shows the place: bad syntax, unknown column, a literal that its column cannot be
-        compared with, or SQL that is more than a filter.
+    Raises: InvalidInputError that shows the position: a syntax error, an unknown column, a literal that does not fit
+        its column, or unsupported SQL.
     """
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
@@ -68,7 +68,7 @@ def parse_filter(text: str, schema: TableSchema) -> Predicate:
 
 
 class _FilterReader:
-    """Walks one tree; knows the text to point into and the columns to resolve."""
+    """Converts one syntax tree; holds the text for error positions and the columns to resolve."""
 
     def __init__(self, text: str, schema: TableSchema) -> None:
         self._text = text
@@ -78,7 +78,7 @@ class _FilterReader:
         reader = _READERS.get(type(node))
         if reader is None:
             raise self._error(
-                "filters cannot use this",
+                "not supported in filters",
                 node,
                 f"sql={node.sql(dialect='spark')!r} expected='comparisons of columns with literals, AND OR NOT'",
             )
@@ -156,7 +156,7 @@ class _FilterReader:
         if isinstance(node, exp.Escape):
             escape, node = self._escape(node), node.this
         if not isinstance(node, exp.Like):
-            raise self._error("ESCAPE goes with LIKE only", node, "")
+            raise self._error("ESCAPE is only allowed with LIKE", node, "")
         name, path, data_type = self._column(node.this.unnest())
         pattern = self._literal(node.expression.unnest())
         if data_type.root not in TEXT_ROOTS or not (pattern is None or isinstance(pattern, str)):
@@ -164,7 +164,7 @@ class _FilterReader:
         matched: Predicate = Constant(outcome=None)
         if pattern is not None:
             matched = self._like(node, (name, path, data_type), pattern, escape)
-        # sqlglot marks NOT LIKE on the node itself, unlike NOT IN and NOT BETWEEN.
+        # sqlglot negates LIKE on the node itself, unlike IN and BETWEEN.
         return Not(part=matched) if node.args.get("negate") else matched
 
     def _escape(self, node: exp.Expr) -> str:
@@ -175,7 +175,7 @@ class _FilterReader:
 
     def _like(self, node: exp.Expr, reference: ColumnRef, pattern: str, escape: str) -> Predicate:
         name, path, _ = reference
-        parts: list[str] = []  # literal characters; wildcards are marked by a NUL in front
+        parts: list[str] = []  # literal characters; wildcards are prefixed by NUL
         characters = iter(pattern)
         for character in characters:
             if character == escape:
@@ -204,11 +204,11 @@ class _FilterReader:
             raise InvalidInputError(f"{error} filter={self._marked(node)}") from error
 
     def _compare_literals(self, node: exp.Expr, op: CompareOp, left: Any, right: Any) -> Predicate:
-        """``1 = 1`` and the like, which query generators write."""
+        """Comparisons of literals such as ``1 = 1``, which query generators write."""
         if left is None or right is None:
             return Constant(outcome=None)
         if type(left) is not type(right):
-            raise self._error("literals of two kinds are compared", node, "expected='a column and a literal'")
+            raise self._error("literals of different types are compared", node, "expected='a column and a literal'")
         outcomes = {"=": left == right, "<": left < right, ">": left > right}
         equal, less, greater = outcomes["="], outcomes["<"], outcomes[">"]
         chosen = {
@@ -227,7 +227,7 @@ class _FilterReader:
         return isinstance(node, exp.Column | exp.Dot)
 
     def _column(self, node: exp.Expr) -> ColumnRef:
-        """Column name, path inside it and type of what the path leads to."""
+        """Column name, path inside it, and type at the path."""
         if not isinstance(node, exp.Column | exp.Dot):
             raise self._error("a column was expected", node, f"sql={node.sql(dialect='spark')!r}")
         identifiers = list(node.parts)
@@ -242,7 +242,7 @@ class _FilterReader:
         return field.name, tuple(path), inner.type
 
     def _resolve(self, identifier: exp.Expr, fields: tuple[DataField, ...], what: str) -> DataField:
-        """By exact name, else by the only name that differs in case, as Spark does."""
+        """Resolve by exact name, else by a unique case-insensitive match, as in Spark."""
         name = identifier.name
         exact = [field for field in fields if field.name == name]
         alike = exact or [field for field in fields if field.name.lower() == name.lower()]
@@ -250,7 +250,7 @@ class _FilterReader:
             return alike[0]
         names = [field.name for field in fields]
         if alike:
-            raise self._error(f"{what} name fits several in another case", identifier, f"{what}={name} columns={names}")
+            raise self._error(f"{what} name is ambiguous without case", identifier, f"{what}={name} columns={names}")
         guesses = difflib.get_close_matches(name, names, n=3) or sorted(names)[:10]
         raise self._error(f"unknown {what}", identifier, f"{what}={name} did_you_mean={guesses}")
 
@@ -275,15 +275,13 @@ class _FilterReader:
             return self._adjacent_texts(node)
         if isinstance(node, exp.Cast):
             return self._cast(node)
-        raise self._error(
-            "a column is compared with something that is no literal", node, f"sql={node.sql(dialect='spark')!r}"
-        )
+        raise self._error("a column is compared with a non-literal", node, f"sql={node.sql(dialect='spark')!r}")
 
     def _adjacent_texts(self, node: exp.Expr) -> str:
-        """``'it''s'``: without a gap the two quotes are one of the text (Spark 4); with a gap the texts are joined."""
+        """``'it''s'``: adjacent quotes are an escaped quote (Spark 4); separated strings are concatenated."""
         parts = node.expressions
         if not all(isinstance(part, exp.Literal) and part.is_string for part in parts):
-            raise self._error("a column is compared with something that is no literal", node, "expected='a text'")
+            raise self._error("a column is compared with a non-literal", node, "expected='a text'")
         tokens = [token for token in Spark().tokenize(self._text) if token.token_type == TokenType.STRING]
         first = next(index for index, token in enumerate(tokens) if token.start == parts[0].meta.get("start"))
         text = str(parts[0].name)
@@ -318,13 +316,13 @@ class _FilterReader:
             return literal.encode()
         raise self._error("literal cannot be cast in a filter", node, f"sql={node.sql(dialect='spark')!r}")
 
-    # ---- complaints
+    # ---- errors
 
     def _error(self, fact: str, node: exp.Expr, details: str) -> InvalidInputError:
         return InvalidInputError(f"{fact}: {details} filter={self._marked(node)}".replace(":  ", ": "))
 
     def _marked(self, node: exp.Expr) -> str:
-        """The filter with ``>>>`` and ``<<<`` around what the node covers, as far as sqlglot knows."""
+        """The filter with ``>>>`` and ``<<<`` around the node's text, if sqlglot recorded its position."""
         spans = [inner.meta for inner in node.walk() if "start" in inner.meta]
         if not spans:
             return self._text
@@ -333,7 +331,7 @@ class _FilterReader:
 
 
 def _number(text: str) -> int | float | Decimal:
-    """An exact number, unless it is written with an exponent: then a double, as in Spark."""
+    """An exact number; with an exponent a double, as in Spark."""
     if text.lstrip("+-").isdigit():
         return int(text)
     if "e" in text.lower():

@@ -1,6 +1,6 @@
-"""What a filter is once it is understood: comparisons of columns with internal values, in SQL's three-valued logic.
+"""Predicates: comparisons of columns with internal values, in SQL's three-valued logic.
 
-Every comparison is unknown where its column is null; a row passes a filter only when the whole of it is true.
+Every comparison is unknown where its column is null; a row satisfies a predicate only if the predicate is true.
 """
 
 import math
@@ -23,7 +23,7 @@ class CompareOp(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compare:
-    """Column against a value that is not null, in the column's own domain; FLOAT columns compare as doubles."""
+    """A column compared with a non-null value of its own domain; FLOAT columns compare as doubles."""
 
     column: str
     op: CompareOp
@@ -33,17 +33,17 @@ class Compare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class In:
-    """Column is one of the values. Without values: false, but still unknown where the column is null."""
+    """The column equals one of the values. Without values: false, but unknown where the column is null."""
 
     column: str
     values: tuple[Any, ...]
-    has_null: bool = False  # the list held a NULL: not found is then unknown, not false
+    has_null: bool = False  # the list contains NULL: a missing value is then unknown, not false
     path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsNull:
-    """Column is null; never unknown."""
+    """The column is null; never unknown."""
 
     column: str
     path: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartsWith:
-    """Text column starts with a prefix."""
+    """A string column starts with a prefix."""
 
     column: str
     prefix: str
@@ -60,7 +60,7 @@ class StartsWith:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Like:
-    r"""Text column matches a LIKE pattern: ``%`` any text, ``_`` one character, ``\`` takes the next one as it is."""
+    r"""A string column matches a LIKE pattern: ``%`` any string, ``_`` one character, ``\`` escapes the next."""
 
     column: str
     pattern: str
@@ -76,21 +76,21 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class And:
-    """All parts."""
+    """All parts are true."""
 
     parts: "tuple[Predicate, ...]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Or:
-    """Any part."""
+    """Any part is true."""
 
     parts: "tuple[Predicate, ...]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Not:
-    """The opposite; unknown stays unknown."""
+    """The negation; unknown remains unknown."""
 
     part: "Predicate"
 
@@ -111,28 +111,28 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """The top-level columns that a filter looks at."""
+    """The top-level columns of a predicate."""
     return frozenset(leaf.column for leaf in leaves(predicate))
 
 
 def conjuncts(predicate: Predicate) -> list[Predicate]:
-    """Parts that must all be true, nested ANDs opened."""
+    """The parts that must all be true, with nested ANDs flattened."""
     if isinstance(predicate, And):
         return [inner for part in predicate.parts for inner in conjuncts(part)]
     return [predicate]
 
 
 def on_columns_only(predicate: Predicate | None, columns: Collection[str]) -> Predicate | None:
-    """The part of a filter that looks at these columns and no others; None when there is none.
+    """The conjuncts of a predicate that use only these columns; None when there are none.
 
-    With a key's columns it is the part that treats all versions of a row alike.
+    With the key columns, that part has the same outcome for all versions of a row.
     """
     parts = conjuncts(predicate) if predicate is not None else []
     return and_all([each for each in parts if columns_of(each) and columns_of(each) <= {*columns}])
 
 
 def and_all(parts: Sequence[Predicate]) -> Predicate | None:
-    """One filter of many; None when there are none."""
+    """The conjunction of predicates; None when there are none."""
     flat = [inner for part in parts for inner in conjuncts(part)]
     if not flat:
         return None
@@ -140,9 +140,9 @@ def and_all(parts: Sequence[Predicate]) -> Predicate | None:
 
 
 def equal_values(predicate: Predicate, column: str) -> frozenset[Any] | None:
-    """The values one of which the column must have where the filter is true; None = any. A null is None.
+    """The values that the column can have where the predicate is true; None = any. A null is None.
 
-    Bucket pruning hashes these, so a float zero gives no answer: -0.0 and 0.0 are equal but hash apart.
+    Bucket pruning hashes these, so a float zero gives None: -0.0 and 0.0 are equal but hash differently.
     """
     if isinstance(predicate, And):
         answers = [equal_values(part, column) for part in predicate.parts]
@@ -157,8 +157,8 @@ def equal_values(predicate: Predicate, column: str) -> frozenset[Any] | None:
     if isinstance(predicate, IsNull):
         return frozenset([None])
     if isinstance(predicate, Compare) and predicate.op is CompareOp.EQ:
-        return _hashed_alike([predicate.value])
-    return _hashed_alike(predicate.values) if isinstance(predicate, In) else None
+        return _hashable([predicate.value])
+    return _hashable(predicate.values) if isinstance(predicate, In) else None
 
 
 def _union(answers: Iterable[frozenset[Any] | None]) -> frozenset[Any] | None:
@@ -170,7 +170,7 @@ def _union(answers: Iterable[frozenset[Any] | None]) -> frozenset[Any] | None:
     return union
 
 
-def _hashed_alike(values: Sequence[Any]) -> frozenset[Any] | None:
+def _hashable(values: Sequence[Any]) -> frozenset[Any] | None:
     for value in values:
         if isinstance(value, float) and (value == 0 or math.isnan(value)):
             return None

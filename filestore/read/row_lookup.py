@@ -1,8 +1,8 @@
-"""Rows of some keys in some files, and the recorder of changes that asks for them.
+"""Lookup of rows by key in files, and the change recorder that uses it.
 
-Of each file that may hold one of the keys, first the key columns are read, then the row groups that do hold one. So a
-lookup costs the key columns in the span of the keys, and whole rows where the keys are. Rows that are deleted by marks
-are not found.
+In each file that may hold one of the keys, the key columns are read first, then the row groups that do hold one. So a
+lookup costs the key columns in the range of the keys, and whole rows only where keys are. Rows deleted by deletion
+vectors are not found.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,15 +24,14 @@ class RowLookup:
     """Finds rows by key in files of one bucket."""
 
     def __init__(self, files: BucketFiles) -> None:
-        """Nothing is read yet."""
         self._files = files
         self._ranges = [files.table.sorted_file(file) for file in files.files]
 
     def find(self, keys: pa.Table) -> pa.Table | None:
-        """Every row of some keys, as often as files have it, with the two system columns; None when there is none.
+        """All rows with the given keys, with the two system columns; None when there are none.
 
         Args:
-            keys: (k,) key columns in key order, each key once; at least one.
+            keys: (k,) unique key columns in key order; at least one.
         """
         columns = [one_chunk(column) for column in keys.columns]
         first, last = key_at(columns, 0), key_at(columns, len(keys) - 1)
@@ -43,7 +42,7 @@ class RowLookup:
         return pa.Table.from_batches(found) if found else None
 
     def _rows_of(self, file: DataFileMeta, keys: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows of some keys in one file. Its keys are read first, since often it has none of them."""
+        """Rows with the given keys in one file. Its keys are read first, since often it has none of them."""
         files = self._files
         table, deleted = files.table, files.deleted.get(file.file_name, NO_POSITIONS)
         place = (table, files.partition, files.bucket, file)
@@ -53,12 +52,12 @@ class RowLookup:
 
 
 def change_recorder(store: TableStore, *, emit: Callable[[pa.Table], None], below: BucketFiles) -> ChangeRecorder:
-    """What tells the changes that a merge of a table's files makes.
+    """The recorder of the changes that a merge of a table's files makes.
 
     Args:
-        store: at the schema of the newest file.
-        emit: takes the changes, see ``ChangeRecorder``.
-        below: files that the merge does not read, and whose rows readers know.
+        store: the table at the schema of the newest file.
+        emit: called with the changes, see ``ChangeRecorder``.
+        below: files with old rows that the merge does not read.
     """
     options = store.options
     return ChangeRecorder(
@@ -66,7 +65,7 @@ def change_recorder(store: TableStore, *, emit: Callable[[pa.Table], None], belo
         key_names=store.schema.trimmed_primary_keys,
         sequence_names=options.sequence_fields,
         sequence_descending=options.sequence_descending,
-        # a row that first-row refuses is no update
+        # a row that first-row ignores is not an update
         drops_equal=options.merge_engine == "first-row" or options.changelog_producer_row_deduplicate,
         emit=emit,
         look_up=RowLookup(below).find if below.files else None,

@@ -1,7 +1,7 @@
-"""Reading a split: the rows of some files as one stream of batches, merged by key where files overlap.
+"""Reading a split: the rows of its files as one stream of batches, merged by key where files overlap.
 
-Memory is bounded: a batch of each file that is being read, and one section of the merge.
-Source: paimon-format.md sections 6.4 and 13; FL-182.
+Memory is bounded by a batch of each open file and one section of the merge.
+Source: Paimon MergeFileSplitRead, RawFileSplitRead.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ import pyarrow as pa
 from filestore.datafile.data_file import BATCH_ROWS, read_data_file
 from filestore.datafile.row_positions import rows_at, rows_not_at
 from filestore.index.deletion_vectors import Positions, read_deletion_vectors
-from filestore.index.file_index import asks_indexes, index_file_of, stored_may_match
+from filestore.index.file_index import index_file_of, stored_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.parser import parse_filter
@@ -27,35 +27,35 @@ from filestore.schema.row_counts import repeated, with_count
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.levels import SortedRun, sections
-from lsm.merge.change_recorder import ChangeRecorder, marked
+from lsm.merge.change_recorder import ChangeRecorder, with_is_old
 from lsm.merge.merge import RunSource, merge_runs
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 
-# A merge holds a batch of every run: smaller batches, and smaller ones still where there are many runs. Below these
+# A merge holds a batch of every run: so batches are smaller, and smaller still with many runs. Below these
 # sizes decoding costs more than the memory is worth (measured: 16k rows are 8 % slower than 32k at 10 runs).
 _MERGE_BATCH_ROWS: Final = 32_768
 _ROWS_AHEAD: Final = 655_360
-_LEAST_BATCH_ROWS: Final = 8_192
+_MIN_BATCH_ROWS: Final = 8_192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A merge that tells what it changes."""
+    """The settings of a merge that records its changes."""
 
-    recorder: ChangeRecorder  # merges instead of the table's merge function, with the help of that
-    known_level: int  # rows of this level and below are old
+    recorder: ChangeRecorder  # wraps the table's merge function
+    known_level: int  # rows of this level and deeper ones are old
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketFiles:
-    """Files of one bucket, and how to read them as sorted runs."""
+    """Files of one bucket, read as sorted runs."""
 
     table: TableStore
     partition: bytes
     bucket: int
     files: Sequence[DataFileMeta]
-    deleted: Mapping[str, Positions] = field(default_factory=dict)  # rows that are deleted, by name of the file
-    chosen: Mapping[str, Positions] = field(default_factory=dict)  # of these files no other rows are read
+    deleted: Mapping[str, Positions] = field(default_factory=dict)  # deleted positions by file name
+    chosen: Mapping[str, Positions] = field(default_factory=dict)  # the only positions to read, by file name
 
     def read(
         self,
@@ -66,7 +66,7 @@ class BucketFiles:
         filter: Predicate | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one file in today's schema and in file order, without those that are deleted."""
+        """The rows of one file with the table's schema, in file order, without deleted rows."""
         table = self.table
         chosen = self.chosen.get(file.file_name)
         if chosen is not None:
@@ -87,7 +87,7 @@ class BucketFiles:
             return
         if positions is not None:
             place = (table, self.partition, self.bucket, file)
-            # the numbers of rows are counted over what the filter leaves out
+            # positions count also rows that the filter drops
             for batch in rows_not_at(
                 *place, positions, columns, with_system=with_system, span=filter, batch_rows=batch_rows
             ):
@@ -121,15 +121,15 @@ class BucketFiles:
         """The rows of one section in key order, every key once, with the two system columns.
 
         Args:
-            runs: of this bucket.
-            columns: value columns, at least those that ``columns_to_merge`` says.
-            drop_deletes: leave out keys that are deleted.
-            filter: on key columns only.
-            recording: told what the merge changes.
+            runs: runs of this bucket.
+            columns: value columns, including those of ``columns_to_merge``.
+            drop_deletes: drop deleted keys.
+            filter: predicate on key columns only.
+            recording: records the changes of the merge.
         """
         table = self.table
         by_name = {file.file_name: file for file in self.files}
-        batch_rows = max(_LEAST_BATCH_ROWS, min(_MERGE_BATCH_ROWS, _ROWS_AHEAD // len(runs)))
+        batch_rows = max(_MIN_BATCH_ROWS, min(_MERGE_BATCH_ROWS, _ROWS_AHEAD // len(runs)))
 
         def rows_of(run: SortedRun) -> Iterator[pa.RecordBatch]:
             for each in run.files:
@@ -138,7 +138,7 @@ class BucketFiles:
                 if recording is None:
                     yield from batches
                 else:
-                    yield from (marked(batch, is_old=file.level >= recording.known_level) for batch in batches)
+                    yield from (with_is_old(batch, is_old=file.level >= recording.known_level) for batch in batches)
 
         return merge_runs(
             [RunSource(min_key=run.min_key, open=partial(rows_of, run)) for run in runs],
@@ -153,8 +153,8 @@ class BucketFiles:
 def may_hold_rows(
     store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, filter: Predicate | None
 ) -> bool:
-    """False only if a file's index beside it says that surely no row of the file passes a filter."""
-    if filter is None or index_file_of(file) is None or not asks_indexes(filter, store.options):
+    """False only if a file's separate index proves that no row of the file passes a filter."""
+    if filter is None or index_file_of(file) is None or not uses_indexes(filter, store.options):
         return True
     path, then = store.file_path(partition, bucket, file), store.schema_of(file.schema_id)
     return stored_may_match(store.io, path, file, filter, file_schema=then, read_schema=store.schema)
@@ -178,7 +178,7 @@ def read_split(
         with_system: also return ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; only of a table with a key.
 
     Yields:
-        Batches of these columns, none of them empty; in key order within a section, else in file order.
+        Non-empty batches of these columns; in key order within a section, else in file order.
     """
     predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
     names = list(table.schema.column_names if columns is None else columns)
@@ -209,7 +209,7 @@ def read_stored(
         rows = _raw_rows(store, split, names, predicate, with_system=with_system)
     for batch in rows:
         if batch.num_rows and not fields:
-            yield batch.select([])  # rows without columns can still be counted
+            yield batch.select([])  # rows without columns are still counted
         elif batch.num_rows:
             yield pa.RecordBatch.from_arrays([batch.column(field.name) for field in schema], schema=schema)
 
@@ -243,7 +243,7 @@ def _merged_rows(
 
 
 def time_field(store: TableStore, split: DataSplit) -> tuple[str, ...]:
-    """The column that tells the age of rows, if some of the split may be too old."""
+    """The time column of row-level expiry, if rows of the split may have expired."""
     expiry = RowExpiry.of(store.schema, store.options)
     return () if expiry is None or split.expiry_moment_ms is None else (expiry.time_field,)
 

@@ -1,6 +1,6 @@
-"""What roots use: the files that must stay. Expiry, the deletion of tags and the search for orphans all ask here.
+"""The files used by live references, for expiry, deletion of tags and orphan cleanup.
 
-Source: design.md section 5; paimon-format.md sections 1, 4.4, 7.3 and 8; SP-20, TAG-46 to TAG-57.
+Source: Paimon SnapshotDeletion, TagDeletion, OrphanFilesClean.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -17,24 +17,24 @@ from lsm.errors import CorruptDataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataFiles:
-    """Files of a snapshot that are not its data. Whoever deletes takes the leaves first: they are found by the rest."""
+    """Metadata files of a snapshot. Leaves must be deleted first, since they are found through the lists."""
 
     leaves: frozenset[str] = frozenset()  # manifests, index files, statistics
     lists: frozenset[str] = frozenset()  # manifest lists and the index manifest
 
     @property
     def all(self) -> frozenset[str]:
-        """Every path."""
+        """All paths."""
         return self.leaves | self.lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSize:
-    """A data or changelog file that may go."""
+    """A data or changelog file that may be deleted."""
 
     partition: bytes
     path: str
-    size_bytes: int  # 0 of what belongs to another file
+    size_bytes: int  # 0 for extra files of a data file
 
 
 def metadata_files(
@@ -43,10 +43,10 @@ def metadata_files(
     """Lists, manifests, index files and statistics of a snapshot.
 
     Args:
-        store: whose.
-        snapshot: gone or not.
-        is_partial: take what is there, of a snapshot that is being deleted.
-        with_changelog: its changelog too.
+        store: the table.
+        snapshot: the snapshot, existing or deleted.
+        is_partial: ignore missing files, for a snapshot that is being deleted.
+        with_changelog: include its changelog.
 
     Raises:
         FileNotFoundError: a list is missing, unless ``is_partial``.
@@ -58,7 +58,7 @@ def metadata_files(
         (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, is_partial),
     ]
     if with_changelog and snapshot.changelog_manifest_list is not None:
-        # a branch that was made from a tag begins with a snapshot whose changelog may be long gone
+        # the first snapshot of a branch created from a tag may lack its changelog
         named.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True))
     for name, size_bytes, may_be_missing in named:
         try:
@@ -81,7 +81,7 @@ def metadata_files(
 
 
 def removed_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
-    """The data files that a commit took away; one that it moved to another level stays. Raises: FileNotFoundError."""
+    """The data files that a commit removed, not those moved to another level. Raises: FileNotFoundError."""
     entries = delta_entries(store, snapshot)
     kept = {path for entry in entries if entry.kind is EntryKind.ADD for path in _paths(store, entry)}
     removed = (entry for entry in entries if entry.kind is EntryKind.DELETE)
@@ -89,7 +89,7 @@ def removed_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
 
 
 def added_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
-    """The data files that a commit brought, not those that it moved to another level. Raises: FileNotFoundError."""
+    """The data files that a commit added, not those moved to another level. Raises: FileNotFoundError."""
     entries = delta_entries(store, snapshot)
     known = {path for entry in entries if entry.kind is EntryKind.DELETE for path in _paths(store, entry)}
     added = (entry for entry in entries if entry.kind is EntryKind.ADD)
@@ -97,7 +97,7 @@ def added_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
 
 
 def changelog_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
-    """The changelog files of a commit, as far as their manifests are there."""
+    """The changelog files of a commit in existing manifests."""
     return [each for entry in _changelog(store, snapshot) for each in _sizes(store, entry)]
 
 
@@ -107,66 +107,67 @@ def data_files(store: TableStore, snapshot: Snapshot) -> list[FileSize]:
 
 
 class FileReferences:
-    """What roots use. Remembers what it has read: one object for one run."""
+    """The files of live references. Caches what it reads, so use one object per run."""
 
     def __init__(self, store: TableStore, *, partitions: Collection[bytes] | None = None) -> None:
-        """Nothing is read yet.
+        """Create an empty cache.
 
         Args:
-            store: whose roots.
-            partitions: data files elsewhere are not asked for; None: of every partition.
+            store: the table.
+            partitions: only data files of these partitions are needed; None: of all.
         """
         self._table = store
         self._partitions = partitions
         self._known: dict[tuple[LiveReference, _FilesOf], frozenset[str]] = {}
 
-    def data(self, roots: Iterable[LiveReference]) -> set[str]:
-        """Data and changelog files that any of some roots uses.
+    def data(self, references: Iterable[LiveReference]) -> set[str]:
+        """Data and changelog files used by any of these references.
 
-        Raises: CorruptDataError for a root whose files cannot be read.
+        Raises: CorruptDataError for a reference with missing metadata.
         """
         found: set[str] = set()
         previous: LiveReference | None = None
-        for root in sorted(roots, key=lambda each: (each.kind.value, each.branch, each.snapshot_id)):
-            # the files of neighbouring snapshots are those of the first, and what the others added
+        for reference in sorted(references, key=lambda each: (each.kind.value, each.branch, each.snapshot_id)):
+            # consecutive snapshots use the files of the first one, and those added by the others
             follows = (
                 previous is not None
-                and root.kind is previous.kind is ReferenceKind.SNAPSHOT
-                and (root.branch, root.snapshot_id) == (previous.branch, previous.snapshot_id + 1)
+                and reference.kind is previous.kind is ReferenceKind.SNAPSHOT
+                and (reference.branch, reference.snapshot_id) == (previous.branch, previous.snapshot_id + 1)
             )
-            found |= self._read(root, _added_data if follows else self._data)
-            previous = root
+            found |= self._read(reference, _added_data if follows else self._data)
+            previous = reference
         return found
 
-    def metadata(self, roots: Iterable[LiveReference]) -> set[str]:
-        """Manifests and their lists, index files and statistics that any of some roots uses.
+    def metadata(self, references: Iterable[LiveReference]) -> set[str]:
+        """Manifests, manifest lists, index files and statistics used by any of these references.
 
-        Raises: CorruptDataError for a root whose files cannot be read.
+        Raises: CorruptDataError for a reference with missing metadata.
         """
-        return {path for root in roots for path in self._read(root, _metadata)}
+        return {path for reference in references for path in self._read(reference, _metadata)}
 
-    def _read(self, root: LiveReference, files_of: "_FilesOf") -> frozenset[str]:
-        if (root, files_of) not in self._known:
-            self._known[root, files_of] = frozenset(self._read_again(root, files_of))
-        return self._known[root, files_of]
+    def _read(self, reference: LiveReference, files_of: "_FilesOf") -> frozenset[str]:
+        if (reference, files_of) not in self._known:
+            self._known[reference, files_of] = frozenset(self._read_again(reference, files_of))
+        return self._known[reference, files_of]
 
-    def _read_again(self, root: LiveReference, files_of: "_FilesOf") -> set[str]:
-        table = on_branch(self._table, root.branch)
-        snapshot = root.snapshot or table.snapshots.find(root.snapshot_id)
+    def _read_again(self, reference: LiveReference, files_of: "_FilesOf") -> set[str]:
+        table = on_branch(self._table, reference.branch)
+        snapshot = reference.snapshot or table.snapshots.find(reference.snapshot_id)
         if snapshot is None:
-            return set()  # it expired since it was listed
+            return set()  # expired since it was listed
         try:
-            return files_of(table, root, snapshot)
+            return files_of(table, reference, snapshot)
         except FileNotFoundError as error:
-            if not _is_there(table, root):
+            if not _is_live(table, reference):
                 return set()
             raise CorruptDataError(
-                f"a file that is still referred to is missing, so nothing can be told about others: "
-                f"table={table.name} root={root} missing={error.filename or error} fix=delete that {root.kind.value}"
+                "a file in use is missing, so it is unknown which other files are in use: "
+                f"table={table.name} reference={reference} missing={error.filename or error} "
+                f"fix=delete that {reference.kind.value}"
             ) from error
 
-    def _data(self, store: TableStore, root: LiveReference, snapshot: Snapshot) -> set[str]:
-        if root.kind is ReferenceKind.CHANGELOG:
+    def _data(self, store: TableStore, reference: LiveReference, snapshot: Snapshot) -> set[str]:
+        if reference.kind is ReferenceKind.CHANGELOG:
             entries = _changelog(store, snapshot)
             if snapshot.changelog_manifest_list is None:
                 entries = _added(store, snapshot)
@@ -174,7 +175,7 @@ class FileReferences:
             entries = live_files(store, snapshot)
         else:
             entries = live_files_of_partitions(store, snapshot, self._partitions)
-        if root.kind is ReferenceKind.SNAPSHOT:
+        if reference.kind is ReferenceKind.SNAPSHOT:
             entries = [*entries, *_changelog(store, snapshot)]
         return {path for entry in entries for path in _paths(store, entry)}
 
@@ -182,15 +183,18 @@ class FileReferences:
 _FilesOf = Callable[[TableStore, LiveReference, Snapshot], set[str]]
 
 
-def _added_data(store: TableStore, _root: LiveReference, snapshot: Snapshot) -> set[str]:
+def _added_data(store: TableStore, _reference: LiveReference, snapshot: Snapshot) -> set[str]:
     entries = [*_added(store, snapshot), *_changelog(store, snapshot)]
     return {path for entry in entries for path in _paths(store, entry)}
 
 
-def _metadata(store: TableStore, root: LiveReference, snapshot: Snapshot) -> set[str]:
-    is_partial = root.kind is ReferenceKind.CHANGELOG
-    with_changelog = root.kind in (ReferenceKind.SNAPSHOT, ReferenceKind.CHANGELOG)
-    return {*metadata_files(store, snapshot, is_partial=is_partial, with_changelog=with_changelog).all, *root.files}
+def _metadata(store: TableStore, reference: LiveReference, snapshot: Snapshot) -> set[str]:
+    is_partial = reference.kind is ReferenceKind.CHANGELOG
+    with_changelog = reference.kind in (ReferenceKind.SNAPSHOT, ReferenceKind.CHANGELOG)
+    return {
+        *metadata_files(store, snapshot, is_partial=is_partial, with_changelog=with_changelog).all,
+        *reference.files,
+    }
 
 
 def _added(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
@@ -210,7 +214,7 @@ def _changelog(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
 
 
 def _paths(store: TableStore, entry: ManifestEntry) -> list[str]:
-    """Where a file is, and those that belong to it."""
+    """Paths of a data file and its extra files."""
     path = store.file_path(entry.partition, entry.bucket, entry.file)
     directory = path.rpartition("/")[0]
     return [path, *(f"{directory}/{name}" for name in entry.file.extra_files)]
@@ -222,15 +226,15 @@ def _sizes(store: TableStore, entry: ManifestEntry) -> list[FileSize]:
     return [own, *(FileSize(partition=entry.partition, path=path, size_bytes=0) for path in others)]
 
 
-def _is_there(store: TableStore, root: LiveReference) -> bool:
-    """Whether a root is neither gone nor about to go."""
-    match root.kind:
+def _is_live(store: TableStore, reference: LiveReference) -> bool:
+    """Whether a reference exists and is not claimed by an expiry."""
+    match reference.kind:
         case ReferenceKind.SNAPSHOT:
-            is_claimed = root.snapshot_id < store.snapshots.claimed_up_to()
-            return not is_claimed and store.snapshots.exists(root.snapshot_id)
+            is_claimed = reference.snapshot_id < store.snapshots.claimed_up_to()
+            return not is_claimed and store.snapshots.exists(reference.snapshot_id)
         case ReferenceKind.TAG:
-            return store.io.exists(store.paths.tag(root.name))
+            return store.io.exists(store.paths.tag(reference.name))
         case ReferenceKind.SAVEPOINT:
-            return store.io.exists(store.paths.savepoint(int(root.name)))
+            return store.io.exists(store.paths.savepoint(int(reference.name)))
         case ReferenceKind.CHANGELOG:
-            return store.io.exists(store.paths.changelog(root.snapshot_id))
+            return store.io.exists(store.paths.changelog(reference.snapshot_id))

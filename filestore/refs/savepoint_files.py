@@ -1,9 +1,9 @@
-"""Savepoints: states of a table that stay until they are deleted, each in a file of its own.
+"""Savepoint files: states of a table that are kept until deleted.
 
-A savepoint names one manifest list with all data of the state, so nothing else has to be put together to read it. That
-list is the base list of the saved snapshot, whose own list of changes is empty; the snapshot is kept inside the
-savepoint as it was written. It may also keep where the queries stood that write the table, so that they can go on from
-there. Source: SP-01 to SP-17 (``Savepoint``, ``SavepointManager``), TAG-37 to TAG-39.
+A savepoint refers to a single manifest list with all data of the state. That
+list is the base list of the saved snapshot, which has an empty delta list; the snapshot is embedded in the
+savepoint. It may also store the positions of the streaming queries that write the table, so that they can resume from
+there. Source: ``Savepoint``, ``SavepointManager``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,23 +22,23 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 FIRST_SAVEPOINT_ID: Final = 1
 CHECKPOINT_PREFIX: Final = "checkpoint-"
-"""How the directories beside the savepoints begin that hold saved checkpoints."""
+"""Prefix of the directories with saved checkpoints beside the savepoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCheckpoint:
-    """Where a streaming query stood when the saved snapshot was its newest: copies of its checkpoint's files."""
+    """The position of a streaming query at the saved snapshot: copies of its checkpoint files."""
 
     query_id: str
-    commit_user: str  # under which it writes the table; mostly the query's id
-    batch_id: int  # the newest that the saved snapshot contains
-    location: str  # of the checkpoint, as it was given
+    commit_user: str  # commit user of the query; mostly the query's id
+    batch_id: int  # the newest batch in the saved snapshot
+    location: str  # location of the checkpoint, as configured
     directory: str  # name inside the savepoint directory
-    files: tuple[str, ...]  # relative paths in both
-    sources: tuple[Any, ...]  # end of the batch in each source, as the checkpoint has it
+    files: tuple[str, ...]  # relative paths in both directories
+    sources: tuple[Any, ...]  # end offset of the batch in each source, as in the checkpoint
 
     def to_json(self) -> dict[str, Any]:
-        """The object in the savepoint's file."""
+        """The JSON object in the savepoint file."""
         return {
             "queryId": self.query_id,
             "commitUser": self.commit_user,
@@ -51,7 +51,7 @@ class SavedCheckpoint:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "SavedCheckpoint":
-        """What ``to_json`` made. Raises: KeyError, TypeError or ValueError."""
+        """Parse the result of ``to_json``. Raises: KeyError, TypeError or ValueError."""
         return cls(
             query_id=body["queryId"],
             commit_user=body["commitUser"],
@@ -65,16 +65,16 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savepoint:
-    """One saved state. Source: SP-03 to SP-08."""
+    """One saved state."""
 
     id: int
     saved_snapshot_id: int
     schema_id: int
-    full_manifest_list: str  # all data of the state
+    full_manifest_list: str  # lists all data of the state
     full_manifest_list_size: int | None
     record_count: int  # physical rows, deletes included
     save_time_ms: int  # epoch
-    snapshot: Snapshot  # as it was written: it reads as ever, though its file may have expired
+    snapshot: Snapshot  # as written: still readable after its file has expired
     checkpoints: tuple[SavedCheckpoint, ...] = ()
 
     @classmethod
@@ -87,7 +87,7 @@ class Savepoint:
         save_time_ms: int,
         checkpoints: tuple[SavedCheckpoint, ...] = (),
     ) -> "Savepoint":
-        """The savepoint of a snapshot whose base list is all of it."""
+        """The savepoint of a snapshot with all data in its base list."""
         return cls(
             id=savepoint_id,
             saved_snapshot_id=snapshot.id,
@@ -102,20 +102,20 @@ class Savepoint:
 
     @property
     def tag_name(self) -> str:
-        """The tag of the same snapshot, by which other engines know that its files stay."""
+        """The tag of the same snapshot, so that other engines keep its files."""
         return f"{SAVEPOINT_PREFIX}{self.id}"
 
     def data_manifests(self, manifests: ManifestStore) -> list[ManifestFileMeta]:
-        """All manifests of the saved data. Raises: FileNotFoundError, CorruptDataError. Source: SP-09."""
+        """All manifests of the saved data. Raises: FileNotFoundError, CorruptDataError."""
         return manifests.read_list(self.full_manifest_list, self.full_manifest_list_size)
 
     def own_paths(self, paths: TablePaths) -> Iterator[str]:
-        """Paths of the files that are not the table's: copies of checkpoints."""
+        """Paths of the savepoint's own files: copies of checkpoints."""
         for each in self.checkpoints:
             yield from (f"{paths.savepoint_dir}/{each.directory}/{name}" for name in each.files)
 
     def to_json(self) -> str:
-        """Text of the savepoint's file. Source: SP-10."""
+        """The contents of the savepoint file."""
         body: dict[str, Any] = {
             "id": self.id,
             "savedSnapshotId": self.saved_snapshot_id,
@@ -131,9 +131,9 @@ class Savepoint:
 
     @classmethod
     def from_json(cls, text: str | bytes, *, source: str = "text") -> "Savepoint":
-        """What ``to_json`` made; unknown keys are skipped.
+        """Parse the result of ``to_json``; unknown keys are ignored.
 
-        Raises: CorruptDataError naming the source when it is not a whole savepoint. Source: SP-10.
+        Raises: CorruptDataError naming the source when it is not a complete savepoint.
         """
         try:
             body = orjson.loads(text)
@@ -155,29 +155,29 @@ class Savepoint:
 
     @classmethod
     def from_path(cls, io: FileIO, path: str) -> "Savepoint":
-        """The savepoint in a file. Raises: FileNotFoundError, CorruptDataError. Source: SP-11."""
+        """Read a savepoint file. Raises: FileNotFoundError, CorruptDataError."""
         return cls.from_json(io.read_bytes(path), source=path)
 
 
 def savepoint_directory(store: TableStore) -> str:
-    """Where the savepoints of the table's branch are. Source: SP-12."""
+    """Directory of the savepoints of the table's branch."""
     return store.paths.savepoint_dir
 
 
 def savepoint_path(store: TableStore, savepoint_id: int) -> str:
-    """Where a savepoint is, or would be. Source: SP-13."""
+    """Path of a savepoint, existing or not."""
     return store.paths.savepoint(savepoint_id)
 
 
 def savepoint_ids(store: TableStore) -> list[int]:
-    """Numbers of the savepoints of the table's branch, ascending."""
+    """Ids of the savepoints of the table's branch, ascending."""
     names = store.io.list_names(store.paths.savepoint_dir)
     numbers = (name.removeprefix(SAVEPOINT_PREFIX) for name in names if name.startswith(SAVEPOINT_PREFIX))
     return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
 
 
 def find_savepoint(store: TableStore, savepoint_id: int) -> Savepoint | None:
-    """One savepoint; None when there is none of this number. Raises: CorruptDataError."""
+    """One savepoint; None when it does not exist. Raises: CorruptDataError."""
     path = store.paths.savepoint(savepoint_id)
     try:
         found = Savepoint.from_path(store.io, path)
@@ -189,7 +189,7 @@ def find_savepoint(store: TableStore, savepoint_id: int) -> Savepoint | None:
 
 
 def read_savepoint(store: TableStore, savepoint_id: int) -> Savepoint:
-    """One savepoint. Raises: InvalidInputError naming those there are; CorruptDataError. Source: SP-14."""
+    """One savepoint. Raises: InvalidInputError naming the existing ones; CorruptDataError."""
     found = find_savepoint(store, savepoint_id)
     if found is None:
         raise InvalidInputError(
@@ -199,17 +199,17 @@ def read_savepoint(store: TableStore, savepoint_id: int) -> Savepoint:
 
 
 def savepoint_exists(store: TableStore, savepoint_id: int) -> bool:
-    """Whether there is a savepoint of this number. Source: SP-15."""
+    """Whether a savepoint exists."""
     return store.io.exists(store.paths.savepoint(savepoint_id))
 
 
 def earliest_savepoint_id(store: TableStore) -> int | None:
-    """The lowest number of a savepoint; None when there is none. Source: SP-16."""
+    """The lowest savepoint id; None when there is none."""
     return next(iter(savepoint_ids(store)), None)
 
 
 def latest_savepoint_id(store: TableStore) -> int | None:
-    """The highest number of a savepoint; None when there is none. Source: SP-16."""
+    """The highest savepoint id; None when there is none."""
     return next(reversed(savepoint_ids(store)), None)
 
 
@@ -220,7 +220,7 @@ def list_savepoints(store: TableStore) -> list[Savepoint]:
 
 
 def is_savepoint_tag(store: TableStore, tag_name: str) -> bool:
-    """Whether a tag belongs to a savepoint that is there, and so stays."""
+    """Whether a tag belongs to an existing savepoint, and so must be kept."""
     number = tag_name.removeprefix(SAVEPOINT_PREFIX)
     is_name = tag_name.startswith(SAVEPOINT_PREFIX) and number.isascii() and number.isdigit()
     return is_name and savepoint_exists(store, int(number))

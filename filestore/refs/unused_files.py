@@ -1,4 +1,4 @@
-"""The files that only some roots use, for those who take these roots away: tags and savepoints that are deleted."""
+"""Finds and deletes files used only by references that are being deleted: tags and savepoints."""
 
 import logging
 from collections.abc import Callable, Collection, Sequence
@@ -14,7 +14,7 @@ logger = logging.getLogger("fluvial.tags")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedFiles:
-    """Files that may go."""
+    """Files to delete."""
 
     data: tuple[FileSize, ...] = ()
     metadata: frozenset[str] = frozenset()  # paths
@@ -24,38 +24,38 @@ def unused_files(
     store: TableStore,
     snapshot: Snapshot,
     *,
-    goes: Callable[[LiveReference], bool],
+    is_deleted: Callable[[LiveReference], bool],
     source: str,
-    roots: Sequence[LiveReference] | None = None,
+    references: Sequence[LiveReference] | None = None,
 ) -> UnusedFiles:
-    """The files that nothing needs once the roots go that keep a snapshot of the table's branch.
+    """The files that are unused once the references to a snapshot of the table's branch are deleted.
 
     Args:
-        store: whose.
-        snapshot: that is kept.
-        goes: whether a root is one of those that go.
-        source: path of what goes, for messages.
-        roots: all there are; None: they are looked up.
+        store: the table, on the branch of the snapshot.
+        snapshot: the snapshot that these references keep.
+        is_deleted: whether a reference is one of those to delete.
+        source: path of the reference to delete, for messages.
+        references: all live references; None: they are listed.
 
     Raises:
-        CorruptDataError: another root refers to files that are missing, so what it uses is not known.
+        CorruptDataError: another live reference has missing files, so the files it uses are unknown.
     """
-    known = all_references(store) if roots is None else roots
-    left = [root for root in known if not goes(root)]
-    asked = DecidingReferences(left, branch=store.paths.branch).about(snapshot.id, is_last=False)
-    if any(root.branch == store.paths.branch and root.snapshot_id == snapshot.id for root in asked):
-        return UnusedFiles()  # the snapshot itself, or another root of it
+    known = all_references(store) if references is None else references
+    left = [reference for reference in known if not is_deleted(reference)]
+    deciding = DecidingReferences(left, branch=store.paths.branch).about(snapshot.id, is_last=False)
+    if any(reference.branch == store.paths.branch and reference.snapshot_id == snapshot.id for reference in deciding):
+        return UnusedFiles()  # the snapshot itself, or another reference to it
     try:
         candidates = data_files(store, snapshot)
         metadata = metadata_files(store, snapshot, with_changelog=False)
     except FileNotFoundError as error:
         logger.warning("a tag refers to files that are missing: tag=%s missing=%s", source, error.filename or error)
         return UnusedFiles()
-    references = FileReferences(store, partitions={file.partition for file in candidates})
-    used = references.data(asked)
+    used_files = FileReferences(store, partitions={file.partition for file in candidates})
+    used = used_files.data(deciding)
     return UnusedFiles(
         data=tuple(each for each in candidates if each.path not in used),
-        metadata=metadata.all - references.metadata(asked),
+        metadata=metadata.all - used_files.metadata(deciding),
     )
 
 
@@ -63,43 +63,43 @@ def delete_unreferenced(
     store: TableStore,
     snapshot: Snapshot,
     *,
-    goes: Callable[[LiveReference], bool],
+    is_deleted: Callable[[LiveReference], bool],
     source: str,
     remove: Callable[[], None],
     dry_run: bool,
 ) -> UnusedFiles:
-    """Take roots away, and delete the files that nothing else uses.
+    """Delete references, and the files that nothing else uses.
 
-    The roots go first: when this is interrupted, what is left over is found by the search for orphans.
+    The references are deleted first: after an interruption, the remaining files are found as orphans.
 
     Args:
-        store: as of ``unused_files``, like the other arguments.
-        snapshot: that is kept.
-        goes: whether a root is one of those that go.
-        source: path of what goes, for messages.
-        remove: takes the roots away.
-        dry_run: only say what would go.
+        store: the table, on the branch of the snapshot.
+        snapshot: the snapshot that these references keep.
+        is_deleted: whether a reference is one of those to delete.
+        source: path of the reference to delete, for messages.
+        remove: deletes the references.
+        dry_run: only find the files.
 
     Raises:
-        CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
+        CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
-    roots = all_references(store)
-    unused = unused_files(store, snapshot, goes=goes, source=source, roots=roots)
+    known = all_references(store)
+    unused = unused_files(store, snapshot, is_deleted=is_deleted, source=source, references=known)
     if not dry_run:
         remove()
-        unused = _without_newer(store, unused, {*all_references(store)} - {*roots})
+        unused = _without_newer(store, unused, {*all_references(store)} - {*known})
         delete_files(store, unused)
     return unused
 
 
 def delete_files(store: TableStore, unused: UnusedFiles) -> None:
-    """Delete them, what they are found by last."""
+    """Delete the files, data before the metadata that refers to it."""
     for path in (*(each.path for each in unused.data), *sorted(unused.metadata)):
         store.io.delete(path)
 
 
 def _without_newer(store: TableStore, unused: UnusedFiles, newer: Collection[LiveReference]) -> UnusedFiles:
-    """What roots that came meanwhile do not use: a branch may just have been made from the tag."""
+    """The files without those of concurrently created references, such as a new branch from the tag."""
     references = FileReferences(store)
     data = references.data(newer) if unused.data else set()
     metadata = references.metadata(newer) if unused.metadata else set()

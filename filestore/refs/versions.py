@@ -1,9 +1,9 @@
-"""Versions: the states of a table that can be asked for by a word, and the snapshots that they mean.
+"""Versions: textual references to states of a table, and their resolution to snapshots.
 
 ``5`` and ``snapshot.5`` are snapshots, ``savepoint.3`` a savepoint, ``timestamp.2026-01-31T12:00:00`` and
-``watermark.1767225600000`` places in time, ``latest`` the newest snapshot, and any other word a tag. With a branch and
-a dot before it (``dev.eod``, ``dev.5``) the same of another branch. A number is always a snapshot: no tag has such a
-name. Source: TAG-06 to TAG-09, TAG-11 to TAG-20; paimon-format.md section 9 (Paimon TimeTravelUtil).
+``watermark.1767225600000`` points in time, ``latest`` the newest snapshot, and any other word a tag. A branch and
+a dot as prefix (``dev.eod``, ``dev.5``) refer to another branch. A number is always a snapshot: tag names cannot be
+numbers. Source: Paimon TimeTravelUtil.
 """
 
 from bisect import bisect_left
@@ -25,9 +25,9 @@ _NEVER: Final = -(2**63)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A state that is asked for: at most one of the places; none of them is the newest snapshot."""
+    """A requested state: at most one of the positions is set; without any it is the newest snapshot."""
 
-    branch: str | None = None  # None: that of the opened table
+    branch: str | None = None  # None: the branch of the opened table
     snapshot_id: int | None = None
     tag: str | None = None
     savepoint_id: int | None = None
@@ -35,31 +35,31 @@ class Version:
     watermark: int | None = None  # epoch milliseconds
 
     def __str__(self) -> str:
-        places = {
+        positions = {
             "snapshot": self.snapshot_id,
             "savepoint": self.savepoint_id,
             "timestamp": self.time_ms,
             "watermark": self.watermark,
         }
-        place = next((f"{kind}.{value}" for kind, value in places.items() if value is not None), self.tag or LATEST)
-        return place if self.branch is None else f"{self.branch}.{place}"
+        text = next((f"{kind}.{value}" for kind, value in positions.items() if value is not None), self.tag or LATEST)
+        return text if self.branch is None else f"{self.branch}.{text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundVersion:
-    """The snapshot that a version means."""
+    """The snapshot that a version resolves to."""
 
     branch: str
     snapshot: Snapshot
-    how: str  # in words, for whoever wants to know why it is this one
+    how: str  # explanation of the choice, for messages
 
 
 def parse_version(store: TableStore, text: str) -> Version:
-    """Understand a word for a state.
+    """Parse the text of a version.
 
-    A tag of the table's branch comes before the same word as ``branch.version``: both may hold dots.
+    A tag of the table's branch takes precedence over ``branch.version``, since both may contain dots.
 
-    Raises: InvalidInputError naming the tags and branches there are.
+    Raises: InvalidInputError naming the existing tags and branches.
     """
     version = _plain(text)
     if version is not None and (version.tag is None or store.io.exists(store.paths.tag(version.tag))):
@@ -73,14 +73,14 @@ def parse_version(store: TableStore, text: str) -> Version:
             return replace(parse_version(on_branch(store, branch), rest), branch=branch)
     raise InvalidInputError(
         f"no such version: table={store.name} version={text!r} tags={store.snapshots.tag_names()} "
-        f"branches={branches} fix=name a snapshot by its number, a tag, or either behind a branch and a dot"
+        f"branches={branches} fix=give a snapshot id or a tag, optionally prefixed by a branch and a dot"
     )
 
 
 def find_version(store: TableStore, version: Version) -> FoundVersion:
     """The snapshot of a version.
 
-    Raises: InvalidInputError saying what there is, when there is none like it.
+    Raises: InvalidInputError naming the existing ones when there is no such snapshot.
     """
     branch = version.branch or store.paths.branch
     there = on_branch(store, branch)
@@ -89,12 +89,12 @@ def find_version(store: TableStore, version: Version) -> FoundVersion:
 
 
 def snapshot_of(store: TableStore, text: str) -> FoundVersion:
-    """The snapshot that a word means. Raises: InvalidInputError."""
+    """Parse and resolve the text of a version. Raises: InvalidInputError."""
     return find_version(store, parse_version(store, text))
 
 
 def _plain(text: str) -> Version | None:
-    """A word without a branch; None when it can be none."""
+    """Parse a version without a branch; None when the text is not one."""
     if _is_number(text):
         return Version(snapshot_id=int(text))
     kind, _, value = text.partition(".")
@@ -150,10 +150,10 @@ def _find(store: TableStore, version: Version) -> tuple[Snapshot, str]:
 
 
 def as_of(store: TableStore, time_ms: int) -> tuple[Snapshot, str] | None:
-    """The last snapshot committed at a time or before; the closest tag or savepoint, when all expired.
+    """The last snapshot committed at or before a time; the closest tag or savepoint if all have expired.
 
     Returns:
-        The snapshot and how it was found; None: nothing is so old. Source: TAG-08, TAG-09, TAG-20.
+        The snapshot and an explanation; None: none is that old.
     """
     found = store.snapshots.as_of(time_ms)
     if found is not None:
@@ -166,14 +166,14 @@ def as_of(store: TableStore, time_ms: int) -> tuple[Snapshot, str] | None:
 
 
 def at_watermark(store: TableStore, watermark: int) -> tuple[Snapshot, str] | None:
-    """The first snapshot whose rows are complete up to an event time; a tag, when that one expired.
+    """The first snapshot with complete rows up to an event time; a tag or savepoint if that one has expired.
 
     Args:
-        store: whose; commits carry the highest watermark on, so it never goes back.
+        store: the table; commits propagate the highest watermark, so it never decreases.
         watermark: epoch milliseconds.
 
     Returns:
-        The snapshot and how it was found; None: no watermark is that late.
+        The snapshot and an explanation; None: no watermark is that late.
     """
     ids = store.snapshots.ids()
     at = bisect_left(ids, watermark, key=lambda each: _watermark_ms(store, each))
@@ -188,7 +188,7 @@ def at_watermark(store: TableStore, watermark: int) -> tuple[Snapshot, str] | No
 
 
 def before_watermark(store: TableStore, watermark: int) -> Snapshot | None:
-    """The last snapshot that has no later watermark than this; None: all of them have. See ``at_watermark``."""
+    """The last snapshot with a watermark not later than this; None: there is none. See ``at_watermark``."""
     ids = store.snapshots.ids()
     end = bisect_left(ids, watermark + 1, key=lambda each: _watermark_ms(store, each))
     return store.snapshots.find(ids[end - 1]) if end else None
@@ -204,7 +204,7 @@ def _watermark_of(snapshot: Snapshot) -> int:
 
 
 def _kept(store: TableStore) -> Iterator[tuple[tuple[str, str], Snapshot]]:
-    """Savepoints and tags, each as its kind and name; a savepoint's own tag is not a second one."""
+    """Savepoints and tags with kind and name; without the tags of savepoints."""
     savepoints = list_savepoints(store)
     for savepoint in savepoints:
         yield ("savepoint", str(savepoint.id)), savepoint.snapshot

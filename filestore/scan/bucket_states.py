@@ -1,4 +1,4 @@
-"""The buckets of two snapshots side by side: which files can make a difference between them."""
+"""Compares the buckets of two snapshots: finds the files that can differ between them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,21 +14,21 @@ from lsm.levels import sections
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketState:
-    """The files of one bucket in one snapshot, as far as they matter for a difference."""
+    """The files of one bucket in one snapshot that are relevant for a difference."""
 
     bucket: int
     total_buckets: int
     files: tuple[DataFileMeta, ...]
-    deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # only those of these files
+    deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # of these files only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferingBuckets:
-    """Buckets that have to be compared together: one, or all of a partition whose number of buckets changed."""
+    """Buckets to compare together: a single one, or all of a rescaled partition."""
 
     partition: bytes
-    gone: tuple[BucketState, ...]
-    come: tuple[BucketState, ...]
+    before: tuple[BucketState, ...]
+    after: tuple[BucketState, ...]
 
 
 def differing_buckets(
@@ -39,22 +39,22 @@ def differing_buckets(
     partitions: Collection[bytes] | None,
     least_level: int = 0,
 ) -> Iterator[DifferingBuckets]:
-    """What may differ between two snapshots, by partition and bucket.
+    """The buckets that may differ between two snapshots, by partition and bucket.
 
     Args:
-        store: whose.
+        store: the table.
         before: None is the empty table.
-        after: the other one.
-        partitions: to look at; None is all.
-        least_level: files of lower levels do not count.
+        after: the other snapshot.
+        partitions: partitions to compare; None is all.
+        least_level: files of lower levels are ignored.
     """
     old = _states(store, before, partitions, least_level)
     new = _states(store, after, partitions, least_level)
     for partition in sorted({*old, *new}):
         for one, two in _groups(old.get(partition, {}), new.get(partition, {}), has_key=store.has_key):
-            gone, come = _that_differ(store, one, two)
-            if gone or come:
-                yield DifferingBuckets(partition=partition, gone=gone, come=come)
+            removed, added = _differing(store, one, two)
+            if removed or added:
+                yield DifferingBuckets(partition=partition, before=removed, after=added)
 
 
 _States = Mapping[int, BucketState]
@@ -64,7 +64,7 @@ _Group = tuple[list[BucketState], list[BucketState]]
 def _states(
     store: TableStore, snapshot: Snapshot | None, partitions: Collection[bytes] | None, least_level: int
 ) -> Mapping[bytes, _States]:
-    """The buckets of a snapshot, by partition and number."""
+    """The buckets of a snapshot, by partition and bucket number."""
     if partitions is None:
         entries = live_files(store, snapshot)
     else:
@@ -72,7 +72,7 @@ def _states(
     indexes = deletion_indexes(store, snapshot)
     by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
-        if entry.file.level >= least_level and entry.bucket >= 0:  # else its rows are nowhere to be seen yet
+        if entry.file.level >= least_level and entry.bucket >= 0:  # else its rows are not visible yet
             by_bucket[entry.partition, entry.bucket].append(entry)
     states: defaultdict[bytes, dict[int, BucketState]] = defaultdict(dict)
     for (partition, bucket), group in by_bucket.items():
@@ -87,7 +87,7 @@ def _states(
 
 
 def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
-    """What is compared together: bucket with bucket; all of them when a key may be in another bucket now."""
+    """The buckets to compare together: one by one, or all if keys may have moved between buckets."""
     totals = {state.total_buckets for state in (*old.values(), *new.values())}
     if has_key and len(totals) > 1:
         yield [old[bucket] for bucket in sorted(old)], [new[bucket] for bucket in sorted(new)]
@@ -96,13 +96,13 @@ def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
         yield [old[bucket]] if bucket in old else [], [new[bucket]] if bucket in new else []
 
 
-def _that_differ(
+def _differing(
     store: TableStore, old: Sequence[BucketState], new: Sequence[BucketState]
 ) -> tuple[tuple[BucketState, ...], tuple[BucketState, ...]]:
-    """The states without the files that cannot make a difference.
+    """The states without files that cannot differ.
 
-    Of a table with a key these are files in key ranges where both sides have the same ones: there the rows are the
-    same.
+    With a primary key, these are the files of key ranges where both sides have the same files, and so the same
+    rows.
     """
     one, two = _versions(old), _versions(new)
     different = {name for name in {*one, *two} if one.get(name) != two.get(name)}
@@ -116,7 +116,7 @@ def _that_differ(
 
 
 def _versions(states: Sequence[BucketState]) -> Mapping[str, object]:
-    """By a file's name what its rows depend on: the place of its deletion vector, or that it has none."""
+    """The version of each file's rows by name: the location of its deletion vector, or that it has none."""
     versions: dict[str, object] = {file.file_name: "whole" for state in states for file in state.files}
     for state in states:
         for index in state.deletion_vectors:

@@ -1,4 +1,4 @@
-"""A split: the files that one task reads, as a value that crosses process borders as JSON."""
+"""A split: the files that one task reads, sent between processes as JSON."""
 
 import base64
 import json
@@ -11,30 +11,30 @@ from filestore.manifest.lists import IndexManifestEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSplit:
-    """Files of one bucket that are read together; it needs nothing but the table to be read."""
+    """Files of one bucket that are read together; needs only the table to be read."""
 
     snapshot_id: int
     partition: bytes  # BinaryRow with arity prefix
     bucket: int
     total_buckets: int
     files: tuple[DataFileMeta, ...]
-    raw_convertible: bool  # the rows of the files are the rows of the table: none to merge, deleted or too old
+    raw_convertible: bool  # the files' rows are table rows: none to merge, deleted or expired
     needs_merge: bool
-    deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # only those of these files
-    expiry_moment_ms: int | None = None  # rows that are too old then are no rows of the table; None: all of them are
+    deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # of these files only
+    expiry_moment_ms: int | None = None  # hide rows expired at this time; None: no rows are expired
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
+        """Total size of the files."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def row_count(self) -> int:
-        """Physical rows of all files."""
+        """Number of physical rows of the files."""
         return sum(file.row_count for file in self.files)
 
     def to_json(self) -> str:
-        """Return one line of JSON; bytes are base64."""
+        """One line of JSON; bytes are base64."""
         body = {
             "snapshotId": self.snapshot_id,
             "partition": base64.b64encode(self.partition).decode("ascii"),
@@ -50,7 +50,7 @@ class DataSplit:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "DataSplit":
-        """Return the split that ``to_json`` wrote."""
+        """Parse the result of ``to_json``."""
         body: dict[str, Any] = json.loads(text)
         return cls(
             snapshot_id=body["snapshotId"],

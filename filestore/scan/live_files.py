@@ -1,4 +1,4 @@
-"""A view of a table's live files that a long-lived writer keeps, and advances by what newer snapshots changed."""
+"""A view of a table's live files, which long-lived writers advance incrementally to newer snapshots."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from lsm.errors import InvalidInputError
 from lsm.levels import Levels
 
 NO_SEQUENCE_NUMBER = -1
-"""Highest sequence number of a bucket without rows, so that the first row gets 0."""
+"""The maximum sequence number of a bucket without rows, so that the first row gets 0."""
 
 
 class BucketKey(NamedTuple):
-    """Address of one LSM tree; equal to the plain tuple."""
+    """Identifies one LSM tree; equal to the plain tuple."""
 
     partition: bytes  # BinaryRow with arity prefix
     bucket: int
@@ -31,7 +31,7 @@ class _Bucket:
 
 
 class LiveFiles:
-    """The files of every bucket at one snapshot."""
+    """The live files of every bucket at one snapshot."""
 
     def __init__(self, store: TableStore, snapshot: Snapshot | None) -> None:
         """Read every live file of a snapshot; None is the empty table."""
@@ -48,13 +48,13 @@ class LiveFiles:
 
     @property
     def snapshot_id(self) -> int:
-        """Id of the snapshot shown; 0 for the empty table."""
+        """Id of the current snapshot; 0 for the empty table."""
         return 0 if self.snapshot is None else self.snapshot.id
 
     def advance(self) -> frozenset[BucketKey]:
         """Move to the newest snapshot and return the buckets that changed.
 
-        Reads only the deltas since; everything is read again when the history was rolled back or has expired meanwhile.
+        Reads only the deltas since, or everything if the history was rolled back or has expired in the meantime.
         """
         latest = self._table.snapshots.latest()
         changes = self._changes_until(latest)
@@ -69,15 +69,15 @@ class LiveFiles:
         return frozenset(BucketKey(entry.partition, entry.bucket) for entry in entries)
 
     def buckets(self) -> Iterator[BucketKey]:
-        """Every bucket that has files, without those of postponed rows."""
+        """Every bucket with files, except postpone buckets."""
         return (key for key in self.all_buckets() if key.bucket >= 0)
 
     def postponed(self) -> Iterator[BucketKey]:
-        """Every partition's rows that wait for their buckets, where there are some."""
+        """The postpone bucket of every partition that has rows in it."""
         return (key for key in self.all_buckets() if key.bucket < 0)
 
     def all_buckets(self) -> Iterator[BucketKey]:
-        """Everything that has files."""
+        """Every bucket with files, including postpone buckets."""
         return (key for key, bucket in self._buckets.items() if bucket.files)
 
     def files(self, key: BucketKey) -> tuple[DataFileMeta, ...]:
@@ -86,7 +86,7 @@ class LiveFiles:
         return tuple(bucket.files.values()) if bucket else ()
 
     def indexes(self, key: BucketKey) -> tuple[IndexManifestEntry, ...]:
-        """The index files with deletion vectors of a bucket. Raises: FileNotFoundError when the snapshot expired."""
+        """The deletion vector index files of a bucket. Raises: FileNotFoundError when the snapshot expired."""
         name = None if self.snapshot is None else self.snapshot.index_manifest
         if name != self._indexes[0]:
             self._indexes = (name, deletion_indexes(self._table, self.snapshot))
@@ -98,7 +98,7 @@ class LiveFiles:
         return len(bucket.files) if bucket else 0
 
     def levels(self, key: BucketKey) -> Levels:
-        """The sorted runs of a bucket of a table with a key."""
+        """The LSM tree of a bucket of a table with a primary key."""
         files = [self._table.sorted_file(each) for each in self.files(key)]
         return Levels.of(files, level_count=self._table.level_count)
 
@@ -107,20 +107,20 @@ class LiveFiles:
         return max((each.max_sequence_number for each in self.files(key)), default=NO_SEQUENCE_NUMBER)
 
     def max_sequence_numbers(self) -> Mapping[BucketKey, int]:
-        """Highest sequence number of every bucket that has files: what a driver hands to its writing tasks."""
+        """Highest sequence number of every bucket with files, for writer tasks."""
         return {key: self.max_sequence_number(key) for key in self.all_buckets()}
 
     def total_buckets(self, key: BucketKey) -> int | None:
-        """The number of buckets that the bucket's live files were written for; None when there are none."""
+        """The bucket count that the bucket's live files were written with; None when there are none."""
         bucket = self._buckets.get(key)
         return bucket.total_buckets if bucket and bucket.files else None
 
     def partition_total_buckets(self) -> Mapping[bytes, int]:
-        """The number of buckets of every partition that has files."""
+        """The bucket count of every partition with files."""
         return {key.partition: self._buckets[key].total_buckets for key in self.buckets()}
 
     def check_bucket_counts(self, messages: Iterable[CommitMessage]) -> None:
-        """Refuse messages of a partition whose live files were written for another number of buckets.
+        """Refuse messages for partitions with live files of another bucket count.
 
         Raises:
             InvalidInputError: the table's ``bucket`` was changed; only an overwrite rescales a partition.
@@ -130,7 +130,7 @@ class LiveFiles:
             live = counts.get(message.partition, message.total_buckets)
             if live != message.total_buckets and message.bucket >= 0:
                 raise InvalidInputError(
-                    f"a partition was written for another number of buckets: table={self._table.name} "
+                    f"a partition was written with another bucket count: table={self._table.name} "
                     f"partition={self._table.partition_values(message.partition)} live={live} "
                     f"now={message.total_buckets} fix='overwrite the partition to rescale it'"
                 )
@@ -139,9 +139,9 @@ class LiveFiles:
         if latest is None or self.snapshot is None:
             return None
         still = latest if latest.id == self.snapshot.id else self._table.snapshots.find(self.snapshot.id)
-        # An expired one proves nothing, and need not: a rollback cannot reach behind the earliest snapshot.
+        # An expired one need not be checked: a rollback cannot go back before the earliest snapshot.
         if still is not None and still.delta_manifest_list != self.snapshot.delta_manifest_list:
-            return None  # rolled back and written anew
+            return None  # rolled back and rewritten
         return changes_since(self._table, self.snapshot.id, latest)
 
     def _load(self, snapshot: Snapshot | None) -> None:

@@ -1,4 +1,4 @@
-"""What a filter says about partitions, buckets and files, before any of their rows is read."""
+"""Pruning of partitions, buckets and files by a filter, before rows are read."""
 
 from itertools import product
 from math import prod
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from filestore.format.statistics import ColumnRange
 from filestore.hashing.buckets import bucket_ids
-from filestore.index.file_index import asks_indexes, embedded_may_match
+from filestore.index.file_index import embedded_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.file_ranges import key_ranges_of, ranges_of
 from filestore.predicate.evaluation import may_match
@@ -17,24 +17,24 @@ from filestore.scan.snapshot_files import Ranges
 from filestore.table_store import TableStore
 from filestore.types.data_types import arrow_type
 
-_MOST_BUCKET_KEYS: Final = 10_000  # combinations of equal values that are hashed to find buckets
+_MAX_BUCKET_KEYS: Final = 10_000  # combinations of equal values to hash for bucket pruning
 _ALL_ROWS: Final = 2**62
 
 
 class Pruner:
-    """Answers of one filter about partitions, buckets and files. True = may hold a wanted row."""
+    """Tests partitions, buckets and files with one filter. True = may hold a matching row."""
 
     def __init__(self, store: TableStore, predicate: Predicate | None) -> None:
         self._table = store
         self._predicate = predicate
         self._by_partition = on_columns_only(predicate, store.schema.partition_keys)
         self._by_key = on_columns_only(predicate, store.schema.trimmed_primary_keys)
-        self._indexes_know_key = asks_indexes(self._by_key, store.options)
-        self._indexes_know = asks_indexes(predicate, store.options)
+        self._uses_key_indexes = uses_indexes(self._by_key, store.options)
+        self._uses_indexes = uses_indexes(predicate, store.options)
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
 
     def keep_ranges(self, ranges: Ranges) -> bool:
-        """Whether a manifest with these partition ranges may matter."""
+        """Whether a manifest with these partition ranges may hold matching files."""
         return self._by_partition is None or may_match(self._by_partition, ranges, _ALL_ROWS)
 
     def keep_partition(self, partition: bytes) -> bool:
@@ -46,36 +46,36 @@ class Pruner:
         return may_match(self._by_partition, ranges, 1)
 
     def keep_bucket(self, bucket: int, total_buckets: int) -> bool:
-        """Whether rows of a bucket may match; partitions may have been rescaled to different numbers of buckets."""
+        """Whether rows of a bucket may match; partitions may have different bucket counts."""
         if total_buckets not in self._wanted_buckets:
             self._wanted_buckets[total_buckets] = self._buckets(total_buckets)
         wanted = self._wanted_buckets[total_buckets]
         return wanted is None or bucket in wanted
 
     def keep_by_key(self, file: DataFileMeta) -> bool:
-        """Whether a file may hold a wanted key: all versions of a key match or none does."""
+        """Whether a file may hold a matching key; tests only conditions on keys, the same for all versions of a row."""
         if self._by_key is None:
             return True
         then = self._table.schema_of(file.schema_id)
-        if not may_match(self._by_key, self._in_words_of_now(file, key_ranges_of(file, then)), file.row_count):
+        if not may_match(self._by_key, self._in_current_columns(file, key_ranges_of(file, then)), file.row_count):
             return False
-        return not self._indexes_know_key or embedded_may_match(
+        return not self._uses_key_indexes or embedded_may_match(
             file, self._by_key, file_schema=then, read_schema=self._table.schema
         )
 
     def keep_by_value(self, file: DataFileMeta) -> bool:
-        """Whether a file, taken alone, may hold a wanted row."""
+        """Whether a file, considered alone, may hold a matching row."""
         if self._predicate is None:
             return True
         then = self._table.schema_of(file.schema_id)
-        if not may_match(self._predicate, self._in_words_of_now(file, ranges_of(file, then)), file.row_count):
+        if not may_match(self._predicate, self._in_current_columns(file, ranges_of(file, then)), file.row_count):
             return False
-        return not self._indexes_know or embedded_may_match(
+        return not self._uses_indexes or embedded_may_match(
             file, self._predicate, file_schema=then, read_schema=self._table.schema
         )
 
-    def _in_words_of_now(self, file: DataFileMeta, ranges: Ranges) -> Ranges:
-        """Ranges by today's column names; a column whose type has changed since is unknown."""
+    def _in_current_columns(self, file: DataFileMeta, ranges: Ranges) -> Ranges:
+        """Ranges by current column names; columns with a changed type are unknown."""
         schema = self._table.schema
         if file.schema_id == schema.id:
             return ranges
@@ -90,7 +90,7 @@ class Pruner:
         return known
 
     def _buckets(self, total_buckets: int) -> frozenset[int] | None:
-        """The buckets of all rows that can match; None = any."""
+        """The buckets that can hold matching rows; None = any."""
         schema = self._table.schema
         if self._predicate is None or total_buckets < 1 or not schema.bucket_keys:
             return None
@@ -98,7 +98,7 @@ class Pruner:
         if any(values is None for values in wanted):
             return None
         choices = [list(values) for values in wanted if values is not None]
-        if prod(len(each) for each in choices) > _MOST_BUCKET_KEYS:
+        if prod(len(each) for each in choices) > _MAX_BUCKET_KEYS:
             return None
         types = [schema.field(name).type for name in schema.bucket_keys]
         rows = list(product(*choices))

@@ -1,9 +1,9 @@
-"""Rows that are too old: ``record-level.expire-time`` after the time in their ``record-level.time-field``.
+"""Row-level expiry: rows expire ``record-level.expire-time`` after the time in their ``record-level.time-field``.
 
-What counts is the row that the merge makes, never one of the records that it is made of: so an old version of a row
-does not come back when a newer one is too old. Rows without a time stay. Reads leave such rows out, and compaction
-drops them where nothing older lies below. Source: Paimon RecordLevelExpire for ages, units and rounding; FORMAT.md,
-Decision 90.
+Only merged rows expire, never single records before merging: so an old version of a row
+does not reappear when a newer one has expired. Rows without a time never expire. Reads hide expired rows, and
+compaction drops them where nothing older lies below. Source: Paimon RecordLevelExpire for ages, units and rounding;
+see FORMAT.md.
 """
 
 from collections.abc import Iterable
@@ -27,37 +27,37 @@ RowsT = TypeVar("RowsT", pa.RecordBatch, pa.Table)
 
 _AGE: Final = "record-level.expire-time"
 _FIELD: Final = "record-level.time-field"
-_LEAST_MS: Final = 1_000_000_000_000  # a BIGINT from here on counts milliseconds, below it seconds
+_MIN_MILLIS: Final = 1_000_000_000_000  # BIGINT values from here on are milliseconds, smaller ones seconds
 _TIME_ROOTS: Final = frozenset({"INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowExpiry:
-    """How long rows of a table stay."""
+    """The row expiry rule of a table."""
 
     time_field: str
     age_s: int
 
     @classmethod
     def of(cls, schema: TableSchema, options: TableOptions) -> Self | None:
-        """What the options say; None: rows stay for ever, as they do where other writers' options make no sense."""
+        """The rule of the options; None: rows never expire, also for invalid options of other writers."""
         age_ms, name = options.record_level_expire_time_ms, options.record_level_time_field
         if age_ms is None or not schema.primary_keys or name not in schema.column_names:
             return None
         return cls(time_field=name, age_s=age_ms // 1000) if schema.field(name).type.root in _TIME_ROOTS else None
 
     def kept(self, times: pa.Array | pa.ChunkedArray, moment_ms: int) -> pa.Array:
-        """(n,) whether rows with these times are there at a moment; never null."""
-        too_old = pc.less(_seconds(times), pa.scalar(moment_ms // 1000 - self.age_s, pa.int64()))
-        return pc.invert(too_old.fill_null(False))
+        """(n,) whether rows with these times are not expired at a moment; never null."""
+        is_expired = pc.less(_seconds(times), pa.scalar(moment_ms // 1000 - self.age_s, pa.int64()))
+        return pc.invert(is_expired.fill_null(False))
 
     def rows_kept(self, rows: RowsT, moment_ms: int) -> RowsT:
-        """The rows that are there at a moment."""
+        """The rows that are not expired at a moment."""
         kept = self.kept(rows.column(self.time_field), moment_ms)
         return rows if pc.all(kept, min_count=0).as_py() else rows.filter(kept)
 
     def may_expire(self, store: TableStore, file: DataFileMeta, moment_ms: int) -> bool:
-        """Whether a file may hold a row that is too old at a moment, by its statistics."""
+        """Whether a file may hold expired rows at a moment, by its statistics."""
         then = store.schema_of(file.schema_id)
         ranges = map_ranges(ranges_of(file, then), then, store.schema, file.row_count)
         times = ranges.get(self.time_field)
@@ -65,16 +65,16 @@ class RowExpiry:
             return True
         bounds = pa.array([times.min, times.max], arrow_type(store.schema.field(self.time_field).type))
         first, last = _seconds(bounds).to_pylist()
-        if times.min is not None and (last < first or times.min < _LEAST_MS <= times.max):
-            return True  # seconds and milliseconds in one column: their least number says nothing
+        if times.min is not None and (last < first or times.min < _MIN_MILLIS <= times.max):
+            return True  # mixed seconds and milliseconds: the minimum is not the earliest time
         return not self.kept(bounds, moment_ms)[0].as_py()
 
 
 def moment_of(store: TableStore, snapshot: Snapshot) -> int | None:
-    """The moment by which rows of a snapshot are too old; None: they never are.
+    """The moment at which expiry of a snapshot's rows is evaluated; None: they never expire.
 
-    That is now for the newest snapshot. An older one shows what was there when it was made: who travels back, or reads
-    a tag, wants to see the rows of that time.
+    It is the current time for the newest snapshot. For an older one it is its commit time: time travel, or reading
+    a tag, shows the rows of that time.
     """
     if RowExpiry.of(store.schema, store.options) is None:
         return None
@@ -83,19 +83,19 @@ def moment_of(store: TableStore, snapshot: Snapshot) -> int | None:
 
 
 def may_expire(store: TableStore, files: Iterable[DataFileMeta], moment_ms: int | None) -> bool:
-    """Whether some of the files may hold a row that is too old at a moment; None: rows of the table never are."""
+    """Whether any file may hold expired rows at a moment; never for None."""
     expiry = RowExpiry.of(store.schema, store.options)
     return expiry is not None and moment_ms is not None and any(expiry.may_expire(store, f, moment_ms) for f in files)
 
 
 def not_expired(store: TableStore, rows: RowsT, moment_ms: int | None) -> RowsT:
-    """The rows that are there at a moment; all for None."""
+    """The rows that are not expired at a moment; all for None."""
     expiry = RowExpiry.of(store.schema, store.options)
     return rows if expiry is None or moment_ms is None else expiry.rows_kept(rows, moment_ms)
 
 
 def check_expiry(schema: TableSchema, options: TableOptions) -> None:
-    """Refuse rules that cannot be kept. Raises: InvalidInputError naming the option and the fix."""
+    """Raises: InvalidInputError for an invalid expiry rule, naming the option and the fix."""
     age_ms, name = options.record_level_expire_time_ms, options.record_level_time_field
     if age_ms is None:
         return
@@ -108,18 +108,18 @@ def check_expiry(schema: TableSchema, options: TableOptions) -> None:
     kind = schema.field(name).type
     if kind.root not in _TIME_ROOTS:
         raise InvalidInputError(
-            f"column is no time: used_by={_FIELD} column={name} type={kind} "
+            f"not a time column: used_by={_FIELD} column={name} type={kind} "
             "fix='use INT (seconds), BIGINT (seconds or milliseconds) or TIMESTAMP'"
         )
 
 
 def _seconds(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """(n,) seconds since 1970; fractions are cut off."""
+    """(n,) seconds since 1970; fractions are truncated."""
     kind = times.type
     if pa.types.is_timestamp(kind):
         per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[kind.unit]
         return pc.divide(times.cast(pa.int64()), per_second)
     numbers = times.cast(pa.int64())
     if pa.types.is_int64(kind):
-        return pc.if_else(pc.greater_equal(numbers, _LEAST_MS), pc.divide(numbers, 1000), numbers)
+        return pc.if_else(pc.greater_equal(numbers, _MIN_MILLIS), pc.divide(numbers, 1000), numbers)
     return numbers

@@ -1,7 +1,7 @@
-"""The manifest entries of a snapshot: those it added, and all that are live, pruned while reading.
+"""The manifest entries of a snapshot: its delta, and all live files, pruned while reading.
 
 Pruning never separates an ADD from its DELETE: both have the same partition, bucket and level.
-Source: paimon-format.md sections 4.4 and 13.4.
+Source: Paimon AbstractFileStoreScan.
 """
 
 from collections import defaultdict
@@ -26,22 +26,22 @@ def manifests_of(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta
 
 
 def delta_manifests(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """The manifests of what one commit changed."""
+    """The delta manifests of one commit."""
     return list(store.manifests.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
 
 
 def delta_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
-    """What one commit changed, in file order."""
+    """The delta entries of one commit, in file order."""
     return [entry for each in delta_manifests(store, snapshot) for entry in store.manifests.read_manifest(each)]
 
 
 def changes_since(store: TableStore, base_id: int, latest: Snapshot) -> dict[int, list[ManifestEntry]] | None:
-    """What the commits after ``base_id`` up to ``latest`` changed, by snapshot id.
+    """The delta entries of commits after ``base_id`` up to ``latest``, by snapshot id.
 
     None when some of them have expired.
     """
     changes: dict[int, list[ManifestEntry]] = {}
-    if base_id > latest.id:  # the history was rolled back behind the base
+    if base_id > latest.id:  # the history was rolled back before the base
         return None
     for snapshot_id in range(base_id + 1, latest.id + 1):
         try:
@@ -59,20 +59,20 @@ def live_files(
     keep_ranges: Callable[[Ranges], bool] = lambda _: True,
     keep_partition: Callable[[bytes], bool] = lambda _: True,
     keep_bucket: Callable[[int, int], bool] = lambda _, __: True,
-    bucket_span: tuple[int, int] | None = None,
+    bucket_range: tuple[int, int] | None = None,
     min_level: int = 0,
 ) -> list[ManifestEntry]:
     """The live files of a snapshot.
 
     Args:
-        store: whose.
-        snapshot: None has no files.
-        keep_ranges: False when no partition within these value ranges (by column name) is wanted; skips whole
+        store: the table.
+        snapshot: the snapshot; None has no files.
+        keep_ranges: whether partitions within these value ranges (by column name) may be wanted; else skips whole
             manifests.
-        keep_partition: False when this partition (its bytes) is not wanted; asked once per partition.
-        keep_bucket: False when this (bucket, total buckets) is not wanted.
-        bucket_span: lowest and highest wanted bucket, when only one span is.
-        min_level: files below this level are not wanted.
+        keep_partition: whether a partition (BinaryRow bytes) is wanted; called once per partition.
+        keep_bucket: whether a (bucket, total buckets) is wanted.
+        bucket_range: lowest and highest wanted bucket; None is all.
+        min_level: files of lower levels are omitted.
     """
     if snapshot is None:
         return []
@@ -80,7 +80,9 @@ def live_files(
 
     def entries() -> Iterator[ManifestEntry]:
         for manifest in manifests_of(store, snapshot):
-            if not _spans_meet(manifest, bucket_span, min_level) or not keep_ranges(partition_ranges(store, manifest)):
+            if not _may_hold_wanted(manifest, bucket_range, min_level) or not keep_ranges(
+                partition_ranges(store, manifest)
+            ):
                 continue
             for entry in store.manifests.read_manifest(manifest):
                 if entry.partition not in wanted:
@@ -102,9 +104,9 @@ def live_files_of_partitions(
     *,
     buckets: Collection[int] | None = None,
 ) -> list[ManifestEntry]:
-    """The live files of some partitions, perhaps only of some buckets of them.
+    """The live files of some partitions, optionally only of some buckets.
 
-    Manifests that cannot hold one of them are skipped.
+    Manifests that cannot hold any of them are skipped.
     """
     values = [store.partition_values(each) for each in partitions]
     names = store.schema.partition_keys
@@ -123,14 +125,14 @@ def live_files_of_partitions(
         keep_ranges=keep_ranges,
         keep_partition=keep_partition,
         keep_bucket=lambda bucket, _: bucket in buckets,
-        bucket_span=(min(buckets, default=0), max(buckets, default=0)),
+        bucket_range=(min(buckets, default=0), max(buckets, default=0)),
     )
 
 
 def deletion_indexes(
     store: TableStore, snapshot: Snapshot | None
 ) -> Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]:
-    """The deletion vectors in force in a snapshot, by partition and bucket; buckets without any are missing."""
+    """The live deletion vectors of a snapshot, by partition and bucket; buckets without any are omitted."""
     indexes: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
     if snapshot is not None and snapshot.index_manifest is not None:
         for entry in store.manifests.read_index_manifest(snapshot.index_manifest):
@@ -164,9 +166,9 @@ def _within(value: Any, known: ColumnRange | None) -> bool:
     return bool(comparable(known.min) <= comparable(value) <= comparable(known.max))  # type: ignore[operator]
 
 
-def _spans_meet(manifest: ManifestFileMeta, bucket_span: tuple[int, int] | None, min_level: int) -> bool:
+def _may_hold_wanted(manifest: ManifestFileMeta, bucket_range: tuple[int, int] | None, min_level: int) -> bool:
     if manifest.max_level is not None and manifest.max_level < min_level:
         return False
-    if bucket_span is None or manifest.min_bucket is None or manifest.max_bucket is None:
+    if bucket_range is None or manifest.min_bucket is None or manifest.max_bucket is None:
         return True
-    return manifest.min_bucket <= bucket_span[1] and bucket_span[0] <= manifest.max_bucket
+    return manifest.min_bucket <= bucket_range[1] and bucket_range[0] <= manifest.max_bucket

@@ -1,6 +1,6 @@
-"""Which files of a bucket are read together: pure functions over file metadata.
+"""Packs the files of a bucket into splits: pure functions over file metadata.
 
-Source: paimon-format.md section 6.4 (Paimon ``MergeTreeSplitGenerator``), FL-80.
+Source: Paimon MergeTreeSplitGenerator.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,22 +12,22 @@ from lsm.levels import SortedFile, sections
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLimits:
-    """How large a split should be."""
+    """Size limits of splits."""
 
     target_bytes: int
-    open_cost_bytes: int  # what opening a file costs, in bytes that could have been read meanwhile
+    open_cost_bytes: int  # cost of opening a file, in bytes read in the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
-    """Files of one split."""
+    """The files of one split."""
 
     files: tuple[DataFileMeta, ...]
-    is_raw: bool  # every row of every file is a row of the table: no other file holds its key, and none is a delete
+    is_raw: bool  # files need no merge: no duplicate keys, no deletes
 
 
 def pack_plain(files: Iterable[DataFileMeta], limits: PackLimits) -> list[Pack]:
-    """Splits of files that never need merging, in the given order."""
+    """Pack files that never need merging, in the given order."""
     return [Pack(files=tuple(group), is_raw=True) for group in _packed([[file] for file in files], limits)]
 
 
@@ -38,17 +38,17 @@ def pack_sorted(
     keep: Callable[[DataFileMeta], bool],
     limits: PackLimits,
 ) -> list[Pack]:
-    """Splits of one bucket of a table with a key.
+    """Pack the files of one bucket of a table with a primary key.
 
-    A key is in one section only, so sections are read apart. Where no other file overlaps a section, it needs no
-    merging unless a file holds deletes; what is little is merged along with the rest, because a split costs more than a
+    A key is in one section only, so sections are read separately. A section with a single run needs no
+    merging unless a file has deletes; a few small ones are merged with the others, since a split costs more than a
     merge.
 
     Args:
-        files: of one bucket, in any order.
-        sorted_file: how the LSM tree sees a file.
-        keep: False when no row of the file, taken alone, is wanted; asked only where no newer version can be elsewhere.
-        limits: size of the splits.
+        files: files of one bucket, in any order.
+        sorted_file: converts file metadata for the LSM tree.
+        keep: whether the file, considered alone, may hold wanted rows; called only where no other file has its keys.
+        limits: size limits of the splits.
     """
     by_name = {file.file_name: file for file in files}
     plain: list[list[DataFileMeta]] = []
@@ -59,7 +59,7 @@ def pack_sorted(
             merged.append(section)
             continue
         section = [file for file in section if keep(file)]
-        # A missing count comes from an old writer that did not count.
+        # The count is missing in files of old writers.
         plain.extend([file] for file in section if file.delete_row_count == 0)
         merged.extend([file] for file in section if file.delete_row_count != 0)
     if merged and sum(_weight(group, limits) for group in plain) <= limits.open_cost_bytes:

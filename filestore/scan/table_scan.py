@@ -1,8 +1,8 @@
-"""From a snapshot and a filter to splits: the pieces that tasks read independently of each other.
+"""Scan planning: from a snapshot and a filter to splits, which tasks read independently.
 
-Whoever reads a split of a filtered plan must apply the filter to its rows: pruning leaves out whole files whose keys
-cannot match, also those that hold newer versions of rows that do not match. Source: paimon-format.md sections 6.4 and
-13; FL-178 to FL-182, FL-80.
+Readers of a split of a filtered plan must apply the filter to its rows: pruning omits whole files without matching
+keys, including files with newer versions of rows that do not match. Source: Paimon
+KeyValueFileStoreScan, SnapshotReader.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ Filter = Predicate | str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A snapshot and the splits of its rows that a filter may want."""
+    """A snapshot, and the splits that may hold matching rows."""
 
     snapshot: Snapshot | None  # None: the table has no snapshot, and no rows
     splits: tuple[DataSplit, ...]
@@ -35,14 +35,14 @@ class Plan:
 
 
 class TableScan:
-    """Plans reads of one table, with the schema that the table was opened with."""
+    """Plans scans of one table, with the schema that it was opened with."""
 
     def __init__(self, store: TableStore, *, all_levels: bool = False) -> None:
-        """Nothing is read yet.
+        """Create a scan.
 
         Args:
-            store: its store.
-            all_levels: also rows that a scan leaves to the next compaction, for who merges newer ones with them.
+            store: the table.
+            all_levels: include level-0 rows that scans otherwise skip until compaction, for merging with newer rows.
         """
         self._table = store
         self._all_levels = all_levels
@@ -55,7 +55,7 @@ class TableScan:
         partitions: Collection[bytes] | None = None,
         buckets: Collection[int] | None = None,
     ) -> Plan:
-        """Return the splits to read.
+        """Plan the splits to read.
 
         Args:
             snapshot: to read; None is the newest.
@@ -77,7 +77,7 @@ class TableScan:
             keep_bucket=lambda bucket, total: (
                 bucket >= 0 and (buckets is None or bucket in buckets) and pruner.keep_bucket(bucket, total)
             ),
-            bucket_span=(min(buckets), max(buckets)) if buckets else None,
+            bucket_range=(min(buckets), max(buckets)) if buckets else None,
             min_level=self.min_level,
         )
         splits = self._splits(snapshot, [entry for entry in entries if pruner.keep_by_key(entry.file)], pruner)
@@ -85,7 +85,7 @@ class TableScan:
 
     @property
     def skips_level0(self) -> bool:
-        """Rows in level 0 of these tables have not met the older rows of their key yet (paimon-format.md 6.4.6)."""
+        """Whether level 0 is skipped, since its rows are not merged with older rows of their keys before compaction."""
         if self._all_levels:
             return False
         options = self._table.options
@@ -95,7 +95,7 @@ class TableScan:
 
     @property
     def min_level(self) -> int:
-        """Files below this level are left out."""
+        """Files of lower levels are skipped."""
         return 1 if self.skips_level0 else 0
 
     def _splits(self, snapshot: Snapshot, entries: Iterable[ManifestEntry], pruner: Pruner) -> list[DataSplit]:
@@ -107,8 +107,8 @@ class TableScan:
         splits = []
         for (partition, bucket), group in by_bucket.items():
             index = indexes.get((partition, bucket), ())
-            marked = {each.data_file_name for entry in index for each in entry.index_vectors}
-            for pack in self._packs([entry.file for entry in group], pruner, marked):
+            with_vectors = {each.data_file_name for entry in index for each in entry.index_vectors}
+            for pack in self._packs([entry.file for entry in group], pruner, with_vectors):
                 vectors = vectors_of(pack.files, index)
                 expires = moment_ms is not None and (not pack.is_raw or may_expire(self._table, pack.files, moment_ms))
                 splits.append(
@@ -126,7 +126,7 @@ class TableScan:
                 )
         return splits
 
-    def _packs(self, files: Sequence[DataFileMeta], pruner: Pruner, marked: Collection[str]) -> list[Pack]:
+    def _packs(self, files: Sequence[DataFileMeta], pruner: Pruner, with_vectors: Collection[str]) -> list[Pack]:
         table = self._table
         limits = PackLimits(
             target_bytes=table.options.source_split_target_size_bytes,
@@ -136,6 +136,6 @@ class TableScan:
             return pack_sorted(files, sorted_file=table.sorted_file, keep=pruner.keep_by_value, limits=limits)
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
         kept = [file for file in ordered if pruner.keep_by_value(file)]
-        # files without marks can be scanned by whoever reads their format: they are not put together with others
-        plain = pack_plain((file for file in kept if file.file_name not in marked), limits)
-        return [*plain, *pack_plain((file for file in kept if file.file_name in marked), limits)]
+        # files without deletion vectors can be read directly by their format: they are not packed with others
+        plain = pack_plain((file for file in kept if file.file_name not in with_vectors), limits)
+        return [*plain, *pack_plain((file for file in kept if file.file_name in with_vectors), limits)]

@@ -187,7 +187,7 @@ def _aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, Fiel
 
 def _check_functions(aggregates: Mapping[str, FieldAggregate]) -> None:
     for name, aggregate in aggregates.items():
-        if not aggregate.takes_retracts:
+        if not aggregate.supports_retracts:
             raise InvalidInputError(
                 f"a value cannot be taken back: column={name} aggregate-function={aggregate.function} "
                 f"fix='set fields.{name}.ignore-retract=true'"

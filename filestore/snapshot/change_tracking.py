@@ -1,7 +1,7 @@
-"""How the changes of a snapshot reach a stream: through the log, from files, or not at all.
+"""Where streams get the changes of a snapshot from: the log, its files, or nowhere.
 
-Every snapshot of ours says it in its properties. One without them is another engine's: what it added or overwrote is
-not in the log and has to be read from files. FL-29, FL-30, FL-33, FL-34.
+Fluvial's snapshots record it in their properties. A snapshot without them is by another engine: its changes are
+not in the log and must be read from files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,33 +13,33 @@ from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import CorruptDataError
 
 CHANGES_KEY: Final = "fluvial.changes"
-"""Property of a snapshot: log, files or none."""
+"""Snapshot property: log, files or none."""
 UNLOGGED_KEY: Final = "fluvial.unlogged-snapshot"
-"""Property of a snapshot of a table with a log: the newest snapshot up to it whose changes are files; 0: none."""
+"""Snapshot property of tables with a log: the newest snapshot up to this one with changes in files; 0: none."""
 
 SKIPPED_KEY: Final = "fluvial.skipped-log"
-"""Property of a snapshot whose changes are files although it has records in the log: where these begin, by bucket."""
+"""Snapshot property if changes are in files despite records in the log: the records' start offsets by bucket."""
 
 _DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
 class ChangeSource(Enum):
-    """Where the changes of a snapshot are."""
+    """The location of a snapshot's changes."""
 
     LOG = "log"  # records from the previous snapshot's offsets to this one's
-    FILES = "files"  # of the snapshot, see ``plan_changes``
-    NONE = "none"  # there is nothing to deliver
+    FILES = "files"  # files of the snapshot, see ``plan_changes``
+    NONE = "none"  # no changes for streams
 
 
 def changes_of(snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
-    """Where the changes of a snapshot are.
+    """The location of a snapshot's changes.
 
     Args:
-        snapshot: of any engine.
-        has_log: whether the table has a log now; changes of a log that is gone are in the files as well.
+        snapshot: a snapshot by any engine.
+        has_log: whether the table has a log now; changes of a removed log are read from files.
 
     Raises:
-        CorruptDataError: the property has a value that nobody writes.
+        CorruptDataError: the property has an unknown value.
     """
     text = snapshot.properties.get(CHANGES_KEY)
     if text is None:
@@ -54,16 +54,16 @@ def changes_of(snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
 
 
 def is_external(snapshot: Snapshot) -> bool:
-    """Whether another engine committed this snapshot (or a version of ours that did not say where changes are)."""
+    """Whether another engine committed this snapshot, or a version of Fluvial without this property."""
     return CHANGES_KEY not in snapshot.properties
 
 
 def unlogged_snapshot(history: Iterable[Snapshot]) -> int:
-    """Id of the newest snapshot of a table with a log whose changes are not in the log; 0 when there is none.
+    """Id of the newest snapshot with changes in files rather than in the table's log; 0 when there is none.
 
     Args:
-        history: snapshots from newest to oldest without a gap, read no further than needed. When it ends before the
-            first snapshot of the table, what has expired may have been unlogged: the newest expired id is the answer.
+        history: snapshots from newest to oldest without gaps, consumed lazily. If it ends before the
+            first snapshot of the table, the expired ones may be unlogged: the result is the newest expired id.
     """
     oldest = 1
     for snapshot in history:
@@ -77,17 +77,17 @@ def unlogged_snapshot(history: Iterable[Snapshot]) -> int:
 
 
 def default_changes(kind: CommitKind, *, tracks_changes: bool) -> ChangeSource:
-    """Where the changes of a commit of ours are that did not say so: it has written no log."""
+    """The default for commits by Fluvial, which have written no log."""
     return ChangeSource.FILES if kind in _DATA_KINDS and tracks_changes else ChangeSource.NONE
 
 
 def change_properties(
     changes: ChangeSource, *, snapshot_id: int, history: Iterable[Snapshot] | None
 ) -> Mapping[str, str]:
-    """The properties that a snapshot of ours gets.
+    """The change properties of a new snapshot.
 
     Args:
-        changes: of this snapshot.
+        changes: location of this snapshot's changes.
         snapshot_id: its id.
         history: the snapshots before it, newest first; None for a table without a log.
     """
@@ -98,24 +98,24 @@ def change_properties(
     return properties
 
 
-def skipping(starts: Mapping[int, int]) -> Mapping[str, str]:
-    """The property of a snapshot whose records streams skip.
+def skipped_log_property(starts: Mapping[int, int]) -> Mapping[str, str]:
+    """The property of a snapshot with log records that streams must skip.
 
     Args:
-        starts: the offset of the first one, by bucket.
+        starts: offset of the first record by bucket.
     """
     return {SKIPPED_KEY: ",".join(f"{bucket}={start}" for bucket, start in sorted(starts.items()))} if starts else {}
 
 
 def offsets_before(snapshot: Snapshot, offsets: Mapping[int, int]) -> Mapping[int, int]:
-    """Next offsets of the log before the changes of a snapshot that are read from its files.
+    """Next log offsets before a snapshot with changes that are read from its files.
 
     Args:
-        snapshot: whose changes are files.
-        offsets: those at it.
+        snapshot: a snapshot with changes in files.
+        offsets: next log offsets at the snapshot.
 
     Raises:
-        CorruptDataError: the property is not what we write.
+        CorruptDataError: the property is malformed.
     """
     text = snapshot.properties.get(SKIPPED_KEY)
     if text is None:
@@ -130,9 +130,9 @@ def offsets_before(snapshot: Snapshot, offsets: Mapping[int, int]) -> Mapping[in
 
 
 def off_main_log(snapshot: Snapshot, *, bucket_count: int) -> Snapshot:
-    """A snapshot of main as the beginning of a branch that has a log of its own.
+    """A snapshot of main as the start of a branch with its own log.
 
-    Nothing of it is in that log: it stands before the first record of every bucket, and its changes are in its files.
+    None of it is in that log: its offsets are 0 for every bucket, and its changes are in its files.
     """
     changes = changes_of(snapshot, has_log=False)
     kept = {key: value for key, value in snapshot.properties.items() if key != UNLOGGED_KEY}

@@ -1,7 +1,7 @@
-"""Consumers: named readers, and the snapshot that each of them wants next, which holds back expiry.
+"""Consumers: named readers with their next snapshot, which expiry must keep.
 
-A consumer is a small file of the table's, understood by every Paimon: expiry keeps the least next snapshot and all
-after it. Source: Paimon ConsumerManager, Consumer; paimon-format.md section 9.
+A consumer is a small file of the table, supported by all Paimon engines: expiry keeps the least next snapshot and all
+after it. Source: Paimon ConsumerManager, Consumer.
 """
 
 import json
@@ -11,7 +11,7 @@ from filestore.io.file_io import Clock, FileIO
 from filestore.layout.paths import CONSUMER_PREFIX, TablePaths
 from lsm.errors import CorruptDataError, InvalidInputError
 
-_READS: Final = 10  # Paimon for Java overwrites in place: for a moment a file may be empty or half written
+_READS: Final = 10  # Paimon for Java overwrites in place: a file may briefly be empty or partial
 _WAIT_SECONDS: Final = 0.2
 
 
@@ -24,9 +24,9 @@ class ConsumerStore:
         self._clock = clock
 
     def next_snapshot(self, consumer_id: str) -> int | None:
-        """The snapshot that a consumer wants next; None when there is no such consumer.
+        """The next snapshot of a consumer; None when there is no such consumer.
 
-        Raises: CorruptDataError naming the file when it stays unreadable.
+        Raises: CorruptDataError naming the file when it remains unreadable.
         """
         path = self._path(consumer_id)
         for attempt in range(_READS):
@@ -50,21 +50,21 @@ class ConsumerStore:
         return {name: next_snapshot for name, next_snapshot in found if next_snapshot is not None}
 
     def least_next_snapshot(self) -> int | None:
-        """The snapshot from which on all must be kept; None when nobody is waiting."""
+        """The first snapshot that consumers need; None when there are no consumers."""
         return min(self.next_snapshots().values(), default=None)
 
     def write(self, consumer_id: str, next_snapshot: int, *, may_go_back: bool = False) -> int:
-        """Note that a consumer has had everything before a snapshot.
+        """Store that a consumer has read everything before a snapshot.
 
-        One process at a time may write a consumer. Writing the same place again keeps the consumer from expiring.
+        Only one process at a time may write a consumer. Writing the same position again renews the consumer's expiry.
 
         Args:
             consumer_id: its name.
-            next_snapshot: what it wants next; need not exist yet.
-            may_go_back: to a lower number than what is noted; else the higher one stays.
+            next_snapshot: id of its next snapshot; need not exist yet.
+            may_go_back: allow a lower id than the stored one; else the higher one is kept.
 
         Returns:
-            What is noted now.
+            The stored id.
         """
         known = None if may_go_back else self.next_snapshot(consumer_id)
         noted = next_snapshot if known is None else max(known, next_snapshot)
@@ -73,13 +73,13 @@ class ConsumerStore:
         return noted
 
     def delete(self, consumer_id: str) -> None:
-        """Forget a consumer; one that is not there is fine."""
+        """Delete a consumer, if it exists."""
         self._io.delete(self._path(consumer_id))
 
     def expire(self, age_ms: int) -> list[str]:
-        """Forget the consumers that have not written for longer than this; their names."""
+        """Delete consumers that have not written for longer than this, and return their names."""
         oldest_ms = self._clock.now_ms() - age_ms
-        gone = []
+        deleted = []
         for name in self._io.list_names(self._paths.consumer_dir):
             path = f"{self._paths.consumer_dir}/{name}"
             if not name.startswith(CONSUMER_PREFIX):
@@ -90,14 +90,12 @@ class ConsumerStore:
                 continue
             if is_old:
                 self._io.delete(path)
-                gone.append(name.removeprefix(CONSUMER_PREFIX))
-        return gone
+                deleted.append(name.removeprefix(CONSUMER_PREFIX))
+        return deleted
 
     def _path(self, consumer_id: str) -> str:
         if not consumer_id.strip() or "/" in consumer_id or not consumer_id.isprintable():
-            raise InvalidInputError(
-                f"not a name of a consumer: consumer-id={consumer_id!r} fix='use a name that a file can have'"
-            )
+            raise InvalidInputError(f"invalid consumer name: consumer-id={consumer_id!r} fix='use a valid file name'")
         return self._paths.consumer(consumer_id)
 
 

@@ -1,6 +1,6 @@
-"""Snapshots: what a table consists of at one commit, and the files that publish it.
+"""Snapshots: the state of a table at one commit, and the files that publish it.
 
-A snapshot file appears under its number once and never changes. The hints LATEST and EARLIEST only save listing.
+A snapshot file is created once under its id and never changes. The hints LATEST and EARLIEST only avoid listings.
 Source: Paimon Snapshot, SnapshotManager, HintFileUtils; ``logOffsets`` holds the next log offset of every bucket.
 """
 
@@ -21,12 +21,12 @@ logger = logging.getLogger("fluvial.snapshots")
 
 FIRST_SNAPSHOT_ID: Final = 1
 SNAPSHOT_VERSION: Final = 3
-# What old writers put for "no watermark".
+# Written by old writers for "no watermark".
 _NO_WATERMARK: Final = -(2**63)
 
 
 class CommitKind(StrEnum):
-    """What a commit did; streams follow APPEND only."""
+    """The kind of a commit."""
 
     APPEND = "APPEND"
     COMPACT = "COMPACT"
@@ -36,12 +36,12 @@ class CommitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One published state. Its files are those of the base list changed by those of the delta list."""
+    """One published state. Its files are those of the base list with the changes of the delta list."""
 
     id: int
     schema_id: int
     base_manifest_list: str
-    base_manifest_list_size: int | None = None  # exact bytes; None when an old writer did not say
+    base_manifest_list_size: int | None = None  # exact bytes; None from old writers
     delta_manifest_list: str
     delta_manifest_list_size: int | None = None
     changelog_manifest_list: str | None = None
@@ -52,7 +52,7 @@ class Snapshot:
     commit_kind: CommitKind
     time_ms: int
     log_offsets: Mapping[int, int] = field(default_factory=dict)  # next offset by bucket
-    total_record_count: int | None = None  # physical rows, deletes included; None when a very old writer did not say
+    total_record_count: int | None = None  # physical rows, deletes included; None from very old writers
     delta_record_count: int | None = None
     changelog_record_count: int | None = None
     watermark: int | None = None
@@ -65,7 +65,7 @@ class Snapshot:
     version: int = SNAPSHOT_VERSION
 
     def to_json(self) -> str:
-        """Text of the snapshot file; what is absent is left out."""
+        """Contents of the snapshot file, without absent values."""
         body: dict[str, Any] = {}
         for key, attribute in _ATTRIBUTE_OF_KEY.items():
             value = getattr(self, attribute)
@@ -81,9 +81,9 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, text: str | bytes, *, source: str = "text") -> "Snapshot":
-        """A snapshot, or the snapshot inside a tag, by any writer; null is absent and unknown keys are skipped.
+        """Parse a snapshot or tag file of any writer; null means absent, unknown keys are ignored.
 
-        Raises: CorruptDataError naming the source when it is not a whole snapshot.
+        Raises: CorruptDataError naming the source when it is not a complete snapshot.
         """
         try:
             body = orjson.loads(text)
@@ -145,7 +145,7 @@ _TEXTS: Final = frozenset(
 
 
 def _given(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes that the JSON sets. Raises: TypeError when one is of another type."""
+    """The attributes set by the JSON. Raises: TypeError for a value of the wrong type."""
     given = {attribute: body[key] for key, attribute in _ATTRIBUTE_OF_KEY.items() if body.get(key) is not None}
     for attribute, value in given.items():
         expected = str if attribute in _TEXTS else dict if attribute in _OBJECTS else int
@@ -155,20 +155,20 @@ def _given(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def back_from(snapshot: Snapshot | None, find: Callable[[int], Snapshot | None]) -> Iterator[Snapshot]:
-    """A snapshot and those before it, newest first, until one is gone; each is looked up when it is asked for."""
+    """A snapshot and those before it, newest first, until one is missing; looked up lazily."""
     while snapshot is not None:
         yield snapshot
         snapshot = find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
 
 
 def carried_offsets(history: Iterable[Snapshot]) -> Mapping[int, int] | None:
-    """The next log offsets that the newest snapshot with any has: other engines do not carry them on.
+    """The log offsets of the newest snapshot that has any: other engines do not propagate them.
 
     Args:
-        history: of ``back_from``; read no further than needed.
+        history: from ``back_from``; consumed lazily.
 
     Returns:
-        By bucket; {} when no snapshot ever had any, None when those that may have had some are gone.
+        Offsets by bucket; {} when no snapshot ever had any, None when those that may have had some have expired.
     """
     oldest_id = FIRST_SNAPSHOT_ID
     for snapshot in history:
@@ -181,7 +181,7 @@ def carried_offsets(history: Iterable[Snapshot]) -> Mapping[int, int] | None:
 class SnapshotStore:
     """The snapshot files of one branch of a table.
 
-    A missing file is ``FileNotFoundError``, as ``FileIO`` has it: a snapshot may expire between two looks.
+    A missing file is ``FileNotFoundError``, as in ``FileIO``: a snapshot may expire between two reads.
     """
 
     def __init__(self, io: FileIO, paths: TablePaths, *, lock: TableLock | None = None) -> None:
@@ -189,29 +189,29 @@ class SnapshotStore:
         self._io = io
         self._paths = paths
         self._lock = lock
-        self._tags: dict[str, tuple[tuple[int, ...], Snapshot]] = {}  # what was read, and the file's stamp then
+        self._tags: dict[str, tuple[tuple[int, ...], Snapshot]] = {}  # cached tags with the stamps of their files
 
     def exists(self, snapshot_id: int) -> bool:
-        """Whether this snapshot is published and not expired."""
+        """Whether a snapshot is published and not expired."""
         return self._io.exists(self._paths.snapshot(snapshot_id))
 
     def ids(self) -> list[int]:
-        """Numbers of all snapshots, ascending, from the directory."""
+        """Ids of all snapshots, ascending, by listing the directory."""
         names = self._io.list_names(self._paths.snapshot_dir)
         numbers = (name.removeprefix(SNAPSHOT_PREFIX) for name in names if name.startswith(SNAPSHOT_PREFIX))
         return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
 
     def latest_id(self) -> int | None:
-        """Number of the newest snapshot; None when nothing was committed."""
+        """Id of the newest snapshot; None when nothing was committed."""
         hinted = self._hint(self._paths.latest_hint)
-        # A hint may be behind, or lie: it counts only when its snapshot is there and the next is not.
+        # A hint may be stale or wrong: it is valid only if its snapshot exists and the next does not.
         if hinted is not None and not self.exists(hinted + 1) and self.exists(hinted):
             return hinted
         ids = self.ids()
         return ids[-1] if ids else None
 
     def earliest_id(self) -> int | None:
-        """Number of the oldest snapshot that has not expired; None when nothing was committed."""
+        """Id of the oldest snapshot that has not expired; None when nothing was committed."""
         hinted = self._hint(self._paths.earliest_hint)
         if hinted is not None and self.exists(hinted):
             return hinted
@@ -223,7 +223,7 @@ class SnapshotStore:
         latest_id = self.latest_id()
         if latest_id is None:
             return None
-        # A rollback may remove it between the two looks.
+        # A rollback may remove it in between.
         return self.find(latest_id) or self._newest_listed()
 
     def read(self, snapshot_id: int) -> Snapshot:
@@ -231,7 +231,7 @@ class SnapshotStore:
 
         Raises:
             FileNotFoundError: it expired, or was never published.
-            CorruptDataError: the file is truncated, garbled or holds another snapshot.
+            CorruptDataError: the file is truncated, corrupt or holds another snapshot.
         """
         path = self._paths.snapshot(snapshot_id)
         snapshot = Snapshot.from_json(self._io.read_bytes(path), source=path)
@@ -247,47 +247,47 @@ class SnapshotStore:
             return None
 
     def back_from(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
-        """A snapshot and those before it, newest first, until one expired; each is read when it is asked for."""
+        """A snapshot and those before it, newest first, until one has expired; read lazily."""
         return back_from(snapshot, self.find)
 
     def publish(self, snapshot: Snapshot) -> bool:
-        """Make a snapshot visible: the one atomic step of a commit.
+        """Make a snapshot visible: the atomic step of a commit.
 
         Returns:
-            True when its file is there and is ours, even if an earlier attempt put it there. False when the number is
-            somebody else's: nothing of ours is visible, plan again.
+            True when its file exists with these contents, even from an earlier attempt. False when the id is taken by
+            another writer: nothing is visible, plan again.
 
         Raises:
-            UnavailableError: nothing became visible.
-            OutcomeUnknownError: it may or may not be visible: delete nothing, look for it, retry.
+            UnavailableError: nothing is visible.
+            OutcomeUnknownError: it may or may not be visible: delete nothing, check for it, retry.
         """
         path, body = self._paths.snapshot(snapshot.id), snapshot.to_json().encode()
         if self._lock is None:
             return self._claim(path, body)
-        return self._lock.run(lambda: self._claim(path, body, look_first=True))
+        return self._lock.run(lambda: self._claim(path, body, check_first=True))
 
     def write_latest_hint(self, snapshot_id: int) -> None:
-        """Note the newest number. Failing is logged, not raised: the commit already happened and readers can list."""
+        """Update the newest id's hint. Failures are logged, not raised: the commit is done, and readers can list."""
         self._write_hint(self._paths.latest_hint, snapshot_id)
 
     def write_earliest_hint(self, snapshot_id: int) -> None:
-        """Note the oldest number; pypaimon assumes 1 without it. Failing is logged, not raised."""
+        """Update the hint of the oldest id; pypaimon assumes 1 without it. Failures are logged, not raised."""
         self._write_hint(self._paths.earliest_hint, snapshot_id)
 
     def claim_up_to(self, snapshot_id: int) -> None:
-        """Tell everybody that snapshots before this one are about to go: from now on nobody may tag them.
+        """Claim the snapshots before this one for deletion: from now on they cannot be tagged.
 
-        Raises: UnavailableError; then none of them may go.
+        Raises: UnavailableError; then none of them may be deleted.
         """
         if self.claimed_up_to() < snapshot_id:
             self._io.replace(self._paths.earliest_hint, str(snapshot_id).encode())
 
     def claimed_up_to(self) -> int:
-        """Snapshots before this one are gone, or about to go."""
+        """Snapshots before this id are deleted, or claimed for deletion."""
         return self._hint(self._paths.earliest_hint) or FIRST_SNAPSHOT_ID
 
     def oldest_left(self) -> int | None:
-        """Number of the oldest snapshot file, also of one that an interrupted expiry has left; None: there is none."""
+        """Id of the oldest snapshot file, including those left by an interrupted expiry; None: there is none."""
         oldest = self.earliest_id()
         while oldest is not None and oldest > FIRST_SNAPSHOT_ID and self.exists(oldest - 1):
             oldest -= 1
@@ -305,14 +305,14 @@ class SnapshotStore:
         return None
 
     def as_of(self, time_ms: int) -> Snapshot | None:
-        """The last snapshot committed at this time or before; None when all of those expired or there were none."""
+        """The last snapshot committed at or before this time; None when there is none or all have expired."""
         ids = self.ids()
         found: Snapshot | None = None
         low, high = 0, len(ids)
         while low < high:
             middle = (low + high) // 2
             snapshot = self.find(ids[middle])
-            # One that expired since the listing is older than any that is left.
+            # One that expired since the listing is older than all remaining ones.
             if snapshot is None or snapshot.time_ms <= time_ms:
                 found, low = snapshot or found, middle + 1
             else:
@@ -320,14 +320,14 @@ class SnapshotStore:
         return found
 
     def tag(self, name: str) -> Snapshot:
-        """The snapshot that a tag keeps. Raises: InvalidInputError naming the tags there are; CorruptDataError."""
+        """The tagged snapshot. Raises: InvalidInputError naming the existing tags; CorruptDataError."""
         found = self.find_tag(name)
         if found is None:
             raise InvalidInputError(f"no such tag: tag={name} tags={self.tag_names()}")
         return found
 
     def find_tag(self, name: str) -> Snapshot | None:
-        """The snapshot that a tag keeps; None when there is no such tag. Raises: CorruptDataError."""
+        """The tagged snapshot; None when there is no such tag. Raises: CorruptDataError."""
         path = self._paths.tag(name)
         try:
             stamp = self._io.stamp(path)
@@ -348,14 +348,14 @@ class SnapshotStore:
         found = (name for name in names if name.startswith(TAG_PREFIX) and name != TAG_SUCCESS_DIRECTORY)
         return [name.removeprefix(TAG_PREFIX) for name in found]
 
-    def _claim(self, path: str, body: bytes, *, look_first: bool = False) -> bool:
+    def _claim(self, path: str, body: bytes, *, check_first: bool = False) -> bool:
         try:
-            if not (look_first and self._io.exists(path)):
+            if not (check_first and self._io.exists(path)):
                 self._io.create_exclusive(path, body)
         except OSError as error:
             raise OutcomeUnknownError(f"snapshot may or may not be visible: file={path} error={error}") from error
-        # Java publishes by rename under a lock of its own process and may have replaced ours; and a file that was there
-        # before may be ours, if the answer to an earlier attempt got lost. Only the content tells.
+        # Java publishes by rename under a process-local lock and may have replaced this file; and an existing file
+        # may be from an earlier attempt of this writer with a lost response. Only the contents show.
         try:
             return self._io.read_bytes(path) == body
         except (OSError, UnavailableError) as error:

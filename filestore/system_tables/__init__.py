@@ -1,6 +1,6 @@
-"""System tables: what a table is made of, as rows. They need files alone: no Spark, no Kafka.
+"""System tables: a table's metadata as rows. They need only files, neither Spark nor Kafka.
 
-Source: the columns of Paimon's tables of the same names, then ours. Requirements TAG-40, TAG-41, BR-48.
+Source: the columns of Paimon's tables of the same names, followed by Fluvial's.
 """
 
 from collections.abc import Mapping
@@ -39,4 +39,4 @@ SYSTEM_TABLES: Final[Mapping[str, SystemTable]] = {
         FILE_INDEXES,
     )
 }
-"""By the name behind the dollar sign."""
+"""System tables by the name after the dollar sign."""

@@ -1,4 +1,4 @@
-"""System tables of a table's definition: schemas, options, functions of aggregated columns."""
+"""System tables of a table's definition: schemas, options, aggregate functions of columns."""
 
 from collections.abc import Mapping
 from typing import Any, Final

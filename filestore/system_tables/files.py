@@ -1,4 +1,4 @@
-"""System tables of data files: files, and the key ranges they hold. Columns all the way: tables may have many files."""
+"""System tables of data files and their key ranges. Built column-wise, since tables may have many files."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ _SOURCES: Final[Mapping[int | None, str]] = {0: "APPEND", 1: "COMPACT"}
 
 @dataclass(frozen=True, kw_only=True)
 class FileColumns:
-    """The live files of a snapshot: row n of every column speaks of file n."""
+    """The live files of a snapshot: row n of every column describes file n."""
 
     store: TableStore
     live: LiveFiles
@@ -42,7 +42,7 @@ class FileColumns:
         return cls(store=store, live=live, keys=[key for key, _ in pairs], files=[file for _, file in pairs])
 
     def column(self, value: Callable[[DataFileMeta], Any], kind: pa.DataType) -> pa.Array:
-        """An attribute of the files."""
+        """One attribute of the files as a column."""
         return pa.array([value(file) for file in self.files], kind)
 
     @cached_property
@@ -73,11 +73,11 @@ class FileColumns:
         return self._texts(row, lambda _: self.store.schema.key_fields)
 
     def stats_texts(self, row: Callable[[SimpleStats], bytes]) -> pa.Array:
-        """Bounds of value columns as JSON objects; null where there are none."""
+        """Bounds of value columns as JSON objects; null without statistics."""
         return self._texts(lambda file: row(file.value_stats), self._value_fields)
 
     def null_count_texts(self) -> pa.Array:
-        """Numbers of nulls as JSON objects by column; null where they are not known."""
+        """Null counts as JSON objects by column; null where unknown."""
         return self._by_shape(self._value_fields, self._null_counts)
 
     def _null_counts(self, fields: Sequence[DataField], files: Sequence[DataFileMeta]) -> pa.Array:
@@ -95,7 +95,7 @@ class FileColumns:
     ) -> pa.Array:
         def decoded(fields: Sequence[DataField], files: Sequence[DataFileMeta]) -> pa.Array:
             rows = [row(file) for file in files]
-            if any(int.from_bytes(each[:ARITY_BYTES], "big") == 0 for each in rows):  # nothing is known of these
+            if any(int.from_bytes(each[:ARITY_BYTES], "big") == 0 for each in rows):  # no statistics
                 return pa.nulls(len(rows), pa.string())
             arrays = decode_columns(rows, [field.type for field in fields])
             return json_objects({field.name: each for field, each in zip(fields, arrays, strict=True)})
@@ -107,7 +107,7 @@ class FileColumns:
         fields_of: Callable[[DataFileMeta], Sequence[DataField]],
         make: Callable[[Sequence[DataField], Sequence[DataFileMeta]], pa.Array],
     ) -> pa.Array:
-        """Texts made of files with the same schema and statistics together, in the order of the files."""
+        """Texts in file order, computed together for files with the same schema and statistics columns."""
         groups: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
         for at, file in enumerate(self.files):
             is_empty = file.value_stats.null_counts == ()

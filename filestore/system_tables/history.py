@@ -26,7 +26,7 @@ def history(store: TableStore) -> Iterator[Snapshot]:
 
 
 def query_of(snapshot: Snapshot) -> tuple[str | None, int | None]:
-    """The streaming query and the micro-batch that a snapshot of ours is of; None twice for any other snapshot."""
+    """The streaming query and micro-batch of a snapshot committed by Fluvial; (None, None) for others."""
     is_batch = CHANGES_KEY in snapshot.properties and snapshot.commit_kind is not CommitKind.COMPACT
     if not is_batch or snapshot.commit_identifier == BATCH_IDENTIFIER:
         return None, None
@@ -165,7 +165,7 @@ def _commits(store: TableStore, _: Snapshot | None) -> pa.Table:
 
 
 def log_record_count(before: Snapshot | None, snapshot: Snapshot) -> int | None:
-    """Offsets of the log that a commit took, markers of transactions included; None when that is not known."""
+    """Number of log offsets of a commit, including transaction control records; None when unknown."""
     if not snapshot.log_offsets or (before is None and snapshot.id > 1):
         return None
     known = {} if before is None else before.log_offsets
@@ -199,7 +199,7 @@ def _compactions(store: TableStore, _: Snapshot | None) -> pa.Table:
 
 
 def _work(store: TableStore, snapshot: Snapshot) -> dict[str, int | None]:
-    """What a compaction read and wrote; empty when it expired since it was listed."""
+    """Input and output of a compaction; empty if its snapshot expired since it was listed."""
     try:
         entries = delta_entries(store, snapshot)
     except FileNotFoundError:
@@ -208,16 +208,16 @@ def _work(store: TableStore, snapshot: Snapshot) -> dict[str, int | None]:
     def files(kind: EntryKind) -> list[ManifestEntry]:
         return [entry for entry in entries if entry.kind is kind]
 
-    taken, made = files(EntryKind.DELETE), files(EntryKind.ADD)
+    inputs, outputs = files(EntryKind.DELETE), files(EntryKind.ADD)
     return {
         "bucket_count": len({(entry.partition, entry.bucket) for entry in entries}),
-        "input_files": len(taken),
-        "output_files": len(made),
-        "input_bytes": sum(entry.file.size_bytes for entry in taken),
-        "output_bytes": sum(entry.file.size_bytes for entry in made),
-        "input_rows": sum(entry.file.row_count for entry in taken),
-        "output_rows": sum(entry.file.row_count for entry in made),
-        "highest_level": max((entry.file.level for entry in made), default=None),
+        "input_files": len(inputs),
+        "output_files": len(outputs),
+        "input_bytes": sum(entry.file.size_bytes for entry in inputs),
+        "output_bytes": sum(entry.file.size_bytes for entry in outputs),
+        "input_rows": sum(entry.file.row_count for entry in inputs),
+        "output_rows": sum(entry.file.row_count for entry in outputs),
+        "highest_level": max((entry.file.level for entry in outputs), default=None),
     }
 
 

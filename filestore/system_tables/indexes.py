@@ -1,4 +1,4 @@
-"""The system table of file indexes: which column of which file has one, where, and how large it is."""
+"""The system table of file indexes: the column, file, location and size of each."""
 
 from typing import Any, Final
 
@@ -61,7 +61,7 @@ def _file_indexes(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
 
 
 def _head(store: TableStore, path: str, file: DataFileMeta) -> tuple[bytes | None, int, str | None]:
-    """Head and size of a file's container, and where it lies if it is beside the file; no bodies are read there."""
+    """Header and size of a file's container, and the path of an index file, of which only the header is read."""
     if file.embedded_index is not None:
         return file.embedded_index, len(file.embedded_index), None
     name = index_file_of(file)
@@ -74,7 +74,7 @@ def _head(store: TableStore, path: str, file: DataFileMeta) -> tuple[bytes | Non
             head = start + source.read(max(head_size(start, source=index_path) - FIXED_BYTES, 0))
             return head, int(source.size()), index_path
     except FileNotFoundError:
-        return None, 0, None  # readers do without it, too
+        return None, 0, None  # readers ignore a missing index, too
 
 
 FILE_INDEXES: Final = SystemTable(

@@ -1,4 +1,4 @@
-"""Columns as JSON text, row by row but column-wise: for keys and statistics of any type in one text column."""
+"""Columns as JSON text, computed column-wise: keys and statistics of any type in one string column."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 
 def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """One JSON object for each row, for example ``{"id":1,"dt":"2020-08-08"}``.
+    """One JSON object per row, for example ``{"id":1,"dt":"2020-08-08"}``.
 
     Args:
-        columns: at least one, all of n values; null becomes JSON's null.
+        columns: (n,) each, at least one; null becomes JSON null.
 
     Returns:
         (n,) string, no nulls.
@@ -24,9 +24,9 @@ def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def json_values(column: pa.Array) -> pa.Array:
-    """Each value as JSON: numbers and truth values as they are, bytes as base64, all else as text in quotes.
+    """Each value as JSON: numbers and booleans as literals, bytes as base64, anything else as quoted text.
 
-    Numbers that JSON does not have (NaN, infinity) are texts too.
+    NaN and infinity, which JSON lacks, are quoted too.
     """
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
@@ -52,7 +52,7 @@ def json_text(value: object) -> str:
 
 
 def json_lists(lists: Sequence[Sequence[int | None] | None]) -> pa.Array:
-    """Lists of numbers as JSON; None stays null."""
+    """Lists of numbers as JSON; None becomes null."""
     return pa.array([None if each is None else json_text(list(each)) for each in lists], pa.string())
 
 

@@ -1,4 +1,4 @@
-"""System tables of how files lie: partitions, buckets, manifests."""
+"""System tables of the physical layout: partitions, buckets, manifests."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -61,7 +61,7 @@ def _partitions(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
 def _buckets(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
     found = FileColumns.of(store, snapshot)
     sums = _summed(found, ["partition", "bucket"])
-    # level 0 has a run for each file, a higher level is one run
+    # level 0 has one run per file, a higher level is one run
     runs = pc.add(sums.column("l0_files"), sums.column("higher_levels"))
     if not store.has_key:
         runs = pc.min_element_wise(sums.column("file_count"), 1)
@@ -77,7 +77,7 @@ def _buckets(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
 def compaction_debts(
     store: TableStore, live: LiveFiles, keys: Iterable[BucketKey] | None = None
 ) -> Mapping[BucketKey, int]:
-    """Bytes that the next compaction of each bucket (of ``keys``, if given) reads; those that need none are missing."""
+    """Input bytes of the next compaction of each bucket (of ``keys``, if given); omits buckets that need none."""
     if not store.has_key:
         return {}
     options = store.options
@@ -86,7 +86,7 @@ def compaction_debts(
     least = options.run_count_trigger if waits_for_runs else 1
     debts = {}
     for key in live.buckets() if keys is None else keys:
-        if live.file_count(key) >= least:  # as many runs as files, at most: spares the keys of small buckets
+        if live.file_count(key) >= least:  # runs <= files: avoids decoding keys of small buckets
             unit = strategy.pick(live.levels(key))
             if unit is not None:
                 debts[key] = unit.size_bytes
@@ -94,7 +94,7 @@ def compaction_debts(
 
 
 def _summed(found: FileColumns, by: list[str]) -> pa.Table:
-    """Files added up; ordered by partition and bucket as they are in ``found``."""
+    """Sums over files, ordered by partition and bucket as in ``found``."""
     column = found.column
     levels = column(lambda file: file.level, pa.int32())
     made = column(lambda file: file.creation_time_ms, LOCAL_TIME)

@@ -1,4 +1,4 @@
-"""System tables of what keeps snapshots alive: tags, branches, consumers."""
+"""System tables of references to snapshots: tags, savepoints, branches, consumers."""
 
 import datetime as dt
 from typing import Any, Final
@@ -50,7 +50,7 @@ def _tags(store: TableStore, _: Snapshot | None) -> pa.Table:
 
 
 def _retention(body: dict[str, Any]) -> dict[str, Any]:
-    """When a tag was made and how long it lives, if its maker said so: a local date-time array, and seconds."""
+    """Creation time and lifetime of a tag, if recorded: a local date-time array, and seconds."""
     made, seconds = body.get("tagCreateTime"), body.get("tagTimeRetained")
     found: dict[str, Any] = {"create_time": None, "time_retained": None}
     if isinstance(made, list) and 3 <= len(made) <= 7:
@@ -131,7 +131,7 @@ def _branches(store: TableStore, _: Snapshot | None) -> pa.Table:
                 "name": branch.name,
                 "tag_name": branch.tag,
                 "tagged_snapshot_id": branch.snapshot_id,
-                "branch_name": branch.name,  # as Paimon's table has it
+                "branch_name": branch.name,  # column of Paimon's table
                 "create_time": store.io.modified_ms(f"{paths.schema_dir}/{schemas[0]}") if schemas else None,
                 "latest_snapshot_id": SnapshotStore(store.io, paths).latest_id(),
             }
@@ -158,7 +158,7 @@ def _consumers(store: TableStore, _: Snapshot | None) -> pa.Table:
         try:
             seen_ms: int | None = store.io.modified_ms(store.paths.consumer(name))
         except FileNotFoundError:
-            continue  # forgotten since it was listed
+            continue  # deleted since it was listed
         rows.append(
             {
                 "consumer_id": name,

@@ -1,4 +1,4 @@
-"""What a system table is: a name, columns, and a function from an opened table to rows."""
+"""The definition of a system table: a name, columns, and a function from an opened table to rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
 TableRows = Callable[[TableStore, Snapshot | None], pa.Table]
-"""The rows of a table at a snapshot; None: nothing was committed yet."""
+"""The rows for a table at a snapshot; None: nothing was committed yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemTable:
-    """A table about a table. It is computed when it is read, and nothing is stored for it."""
+    """A table of metadata about a table, computed on read, not stored."""
 
-    name: str  # behind the dollar sign
+    name: str  # after the dollar sign
     doc: str  # one line
     schema: pa.Schema
     rows: TableRows
@@ -28,38 +28,38 @@ class SystemTable:
     def read(
         self, store: TableStore, filter: Predicate | str | None = None, snapshot: Snapshot | None = None
     ) -> pa.Table:
-        """The rows now.
+        """Compute the rows.
 
         Args:
-            store: the opened table, of the branch that is meant.
-            filter: on the columns of the system table, as SQL text or parsed.
-            snapshot: what the tables of files speak of; None is the newest. Tables of the history show all of it.
+            store: the opened table, on the wanted branch.
+            filter: filter on the columns of the system table, as SQL text or parsed.
+            snapshot: snapshot for tables of files; None is the newest. Tables of the history show all snapshots.
 
         Raises:
-            InvalidInputError: a filter that cannot be read.
-            CorruptDataError: metadata of the table is broken.
+            InvalidInputError: an invalid filter.
+            CorruptDataError: metadata of the table is corrupt.
         """
         predicate = self.parsed(filter)
         rows = self.rows(store, snapshot or store.snapshots.latest()).cast(self.schema)
         return rows if predicate is None else matching(rows, predicate)
 
     def parsed(self, filter: Predicate | str | None) -> Predicate | None:
-        """A filter on the columns. Raises: InvalidInputError pointing at the place that cannot be read."""
+        """Parse a filter on the columns. Raises: InvalidInputError showing the position of an error."""
         return parse_filter(filter, new_schema(self.schema, time_ms=0)) if isinstance(filter, str) else filter
 
 
 def matching(rows: pa.Table, predicate: Predicate) -> pa.Table:
-    """The rows for which a filter is true."""
+    """The rows that satisfy a predicate."""
     kept = [batch.filter(filter_mask(predicate, batch)) for batch in rows.to_batches()]
     return pa.Table.from_batches(kept, rows.schema)
 
 
 def instants(times_ms: list[int | None]) -> pa.Array:
-    """Epoch milliseconds as points in time."""
+    """Epoch milliseconds as UTC timestamps."""
     return pa.array(times_ms, INSTANT)
 
 
 INSTANT = pa.timestamp("ms", tz="UTC")
-"""A point in time. Spark shows it in the session's time zone."""
+"""An instant. Spark shows it in the session's time zone."""
 LOCAL_TIME = pa.timestamp("ms")
-"""What a writer's clock on the wall showed: how Paimon keeps the creation times of files."""
+"""Local wall clock time of the writer, which Paimon stores as creation time of files."""

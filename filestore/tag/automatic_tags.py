@@ -1,10 +1,10 @@
-"""Tags that make themselves: by the clock or the watermark at the ends of periods, and with each batch write.
+"""Automatic tags: at period ends by processing time or watermark, and with each batch write.
 
-What is due is decided in ``filestore.options.tag_schedule``; here the snapshots are found and the tags made. A
-period's tag is the state at its end: the last snapshot before it, whenever it is looked for, and whether anything is
-written or not. By watermark, it is the first snapshot that is complete up to the end. How far it came is noted in
-``automatic-tags/``, so that an expired tag is not made again.
-Source: Paimon TagAutoCreation, TagBatchCreation and TagSuccessFileCallback.
+``filestore.options.tag_schedule`` decides which are due; this module finds the snapshots and creates the tags. A
+period's tag is the state at its end: the last snapshot before it, independent of when this runs and of whether
+anything is written. By watermark, it is the first snapshot that is complete up to the end. Progress is stored
+in ``automatic-tags/``, so that an expired tag is not recreated. Source: Paimon
+TagAutoCreation, TagBatchCreation.
 """
 
 import json
@@ -29,25 +29,25 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutomaticTags:
-    """What one look did."""
+    """The created and deleted tags of one run."""
 
-    made: tuple[Tag, ...] = ()
+    created: tuple[Tag, ...] = ()
     deleted: tuple[str, ...] = ()  # names
 
 
-def makes_tags(store: TableStore) -> bool:
-    """Whether the table's options ask for any tags."""
+def creates_tags(store: TableStore) -> bool:
+    """Whether the table's options enable automatic tags."""
     options = store.options
     by_day = (options.tag_create_time, options.tag_create_interval_ms)
     return options.tag_automatic_creation != "none" or by_day != (None, None)
 
 
-def make_due_tags(store: TableStore, *, force: bool = False) -> AutomaticTags:
-    """Make the tags of periods that are over, and delete those that are too many.
+def create_due_tags(store: TableStore, *, force: bool = False) -> AutomaticTags:
+    """Create the tags of completed periods, and delete surplus ones.
 
     Args:
-        store: opened on the branch that gets the tags.
-        force: also the tag of the last period when it was made before and is gone.
+        store: the table, on the branch of the tags.
+        force: recreate the tag of the last period if it was created before and deleted.
 
     Raises:
         InvalidInputError: the options contradict each other.
@@ -58,37 +58,37 @@ def make_due_tags(store: TableStore, *, force: bool = False) -> AutomaticTags:
         return AutomaticTags()
     names = store.snapshots.tag_names()
     ends = due_ends(schedule, clock_ms=clock_ms, tags=names, noted_ms=_noted_ms(store), again=force)
-    made: list[Tag] = []
+    created: list[Tag] = []
     for end_ms in ends:
         name, snapshot = schedule.name_of(end_ms), _state_at(store, schedule, end_ms)
         if snapshot is not None and name not in names:
-            tag = _made(store, name, snapshot)
+            tag = _create_tag(store, name, snapshot)
             if tag is None and not store.io.exists(store.paths.tag(name)):
-                break  # the snapshot expired at this moment: look again later
-            made += [] if tag is None else [tag]
+                break  # the snapshot expired concurrently: retry later
+            created += [] if tag is None else [tag]
         store.io.replace(_note(store), json.dumps({"end": end_ms}).encode())
-    names = [*names, *(tag.name for tag in made)]
-    return AutomaticTags(made=tuple(made), deleted=_deleted(store, too_many(schedule, names)))
+    names = [*names, *(tag.name for tag in created)]
+    return AutomaticTags(created=tuple(created), deleted=_delete_tags(store, too_many(schedule, names)))
 
 
-def make_batch_tag(store: TableStore, snapshot: Snapshot) -> AutomaticTags:
-    """Tag what a batch write left, if ``tag.automatic-creation`` is batch; the tag of the same day moves on."""
+def create_batch_tag(store: TableStore, snapshot: Snapshot) -> AutomaticTags:
+    """Tag the snapshot of a batch write, if ``tag.automatic-creation`` is batch; moves an existing tag of the day."""
     options = store.options
     if options.tag_automatic_creation != "batch":
         return AutomaticTags()
     zone_ms = store.clock.local_ms() - store.clock.now_ms()
     day = _EPOCH + timedelta(milliseconds=snapshot.time_ms + zone_ms)
     name = options.tag_batch_customized_name or f"{BATCH_PREFIX}{day:%Y-%m-%d}"
-    there = store.snapshots.find_tag(name)
-    if there is None:
-        tag = _made(store, name, snapshot)
+    existing = store.snapshots.find_tag(name)
+    if existing is None:
+        tag = _create_tag(store, name, snapshot)
     else:
         replace_tag(store, name, snapshot_id=snapshot.id)
         tag = read_tag(store, name)
     own = sorted(name for name in store.snapshots.tag_names() if name.startswith(BATCH_PREFIX))
-    most = options.tag_num_retained_max
-    gone = _deleted(store, own[:-most] if most else [])
-    return AutomaticTags(made=() if tag is None else (tag,), deleted=gone)
+    max_count = options.tag_num_retained_max
+    deleted = _delete_tags(store, own[:-max_count] if max_count else [])
+    return AutomaticTags(created=() if tag is None else (tag,), deleted=deleted)
 
 
 def _clock_ms(store: TableStore, schedule: TagSchedule) -> int | None:
@@ -99,7 +99,7 @@ def _clock_ms(store: TableStore, schedule: TagSchedule) -> int | None:
 
 
 def _state_at(store: TableStore, schedule: TagSchedule, end_ms: int) -> Snapshot | None:
-    """The snapshot of the end of a period; the oldest one that is left, when that one has expired."""
+    """The snapshot at the end of a period; the oldest remaining one if that has expired."""
     if schedule.clock is TagClock.WATERMARK:
         found = at_watermark(store, end_ms + schedule.delay_ms)
         return None if found is None else found[0]
@@ -112,27 +112,27 @@ def _state_at(store: TableStore, schedule: TagSchedule, end_ms: int) -> Snapshot
     return snapshot
 
 
-def _made(store: TableStore, name: str, snapshot: Snapshot) -> Tag | None:
+def _create_tag(store: TableStore, name: str, snapshot: Snapshot) -> Tag | None:
     try:
         tag = create_tag(store, name, snapshot_id=snapshot.id)
     except (InvalidInputError, ConflictError) as error:  # another process was faster, or the snapshot is expiring
-        logger.warning("automatic tag was not made: table=%s tag=%s error=%s", store.name, name, error)
+        logger.warning("automatic tag was not created: table=%s tag=%s error=%s", store.name, name, error)
         return None
-    logger.info("tag made: table=%s tag=%s snapshot=%d", store.name, name, snapshot.id)
+    logger.info("tag created: table=%s tag=%s snapshot=%d", store.name, name, snapshot.id)
     return tag
 
 
-def _deleted(store: TableStore, names: Sequence[str]) -> tuple[str, ...]:
-    gone = []
+def _delete_tags(store: TableStore, names: Sequence[str]) -> tuple[str, ...]:
+    deleted = []
     for name in names:
         try:
             delete_tag(store, name)
-        except InvalidInputError as error:  # another process deleted it, or a branch was made from it
-            logger.warning("tag cannot go: table=%s tag=%s error=%s", store.name, name, error)
+        except InvalidInputError as error:  # deleted concurrently, or a branch was created from it
+            logger.warning("tag cannot be deleted: table=%s tag=%s error=%s", store.name, name, error)
             continue
-        gone.append(name)
-        logger.info("tag deleted, there are newer ones: table=%s tag=%s", store.name, name)
-    return tuple(gone)
+        deleted.append(name)
+        logger.info("surplus tag deleted: table=%s tag=%s", store.name, name)
+    return tuple(deleted)
 
 
 def _noted_ms(store: TableStore) -> int | None:

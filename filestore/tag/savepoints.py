@@ -1,9 +1,9 @@
-"""Making and deleting savepoints.
+"""Creation and deletion of savepoints.
 
-A savepoint is made of a compacted state: the table is compacted, a snapshot is published whose base list is everything,
-and the file of the savepoint, created exclusively, makes it a live reference. Only then comes the tag of the same
-snapshot, by which engines that do not know savepoints leave its files alone; if it is missing, the next savepoint
-renews it. So whatever dies, an existing savepoint can be read.
+A savepoint is created from a compacted state: the table is compacted, a snapshot with all data in its base list is
+published, and the savepoint file, created exclusively, makes it a live reference. Only then the snapshot is tagged,
+so that engines without savepoints keep its files; if the tag is missing, the next savepoint recreates it. So
+after any crash, an existing savepoint is readable.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,15 +31,15 @@ from filestore.tag.tags import check_no_branch, is_tag_reference
 from lsm.errors import ConflictError, InvalidInputError
 
 PURPOSE: Final = "savepoint"
-_LATEST: Final = "LATEST"  # the highest number that was ever used, so that none is used twice
+_LATEST: Final = "LATEST"  # the highest id ever used, so that none is reused
 
 KeepCheckpoints = Callable[[Snapshot], Sequence[SavedCheckpoint]]
-"""Copies checkpoints beside the savepoint that is being made of a snapshot."""
+"""Copies checkpoints next to the savepoint that is being created from a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedSavepoint:
-    """A savepoint that went, and the files that only it used."""
+    """A deleted savepoint, and the files that only it used."""
 
     savepoint: Savepoint
     data: tuple[FileSize, ...] = ()
@@ -52,23 +52,23 @@ def create_savepoint(
     """Save the newest state of a table.
 
     Args:
-        store: opened on the branch that gets the savepoint.
-        compact: merge every bucket into one run first; what others append meanwhile is saved as it is.
-        keep_checkpoints: called with the saved snapshot before the savepoint is there.
+        store: the table, on the branch to save.
+        compact: merge every bucket into one run first; concurrent appends are saved uncompacted.
+        keep_checkpoints: called with the saved snapshot before the savepoint is created.
 
     Raises:
-        InvalidInputError: nothing was committed yet.
-        ConflictError: other writers kept replacing the same files, or the saved snapshot expired at this moment: there
+        InvalidInputError: the table has no snapshot.
+        ConflictError: other writers kept replacing the same files, or the saved snapshot expired concurrently: there
             is no savepoint.
-        OutcomeUnknownError: there may be one.
+        OutcomeUnknownError: the savepoint may exist.
     """
     _check_savable(store)
     if compact:
         _compact(store)
-    snapshot = _whole_snapshot(store)
+    snapshot = _self_contained_snapshot(store)
     checkpoints = tuple(keep_checkpoints(snapshot))
     savepoint = _create(store, snapshot, checkpoints)
-    _check_still_there(store, savepoint)
+    _check_still_exists(store, savepoint)
     renew_tags(store)
     return savepoint
 
@@ -76,20 +76,21 @@ def create_savepoint(
 def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = False) -> DeletedSavepoint:
     """Delete a savepoint, its tag, and the files that nothing else uses.
 
-    When this is interrupted, it can be run again; what is left over behind the savepoint is found by the search for
+    Idempotent: rerun it after a crash; files that remain after the savepoint's deletion are found as
     orphans.
 
     Raises:
-        InvalidInputError: there is no such savepoint, or a branch was made from its tag.
-        CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
+        InvalidInputError: there is no such savepoint, or a branch was created from its tag.
+        CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
     savepoint = read_savepoint(store, savepoint_id)
     check_no_branch(store, savepoint.tag_name, savepoint.snapshot)
     branch = store.paths.branch
 
-    def goes(root: LiveReference) -> bool:
-        is_own = root.kind is ReferenceKind.SAVEPOINT and (root.branch, root.name) == (branch, str(savepoint.id))
-        return is_own or is_tag_reference(root, branch, savepoint.tag_name, savepoint.snapshot)
+    def is_deleted(reference: LiveReference) -> bool:
+        named = (reference.branch, reference.name) == (branch, str(savepoint.id))
+        is_own = reference.kind is ReferenceKind.SAVEPOINT and named
+        return is_own or is_tag_reference(reference, branch, savepoint.tag_name, savepoint.snapshot)
 
     source = store.paths.savepoint(savepoint_id)
 
@@ -101,7 +102,9 @@ def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = Fa
             store.io.delete(store.paths.tag(savepoint.tag_name))
         store.io.delete(source)
 
-    unused = delete_unreferenced(store, savepoint.snapshot, goes=goes, source=source, remove=remove, dry_run=dry_run)
+    unused = delete_unreferenced(
+        store, savepoint.snapshot, is_deleted=is_deleted, source=source, remove=remove, dry_run=dry_run
+    )
     if not dry_run:
         for each in savepoint.checkpoints:
             store.io.delete_tree(f"{store.paths.savepoint_dir}/{each.directory}")
@@ -110,7 +113,7 @@ def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = Fa
 
 
 def renew_tags(store: TableStore) -> None:
-    """Make the tags of savepoints that have none: their maker died, or another engine deleted them."""
+    """Recreate missing tags of savepoints, after a crash or a deletion by another engine."""
     names = set(store.snapshots.tag_names())
     for savepoint in list_savepoints(store):
         if savepoint.tag_name not in names:
@@ -118,20 +121,20 @@ def renew_tags(store: TableStore) -> None:
 
 
 def is_savepoint_due(*, now_ms: int, last_ms: int | None, interval_ms: int | None, time_of_day_ms: int | None) -> bool:
-    """Whether it is time for a periodic savepoint.
+    """Whether a periodic savepoint is due.
 
     Args:
         now_ms: epoch milliseconds.
-        last_ms: when the newest savepoint was made; None: there is none yet.
-        interval_ms: between two savepoints; None: no periodic ones.
-        time_of_day_ms: since midnight in UTC: then they are made, at the first chance behind it; None: any time.
+        last_ms: creation time of the newest savepoint; None: there is none.
+        interval_ms: interval between savepoints; None: no periodic ones.
+        time_of_day_ms: since midnight UTC; savepoints are due from this time on; None: any time.
     """
     if interval_ms is None:
         return False
     if time_of_day_ms is None:
         return last_ms is None or now_ms - last_ms >= interval_ms
     period_ms = max(interval_ms, _DAY_MS)
-    moment_ms = now_ms - (now_ms - time_of_day_ms) % _DAY_MS  # the newest that has come
+    moment_ms = now_ms - (now_ms - time_of_day_ms) % _DAY_MS  # the latest occurrence
     return last_ms is None or (last_ms < moment_ms and moment_ms - last_ms > period_ms - _DAY_MS)
 
 
@@ -140,7 +143,7 @@ _DAY_MS: Final = 86_400_000
 
 def _check_savable(store: TableStore) -> None:
     if store.snapshots.latest() is None:
-        raise InvalidInputError(f"nothing was committed yet, so there is nothing to save: table={store.name}")
+        raise InvalidInputError(f"the table has no snapshot to save: table={store.name}")
 
 
 def _compact(store: TableStore) -> None:
@@ -149,12 +152,12 @@ def _compact(store: TableStore) -> None:
     except ConflictError as error:
         raise ConflictError(
             f"other writers kept compacting the same files, so there is no savepoint: table={store.name} cause={error} "
-            "fix='run it again, let the stream make it (savepoint.create-interval), or save it with compact=false'"
+            "fix='run it again, let the stream create it (savepoint.create-interval), or save it with compact=false'"
         ) from error
 
 
-def _whole_snapshot(store: TableStore) -> Snapshot:
-    """The newest snapshot if its base list is all of it, else one more of the same files."""
+def _self_contained_snapshot(store: TableStore) -> Snapshot:
+    """The newest snapshot if all data is in its base list, else a new snapshot with the same files."""
     latest = store.snapshots.latest()
     assert latest is not None
     if not store.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size):
@@ -196,8 +199,8 @@ def _latest_path(store: TableStore) -> str:
     return f"{store.paths.savepoint_dir}/{_LATEST}"
 
 
-def _check_still_there(store: TableStore, savepoint: Savepoint) -> None:
-    """Whether the savepoint was made before an expiry claimed its snapshot; else it is undone."""
+def _check_still_exists(store: TableStore, savepoint: Savepoint) -> None:
+    """Check that the savepoint was created before an expiry claimed its snapshot; else delete it and raise."""
     snapshots, snapshot_id = store.snapshots, savepoint.saved_snapshot_id
     if snapshots.claimed_up_to() <= snapshot_id and snapshots.exists(snapshot_id):
         return

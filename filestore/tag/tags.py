@@ -1,7 +1,8 @@
-"""Tags: snapshots with a name, which stay until the tag is deleted.
+"""Tags: named snapshots, which are kept until the tag is deleted.
 
-A tag is a copy of its snapshot's file; with a retention it also says when it was made and how long it lives. Making one
-copies no data, deleting one deletes what only it used. Source: Paimon Tag, TagManager, TagTimeExpire.
+A tag is a copy of its snapshot's file; with a retention it also stores its creation time and lifetime. Creating one
+copies no data, deleting one deletes the files that only it used. Source: Paimon Tag, TagManager,
+TagTimeExpire.
 """
 
 import logging
@@ -35,8 +36,8 @@ class Tag:
 
     name: str
     snapshot: Snapshot
-    created_ms: int | None  # local wall clock as if it were UTC; None: only the age of the file is known
-    retained_ms: int | None  # None: until it is deleted
+    created_ms: int | None  # local wall clock as if it were UTC; None: use the file's modification time
+    retained_ms: int | None  # None: kept until it is deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ def list_tags(store: TableStore) -> list[Tag]:
 
 
 def read_tag(store: TableStore, name: str) -> Tag:
-    """One tag. Raises: InvalidInputError naming the tags there are."""
+    """One tag. Raises: InvalidInputError naming the existing tags."""
     found = _find(store, name)
     if found is None:
         raise InvalidInputError(f"no such tag: table={store.name} tag={name} tags={store.snapshots.tag_names()}")
@@ -78,18 +79,18 @@ def create_tag(
     retained_ms: int | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Tag:
-    """Give a snapshot a name.
+    """Tag a snapshot.
 
     Args:
-        store: opened on the branch that gets the tag.
+        store: the table, on the branch of the tag.
         name: not blank, and not a number, because that would be a snapshot id.
         snapshot_id: None is the newest.
-        retained_ms: how long it lives; None: ``tag.default-time-retained``, else until it is deleted.
-        notes: more keys of the tag's file, which other engines skip.
+        retained_ms: lifetime; None: ``tag.default-time-retained``, else until it is deleted.
+        notes: additional keys of the tag file, ignored by other engines.
 
     Raises:
-        InvalidInputError: a name that no tag can have or that is taken, or no such snapshot.
-        ConflictError: the snapshot expired at this moment; there is no tag.
+        InvalidInputError: the name is invalid or taken, or there is no such snapshot.
+        ConflictError: the snapshot expired concurrently; there is no tag.
     """
     check_tag_name(name)
     _check_not_reserved(name)
@@ -102,33 +103,33 @@ def create_tag(
             f"tag exists already: table={store.name} tag={name} snapshot={read_tag(store, name).snapshot.id} "
             "fix=choose another name, or replace it"
         )
-    _check_still_there(store, tag, undo=lambda: store.io.delete(path))
-    _leave_success_file(store, name)
+    _check_still_exists(store, tag, undo=lambda: store.io.delete(path))
+    _write_success_file(store, name)
     return tag
 
 
 def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
-    """Give a snapshot a name that no retention removes; one that it has already is fine. See ``create_tag``."""
-    there = _find(store, name)
-    if there is None:
+    """Tag a snapshot without expiry, unless it has this tag already. See ``create_tag``."""
+    existing = _find(store, name)
+    if existing is None:
         tag, _ = _new_tag(store, name, snapshot_id, None)
         tag, path = replace(tag, created_ms=None, retained_ms=None), store.paths.tag(name)
         if store.io.create_exclusive(path, store.io.read_bytes(store.paths.snapshot(snapshot_id))):
-            _check_still_there(store, tag, undo=lambda: store.io.delete(path))
+            _check_still_exists(store, tag, undo=lambda: store.io.delete(path))
             return tag
-        there = read_tag(store, name)
-    if there.snapshot.id != snapshot_id:
+        existing = read_tag(store, name)
+    if existing.snapshot.id != snapshot_id:
         raise InvalidInputError(
-            f"tag exists already: table={store.name} tag={name} snapshot={there.snapshot.id} wanted={snapshot_id} "
+            f"tag exists already: table={store.name} tag={name} snapshot={existing.snapshot.id} wanted={snapshot_id} "
             "fix=delete that tag first"
         )
-    return there
+    return existing
 
 
 def replace_tag(
     store: TableStore, name: str, *, snapshot_id: int | None = None, retained_ms: int | None = None
 ) -> DeletedTag:
-    """Give a name to another snapshot, and delete what only the old one used; see ``create_tag``.
+    """Move a tag to another snapshot, and delete the files that only the old one used; see ``create_tag``.
 
     Returns:
         The old tag.
@@ -139,18 +140,18 @@ def replace_tag(
     old_body = store.io.read_bytes(path)
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
     store.io.replace(path, body)
-    _check_still_there(store, tag, undo=lambda: store.io.replace(path, old_body))
-    _leave_success_file(store, name)
-    unused = unused_files(store, old.snapshot, goes=_root_of(store, old), source=path)
+    _check_still_exists(store, tag, undo=lambda: store.io.replace(path, old_body))
+    _write_success_file(store, name)
+    unused = unused_files(store, old.snapshot, is_deleted=_is_reference_of(store, old), source=path)
     delete_files(store, unused)
     return DeletedTag(tag=old, data=unused.data, metadata=unused.metadata)
 
 
 def rename_tag(store: TableStore, name: str, target: str) -> Tag:
-    """Give a tag another name; for a moment it has both.
+    """Rename a tag; not atomic, for a moment both names exist.
 
     Raises:
-        InvalidInputError: there is no such tag, or the other name cannot be one or is taken.
+        InvalidInputError: there is no such tag, or the new name is invalid or taken.
     """
     check_tag_name(target)
     _check_not_reserved(target)
@@ -164,13 +165,13 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
 
 
 def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedTag:
-    """Delete a tag and the files that nothing else uses.
+    """Delete a tag, and the files that nothing else uses.
 
-    The tag goes first: when this is interrupted, what is left over is found by the search for orphans.
+    The tag is deleted first: after an interruption, the remaining files are found as orphans.
 
     Raises:
-        InvalidInputError: there is no such tag, a branch was made from it, or it belongs to a savepoint.
-        CorruptDataError: another root refers to files that are missing, so what it uses is not known; nothing is gone.
+        InvalidInputError: there is no such tag, a branch was created from it, or it belongs to a savepoint.
+        CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
     tag = read_tag(store, name)
     check_not_of_savepoint(store, name)
@@ -179,7 +180,7 @@ def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delete
     unused = delete_unreferenced(
         store,
         tag.snapshot,
-        goes=_root_of(store, tag),
+        is_deleted=_is_reference_of(store, tag),
         source=path,
         remove=lambda: _remove(store, name),
         dry_run=dry_run,
@@ -188,11 +189,11 @@ def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delete
 
 
 def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list[Tag]:
-    """The tags that have outlived their retention, by name; not those that a branch was made from, or a savepoint's.
+    """The expired tags, by name; without tags of branches and savepoints.
 
     Args:
-        store: opened on the branch.
-        older_than_ms: epoch milliseconds; those made before this time too, whatever their retention.
+        store: the table.
+        older_than_ms: epoch milliseconds; also return tags created before, whatever their retention.
     """
     now_ms = store.clock.local_ms()
     zone_ms = now_ms - store.clock.now_ms()
@@ -204,10 +205,10 @@ def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list
                 created_ms = store.io.modified_ms(store.paths.tag(tag.name)) + zone_ms
             except FileNotFoundError:
                 continue
-        is_over = tag.retained_ms is not None and created_ms + tag.retained_ms < now_ms
-        is_over = is_over or (older_than_ms is not None and created_ms - zone_ms < older_than_ms)
+        is_expired = tag.retained_ms is not None and created_ms + tag.retained_ms < now_ms
+        is_expired = is_expired or (older_than_ms is not None and created_ms - zone_ms < older_than_ms)
         if (
-            is_over
+            is_expired
             and branch_made_from(store, tag.name, tag.snapshot) is None
             and not is_savepoint_tag(store, tag.name)
         ):
@@ -216,18 +217,16 @@ def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list
 
 
 def check_tag_name(name: str) -> None:
-    """Refuse what cannot name a tag. Raises: InvalidInputError."""
+    """Raises: InvalidInputError for an invalid tag name."""
     if name.strip().isdigit():
-        raise InvalidInputError(
-            f"a tag cannot be named by a number, that is a snapshot id: tag={name!r} fix=add a word"
-        )
+        raise InvalidInputError(f"a tag name cannot be a number, which is a snapshot id: tag={name!r} fix=add a word")
     is_file_name = name.strip() and name == name.strip() and "/" not in name and name.isprintable()
     if not is_file_name or name.startswith(".") or f"{TAG_PREFIX}{name}" == TAG_SUCCESS_DIRECTORY:
-        raise InvalidInputError(f"not a name of a tag: tag={name!r} fix=use a name that a file can have")
+        raise InvalidInputError(f"invalid tag name: tag={name!r} fix=use a valid file name")
 
 
 def check_not_of_savepoint(store: TableStore, name: str) -> None:
-    """Refuse to touch the tag by which other engines know of a savepoint. Raises: InvalidInputError."""
+    """Raises: InvalidInputError for the tag of a savepoint, which other engines need to keep its files."""
     if is_savepoint_tag(store, name):
         raise InvalidInputError(
             f"the tag belongs to a savepoint, which other engines know by it only: table={store.name} tag={name} "
@@ -236,22 +235,23 @@ def check_not_of_savepoint(store: TableStore, name: str) -> None:
 
 
 def check_no_branch(store: TableStore, name: str, snapshot: Snapshot) -> None:
-    """Refuse to touch a tag from which a branch was made. Raises: InvalidInputError."""
+    """Raises: InvalidInputError for a tag from which a branch was created."""
     branch = branch_made_from(store, name, snapshot)
     if branch is not None:
         raise InvalidInputError(
-            f"a branch was made from this tag, and expiry by other engines looks at the tag only: "
+            f"a branch was created from this tag, and expiry by other engines respects only the tag: "
             f"table={store.name} tag={name} branch={branch} fix=delete the branch first"
         )
 
 
-def is_tag_reference(root: LiveReference, branch: str, name: str, snapshot: Snapshot) -> bool:
-    """Whether a root is this tag; one that was replaced has the name, but not the snapshot."""
-    return root.kind is ReferenceKind.TAG and (root.branch, root.name) == (branch, name) and root.snapshot == snapshot
+def is_tag_reference(reference: LiveReference, branch: str, name: str, snapshot: Snapshot) -> bool:
+    """Whether a reference is this tag; a moved tag has the same name, but another snapshot."""
+    is_named = (reference.branch, reference.name) == (branch, name)
+    return reference.kind is ReferenceKind.TAG and is_named and reference.snapshot == snapshot
 
 
-def _leave_success_file(store: TableStore, name: str) -> None:
-    """For jobs that wait for a tag, as Paimon leaves it. A listing of tags passes over its directory."""
+def _write_success_file(store: TableStore, name: str) -> None:
+    """Write the success file, if enabled, for jobs that wait for a tag. Source: Paimon SuccessFileTagCallback."""
     if store.options.tag_create_success_file:
         now_ms = store.clock.now_ms()
         body = orjson.dumps({"creationTime": now_ms, "modificationTime": now_ms})
@@ -288,17 +288,17 @@ def _new_tag(store: TableStore, name: str, snapshot_id: int | None, retained_ms:
             f"no such snapshot to tag: table={store.name} snapshot={wanted} "
             f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()}"
         ) from error
-    lives_ms = store.options.tag_default_time_retained_ms if retained_ms is None else retained_ms
-    created_ms = None if lives_ms is None else store.clock.local_ms()
+    lifetime_ms = store.options.tag_default_time_retained_ms if retained_ms is None else retained_ms
+    created_ms = None if lifetime_ms is None else store.clock.local_ms()
     snapshot = Snapshot.from_json(body, source=store.paths.snapshot(wanted or 0))
-    if lives_ms is not None and created_ms is not None:
-        more = {_CREATED: _parts(created_ms), _RETAINED: lives_ms / 1000}
+    if lifetime_ms is not None and created_ms is not None:
+        more = {_CREATED: _parts(created_ms), _RETAINED: lifetime_ms / 1000}
         body = orjson.dumps({**orjson.loads(body), **more}, option=orjson.OPT_INDENT_2)
-    return Tag(name=name, snapshot=snapshot, created_ms=created_ms, retained_ms=lives_ms), body
+    return Tag(name=name, snapshot=snapshot, created_ms=created_ms, retained_ms=lifetime_ms), body
 
 
-def _check_still_there(store: TableStore, tag: Tag, *, undo: Callable[[], None]) -> None:
-    """Whether the tag was made before an expiry claimed its snapshot; else it is undone."""
+def _check_still_exists(store: TableStore, tag: Tag, *, undo: Callable[[], None]) -> None:
+    """Check that the tag was written before an expiry claimed its snapshot; else undo it and raise."""
     snapshots = store.snapshots
     if snapshots.claimed_up_to() <= tag.snapshot.id and snapshots.exists(tag.snapshot.id):
         return
@@ -310,13 +310,13 @@ def _check_still_there(store: TableStore, tag: Tag, *, undo: Callable[[], None])
 
 
 def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | None:
-    """A branch that was made from a tag of main; such a branch begins with a copy of it."""
+    """A branch that was created from a tag of main; such a branch starts with a copy of the tag."""
     if store.paths.branch != store.main_branch:
         return None
     for branch in branch_names(store):
         if branch != store.main_branch:
-            theirs = on_branch(store, branch).snapshots.find_tag(name)
-            if theirs is not None and theirs.id == snapshot.id:
+            copied = on_branch(store, branch).snapshots.find_tag(name)
+            if copied is not None and copied.id == snapshot.id:
                 return branch
     return None
 
@@ -324,12 +324,12 @@ def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | 
 def _check_not_reserved(name: str) -> None:
     if re.fullmatch(rf"{SAVEPOINT_PREFIX}\d+", name):
         raise InvalidInputError(
-            f"the name is that of a savepoint's tag: tag={name} fix=choose another name, or create a savepoint"
+            f"the name is reserved for a savepoint's tag: tag={name} fix=choose another name, or create a savepoint"
         )
 
 
-def _root_of(store: TableStore, tag: Tag) -> Callable[[LiveReference], bool]:
-    return lambda root: is_tag_reference(root, store.paths.branch, tag.name, tag.snapshot)
+def _is_reference_of(store: TableStore, tag: Tag) -> Callable[[LiveReference], bool]:
+    return lambda reference: is_tag_reference(reference, store.paths.branch, tag.name, tag.snapshot)
 
 
 def _parts(created_ms: int) -> list[int]:
@@ -340,7 +340,7 @@ def _parts(created_ms: int) -> list[int]:
 
 
 def _moment_ms(parts: Sequence[int] | None) -> int | None:
-    """Trailing zeros of seconds and nanoseconds may be missing."""
+    """Milliseconds of a Java date-time array; trailing zeros of seconds and nanoseconds may be missing."""
     if parts is None:
         return None
     year, month, day, hour, minute, second, nanos = [*parts, 0, 0, 0, 0][:7]

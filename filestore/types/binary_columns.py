@@ -1,6 +1,6 @@
-"""BinaryRows as columns: many rows of one shape decoded at once, for statistics and keys of a whole table.
+"""Decodes many BinaryRows of the same types to columns at once, for statistics and keys of a whole table.
 
-``binary_row.decode_row`` is the same for one row, and what this is tested against.
+``binary_row.decode_row`` decodes a single row, and serves as the reference in tests.
 """
 
 from collections.abc import Sequence
@@ -31,35 +31,35 @@ _NANOS_PER_MILLI: Final = 1_000_000
 
 
 def decode_columns(rows: Sequence[bytes], types: Sequence[DataType]) -> list[pa.Array]:
-    """The columns of rows with their arity prefix.
+    """Decode rows with arity prefix to columns.
 
     Args:
-        rows: n rows, all with as many fields as there are types.
-        types: of the fields; a nested one has no bytes of its own and comes back as nulls.
+        rows: n rows, with as many fields as types.
+        types: types of the fields; nested types are not supported and decode to nulls.
 
     Returns:
-        One array of n values for each type, of the type's Arrow type.
+        One (n,) array per type, of its Arrow type.
 
     Raises:
-        CorruptDataError: a row has another number of fields, or an offset leads out of it.
+        CorruptDataError: a row has another number of fields, or an offset is out of bounds.
     """
     packed = _Rows(rows, len(types))
     return [packed.column(index, data_type) for index, data_type in enumerate(types)]
 
 
 class _Rows:
-    """Rows one behind the other, and where each begins."""
+    """Concatenated rows with their offsets."""
 
     def __init__(self, rows: Sequence[bytes], arity: int) -> None:
         self._data: _Bytes = np.frombuffer(b"".join(rows), dtype=np.uint8)
         sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         self._ends: _Places = np.cumsum(sizes)
-        self._starts: _Places = self._ends - sizes + ARITY_BYTES  # behind the prefix: what offsets count from
+        self._starts: _Places = self._ends - sizes + ARITY_BYTES  # after the prefix: the origin of offsets
         self._slots_start = bitmap_bytes(arity)
         least = ARITY_BYTES + self._slots_start + SLOT_BYTES * arity
         is_short = bool((sizes < least).any())
         if is_short or bool((self._fixed(self._starts - ARITY_BYTES, ARITY_BYTES).view(">i4")[:, 0] != arity).any()):
-            raise CorruptDataError(f"binary rows have another shape: expected_arity={arity} rows={len(rows)}")
+            raise CorruptDataError(f"binary rows do not match their types: expected_arity={arity} rows={len(rows)}")
 
     def column(self, index: int, data_type: DataType) -> pa.Array:
         """The values of one field."""
@@ -82,15 +82,15 @@ class _Rows:
 
     def _fixed(self, places: _Places, size: int) -> _Bytes:
         if len(places) and int(places.max()) + size > len(self._data):
-            raise CorruptDataError(f"offset leads out of a binary row: size_bytes={len(self._data)}")
+            raise CorruptDataError(f"offset out of bounds in a binary row: size_bytes={len(self._data)}")
         taken: _Bytes = self._data[places[:, None] + np.arange(size)]
         return np.ascontiguousarray(taken)
 
     def _pointed(self, slots: _Bytes, wanted: npt.NDArray[np.bool_], sizes: _Places) -> _Places:
-        """Where values behind the slots begin; those that are not wanted begin at 0 and have no bytes."""
+        """Start offsets of variable-length values; 0 for rows that are not wanted."""
         places = np.where(wanted, self._starts + slots.view("<u4")[:, 1].astype(np.int64), 0)
         if bool((wanted & (places + sizes > self._ends)).any()):
-            raise CorruptDataError(f"offset leads out of a binary row: size_bytes={len(self._data)}")
+            raise CorruptDataError(f"offset out of bounds in a binary row: size_bytes={len(self._data)}")
         return places
 
     def _variable(self, slots: _Bytes, is_null: npt.NDArray[np.bool_], index: int, arrow: pa.DataType) -> pa.Array:
@@ -128,7 +128,7 @@ class _Rows:
     ) -> pa.Array:
         if not is_wide(data_type):
             low = slots.view("<i8")[:, 0]
-            words = np.stack([low, low >> 63], axis=1)  # 128 bits, the sign carried on
+            words = np.stack([low, low >> 63], axis=1)  # 128 bits, sign-extended
         else:
             words = self._wide_words(slots, is_null)
         buffers = [_validity(is_null), pa.py_buffer(np.ascontiguousarray(words))]

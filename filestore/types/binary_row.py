@@ -1,7 +1,7 @@
-"""BinaryRow: the bytes of keys, partitions and statistics in manifests, and what the bucket hash is taken of.
+"""BinaryRow: the encoding of keys, partitions and statistics in manifests, and the input of the bucket hash.
 
-Bytes are ``int32 big-endian arity`` and then the row: a bitmap of nulls, a slot of 8 bytes per field, and what did not
-fit into the slots. Two writers must agree on every byte: they identify a partition and give a row its bucket.
+Layout: ``int32 big-endian arity``, then the row: a null bitmap, a slot of 8 bytes per field, and a variable-length
+part. All writers must agree on every byte: the bytes identify partitions and determine buckets.
 Source: Paimon BinaryRow, AbstractBinaryWriter, SerializationUtils.
 """
 
@@ -18,7 +18,7 @@ ARITY_BYTES: Final = 4
 SLOT_BYTES: Final = 8
 WIDE_DECIMAL_BYTES: Final = 16
 WIDE_TIMESTAMP_BYTES: Final = 8
-INLINE_LIMIT: Final = 7  # longest text or byte string that stays in its slot
+INLINE_LIMIT: Final = 7  # longest string or byte string stored in its slot
 
 _NANOS_PER_MILLI: Final = 1_000_000
 # Struct codes of the types that are one little-endian number at the start of their slot.
@@ -36,9 +36,9 @@ _EXACT: Final = Context(prec=80)
 
 
 def encode_row(values: Sequence[object], types: Sequence[DataType]) -> bytes:
-    """Internal values as the bytes that stand in manifests, arity prefix included.
+    """Encode internal values as in manifests, with the arity prefix.
 
-    Raises: InvalidInputError for a type that cannot be a key, or a value that its type cannot hold.
+    Raises: InvalidInputError for a type that cannot be a key, or a value that does not fit its type.
     """
     if len(values) != len(types):
         raise InvalidInputError(f"values and types differ in number: values={len(values)} types={len(types)}")
@@ -59,16 +59,16 @@ def encode_row(values: Sequence[object], types: Sequence[DataType]) -> bytes:
 
 
 def decode_row(data: bytes, types: Sequence[DataType]) -> tuple[object, ...]:
-    """Internal values of a row with its arity prefix.
+    """Decode the internal values of a row with arity prefix.
 
-    Raises: CorruptDataError when the arity is not that of ``types`` or an offset leads out of the bytes.
+    Raises: CorruptDataError when the arity does not match ``types`` or an offset is out of bounds.
     """
     arity = int.from_bytes(data[:ARITY_BYTES], "big")
     row = memoryview(data)[ARITY_BYTES:]
     slots_start = bitmap_bytes(arity)
     if arity != len(types) or len(row) < slots_start + SLOT_BYTES * arity:
         raise CorruptDataError(
-            f"binary row has another shape: arity={arity} expected_arity={len(types)} size_bytes={len(data)}"
+            f"binary row does not match its types: arity={arity} expected_arity={len(types)} size_bytes={len(data)}"
         )
     values: list[object] = []
     for index, data_type in enumerate(types):
@@ -86,12 +86,12 @@ def decode_row(data: bytes, types: Sequence[DataType]) -> tuple[object, ...]:
 
 
 def bitmap_bytes(arity: int) -> int:
-    """Length of the block in front of the slots: one header byte and a null bit per field, in words of 8 bytes."""
+    """Size of the block before the slots: one header byte and a null bit per field, padded to 8 bytes."""
     return (arity + 63 + 8) // 64 * 8
 
 
 def variable_bytes(data_type: DataType) -> int:
-    """Bytes that a field of this type always takes behind the slots, null or not; 0 for all but wide numbers."""
+    """Bytes that a type always reserves in the variable-length part, even for null; 0 except for wide numbers."""
     if data_type.root == "DECIMAL" and is_wide(data_type):
         return WIDE_DECIMAL_BYTES
     if data_type.root in TIMESTAMP_ROOTS and is_wide(data_type):
@@ -106,10 +106,10 @@ def is_wide(data_type: DataType) -> bool:
 
 
 def _encode(value: object, data_type: DataType, variable_offset: int) -> tuple[bytes, bytes]:
-    """The start of the slot and the bytes behind the slots."""
+    """The start of the slot and the variable-length bytes."""
     root, reserved = data_type.root, variable_bytes(data_type)
     if value is None:
-        # Java reserves the room of wide values even for nulls; leaving it out changes the hash.
+        # Java reserves the space of wide values even for nulls; omitting it would change the hash.
         return (_pointer(variable_offset, 0) if reserved else b""), bytes(reserved)
     if root in _NUMBER_CODES:
         return struct.pack(_NUMBER_CODES[root], value), b""
@@ -202,7 +202,7 @@ def _decode_bytes(row: memoryview, slot: bytes) -> bytes:
 
 def _slice(row: memoryview, offset: int, length: int) -> bytes:
     if offset + length > len(row):
-        raise IndexError("offset leads out of the row")
+        raise IndexError("offset out of bounds")
     return bytes(row[offset : offset + length])
 
 

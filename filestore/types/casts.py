@@ -1,7 +1,7 @@
-"""Values of a column whose type was changed later, as Paimon's readers show them.
+"""Casts of stored values after a change of the column type, as in Paimon.
 
-Integers wrap and floats saturate when they are narrowed, as in Java; digits beyond a DECIMAL's scale are rounded half
-up and what does not fit its precision becomes null; finer clocks are cut. Session time zones are taken as UTC.
+Narrowed integers wrap and floats saturate, as in Java; digits beyond a DECIMAL's scale are rounded half
+up and values beyond its precision become null; finer time units are truncated. Session time zones are UTC.
 Source: Paimon CastExecutors and the rules in its ``casting`` package.
 """
 
@@ -42,15 +42,15 @@ _FLOOR_UNIT: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "
 
 
 def cast_array(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Values of an atomic type as values of another one, nulls kept.
+    """Cast values of an atomic type to another one, preserving nulls.
 
     Args:
         array: (n,) of ``arrow_type(source)``.
-        source: what the file declares.
-        target: what the table declares now.
+        source: type declared by the file.
+        target: current type of the column.
 
     Raises:
-        InvalidInputError: no such cast exists, or a text does not spell a value of the target.
+        InvalidInputError: the cast is not supported, or a string cannot be parsed as the target type.
     """
     cast = _find(source, target)
     if cast is None:
@@ -64,12 +64,12 @@ def cast_array(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
 
 def can_cast(source: DataType, target: DataType) -> bool:
-    """Whether columns of one atomic type can be read as the other."""
+    """Whether one atomic type can be cast to the other."""
     return _find(source, target) is not None
 
 
 def widens(source: DataType, target: DataType) -> bool:
-    """Whether every value of an atomic type is, unchanged, one of another."""
+    """Whether an atomic type can represent every value of another unchanged."""
     if source.root in INTEGER_ROOTS and target.root == "DECIMAL":
         digits = _DECIMAL_DIGITS[source.root]
         return digits <= (target.precision or 0) - (target.scale or 0)
@@ -84,12 +84,12 @@ def widens(source: DataType, target: DataType) -> bool:
 
 
 def narrowed(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Values of an atomic type as values of a narrower one, ``widens(target, source)``: the same values, or an error.
+    """Cast to a narrower atomic type, where ``widens(target, source)``, without changing values.
 
-    Texts and clocks that are kept in the same way are not cut.
+    Strings and timestamps with the same representation are not truncated.
 
     Raises:
-        ArrowInvalid: a value is none of the target.
+        ArrowInvalid: a value does not fit the target.
     """
     wanted = arrow_type(target)
     if array.type == wanted:
@@ -104,20 +104,20 @@ def narrowed(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
 
 def floor_clock(array: pa.Array, unit: str) -> pa.Array:
-    """Timestamps without the ticks below ``unit``, cut towards the past, where a plain cast would go towards 1970."""
+    """Timestamps rounded down to ``unit``, where a plain cast would round towards 1970."""
     if _DIGITS_OF_UNIT[array.type.unit] <= _DIGITS_OF_UNIT[unit]:
         return array
     return pc.floor_temporal(array, unit=_FLOOR_UNIT[unit])
 
 
 def keeps_order(source: DataType, target: DataType) -> bool:
-    """Whether internal values stay the same under the cast, so that bounds of the one are bounds of the other."""
+    """Whether a cast preserves internal values, so that bounds remain valid."""
     if source.root in INTEGER_ROOTS and target.root in INTEGER_ROOTS:
         return _width(source) <= _width(target)
     if source.root == "FLOAT" and target.root == "DOUBLE":
         return True
     if source.root in TEXT_ROOTS or source.root in BYTES_ROOTS:
-        open_ended = "VARCHAR" if source.root in TEXT_ROOTS else "VARBINARY"  # CHAR and BINARY are filled up
+        open_ended = "VARCHAR" if source.root in TEXT_ROOTS else "VARBINARY"  # CHAR and BINARY are padded
         return target.root == open_ended and (target.length or 0) >= (source.length or 0)
     if source.root == target.root == "DECIMAL":
         return source.scale == target.scale and (source.precision or 0) <= (target.precision or 0)
@@ -142,12 +142,12 @@ def _width(data_type: DataType) -> int:
 
 
 def _by_arrow(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """C's conversion, which is Java's: integers wrap, clocks change their zone but not their ticks."""
+    """Arrow's unchecked cast, which matches Java: integers wrap, time zones change without changing the instant."""
     return pc.cast(array, arrow_type(target), safe=False)
 
 
 def _float_to_integer(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Towards zero, NaN is 0, what is too large becomes the largest INT or BIGINT; narrower types take its low bits."""
+    """Rounds towards zero, NaN is 0, saturates to INT or BIGINT; narrower types take the low bits of INT."""
     wide = pa.int64() if target.root == "BIGINT" else pa.int32()
     limits = np.iinfo(wide.to_pandas_dtype())
     values = array.cast(pa.float64()).fill_null(0).to_numpy()
@@ -160,7 +160,7 @@ def _float_to_integer(array: pa.Array, source: DataType, target: DataType) -> pa
 
 
 def _to_decimal(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Rounded half up to the scale; null where the precision is exceeded."""
+    """Rounds half up to the scale; null where the precision is exceeded."""
     scale, precision = target.scale or 0, target.precision or 0
     digits = _DECIMAL_DIGITS.get(source.root, (source.precision or 0) - (source.scale or 0))
     is_exact = source.root in INTEGER_ROOTS or source.root == "DECIMAL"
@@ -169,7 +169,7 @@ def _to_decimal(array: pa.Array, source: DataType, target: DataType) -> pa.Array
     unit = Decimal(1).scaleb(-scale)
 
     def convert(value: Any) -> Decimal | None:
-        # The shortest text of a float is what it means, its binary value is not.
+        # Use the shortest decimal text of a float, not its exact binary value.
         number = Decimal(repr(value)) if isinstance(value, float) else Decimal(str(value).strip())
         if not number.is_finite():
             return None
@@ -182,7 +182,7 @@ def _to_decimal(array: pa.Array, source: DataType, target: DataType) -> pa.Array
 def _decimal_to_number(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     if target.root in _FLOAT_ROOTS:
         return pc.cast(array, arrow_type(target))
-    # Java takes the low bits of what does not fit.
+    # Java takes the low bits of values that do not fit.
     bits = _width(target)
 
     def convert(value: Decimal) -> int:
@@ -220,7 +220,7 @@ def _text_to_moment(array: pa.Array, source: DataType, target: DataType) -> pa.A
         return nanos // NANOS_PER_UNIT[timestamp_unit(target)]
 
     moments = _by_value(array, convert, target)
-    return _cut_clock(moments, target) if target.root in TIMESTAMP_ROOTS else moments
+    return _truncated(moments, target) if target.root in TIMESTAMP_ROOTS else moments
 
 
 def _to_text(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
@@ -251,18 +251,18 @@ def _moment_to_moment(array: pa.Array, source: DataType, target: DataType) -> pa
         return pc.cast(floor_clock(array, "ms"), arrow_type(target), safe=False)
     if source.root == "TIME":
         return array
-    return _cut_clock(pc.cast(floor_clock(array, timestamp_unit(target)), arrow_type(target), safe=False), target)
+    return _truncated(pc.cast(floor_clock(array, timestamp_unit(target)), arrow_type(target), safe=False), target)
 
 
-def _cut_clock(array: pa.Array, target: DataType) -> pa.Array:
-    """Digits beyond the declared precision cut off."""
+def _truncated(array: pa.Array, target: DataType) -> pa.Array:
+    """Truncate digits beyond the declared precision."""
     unit = timestamp_unit(target)
     extra = _DIGITS_OF_UNIT[unit] - (6 if target.precision is None else target.precision)
     return pc.floor_temporal(array, multiple=10**extra, unit=_FLOOR_UNIT[unit]) if extra > 0 else array
 
 
 def _by_value(array: pa.Array, convert: Callable[[Any], Any], target: DataType) -> pa.Array:
-    """Each distinct value converted once, in Python; for casts that Arrow does otherwise than Java."""
+    """Convert each distinct value once in Python, for casts where Arrow differs from Java."""
     encoded = pc.dictionary_encode(array)
     try:
         values = [convert(internal_value(value)) for value in encoded.dictionary]

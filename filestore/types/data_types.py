@@ -1,6 +1,6 @@
-"""Column types: Paimon's words for them, Arrow's, and the way between the two.
+"""Column types: Paimon's names, Arrow's types, and the conversion between them.
 
-Spark's types come and go through Arrow (``pyspark`` converts them losslessly), so there is no third mapping.
+Spark's types are converted through Arrow (``pyspark`` does so losslessly), so there is no third mapping.
 Source: Paimon spec "Schema", DataTypeJsonParser.
 """
 
@@ -21,13 +21,13 @@ TEXT_ROOTS: Final = frozenset({"CHAR", "VARCHAR"})
 BYTES_ROOTS: Final = frozenset({"BINARY", "VARBINARY"})
 TIMESTAMP_ROOTS: Final = frozenset({"TIMESTAMP", "TIMESTAMP_LTZ"})
 NESTED_ROOTS: Final = frozenset({"ARRAY", "MAP", "MULTISET", "ROW"})
-# Paimon has these, we keep their schema but neither read nor write such columns.
+# Types of Paimon that are preserved in schemas, but cannot be read or written.
 UNSUPPORTED_ROOTS: Final = frozenset({"VARIANT", "BLOB", "VECTOR", "GEOMETRY", "GEOGRAPHY"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataType:
-    """A column type. ``root`` is the word in capitals; what a root does not use is None or empty."""
+    """A column type. ``root`` is the upper-case type name; attributes not used by a root are None or empty."""
 
     root: str
     nullable: bool = True
@@ -40,7 +40,7 @@ class DataType:
     fields: "tuple[DataField, ...]" = ()  # ROW
 
     def __str__(self) -> str:
-        """SQL-like text, for messages."""
+        """SQL-like text for messages."""
         if self.root == "ROW":
             inner = f"<{', '.join(f'{field.name} {field.type}' for field in self.fields)}>"
         elif self.root == "MAP":
@@ -52,7 +52,7 @@ class DataType:
         return f"{self.root}{inner}" + ("" if self.nullable else " NOT NULL")
 
     def to_json(self) -> str | dict[str, Any]:
-        """What stands in a schema file: text for atomic types, an object for nested ones."""
+        """The form in schema files: a string for atomic types, an object for nested ones."""
         nulls = "" if self.nullable else " NOT NULL"
         if self.root == "ROW":
             return {"type": f"ROW{nulls}", "fields": [field.to_json() for field in self.fields]}
@@ -66,7 +66,7 @@ class DataType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataField:
-    """A column, or a field of a ROW. The id never changes and is never used again."""
+    """A column, or a field of a ROW. The id never changes and is never reused."""
 
     id: int
     name: str
@@ -75,7 +75,7 @@ class DataField:
     default_value: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The object of a schema file; absent texts are left out, because Java reads a null as the word null."""
+        """The object in schema files, without absent values, because Java reads null as the string "null"."""
         body: dict[str, Any] = {"id": self.id, "name": self.name, "type": self.type.to_json()}
         if self.description is not None:
             body["description"] = self.description
@@ -85,9 +85,9 @@ class DataField:
 
 
 def parse_data_type(json: str | Mapping[str, Any]) -> DataType:
-    """A type as any Paimon writer spells it.
+    """Parse a type as written by any Paimon writer.
 
-    Raises: InvalidInputError for a word that is no type, CorruptDataError for an object without its parts.
+    Raises: InvalidInputError for an unknown type name, CorruptDataError for an incomplete object.
     """
     if isinstance(json, str):
         return _parse_atomic(json)
@@ -95,7 +95,7 @@ def parse_data_type(json: str | Mapping[str, Any]) -> DataType:
     if not isinstance(text, str):
         raise CorruptDataError(f"nested type without a type name: json={dict(json)}")
     root, nullable = _split_nullability(text)
-    # pypaimon says it twice, Java once.
+    # pypaimon writes it twice, Java once.
     nullable = nullable and json.get("nullable", True) is not False
     try:
         if root == "ROW":
@@ -112,7 +112,7 @@ def parse_data_type(json: str | Mapping[str, Any]) -> DataType:
 
 
 def parse_field(json: Mapping[str, Any]) -> DataField:
-    """One entry of ``fields``. Raises: CorruptDataError when id, name or type is missing."""
+    """Parse one entry of ``fields``. Raises: CorruptDataError when id, name or type is missing."""
     try:
         return DataField(
             id=int(json["id"]),
@@ -134,7 +134,7 @@ def walk(data_type: DataType) -> Iterator[DataType]:
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type whose values stand for this type in memory. Raises: InvalidInputError for VARIANT and the like."""
+    """The in-memory Arrow type. Raises: InvalidInputError for unsupported types such as VARIANT."""
     root = data_type.root
     if root in _ARROW_OF_ROOT:
         return _ARROW_OF_ROOT[root]
@@ -164,13 +164,13 @@ def timestamp_unit(data_type: DataType) -> str:
 
 
 def arrow_field(field: DataField) -> pa.Field:
-    """The Arrow field: same name, nullability kept, field id as Parquet wants it."""
+    """The Arrow field with the same name and nullability, and the field id in Parquet's metadata key."""
     metadata = {FIELD_ID_KEY: str(field.id).encode()}
     return pa.field(field.name, arrow_type(field.type), nullable=field.type.nullable, metadata=metadata)
 
 
 def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
-    """Arrow schema of columns, in their order."""
+    """The Arrow schema of columns, in order."""
     return pa.schema([arrow_field(field) for field in fields])
 
 
@@ -180,9 +180,9 @@ def arrow_scalar(value: object, data_type: DataType) -> pa.Scalar:
 
 
 def data_type_of(arrow: pa.DataType, *, nullable: bool = True) -> DataType:
-    """The Paimon type of an Arrow type. ROW fields get ids from 0 by position; a table schema gives them real ones.
+    """The Paimon type of an Arrow type. ROW fields get ids from 0 by position; table schemas assign final ids.
 
-    Raises: InvalidInputError for types that a table cannot hold; the message says what to cast to.
+    Raises: InvalidInputError for unsupported types, with a suggested cast.
     """
     atomic = _atomic_of_arrow(arrow)
     if atomic is not None:
@@ -191,8 +191,8 @@ def data_type_of(arrow: pa.DataType, *, nullable: bool = True) -> DataType:
     if types.is_dictionary(arrow):
         return data_type_of(arrow.value_type, nullable=nullable)
     if types.is_struct(arrow):
-        if (marked := _spark_root(arrow)) is not None:
-            return DataType(root=marked, nullable=nullable)
+        if (spark_root := _spark_root(arrow)) is not None:
+            return DataType(root=spark_root, nullable=nullable)
         fields = tuple(
             DataField(id=index, name=field.name, type=data_type_of(field.type, nullable=field.nullable))
             for index, field in enumerate(arrow)
@@ -264,7 +264,7 @@ def _parse_atomic(text: str) -> DataType:
 
 
 def _atomic(root: str, first: int | None, second: int | None) -> DataType | None:
-    """The type of a word and its parameters; None when they do not go together."""
+    """The type with a name and parameters; None for an invalid combination."""
     if second is not None and root != "DECIMAL":
         return None
     if root in _PLAIN_ROOTS:
@@ -318,15 +318,15 @@ def _atomic_of_arrow(arrow: pa.DataType) -> DataType | None:
         root = "TIMESTAMP" if arrow.tz is None else "TIMESTAMP_LTZ"
         return DataType(root=root, precision=_TIMESTAMP_OF_UNIT[arrow.unit])
     if types.is_time(arrow):
-        # Tables keep milliseconds of the day; a finer value is refused when it is written, not rounded.
+        # Tables store milliseconds of the day; finer values are refused on writes, not rounded.
         return DataType(root="TIME", precision=0 if arrow == pa.time32("s") else 3)
     return DataType(root="DATE") if types.is_date64(arrow) else None
 
 
 def _spark_root(arrow: pa.DataType) -> str | None:
-    """VARIANT, GEOMETRY or GEOGRAPHY when Spark has marked the struct as one, so that it is refused by its name."""
-    marks = {key.decode().upper() for field in arrow for key in field.metadata or {}}
-    return next(iter(marks & UNSUPPORTED_ROOTS), None)
+    """VARIANT, GEOMETRY or GEOGRAPHY if Spark's metadata marks the struct as one, so that errors can name the type."""
+    names = {key.decode().upper() for field in arrow for key in field.metadata or {}}
+    return next(iter(names & UNSUPPORTED_ROOTS), None)
 
 
 def _is_list(arrow: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""The text of a partition's values, as directory names have it."""
+"""The text form of partition values in directory names."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +12,7 @@ from lsm.errors import InvalidInputError
 
 
 def partition_text(value: object, data_type: DataType, options: TableOptions, *, legacy: bool | None = None) -> str:
-    """The unescaped text of a partition value in a directory name; ``legacy`` overrides the table's form of dates."""
+    """The unescaped text of a partition value; ``legacy`` overrides the table's date format."""
     is_legacy = options.partition_legacy_name if legacy is None else legacy
     try:
         text = "" if value is None else _text(value, data_type, legacy=is_legacy)
@@ -47,11 +47,11 @@ def _text(value: object, data_type: DataType, *, legacy: bool) -> str:
         return str(value) if legacy else _time_text(value, data_type.precision or 0)
     if root in TIMESTAMP_ROOTS and isinstance(value, int):
         return _timestamp_text(value, data_type, legacy=legacy)
-    raise InvalidInputError(f"value cannot name a partition directory: value={value!r} type={data_type}")
+    raise InvalidInputError(f"value cannot be part of a partition directory: value={value!r} type={data_type}")
 
 
 def _timestamp_text(value: int, data_type: DataType, *, legacy: bool) -> str:
-    """Local date and time; time zones are UTC (Java takes the session's when the legacy name is off)."""
+    """Local date and time in UTC (Java uses the session time zone when legacy names are off)."""
     precision = data_type.precision or 0
     per_second = 10 ** (3 if precision <= 3 else 6 if precision <= 6 else 9)
     seconds, fraction = divmod(value, per_second)
@@ -82,7 +82,7 @@ def _time_text(millis: int, precision: int) -> str:
 
 
 def _java_float(value: np.floating) -> str:
-    """Double.toString: plain from a thousandth up to ten millions, else one digit, the rest and an exponent."""
+    """Java's Double.toString: plain notation from 10**-3 to below 10**7, else scientific."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     sign = "-" if np.signbit(value) else ""

@@ -1,4 +1,4 @@
-"""Numbers, dates, times and timestamps parsed from text."""
+"""Parsing of numbers, dates, times and timestamps from text."""
 
 import math
 import re
@@ -28,7 +28,7 @@ class Moment:
 
 
 class LiteralMismatchError(ValueError):
-    """The literal cannot be compared with the column; the text says why and what to write. Stays inside the parser."""
+    """A literal cannot be compared with a column; the message gives the reason and a fix. Internal to the parser."""
 
 
 def parse_float(text: str) -> float:
@@ -58,7 +58,7 @@ def parse_moment(text: str) -> int:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Epoch day; Python's calendar ends at year 9999, 400 years later it is the same again."""
+    """Epoch day, also beyond year 9999 where Python's calendar ends: it repeats every 400 years."""
     cycles, year_in_cycle = divmod(year - 1, 400)
     return date(year_in_cycle + 1, month, day).toordinal() + cycles * 146_097 - _DAYS_TO_EPOCH
 

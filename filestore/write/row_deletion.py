@@ -126,7 +126,7 @@ def replace_rows(
     messages = list(added)
     with undoing(lambda: discard(store, messages)):
         for key, files in by_bucket.items():
-            change = change_index(store, key.partition, key.bucket, indexes.get(key, ()), marks=files)
+            change = change_index(store, key.partition, key.bucket, indexes.get(key, ()), positions=files)
             messages.append(
                 CommitMessage(
                     partition=key.partition,

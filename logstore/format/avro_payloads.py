@@ -1,7 +1,7 @@
-"""Records in Confluent's wire format (0, schema id, Avro) as the JSON payloads and schema parts of ``schema_parts``.
+"""Records in Confluent's wire format (0, schema id, Avro), converted to the JSON payloads of ``schema_parts``.
 
-So change events in Avro take the way of those in JSON, with the same columns, kinds, units and bad records. Records are
-grouped by schema id, and a group is decoded by one call; their fields become JSON one record after the other.
+So change events in Avro are decoded like those in JSON: same columns, kinds, units and bad records. Records are
+grouped by schema id, and a group is decoded by one call; the fields are converted to JSON record by record.
 
 Source: Confluent "Wire format"; Kafka Connect ``AvroData`` (connect.name, connect.parameters); Avro 1.11 "Arrays".
 """
@@ -35,34 +35,34 @@ _NAME_OF_LOGICAL_TYPE: Final = {
     "local-timestamp-micros": "io.debezium.time.MicroTimestamp",
     "decimal": f"{_CONNECT}Decimal",
 }
-_ODD_FLOATS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_NON_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _UNREADABLE: Final = (EOFError, ValueError, IndexError, StopIteration, OverflowError, UnicodeDecodeError, KeyError)
-"""What fastavro raises for bytes that do not fit the schema."""
+"""The exceptions that fastavro raises for bytes that do not match the schema."""
 
 
 class SchemaLookup(Protocol):
-    """Whoever knows schemas by id."""
+    """A source of schemas by id."""
 
     def schema(self, schema_id: int) -> Any:
-        """Parsed JSON, or None."""
+        """The schema as parsed JSON, or None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """What a schema needs for decoding."""
+class _PreparedSchema:
+    """A schema in the forms that decoding needs."""
 
-    record: Any  # as fastavro has it, without logical types: values stay numbers and bytes
-    array: Any  # of such records
-    schema_part: Mapping[str, Any]  # as Connect's JsonConverter writes it
+    record: Any  # parsed by fastavro, without logical types: values stay numbers and bytes
+    array: Any  # an array of such records
+    schema_part: Mapping[str, Any]  # as written by Connect's JsonConverter
     has_floats: bool
 
 
 class AvroPayloads:
-    """Takes records apart; what it knows of a schema is kept."""
+    """Splits records into payloads by schema; caches prepared schemas."""
 
     def __init__(self, registry: SchemaLookup) -> None:
         self._registry = registry
-        self._known: dict[int, _Known] = {}
+        self._prepared: dict[int, _PreparedSchema] = {}
 
     def __call__(self, records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
         """Payloads by schema.
@@ -71,18 +71,18 @@ class AvroPayloads:
             records: (n,) binary without nulls.
 
         Returns:
-            the groups, and records that are not of the format, have an unknown schema, or do not fit theirs.
+            the groups, and the records that are not in this format, have an unknown schema, or do not match it.
 
         Raises:
             UnavailableError: the registry does not answer.
-            InvalidInputError: it refuses.
+            InvalidInputError: the registry rejects the credentials, or a schema is not supported.
         """
         offsets, data = value_bytes(records)
         lengths = np.diff(offsets)
         is_framed = lengths >= _HEADER_BYTES
         is_framed[is_framed] = data[offsets[:-1][is_framed]] == 0
         bad = [
-            BadRecord(index=int(index), reason="not Avro with a schema id: it does not begin with a zero byte")
+            BadRecord(index=int(index), reason="not Avro with a schema id: the first byte is not zero")
             for index in np.flatnonzero(~is_framed)
         ]
         framed = np.flatnonzero(is_framed)
@@ -105,16 +105,16 @@ class AvroPayloads:
             groups.append(Payloads(schema_part=known.schema_part, indices=indices[kept], texts=texts))
         return groups, tuple(sorted(bad, key=lambda each: each.index))
 
-    def _schema(self, schema_id: int) -> _Known | None:
-        if schema_id not in self._known:
+    def _schema(self, schema_id: int) -> _PreparedSchema | None:
+        if schema_id not in self._prepared:
             schema = self._registry.schema(schema_id)
             if not isinstance(schema, dict) or schema.get("type") != "record":
                 return None
-            self._known[schema_id] = _prepared(schema)
-        return self._known[schema_id]
+            self._prepared[schema_id] = _prepared(schema)
+        return self._prepared[schema_id]
 
 
-def _prepared(schema: dict[str, Any]) -> _Known:
+def _prepared(schema: dict[str, Any]) -> _PreparedSchema:
     plain = _without_logical_types(schema)
     try:
         record = fastavro.parse_schema(plain)
@@ -122,7 +122,7 @@ def _prepared(schema: dict[str, Any]) -> _Known:
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise InvalidInputError(f"not an Avro schema: name={schema.get('name')} reason={error}") from error
     text = orjson.dumps(plain)
-    return _Known(
+    return _PreparedSchema(
         record=record,
         array=array,
         schema_part=_schema_part(schema, _named(schema, {})),
@@ -130,8 +130,8 @@ def _prepared(schema: dict[str, Any]) -> _Known:
     )
 
 
-def _decoded(bodies: Sequence[bytes], known: _Known) -> tuple[list[Any], dict[int, str]]:
-    """Records of one schema, and for those that do not fit it, why."""
+def _decoded(bodies: Sequence[bytes], known: _PreparedSchema) -> tuple[list[Any], dict[int, str]]:
+    """The decoded records of one schema, and the reasons by index of those that do not match it."""
     unreadable: dict[int, str] = {}
     rows: list[Any] = []
     block = b"".join((_zigzag(len(bodies)), *bodies, b"\x00"))
@@ -143,27 +143,27 @@ def _decoded(bodies: Sequence[bytes], known: _Known) -> tuple[list[Any], dict[in
         is_whole = False
     if not is_whole:
         rows, unreadable = _decoded_each(bodies, known)
-    return ([_with_texts_for_odd_floats(row) for row in rows] if known.has_floats else rows), unreadable
+    return ([_with_non_finite_as_text(row) for row in rows] if known.has_floats else rows), unreadable
 
 
-def _decoded_each(bodies: Sequence[bytes], known: _Known) -> tuple[list[Any], dict[int, str]]:
+def _decoded_each(bodies: Sequence[bytes], known: _PreparedSchema) -> tuple[list[Any], dict[int, str]]:
     rows, unreadable = [], {}
     for place, body in enumerate(bodies):
         source = BytesIO(body)
         try:
             row = fastavro.schemaless_reader(source, known.record)
         except _UNREADABLE as error:
-            unreadable[place] = f"it does not fit its Avro schema: {type(error).__name__} {error}".strip()
+            unreadable[place] = f"does not match its Avro schema: {type(error).__name__} {error}".strip()
             continue
         if source.tell() == len(body):
             rows.append(row)
         else:
-            unreadable[place] = f"it is longer than its Avro schema: bytes={len(body)} read={source.tell()}"
+            unreadable[place] = f"longer than its Avro schema: bytes={len(body)} read={source.tell()}"
     return rows, unreadable
 
 
 def _zigzag(count: int) -> bytes:
-    """A long as Avro writes it."""
+    """A non-negative long in Avro's zigzag varint encoding."""
     made, left = bytearray(), count << 1
     while left > 0x7F:
         made.append(left & 0x7F | 0x80)
@@ -172,13 +172,13 @@ def _zigzag(count: int) -> bytes:
     return bytes(made)
 
 
-def _with_texts_for_odd_floats(value: Any) -> Any:
-    """JSON has no word for NaN and the infinities; as texts they are understood."""
+def _with_non_finite_as_text(value: Any) -> Any:
+    """JSON has no literals for NaN and the infinities; the JSON reader accepts them as strings."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else _ODD_FLOATS[str(value)]
+        return value if math.isfinite(value) else _NON_FINITE[str(value)]
     if isinstance(value, dict):
-        return {key: _with_texts_for_odd_floats(each) for key, each in value.items()}
-    return [_with_texts_for_odd_floats(each) for each in value] if isinstance(value, list) else value
+        return {key: _with_non_finite_as_text(each) for key, each in value.items()}
+    return [_with_non_finite_as_text(each) for each in value] if isinstance(value, list) else value
 
 
 def _base64(value: Any) -> str:
@@ -194,7 +194,7 @@ def _without_logical_types(schema: Any) -> Any:
 
 
 def _named(schema: Any, found: dict[str, Any]) -> dict[str, Any]:
-    """Records by their names: Debezium defines the row once, as ``before``, and names it as ``after``."""
+    """Record schemas by name: Debezium defines the row once, in ``before``, and refers to it by name in ``after``."""
     if isinstance(schema, list):
         for each in schema:
             _named(each, found)
@@ -210,7 +210,7 @@ def _named(schema: Any, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema_part(schema: Any, named: Mapping[str, Any]) -> dict[str, Any]:
-    """What Connect's JSON would have said of a value."""
+    """The schema part that Connect's JsonConverter would write for this type."""
     if isinstance(schema, list):
         schema = next((each for each in schema if each != "null"), "null")
     if isinstance(schema, str):

@@ -1,8 +1,8 @@
-"""The records of a table's own log: row changes as JSON that Flink and others read without us.
+"""The records of a table's log: row changes as JSON that Flink and other engines read without Fluvial.
 
-``debezium-json``: an add is ``{"before":null,"after":{row},"op":"c"}``, a retract is
-``{"before":{row},"after":null,"op":"d"}``; ``u`` is never written. ``json``: exactly Flink's upsert-kafka; an add is
-the row, a delete has no value and is known by its key. With a key, the record's key is the JSON object of the key
+``debezium-json``: an insert is ``{"before":null,"after":{row},"op":"c"}``, a retract is
+``{"before":{row},"after":null,"op":"d"}``; ``u`` is never written. ``json``: exactly Flink's upsert-kafka; an insert is
+the row, a delete has a null value and only a key. With a primary key, the record's key is the JSON object of the key
 columns; without one, records have no key.
 
 Source: Flink ``DebeziumJsonSerializationSchema``, upsert-kafka connector; FLIP-188 "LogStore".
@@ -36,10 +36,10 @@ from lsm.row_kind import RowKind
 LogFormat = Literal["debezium-json", "json"]
 ChangelogMode = Literal["upsert", "all", "auto"]
 
-_BEFORE_AN_ADD: Final = '{"before":null,"after":'
-_AFTER_AN_ADD: Final = ',"op":"c"}'
-_BEFORE_A_RETRACT: Final = '{"before":'
-_AFTER_A_RETRACT: Final = ',"after":null,"op":"d"}'
+_INSERT_PREFIX: Final = '{"before":null,"after":'
+_INSERT_SUFFIX: Final = ',"op":"c"}'
+_RETRACT_PREFIX: Final = '{"before":'
+_RETRACT_SUFFIX: Final = ',"after":null,"op":"d"}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class EncodedChanges:
     """Records for the log, in order."""
 
     keys: pa.BinaryArray | None  # None: the table has no key
-    values: pa.BinaryArray  # null: a delete of the format json
+    values: pa.BinaryArray  # null: a delete in format ``json``
 
 
 def encode_changes(
@@ -58,18 +58,18 @@ def encode_changes(
     log_format: LogFormat,
     changelog_mode: ChangelogMode = "auto",
 ) -> EncodedChanges:
-    """Records of row changes.
+    """Encode row changes as log records.
 
     Args:
         rows: (n,) the table's own columns.
         kinds: (n,) int8 RowKind, no nulls.
         key_names: the primary key; empty for a table without one.
-        log_format: see the module.
-        changelog_mode: ``upsert`` leaves out ``-U``, because the next add of the key replaces the row anyway; ``all``
+        log_format: see the module docstring.
+        changelog_mode: ``upsert`` drops ``-U``, because the next ``+U`` of the key replaces the row anyway; ``all``
             keeps every change; ``auto`` is ``upsert`` with a key and ``all`` without.
 
     Returns:
-        one record per change, but for the ``-U`` left out.
+        one record per change, except dropped ``-U``.
 
     Raises:
         InvalidInputError: ``json`` or ``upsert`` without a key, or ``json`` with ``all``; a type has no JSON form.
@@ -93,20 +93,20 @@ def decode_changes(
     key_names: Sequence[str],
     log_format: LogFormat,
 ) -> tuple[pa.RecordBatch, pa.Array]:
-    """Row changes of records; the log does not tell ``+U`` from ``+I``, nor ``-U`` from ``-D``: adds and deletes.
+    """Decode log records to inserts and deletes (``+U`` and ``-U`` cannot be distinguished from ``+I`` and ``-D``).
 
     Args:
-        keys: (n,) binary; needed for records without a value, and only for them.
+        keys: (n,) binary; required only for records without a value.
         values: (n,) binary.
-        schema: the table's own columns; those that a record does not have are null, members that are none are ignored.
+        schema: the table's own columns; columns missing in a record are null, unknown members are ignored.
         key_names: the primary key.
-        log_format: see the module.
+        log_format: see the module docstring.
 
     Returns:
-        (n,) rows in record order, and int8 kinds. A record without a value is a delete that has the key columns only.
+        (n,) rows in record order, and int8 kinds. A record without a value is a delete with only the key columns set.
 
     Raises:
-        CorruptDataError: a record is not of this format; the message has its index in the batch.
+        CorruptDataError: a record is not in this format; the message has its index in the batch.
     """
     values = as_binary(values)
     has_value = flags(values.is_valid())
@@ -117,7 +117,7 @@ def decode_changes(
         _refuse_bad(_bad_rows(decoded), record_indices, len(values))
         columns, kinds = list(decoded.rows.flatten()), np.full(len(texts), RowKind.INSERT, np.int8)
     else:
-        columns, kinds = _read_spelled_as_here(texts, schema) or _read_any_envelopes(
+        columns, kinds = _read_canonical(texts, schema) or _read_any_envelopes(
             texts, schema, record_indices, len(values)
         )
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -156,24 +156,24 @@ def _row_values(rows: pa.RecordBatch, is_retract: BoolArray) -> pa.Array:
 def _envelope_values(rows: pa.RecordBatch, is_retract: BoolArray) -> pa.Array:
     names, columns = rows.schema.names, rows.columns
     if not is_retract.any():
-        return object_texts(names, columns, prefix=_BEFORE_AN_ADD, suffix=_AFTER_AN_ADD)
+        return object_texts(names, columns, prefix=_INSERT_PREFIX, suffix=_INSERT_SUFFIX)
     if is_retract.all():
-        return object_texts(names, columns, prefix=_BEFORE_A_RETRACT, suffix=_AFTER_A_RETRACT)
+        return object_texts(names, columns, prefix=_RETRACT_PREFIX, suffix=_RETRACT_SUFFIX)
     mask = pa.array(is_retract)
-    prefix = pc.if_else(mask, _BEFORE_A_RETRACT, _BEFORE_AN_ADD)
-    suffix = pc.if_else(mask, _AFTER_A_RETRACT, _AFTER_AN_ADD)
+    prefix = pc.if_else(mask, _RETRACT_PREFIX, _INSERT_PREFIX)
+    suffix = pc.if_else(mask, _RETRACT_SUFFIX, _INSERT_SUFFIX)
     return object_texts(names, columns, prefix=prefix, suffix=suffix)
 
 
-def _read_spelled_as_here(texts: pa.Array, schema: pa.Schema) -> tuple[list[pa.Array], KindArray] | None:
-    """Columns and kinds, if every envelope is spelled as here and in Flink: what is around the row needs no parsing."""
-    is_add = _is_wrapped(texts, _BEFORE_AN_ADD, _AFTER_AN_ADD)
-    is_retract = _is_wrapped(texts, _BEFORE_A_RETRACT, _AFTER_A_RETRACT)
-    if not np.all(is_add | is_retract):
+def _read_canonical(texts: pa.Array, schema: pa.Schema) -> tuple[list[pa.Array], KindArray] | None:
+    """Columns and kinds, if every envelope is formatted as here and in Flink, so that only the rows need parsing."""
+    is_insert = _is_wrapped(texts, _INSERT_PREFIX, _INSERT_SUFFIX)
+    is_retract = _is_wrapped(texts, _RETRACT_PREFIX, _RETRACT_SUFFIX)
+    if not np.all(is_insert | is_retract):
         return None
     offsets, data = value_bytes(texts)
-    starts = offsets[:-1] + np.where(is_retract, len(_BEFORE_A_RETRACT), len(_BEFORE_AN_ADD))
-    ends = offsets[1:] - np.where(is_retract, len(_AFTER_A_RETRACT), len(_AFTER_AN_ADD))
+    starts = offsets[:-1] + np.where(is_retract, len(_RETRACT_PREFIX), len(_INSERT_PREFIX))
+    ends = offsets[1:] - np.where(is_retract, len(_RETRACT_SUFFIX), len(_INSERT_SUFFIX))
     decoded = decode_objects(texts_between(data, starts, ends), row_reading(schema))
     if decoded.bad:
         return None
@@ -193,21 +193,21 @@ def _is_wrapped(texts: pa.Array, prefix: str, suffix: str) -> BoolArray:
 
 
 def _rows_of_keys(
-    keys: pa.Array | None, is_asked: BoolArray, schema: pa.Schema, key_names: Sequence[str]
+    keys: pa.Array | None, is_wanted: BoolArray, schema: pa.Schema, key_names: Sequence[str]
 ) -> pa.RecordBatch:
-    """Rows of the key columns alone, for the records asked for."""
-    record_indices = np.flatnonzero(is_asked)
+    """Rows with only the key columns set, for the wanted records."""
+    record_indices = np.flatnonzero(is_wanted)
     if keys is None or not key_names:
         raise CorruptDataError(
-            f"a log record has neither value nor key: index={record_indices[0]} records={len(is_asked)}"
+            f"a log record has neither value nor key: index={record_indices[0]} records={len(is_wanted)}"
         )
-    texts = rows_where(as_binary(keys), is_asked)
+    texts = rows_where(as_binary(keys), is_wanted)
     if texts.null_count:
         index = record_indices[np.flatnonzero(flags(texts.is_null()))[0]]
-        raise CorruptDataError(f"a log record has neither value nor key: index={index} records={len(is_asked)}")
+        raise CorruptDataError(f"a log record has neither value nor key: index={index} records={len(is_wanted)}")
     key_schema = pa.schema([schema.field(name) for name in key_names])
     decoded = decode_objects(texts, row_reading(key_schema))
-    _refuse_bad(_bad_rows(decoded), record_indices, len(is_asked))
+    _refuse_bad(_bad_rows(decoded), record_indices, len(is_wanted))
     key_columns = dict(zip(key_names, decoded.rows.flatten(), strict=True))
     columns = [key_columns.get(field.name, pa.nulls(0)) for field in schema]
     filled = [
@@ -218,11 +218,14 @@ def _rows_of_keys(
 
 
 def _bad_rows(decoded: DecodedObjects) -> tuple[BadRecord, ...]:
-    """Bad records, and those that are the JSON value ``null``."""
+    """The bad records, including those with the JSON value ``null``."""
     if decoded.rows.null_count == 0:
         return decoded.bad
     nulls = np.flatnonzero(flags(decoded.rows.is_null()))
-    return (*decoded.bad, *(BadRecord(index=int(decoded.indices[row]), reason="not a row but null") for row in nulls))
+    return (
+        *decoded.bad,
+        *(BadRecord(index=int(decoded.indices[row]), reason="null, not a row") for row in nulls),
+    )
 
 
 def _refuse_bad(bad: Sequence[BadRecord], record_indices: IndexArray, record_count: int) -> None:

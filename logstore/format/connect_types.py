@@ -1,4 +1,4 @@
-"""The columns of a row as Kafka Connect's schema part tells them, with Debezium's words for dates, times and decimals.
+"""The columns of a row from Kafka Connect's schema part, with Debezium's semantic types of dates, times and decimals.
 
 Source: Kafka Connect ``JsonConverter``; Debezium "Temporal types", "Decimal types".
 """
@@ -21,7 +21,7 @@ _PLAIN: Final = {
     "string": pa.string(),
     "bytes": pa.binary(),
 }
-_MEANT: Final = {
+_SEMANTIC: Final = {
     "io.debezium.time.Date": pa.date32(),
     "org.apache.kafka.connect.data.Date": pa.date32(),
     "io.debezium.time.Time": pa.time32("ms"),
@@ -36,14 +36,14 @@ _MEANT: Final = {
 }
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _PRECISION: Final = "connect.decimal.precision"
-_MOST_DIGITS: Final = 38
+_MAX_PRECISION: Final = 38
 
 
 def columns_of_part(schema_part: Mapping[str, Any] | None, *, row_field: str = "after") -> pa.Schema:
-    """The columns of the row in an envelope; those whose type is not known are left out, all nullable.
+    """The columns of the row in an envelope, all nullable; columns of unknown types are omitted.
 
     Args:
-        schema_part: of a record; None or one without types: no columns.
+        schema_part: schema part of a record; None or without types gives no columns.
         row_field: the member of the envelope that holds the row.
     """
     row = next((field for field in _fields(schema_part) if field.get("field") == row_field), None)
@@ -60,13 +60,13 @@ def _type_of(part: Any) -> pa.DataType | None:
     if not isinstance(part, Mapping):
         return None
     meaning, kind = part.get("name"), part.get("type")
-    if meaning in _MEANT:
-        return _MEANT[meaning]
+    if meaning in _SEMANTIC:
+        return _SEMANTIC[meaning]
     if meaning == _DECIMAL:
         parameters = part.get("parameters") or {}
         scale = int(parameters.get("scale", 0))
-        digits = int(parameters.get(_PRECISION, _MOST_DIGITS))
-        return pa.decimal128(digits, scale) if 0 <= scale <= digits <= _MOST_DIGITS else None
+        digits = int(parameters.get(_PRECISION, _MAX_PRECISION))
+        return pa.decimal128(digits, scale) if 0 <= scale <= digits <= _MAX_PRECISION else None
     if kind == "struct":
         inner = {field["field"]: _type_of(field) for field in _fields(part) if isinstance(field.get("field"), str)}
         known = [(name, each) for name, each in inner.items() if each is not None]

@@ -1,7 +1,7 @@
-"""Change events of Debezium connectors, as row changes of a table.
+"""Change events of Debezium connectors, decoded to row changes.
 
 Create ``c`` and snapshot read ``r`` become ``+I``, update ``u`` becomes ``+U`` (or ``-U`` and ``+U``), delete ``d``
-becomes ``-D``. The tombstone that follows a delete says nothing new. A truncate is refused: it is not a change of rows.
+becomes ``-D``. The tombstone that follows a delete is redundant. A truncate is refused: it is not a change of rows.
 
 Source: Debezium documentation "Data change events", "Tombstone events", "Temporal types", "Decimal types".
 """
@@ -23,17 +23,17 @@ from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 
 UNAVAILABLE_VALUE: Final = "__debezium_unavailable_value"
-"""What PostgreSQL's connector writes for a large value (TOAST) that an update did not touch."""
+"""The placeholder of PostgreSQL's connector for a large (TOAST) value that an update did not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedChanges:
-    """Row changes in record order; not every record gives one, and an update may give two."""
+    """Row changes in record order; a record may give none, and an update may give two."""
 
     rows: pa.RecordBatch
     kinds: pa.Array  # (rows,) int8 RowKind
-    record_indices: IndexArray  # (rows,) which record each change is from
-    bad: tuple[BadRecord, ...]  # records that give no row and should have
+    record_indices: IndexArray  # (rows,) index of the record of each change
+    bad: tuple[BadRecord, ...]  # unreadable records
 
 
 def decode_envelopes(
@@ -48,25 +48,25 @@ def decode_envelopes(
     base64_decimals: bool = False,
     split: Split = split_payloads,
 ) -> DecodedChanges:
-    """Row changes of change events, with and without Connect's schema part (they may be mixed).
+    """Decode change events with and without Connect's schema part (they may be mixed).
 
-    Dates, times and timestamps may be ISO texts or numbers. A number counts what the schema part says; without one,
-    what ``epoch_units`` says, or else days for DATE, milliseconds for TIME and the column's own unit for TIMESTAMP.
-    Zoned texts become UTC. Members that no column has are ignored; columns that an event does not have are null.
+    Dates, times and timestamps may be ISO texts or numbers. The schema part gives the unit of numbers; without one,
+    ``epoch_units`` does, or else days for DATE, milliseconds for TIME and the column's own unit for TIMESTAMP.
+    Zoned texts are converted to UTC. Unknown members are ignored; columns missing in an event are null.
 
     Args:
         values: (n,) binary; null is a tombstone.
         schema: the columns to read.
-        keys: (n,) binary or null, the records' keys: objects, with or without a schema part. With them, a delete that
-            has lost its row and a tombstone without a delete before it become ``-D`` rows that have the key columns
-            only; without them, the former is a bad record and the latter nothing.
-        key_names: the columns that the keys hold.
-        on_error: ``fail`` raises for the first bad record; ``collect`` returns them all, beside the rows of the others.
+        keys: (n,) binary or null, the records' keys: objects, with or without a schema part. With them, a delete
+            without its row and a tombstone without a preceding delete become ``-D`` rows with the key columns
+            only; without them, the former is a bad record and the latter is ignored.
+        key_names: the columns of the keys.
+        on_error: ``fail`` raises for the first bad record; ``collect`` returns bad records beside the rows of others.
         with_update_before: updates give ``-U`` and ``+U``.
-        epoch_units: by column, what numbers count: D s ms us ns.
-        base64_decimals: without a schema part, decimals are base64 of their unscaled bytes and have their column's
-            scale (``decimal.handling.mode=precise``). Never guessed: such a text may look like a number.
-        split: what takes records apart before that; the default is for JSON.
+        epoch_units: by column, the unit of numbers: D s ms us ns.
+        base64_decimals: without a schema part, decimals are base64 of their unscaled bytes with their column's
+            scale (``decimal.handling.mode=precise``). Never inferred: such a text may look like a number.
+        split: splits records into payloads and schema parts; the default is for JSON.
 
     Raises:
         InvalidInputError: a bad record, with its index and the reason; or the arguments contradict each other.
@@ -84,10 +84,10 @@ def decode_envelopes(
     bad = list(events.bad)
     parts, unavailable = _event_rows(events, schema, with_update_before=with_update_before)
     bad += unavailable
-    lost = events.indices[(events.kinds == RowKind.DELETE) & flags(events.before.is_null())]
+    without_row = events.indices[(events.kinds == RowKind.DELETE) & flags(events.before.is_null())]
     if keys is not None and key_names:
         deleted = events.indices[events.kinds == RowKind.DELETE]
-        keyed, bad_keys = _key_rows(keys, np.union1d(lost, _lone(tombstones, deleted, keys)), table)
+        keyed, bad_keys = _key_rows(keys, np.union1d(without_row, _lone(tombstones, deleted, keys)), table)
         parts.append(keyed)
         bad += bad_keys
     bad.sort(key=lambda record: record.index)
@@ -105,22 +105,22 @@ class _Target:
     base64_decimals: bool
     split: Split
 
-    def reading(self, columns: pa.Schema, told: Mapping[str, Reading]) -> Reading:
-        """Reading of a row of these columns; what the schema part tells goes before what the caller says."""
+    def reading(self, columns: pa.Schema, declared: Mapping[str, Reading]) -> Reading:
+        """The reading of a row of these columns; readings from the schema part override the caller's."""
         special = {}
         for column in columns:
-            usual = reading_of(column.type, lenient=True)
+            default = reading_of(column.type, lenient=True)
             if column.name in self.epoch_units:
-                usual = replace(usual, epoch_unit=self.epoch_units[column.name])
+                default = replace(default, epoch_unit=self.epoch_units[column.name])
             if self.base64_decimals and pa.types.is_decimal(column.type):
-                usual = replace(usual, unscaled_scale=column.type.scale)
-            special[column.name] = told.get(column.name, usual)
+                default = replace(default, unscaled_scale=column.type.scale)
+            special[column.name] = declared.get(column.name, default)
         return row_reading(columns, lenient=True, special=special)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Some of the changes, to be brought into record order."""
+    """Some of the changes, not yet merged into record order."""
 
     rows: pa.RecordBatch
     kinds: KindArray
@@ -130,10 +130,10 @@ class _Part:
 def _check_arguments(schema: pa.Schema, key_names: Sequence[str], epoch_units: Mapping[str, str]) -> None:
     missing = [name for name in (*key_names, *epoch_units) if name not in schema.names]
     if missing:
-        raise InvalidInputError(f"there are no such columns: missing={missing} columns={schema.names}")
+        raise InvalidInputError(f"unknown columns: missing={missing} columns={schema.names}")
     wrong = {name: unit for name, unit in epoch_units.items() if unit not in UNITS_PER_DAY}
     if wrong:
-        raise InvalidInputError(f"there are no such units: epoch_units={wrong} expected={list(UNITS_PER_DAY)}")
+        raise InvalidInputError(f"unknown units: epoch_units={wrong} expected={list(UNITS_PER_DAY)}")
 
 
 def _read_events(values: pa.Array, table: _Target, *, with_update_before: bool) -> tuple[Envelopes, IndexArray]:
@@ -185,13 +185,13 @@ def _no_rows(schema: pa.Schema) -> pa.StructArray:
 def _event_rows(
     events: Envelopes, schema: pa.Schema, *, with_update_before: bool
 ) -> tuple[list[_Part], list[BadRecord]]:
-    """Rows that the events bring themselves; an event with a value that its source left out is a bad record."""
+    """Rows contained in the events; an event with an unavailable value is a bad record."""
     is_delete = events.kinds == RowKind.DELETE
     columns = pick_sides(events, is_delete)
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    is_lost = is_delete & flags(events.before.is_null())
+    lacks_row = is_delete & flags(events.before.is_null())
     lacks_value, bad = _unavailable(rows, events.indices, is_delete)
-    kept = ~(is_lost | lacks_value)
+    kept = ~(lacks_row | lacks_value)
     main = _Part(rows=rows, kinds=events.kinds, indices=events.indices) if kept.all() else _filtered(rows, events, kept)
     if not with_update_before:
         return [main], bad
@@ -206,7 +206,7 @@ def _filtered(rows: pa.RecordBatch, events: Envelopes, kept: BoolArray) -> _Part
 
 
 def _unavailable(rows: pa.RecordBatch, indices: IndexArray, is_delete: BoolArray) -> tuple[BoolArray, list[BadRecord]]:
-    """Rows that hold the connector's word for a value that it does not know, but for deletes: their key is enough."""
+    """Rows with the connector's placeholder for an unavailable value, except deletes, which need only their key."""
     lacks_value = np.zeros(len(rows), bool)
     bad = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
@@ -214,29 +214,29 @@ def _unavailable(rows: pa.RecordBatch, indices: IndexArray, is_delete: BoolArray
             continue
         is_placeholder = flags(pc.equal(column, pa.scalar(UNAVAILABLE_VALUE).cast(field.type)))
         new = is_placeholder & ~lacks_value & ~is_delete
-        reason = f"{field.name}: an unchanged large value is left out ({UNAVAILABLE_VALUE}): set REPLICA IDENTITY FULL"
+        reason = f"{field.name}: an unchanged large value is missing ({UNAVAILABLE_VALUE}): set REPLICA IDENTITY FULL"
         bad += [BadRecord(index=index, reason=reason) for index in indices[new].tolist()]
         lacks_value |= new
     return lacks_value, bad
 
 
 def _lone(tombstones: IndexArray, deleted: IndexArray, keys: pa.Array) -> IndexArray:
-    """Tombstones that are not preceded, among the records of their key, by a delete or a tombstone."""
+    """Tombstones not directly preceded by a delete or tombstone of the same key."""
     if tombstones.size == 0:
         return tombstones
     codes = np.asarray(keys.dictionary_encode().indices.fill_null(-1))
     order = np.argsort(codes, kind="stable")
-    is_gone = np.zeros(len(keys), bool)
-    is_gone[tombstones] = True
-    is_gone[deleted] = True
+    is_deleted = np.zeros(len(keys), bool)
+    is_deleted[tombstones] = True
+    is_deleted[deleted] = True
     is_repeated = np.zeros(len(keys), bool)
-    is_repeated[order[1:]] = (codes[order[1:]] == codes[order[:-1]]) & is_gone[order[:-1]] & (codes[order[1:]] >= 0)
+    is_repeated[order[1:]] = (codes[order[1:]] == codes[order[:-1]]) & is_deleted[order[:-1]] & (codes[order[1:]] >= 0)
     lone: IndexArray = tombstones[~is_repeated[tombstones]]
     return lone
 
 
 def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Part, list[BadRecord]]:
-    """``-D`` rows of the key columns alone, from the keys of the given records."""
+    """``-D`` rows with only the key columns set, from the keys of the given records."""
     chosen = keys.take(pa.array(indices, pa.int64()))
     has_key = flags(chosen.is_valid())
     bad = [BadRecord(index=int(index), reason="a delete has neither row nor key") for index in indices[~has_key]]
@@ -246,8 +246,8 @@ def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Par
     bad += [BadRecord(index=int(indices[record.index]), reason=f"key: {record.reason}") for record in unreadable]
     rows, places = [_no_rows(key_schema)], [np.zeros(0, np.int64)]
     for group in groups:
-        told = special_readings(group.schema_part, key_schema, row_field=None)
-        decoded = decode_objects(group.texts, table.reading(key_schema, told))
+        declared = special_readings(group.schema_part, key_schema, row_field=None)
+        decoded = decode_objects(group.texts, table.reading(key_schema, declared))
         place = indices[group.indices]
         bad += [BadRecord(index=int(place[record.index]), reason=f"key: {record.reason}") for record in decoded.bad]
         rows.append(decoded.rows)
@@ -264,7 +264,7 @@ def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Par
 
 
 def _merged(parts: Sequence[_Part], bad: tuple[BadRecord, ...]) -> DecodedChanges:
-    """All parts in record order; of one record, in the order of the parts."""
+    """All parts in record order; within a record, in the order of the parts."""
     parts = [part for part in parts if len(part.indices)] or parts[:1]
     rows, kinds, indices = parts[0].rows, parts[0].kinds, parts[0].indices
     if len(parts) > 1:

@@ -1,4 +1,4 @@
-"""Change envelopes ``{"before": row, "after": row, "op": code}``: of Flink's log and of Debezium's events.
+"""Change envelopes ``{"before": row, "after": row, "op": code}`` of Flink's debezium-json and of Debezium events.
 
 Source: Debezium "Data change events"; Flink ``DebeziumJsonDeserializationSchema``.
 """
@@ -26,12 +26,12 @@ _UNKNOWN: Final = np.int8(-1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelopes:
-    """The envelopes of a batch that can be understood, in order, and the other records."""
+    """The readable envelopes of a batch, in order, and the bad records."""
 
     before: pa.StructArray
     after: pa.StructArray
-    kinds: KindArray  # (n,) RowKind: what the envelope did to the row
-    indices: IndexArray  # (n,) which record each is
+    kinds: KindArray  # (n,) RowKind
+    indices: IndexArray  # (n,) index of the record of each envelope
     bad: tuple[BadRecord, ...]
 
 
@@ -42,9 +42,9 @@ def read_envelopes(
 
     Args:
         texts: (n,) string or binary without nulls.
-        row: reading of the struct that ``before`` and ``after`` hold.
+        row: reading of the struct in ``before`` and ``after``.
         needs_before: updates without the row before are bad records.
-        allows_keyed_delete: deletes without the row before are not, because the caller knows the key.
+        allows_keyed_delete: deletes without the row before are accepted, because the caller knows the key.
     """
     envelope_type = pa.struct([("before", row.type), ("after", row.type), ("op", pa.string())])
     decoded = decode_objects(texts, Reading(type=envelope_type, children=(row, row, reading_of(pa.string()))))
@@ -54,22 +54,22 @@ def read_envelopes(
     has_before, has_after = flags(before.is_valid()), flags(after.is_valid())
     is_delete, is_update = kinds == RowKind.DELETE, kinds == RowKind.UPDATE_AFTER
     lacks_before = ~has_before & ((is_delete & (not allows_keyed_delete)) | (is_update & needs_before))
-    refused = (kinds == _UNKNOWN) | lacks_before | (~has_after & ~is_delete)
+    is_bad = (kinds == _UNKNOWN) | lacks_before | (~has_after & ~is_delete)
     bad = list(decoded.bad)
-    for row_index in np.flatnonzero(refused).tolist():
+    for row_index in np.flatnonzero(is_bad).tolist():
         reason = _reason(operations[row_index].as_py(), is_before_missing=bool(lacks_before[row_index]))
         bad.append(BadRecord(index=int(decoded.indices[row_index]), reason=reason))
     return Envelopes(
-        before=rows_where(before, ~refused),
-        after=rows_where(after, ~refused),
-        kinds=kinds[~refused],
-        indices=decoded.indices[~refused],
+        before=rows_where(before, ~is_bad),
+        after=rows_where(after, ~is_bad),
+        kinds=kinds[~is_bad],
+        indices=decoded.indices[~is_bad],
         bad=tuple(sorted(bad, key=lambda record: record.index)),
     )
 
 
 def pick_sides(envelopes: Envelopes, takes_before: BoolArray) -> list[pa.Array]:
-    """Columns of the row before, where asked for, and of the row after elsewhere."""
+    """The columns of the row before where `takes_before`, else of the row after."""
     if not takes_before.any():
         return list(envelopes.after.flatten())
     if takes_before.all():
@@ -81,7 +81,7 @@ def pick_sides(envelopes: Envelopes, takes_before: BoolArray) -> list[pa.Array]:
 
 def _reason(operation: str | None, *, is_before_missing: bool) -> str:
     if operation is None:
-        return "no change event: it has no 'op'"
+        return "not a change event: 'op' is missing"
     if operation == "t":
         return "a truncate event cannot become row changes: op=t, set skipped.operations=t at the connector"
     if operation not in _KINDS_OF_OPERATION:

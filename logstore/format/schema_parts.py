@@ -1,7 +1,7 @@
-"""Kafka Connect's ``{"schema": ..., "payload": ...}`` around JSON records, taken off for whole batches.
+"""Unwraps Kafka Connect's ``{"schema": ..., "payload": ...}`` from whole batches of JSON records.
 
-The schema part is a long text that repeats in every record of a topic, until the source table changes. So it is parsed
-once, and found in the other records as a common prefix.
+The schema part is a long text repeated in every record of a topic until the source table changes. So it is parsed
+once, and matched in the other records as a common prefix.
 
 Source: Kafka Connect ``JsonConverter`` with ``schemas.enable=true``; Debezium "Temporal types", "Decimal types".
 """
@@ -36,60 +36,60 @@ _SCHEMA_FIRST: Final = '{"schema":'
 _PAYLOAD_FIRST: Final = '{"payload":'
 _PAYLOAD_NEXT: Final = ',"payload":'
 _HAS_SCHEMA_PART: Final = r'^\s*\{\s*"(schema|payload)"\s*:'
-_MAX_PREFIXES: Final = 16  # schema changes within one batch; more means that the records are of many tables
+_MAX_PREFIXES: Final = 16  # schema changes within one batch; more means that records of many tables are mixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payloads:
-    """Records that share a schema part, without it."""
+    """Payloads of records that share a schema part."""
 
-    schema_part: Mapping[str, Any] | None  # None: they had none
+    schema_part: Mapping[str, Any] | None  # None: records without a schema part
     indices: IndexArray  # (n,) ascending
     texts: pa.Array  # (n,) binary
 
 
 Split = Callable[[pa.Array], tuple[list[Payloads], tuple[BadRecord, ...]]]
-"""Records without nulls to payloads by schema part, and the records that cannot be taken apart."""
+"""From records without nulls to payloads by schema part, and the records that cannot be split."""
 
 
 def split_payloads(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
-    """Payloads by schema part.
+    """Group payloads by schema part.
 
     Args:
         records: (n,) binary without nulls, with and without schema parts mixed.
 
     Returns:
-        the groups, and records that look as if they had a schema part but are not readable.
+        the groups, and the records that seem to have a schema part but are unreadable.
     """
     is_bare = _is_bare(records)
     groups = []
     if is_bare.any():
         groups.append(Payloads(schema_part=None, indices=np.flatnonzero(is_bare), texts=rows_where(records, is_bare)))
-    waiting = np.flatnonzero(~is_bare)
-    odd: list[int] = []
-    while waiting.size and len(groups) + len(odd) <= _MAX_PREFIXES:
-        prefix, schema_part = _prefix_of(records[int(waiting[0])].as_py())
+    pending = np.flatnonzero(~is_bare)
+    unusual: list[int] = []
+    while pending.size and len(groups) + len(unusual) <= _MAX_PREFIXES:
+        prefix, schema_part = _prefix_of(records[int(pending[0])].as_py())
         if prefix is None:
-            odd.append(int(waiting[0]))
-            waiting = waiting[1:]
+            unusual.append(int(pending[0]))
+            pending = pending[1:]
             continue
-        candidates = records if len(waiting) == len(records) else records.take(pa.array(waiting))
+        candidates = records if len(pending) == len(records) else records.take(pa.array(pending))
         is_same = flags(pc.and_(pc.starts_with(candidates, prefix), pc.ends_with(candidates, "}")))
         offsets, data = value_bytes(rows_where(candidates, is_same))
         texts = texts_between(data, offsets[:-1] + len(prefix), offsets[1:] - 1)
-        groups.append(Payloads(schema_part=schema_part, indices=waiting[is_same], texts=texts))
-        waiting = waiting[~is_same]
-    single, bad = _split_each(records, [*odd, *waiting.tolist()])
+        groups.append(Payloads(schema_part=schema_part, indices=pending[is_same], texts=texts))
+        pending = pending[~is_same]
+    single, bad = _split_each(records, [*unusual, *pending.tolist()])
     return groups + single, bad
 
 
 def special_readings(
     schema_part: Mapping[str, Any] | None, schema: pa.Schema, *, row_field: str | None
 ) -> dict[str, Reading]:
-    """Readings of the columns whose encoding the schema part tells.
+    """Readings of the columns with an encoding given by the schema part.
 
     Args:
-        schema_part: of the records, if they have one.
+        schema_part: schema part of the records, if they have one.
         schema: the columns to read.
         row_field: the member of the payload that holds the row (``after``); None: the payload is the row, as in a key.
     """
@@ -115,16 +115,16 @@ def _fields(schema_part: Any) -> list[dict[str, Any]]:
 
 
 def _is_bare(records: pa.Array) -> BoolArray:
-    """(n,) bool: there is no schema part. The common spellings are told by their first bytes."""
+    """(n,) whether each record has no schema part. The common forms are recognized by their first bytes."""
     is_bare = ~flags(pc.or_(pc.starts_with(records, _SCHEMA_FIRST), pc.starts_with(records, _PAYLOAD_FIRST)))
-    is_odd = ~flags(pc.starts_with(records, '{"'))
-    if is_odd.any():
-        is_bare[is_odd] = ~flags(pc.match_substring_regex(records.filter(pa.array(is_odd)), _HAS_SCHEMA_PART))
+    is_unusual = ~flags(pc.starts_with(records, '{"'))
+    if is_unusual.any():
+        is_bare[is_unusual] = ~flags(pc.match_substring_regex(records.filter(pa.array(is_unusual)), _HAS_SCHEMA_PART))
     return is_bare
 
 
 def _prefix_of(record: bytes) -> tuple[bytes | None, Any]:
-    """Everything before the payload, and the schema in it; no prefix if the record is spelled in another way."""
+    """Everything before the payload, and the schema in it; no prefix if the record is formatted differently."""
     try:
         text = record.decode()
         if not text.startswith(_SCHEMA_FIRST):
@@ -151,7 +151,7 @@ def _split_each(records: pa.Array, indices: list[int]) -> tuple[list[Payloads], 
 
 
 def _members_of(record: bytes) -> tuple[Any, bytes]:
-    """Schema part, and the payload's own text (so that its numbers stay exact), of a record in any spelling."""
+    """Schema part and payload text (so that numbers stay exact) of a record in any formatting."""
     try:
         text = record.decode()
     except UnicodeDecodeError as error:

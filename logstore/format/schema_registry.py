@@ -1,6 +1,6 @@
-"""Schemas by id, from a Confluent Schema Registry or what speaks as one (Apicurio, Karapace, Redpanda).
+"""Schemas by id from a Confluent Schema Registry or a compatible one (Apicurio, Karapace, Redpanda).
 
-One request is all that a reader needs of it, and the client of confluent-kafka brings a dozen packages for the others.
+A reader needs a single kind of request, and confluent-kafka's registry client would add a dozen dependencies.
 
 Source: Confluent "Schema Registry API Reference", GET /schemas/ids/{id}.
 """
@@ -22,23 +22,23 @@ _REFUSED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRegistry:
-    """Where schemas are; what was looked up is kept, because the schema of an id never changes."""
+    """A registry with a cache: the schema of an id never changes."""
 
     url: str
     user_info: str | None = field(default=None, repr=False)  # user:password
     _known: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no address."""
+        """Raises: InvalidInputError when the URL is not http or https."""
         if urlsplit(self.url).scheme not in ("http", "https"):
             raise InvalidInputError(f"not an address: schema.registry.url={self.url} example=http://localhost:8081")
 
     def schema(self, schema_id: int) -> Any:
-        """The Avro schema of an id, as parsed JSON; None when the registry has no such schema.
+        """The Avro schema of an id as parsed JSON; None when the registry has no such schema.
 
         Raises:
             UnavailableError: the registry does not answer.
-            InvalidInputError: it refuses the user, or the schema is not one that we read.
+            InvalidInputError: it rejects the user, or the schema is not a self-contained Avro schema.
         """
         found = self._known.get(schema_id)
         if found is None:
@@ -61,7 +61,7 @@ class SchemaRegistry:
                 return None
             if error.code in _REFUSED:
                 raise InvalidInputError(
-                    f"the schema registry refuses: status={error.code} {where} "
+                    f"the schema registry rejects the credentials: status={error.code} {where} "
                     "fix=set schema.registry.basic.auth.user.info"
                 ) from error
             raise UnavailableError(f"the schema registry fails: status={error.code} {where}") from error
@@ -69,7 +69,7 @@ class SchemaRegistry:
             raise UnavailableError(f"the schema registry does not answer: {where} reason={error}") from error
         if found.get("schemaType", "AVRO") != "AVRO" or found.get("references"):
             raise InvalidInputError(
-                f"not an Avro schema in one piece: {where} type={found.get('schemaType', 'AVRO')} "
+                f"not a self-contained Avro schema: {where} type={found.get('schemaType', 'AVRO')} "
                 f"references={len(found.get('references') or ())} fix=register it as one Avro schema"
             )
         return json.loads(found["schema"])

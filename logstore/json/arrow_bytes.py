@@ -1,4 +1,4 @@
-"""Between Arrow columns and NumPy arrays: the bytes under strings and decimals, and masks."""
+"""Conversions between Arrow columns and NumPy arrays: the bytes of strings and decimals, and masks."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,34 +18,34 @@ _DECIMAL_BYTES: Final = 16
 
 
 def flags(mask: pa.BooleanArray) -> BoolArray:
-    """(n,) bool: what is true; null is not."""
+    """(n,) bool mask; null is false."""
     return np.asarray(mask.fill_null(False) if mask.null_count else mask, bool)
 
 
 def as_binary(values: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
-    """Strings and binaries, however they are stored, as one binary array; no copy of what is one already."""
+    """Strings and binaries of any layout as one binary array, without a copy if it already is one."""
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     return values.cast(pa.binary())
 
 
 def gathered(batches: Sequence[pa.RecordBatch], order: IndexArray) -> pa.RecordBatch:
-    """Rows of several batches of one schema, by their place in all of them."""
+    """Rows of several batches of one schema, by their index in the concatenation."""
     indices = pa.array(order)
     columns = [pa.concat_arrays(columns).take(indices) for columns in zip(*(b.columns for b in batches), strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
 
 
-def rows_where(array: pa.Array, is_asked: BoolArray) -> pa.Array:
-    """The rows asked for, without a copy when that is all of them."""
-    return array if is_asked.all() else array.filter(pa.array(is_asked))
+def rows_where(array: pa.Array, is_wanted: BoolArray) -> pa.Array:
+    """The wanted rows, without a copy if these are all rows."""
+    return array if is_wanted.all() else array.filter(pa.array(is_wanted))
 
 
 def value_bytes(array: pa.Array) -> tuple[IndexArray, ByteArray]:
-    """What a string or binary column stores.
+    """The offsets and bytes of a string or binary column.
 
     Returns:
-        (n + 1,) offsets from 0, and exactly the bytes they cover, not to be written to; a null covers no bytes.
+        (n + 1,) offsets from 0, and exactly the bytes they cover (read-only); a null covers no bytes.
     """
     if array.null_count:
         array = pc.fill_null(array, pa.scalar(b"" if pa.types.is_binary(array.type) else "", array.type))
@@ -70,7 +70,7 @@ def array_of_bytes(
 
 
 def texts_between(data: ByteArray, starts: IndexArray, ends: IndexArray) -> pa.Array:
-    """Binary column of the bytes from each start to its end; spans ascend and do not overlap."""
+    """Binary column of the bytes from each start to its end; spans must ascend and not overlap."""
     boundaries = np.append(np.column_stack([starts, ends]).ravel(), data.size).astype(
         np.int32
     )  # every second value is a gap
@@ -79,15 +79,15 @@ def texts_between(data: ByteArray, starts: IndexArray, ends: IndexArray) -> pa.A
 
 
 def decimals_of_bytes(values: pa.Array, *, scale: int, data_type: pa.Decimal128Type) -> pa.Array:
-    """Decimals from their unscaled numbers in two's complement, big-endian, as short as each number allows.
+    """Decimals from their unscaled values in minimal big-endian two's complement.
 
     Args:
         values: binary, at most 16 bytes each; nulls stay null.
-        scale: digits after the point of the unscaled numbers.
-        data_type: of the result; its scale may be another.
+        scale: scale of the unscaled values.
+        data_type: type of the result; its scale may differ.
 
     Raises:
-        InvalidInputError: a value is empty, or longer than 16 bytes, or it does not fit into the type exactly.
+        InvalidInputError: a value is empty or longer than 16 bytes, or does not fit the type exactly.
 
     Source: Java ``BigInteger.toByteArray``, which Kafka Connect's Decimal uses.
     """
@@ -110,10 +110,10 @@ def decimals_of_bytes(values: pa.Array, *, scale: int, data_type: pa.Decimal128T
 
 
 def narrowed_decimals(decimals: pa.Array, data_type: pa.Decimal128Type) -> pa.Array:
-    """256-bit decimals in 128 bits.
+    """Decimals of 256 bits as decimals of 128 bits.
 
     Raises:
-        InvalidInputError: one does not fit into the type.
+        InvalidInputError: a value does not fit the type.
     """
     first_word = 4 * decimals.offset
     words = np.frombuffer(decimals.buffers()[1], np.int64)[first_word : first_word + 4 * len(decimals)].reshape(-1, 4)
@@ -136,7 +136,7 @@ def _decimals(little_endian: NDArray[Any], data_type: pa.Decimal128Type, *, null
 
 
 def running_sum(counts: IndexArray) -> IndexArray:
-    """(n + 1,) where each of n neighbours of these sizes starts, and where the last one ends."""
+    """(n + 1,) offsets of n adjacent spans of these sizes: each start, then the end of the last."""
     sums = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=sums[1:])
     return sums

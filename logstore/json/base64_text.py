@@ -1,7 +1,7 @@
 """Base64 of whole Arrow columns: one call into C for all values instead of one per value.
 
-The values are laid out one after the other, each padded to a multiple of three bytes (text: four characters), so that
-one pass of ``binascii`` over the joined bytes is right for every value; what is left is to put in, or to take out, the
+The values are laid out contiguously, each padded to a multiple of three bytes (text: four characters), so that
+one pass of ``binascii`` over the joined bytes is right for every value; what remains is to insert, or to remove, the
 padding of each value.
 
 Source: RFC 4648 section 4 (standard alphabet, padded), which is what Jackson, Flink and Debezium write.
@@ -17,7 +17,7 @@ from logstore.json.arrow_bytes import array_of_bytes, running_sum, value_bytes
 from lsm.errors import InvalidInputError
 
 _PAD: Final = ord("=")
-_LARGE_VALUE_BYTES: Final = 512  # above this mean size, a call per value costs nothing beside the bytes
+_LARGE_VALUE_BYTES: Final = 512  # above this mean size, the cost of a call per value is negligible
 
 
 def base64_texts(values: pa.Array) -> pa.Array:
@@ -47,7 +47,7 @@ def base64_texts(values: pa.Array) -> pa.Array:
 
 
 def base64_values(texts: pa.Array) -> pa.Array:
-    """The bytes that each text stands for: the inverse of :func:`base64_texts`.
+    """The decoded bytes of every text: the inverse of :func:`base64_texts`.
 
     Args:
         texts: string; nulls stay null.
@@ -56,7 +56,7 @@ def base64_values(texts: pa.Array) -> pa.Array:
         binary array of the same length.
 
     Raises:
-        InvalidInputError: a text is not padded standard base64. Which one is for the caller to find, value by value.
+        InvalidInputError: a text is not padded standard base64. To find which, decode value by value.
     """
     offsets, data = value_bytes(texts)
     if data.size > _LARGE_VALUE_BYTES * len(texts):

@@ -1,11 +1,11 @@
-"""JSON records to columns: the whole batch in one call of Arrow's reader, and record by record only where that fails.
+"""JSON records to columns: a whole batch in one call of Arrow's reader, record by record only where that fails.
 
-The reader gets an explicit schema, so that numbers are exact from text to column. What it cannot read itself it reads
-as something near (dates as strings), which is converted by kernels. A batch that it refuses is halved until the odd
-records stand alone with a few neighbours, and those are read by ``json_reading`` with a reason for each refusal. Both
-ways accept the same and give the same.
+The reader gets an explicit schema, so that numbers are exact from text to column. Types that it does not support are
+read as related ones (dates as strings) and converted by kernels. A batch that it rejects is halved until the odd
+records are isolated with a few neighbours, and these are read by ``json.reading`` with a reason for each refusal. Both
+paths accept the same input and give the same results.
 
-Source: measured behaviour of ``pyarrow.json`` 26 (reports/kafka.md section 3); RFC 8259.
+Source: measured behaviour of ``pyarrow.json`` 26; RFC 8259.
 """
 
 import re
@@ -33,7 +33,7 @@ from logstore.json.reading import (
 from logstore.json.tiny_decimals import holds_tiny_decimals
 from lsm.errors import InvalidInputError
 
-_FEW_RECORDS: Final = 64  # below this, reading them one by one costs less than another call of the reader
+_FEW_RECORDS: Final = 64  # up to this many, reading one by one is cheaper than another call of the reader
 _MAX_LINES_BYTES: Final = 1 << 30
 _BLOCK_BYTES: Final = 1 << 20  # parsed by one thread
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowCapacityError, UnscannableError, InvalidInputError)
@@ -41,10 +41,10 @@ _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowCapacityError, UnscannableError, In
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedObjects:
-    """The readable records of a batch, in order, and the others."""
+    """The readable records of a batch, in order, and the bad ones."""
 
     rows: pa.StructArray
-    indices: IndexArray  # (rows,) which record each row is
+    indices: IndexArray  # (rows,) index of the record of each row
     bad: tuple[BadRecord, ...]
 
 
@@ -53,17 +53,17 @@ def decode_objects(texts: pa.Array, reading: Reading) -> DecodedObjects:
 
     Args:
         texts: (n,) string or binary without nulls.
-        reading: of a struct; members that it does not name are ignored, members that are missing are null.
+        reading: reading of a struct; unknown members are ignored, missing members are null.
 
     Returns:
-        one row per readable record; a record may also be the JSON value ``null``: a null row.
+        one row per readable record; the JSON value ``null`` gives a null row.
     """
     pieces: list[pa.Array] = []
     indices: list[IndexArray] = []
     bad: list[BadRecord] = []
-    waiting = [(0, len(texts))] if len(texts) else []
-    while waiting:
-        start, stop = waiting.pop()
+    pending = [(0, len(texts))] if len(texts) else []
+    while pending:
+        start, stop = pending.pop()
         piece = texts.slice(start, stop - start)
         try:
             pieces.append(_read_all(piece, reading))
@@ -71,7 +71,7 @@ def decode_objects(texts: pa.Array, reading: Reading) -> DecodedObjects:
         except _REFUSALS:
             if stop - start > _FEW_RECORDS and not _is_read_one_by_one(reading):
                 middle = (start + stop) // 2
-                waiting += [(middle, stop), (start, middle)]
+                pending += [(middle, stop), (start, middle)]
                 continue
             rows, good, refused = _read_each(piece, reading, start)
             pieces.append(rows)
@@ -102,9 +102,9 @@ def _decoded(raw: bytes) -> str:
 
 
 def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
-    """Every record at once, or one of the refusals."""
+    """Every record at once. Raises one of `_REFUSALS` when that is not possible."""
     if _is_read_one_by_one(reading):
-        raise UnscannableError("such maps are read one by one")
+        raise UnscannableError("records with such maps are read one by one")
     texts = _bracketed(texts.cast(pa.string()))  # the cast checks that the bytes are UTF-8
     lines = _lines(texts)
     if _has_decimals(reading) and holds_tiny_decimals(lines):
@@ -114,10 +114,10 @@ def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
     try:
         rows = _parsed_lines(lines, wire, len(texts))
     except _REFUSALS:
-        plainer_lines = _plainer(texts, lines, reading)
-        if plainer_lines is None:
+        normalized_lines = _normalized(texts, lines, reading)
+        if normalized_lines is None:
             raise
-        rows = _parsed_lines(plainer_lines, wire, len(texts))
+        rows = _parsed_lines(normalized_lines, wire, len(texts))
     scan = JsonScan(texts) if _holds_maps(reading) else None
     return _converted(rows, reading, numeric_columns, path=(), scan=scan)
 
@@ -141,9 +141,9 @@ def _parsed_lines(lines: pa.Buffer, wire: pa.StructType, record_count: int) -> p
 
 
 def _bracketed(texts: pa.Array) -> pa.Array:
-    """Records that begin with ``{`` and end with ``}``.
+    """The records, trimmed if needed, which must begin with ``{`` and end with ``}``.
 
-    Then no record is blank, and no document can reach from one into the next (after ``}``, JSON never allows ``{``): if
+    Then no record is blank, and no document can span two records (after ``}``, JSON never allows ``{``): if
     there are as many documents as records, each record is exactly one.
     """
     if _all_bracketed(texts):
@@ -154,21 +154,21 @@ def _bracketed(texts: pa.Array) -> pa.Array:
     return texts
 
 
-def _plainer(texts: pa.Array, lines: pa.Buffer, reading: Reading) -> pa.Buffer | None:
-    """The same records as Arrow's reader prefers them; None if there is nothing to change.
+def _normalized(texts: pa.Array, lines: pa.Buffer, reading: Reading) -> pa.Buffer | None:
+    """The records normalized for Arrow's reader; None if there is nothing to change.
 
-    White space inside of a record has no line feeds, and NaN and the infinities of float members have no quotes.
+    Replaces line feeds within records by spaces, and removes the quotes of NaN and infinities of float members.
     """
-    before = plainer = lines.to_pybytes()
-    if plainer.count(b"\n") != len(texts) - 1:
-        plainer = _lines(pc.replace_substring(texts, "\n", " ")).to_pybytes()  # in strings, JSON has no raw line feeds
+    before = normalized = lines.to_pybytes()
+    if normalized.count(b"\n") != len(texts) - 1:
+        normalized = _lines(pc.replace_substring(texts, "\n", " ")).to_pybytes()  # never inside a JSON string
     names = {name for name, leaf in _leaves("", reading) if pa.types.is_floating(leaf.type)}
     for text in NON_FINITE:
         quoted = f'"{text}"'
-        if quoted.encode() in plainer:
+        if quoted.encode() in normalized:
             for name in names:
-                plainer = plainer.replace(f'"{name}":{quoted}'.encode(), f'"{name}":{text}'.encode())
-    return None if plainer == before else pa.py_buffer(plainer)
+                normalized = normalized.replace(f'"{name}":{quoted}'.encode(), f'"{name}":{text}'.encode())
+    return None if normalized == before else pa.py_buffer(normalized)
 
 
 def _all_bracketed(texts: pa.Array) -> bool:
@@ -184,7 +184,7 @@ def _lines(texts: pa.Array) -> pa.Buffer:
 
 
 def _columns_with_numbers(lines: pa.Buffer, reading: Reading) -> frozenset[str]:
-    """Which lenient columns hold numbers, by their first value; a wrong guess is refused later, not misread."""
+    """Lenient columns that hold numbers, judged by their first value; a wrong guess is refused later, not misread."""
     names = {name for name, leaf in _leaves("", reading) if leaf.lenient and _may_be_number(leaf.type)}
     first_bytes = {name: re.search(b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9"tf])', lines) for name in names}
     return frozenset(name for name, match in first_bytes.items() if match is not None and match[1] in b"-0123456789")
@@ -199,7 +199,7 @@ def _may_be_number(data_type: pa.DataType) -> bool:
 
 
 def _leaves(name: str, reading: Reading) -> list[tuple[str, Reading]]:
-    """Every scalar below, with the name of the member that holds it."""
+    """Every scalar below this reading, with the name of the member that holds it."""
     if pa.types.is_struct(reading.type):
         return [
             leaf
@@ -216,7 +216,7 @@ def _holds_maps(reading: Reading) -> bool:
 
 
 def _is_read_one_by_one(reading: Reading) -> bool:
-    """Maps inside of lists, and map keys that are not strings, integers or dates: too rare for code of their own."""
+    """True for maps inside lists, and map keys other than strings, integers or dates: too rare for a fast path."""
     if pa.types.is_map(reading.type):
         key_type = reading.type.key_type
         has_plain_keys = pa.types.is_string(key_type) or pa.types.is_integer(key_type) or pa.types.is_date(key_type)
@@ -227,7 +227,7 @@ def _is_read_one_by_one(reading: Reading) -> bool:
 
 
 def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.DataType:
-    """The type that Arrow's reader is asked for."""
+    """The type to request from Arrow's reader."""
     data_type = reading.type
     if pa.types.is_struct(data_type):
         named = zip(data_type, reading.children, strict=True)
@@ -246,14 +246,14 @@ def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.
     ):
         return pa.string()
     if pa.types.is_decimal(data_type) and data_type.precision + data_type.scale > 38:
-        return pa.decimal256(38, data_type.scale)  # Arrow's reader scales up without seeing that 128 bits overflow
+        return pa.decimal256(38, data_type.scale)  # Arrow's reader does not detect overflow of 128 bits when scaling up
     return data_type
 
 
 def _converted(
     array: pa.Array, reading: Reading, numeric: frozenset[str], *, path: tuple[str, ...], scan: JsonScan | None
 ) -> pa.Array:
-    """What the reader gave, as the column's type."""
+    """The reader's result converted to the column's type."""
     data_type = reading.type
     if pa.types.is_struct(data_type):
         return _converted_struct(array, reading, numeric, path=path, scan=scan)
@@ -264,7 +264,7 @@ def _converted(
         )
     if array.type == data_type:
         if pa.types.is_decimal(data_type):
-            array.validate(full=True)  # the reader lets numbers pass that fit into 128 bits but not into the column
+            array.validate(full=True)  # the reader accepts numbers that fit 128 bits but not the column's precision
         return array
     if pa.types.is_integer(array.type):
         return _from_numbers(array, reading)
@@ -317,13 +317,13 @@ def _map_of(scan: JsonScan, path: tuple[str, ...], reading: Reading) -> pa.Array
     records = np.repeat(np.arange(len(found.is_null)), np.diff(found.offsets))
     entries_of_keys = records * (len(keys) + 1) + np.asarray(keys.dictionary_encode().indices)
     if np.unique(entries_of_keys).size != len(keys):
-        raise UnscannableError("a key occurs twice in one map: the last one counts")
+        raise UnscannableError("a key occurs twice in one map: the last one wins")
     mask = pa.array(found.is_null) if found.is_null.any() else None
     return pa.MapArray.from_arrays(pa.array(found.offsets), keys, items, type=reading.type, mask=mask)
 
 
 def _keys(texts: pa.Array, reading: Reading) -> pa.Array:
-    """Map keys from the strings that JSON makes of them."""
+    """Map keys from their JSON strings."""
     if pa.types.is_string(reading.type):
         return texts
     if pa.types.is_date(reading.type):
@@ -337,7 +337,7 @@ def _from_numbers(numbers: pa.Array, reading: Reading) -> pa.Array:
     data_type = reading.type
     if pa.types.is_boolean(data_type):
         if not _every(pc.is_in(numbers, pa.array([0, 1, None], pa.int64()))):
-            raise UnscannableError("a flag is neither 0 nor 1")
+            raise UnscannableError("a boolean is neither 0 nor 1")
         return numbers.cast(data_type)
     unit = str(reading.number_unit)
     if pa.types.is_time(data_type):
@@ -359,7 +359,7 @@ def _times_from_numbers(numbers: pa.Array, unit: str) -> pa.Array:
 
 
 def _times(texts: pa.Array) -> pa.Array:
-    """Times of day; the column keeps milliseconds, finer digits are cut, as Flink and Paimon do."""
+    """Times of day in milliseconds; finer digits are truncated, as in Flink and Paimon."""
     if pc.any(pc.ends_with(texts, "Z")).as_py():
         texts = pc.replace_substring_regex(texts, "Z$", "")
     moments = pc.binary_join_element_wise("1970-01-01 ", texts, "").cast(pa.timestamp("ns"))
@@ -367,5 +367,5 @@ def _times(texts: pa.Array) -> pa.Array:
 
 
 def _every(mask: pa.Array) -> bool:
-    """True where nothing is false; nulls do not count."""
+    """True if no value is false; nulls are ignored."""
     return bool(pc.all(mask).as_py() is not False)

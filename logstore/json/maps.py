@@ -1,8 +1,8 @@
-"""Objects with free member names (maps) found inside whole batches of JSON records, by their structure alone.
+"""Extracts objects with arbitrary member names (maps) from whole batches of JSON records, by structure alone.
 
-Arrow's JSON reader wants to know the member names beforehand. So the positions of all brackets, colons and commas
-outside of strings are taken from the bytes, with the nesting depth at each; from them follow the spans of every member
-of every object, without a loop over records. The records must be known to be valid JSON: only then is structure enough.
+Arrow's JSON reader needs to know the member names in advance. So the positions of all brackets, colons and commas
+outside strings are taken from the bytes, with the nesting depth at each; these give the spans of every member
+of every object, without a loop over records. The records must be valid JSON: only then is structure sufficient.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _DEPTH_STEP[list(b"}]")] = -1
 
 
 class UnscannableError(ValueError):
-    """The scan does not follow how the records are spelled (white space, escapes, repetition): read them one by one."""
+    """The scan does not support how the records are formatted (white space, escapes, duplicates): read one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class MapMembers:
     """The members of one object per record, flattened."""
 
     offsets: NDArray[np.int32]  # (n + 1,) int32: members of record i are offsets[i] .. offsets[i + 1]
-    is_null: BoolArray  # (n,) bool: the record has no such object
+    is_null: BoolArray  # (n,) whether the record has no such object
     keys: pa.Array  # JSON text of the names, quoted
     values: pa.Array  # JSON text of the values
 
@@ -52,7 +52,7 @@ class JsonScan:
         self._quotes = quotes
         is_quote = np.zeros(data.size, np.uint8)
         is_quote[quotes] = 1
-        is_inside_string = np.cumsum(is_quote, dtype=np.uint8) & 1  # the opening quote too; it wraps around evenly
+        is_inside_string = np.cumsum(is_quote, dtype=np.uint8) & 1  # opening quote included; wraparound keeps parity
         tokens = np.flatnonzero(_IS_STRUCTURE[data])
         self._tokens = tokens[is_inside_string[tokens] == 0]
         self._kinds = data[self._tokens]
@@ -64,7 +64,7 @@ class JsonScan:
         """Members of the object at a path of member names, in every record.
 
         Raises:
-            UnscannableError: see there.
+            UnscannableError: read the records one by one.
         """
         opening, closing = self._spans(path)
         depth = len(path) + 1
@@ -88,7 +88,7 @@ class JsonScan:
         )
 
     def _spans(self, path: tuple[str, ...]) -> tuple[IndexArray, IndexArray]:
-        """Token indices of the braces around the object at the path, for the records that have it."""
+        """Token indices of the braces of the object at the path, for the records that have it."""
         opening = np.flatnonzero((self._kinds == _OPENING_BRACE) & (self._depths == 1))
         closing = np.flatnonzero(self._is_closing & (self._depths == 0))
         for depth, name in enumerate(path, start=1):
@@ -96,14 +96,14 @@ class JsonScan:
             colons = colons[self._is_named(colons, name)]
             first_bytes = self._data[self._tokens[colons] + 1]
             if not np.all((first_bytes == _OPENING_BRACE) | (first_bytes == ord("n"))):
-                raise UnscannableError(f"a member is no object, or follows a space: path={'.'.join(path)}")
+                raise UnscannableError(f"a member is not an object, or follows a space: path={'.'.join(path)}")
             opening = colons[first_bytes == _OPENING_BRACE] + 1
             all_closing = np.flatnonzero(self._is_closing & (self._depths == depth))
             closing = all_closing[np.searchsorted(all_closing, opening)]
         return opening, closing
 
     def _colons_within(self, opening: IndexArray, closing: IndexArray, depth: int) -> tuple[IndexArray, IndexArray]:
-        """Token indices of the colons of the given objects, and which object each belongs to."""
+        """Token indices of the colons of the given objects, and the index of the object of each."""
         colons = np.flatnonzero((self._kinds == _COLON) & (self._depths == depth))
         if opening.size == 0:
             return colons[:0], colons[:0]
@@ -113,7 +113,7 @@ class JsonScan:
 
     def _is_named(self, colons: IndexArray, name: str) -> BoolArray:
         """Whether the member before each colon has this name."""
-        ends = self._tokens[colons] - 1  # of the closing quotes
+        ends = self._tokens[colons] - 1  # positions of the closing quotes
         if np.any(self._data[ends] != _QUOTE):
             raise UnscannableError("white space before a colon")
         starts = self._quotes[np.searchsorted(self._quotes, ends) - 1] + 1

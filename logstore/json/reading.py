@@ -1,7 +1,7 @@
-"""How JSON values become column values: a tree of readings beside the tree of types, and its conversion of one value.
+"""How JSON values become column values: a tree of readings parallel to the type, and the conversion of single values.
 
-The conversion here is the careful one, value by value, with a reason for everything it refuses. ``json_decoding`` reads
-whole batches by the same rules and comes here only for records that it cannot read at once.
+The conversion here is the slow path: value by value, with a reason for every refusal. ``json.decoding`` reads
+whole batches by the same rules and comes here only for records that it cannot read in bulk.
 """
 
 import base64
@@ -40,17 +40,17 @@ _EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What is accepted for one column, and what comes out."""
+    """The accepted JSON forms of one column, and its type."""
 
     type: pa.DataType
-    lenient: bool = False  # numbers too for dates, times, timestamps and flags: what change capture writes
-    epoch_unit: str | None = None  # what such numbers count: D s ms us ns; None: the column's own unit
-    unscaled_scale: int | None = None  # a decimal is base64 of its unscaled big-endian bytes, with this scale
+    lenient: bool = False  # also accept numbers for dates, times, timestamps and booleans, as CDC connectors write
+    epoch_unit: str | None = None  # unit of such numbers: D s ms us ns; None: the column's own unit
+    unscaled_scale: int | None = None  # decimals are base64 of their unscaled big-endian bytes, with this scale
     children: tuple["Reading", ...] = ()  # struct: its fields; list: the element; map: key and value
 
     @property
     def number_unit(self) -> str | None:
-        """What numbers count in a date, time or timestamp column; None: numbers are refused."""
+        """Unit of numbers in a date, time or timestamp column; None: numbers are refused."""
         if not self.lenient:
             return None
         return self.epoch_unit or ("D" if pa.types.is_date(self.type) else str(self.type.unit))
@@ -58,21 +58,21 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecord:
-    """A record that cannot be read, for a dead letter or an error text."""
+    """A record that cannot be read, for the dead letter queue or an error message."""
 
     index: int
     reason: str
 
 
 class UnreadableError(ValueError):
-    """One JSON value is not what its reading accepts; caught where the index of the record is known."""
+    """A JSON value does not match its reading; caught where the index of the record is known."""
 
 
 def reading_of(data_type: pa.DataType, *, lenient: bool = False) -> Reading:
-    """The usual reading of a type.
+    """The default reading of a type.
 
     Raises:
-        InvalidInputError: the type is none of those that tables have.
+        InvalidInputError: the type is not a column type of tables.
     """
     if pa.types.is_struct(data_type):
         child_types = [field.type for field in data_type]
@@ -92,7 +92,7 @@ def reading_of(data_type: pa.DataType, *, lenient: bool = False) -> Reading:
 
 
 def row_reading(schema: pa.Schema, *, lenient: bool = False, special: Mapping[str, Reading] | None = None) -> Reading:
-    """Reading of a row as a JSON object; ``special`` replaces the usual reading of the columns that it names."""
+    """Reading of a row as a JSON object; ``special`` overrides the default readings by column name."""
     special = special or {}
     children = tuple(special.get(field.name) or reading_of(field.type, lenient=lenient) for field in schema)
     return Reading(type=pa.struct(list(schema)), lenient=lenient, children=children)
@@ -102,7 +102,7 @@ def parsed(text: str) -> Any:
     """One JSON document, numbers exact: int or Decimal.
 
     Raises:
-        UnreadableError: it is not JSON, or not one document.
+        UnreadableError: the text is not exactly one JSON document.
     """
     try:
         return json.loads(text, parse_float=Decimal, parse_int=_exact_integer)
@@ -111,10 +111,10 @@ def parsed(text: str) -> Any:
 
 
 def value_of(value: Any, reading: Reading) -> Any:
-    """Column value of a parsed JSON value, as ``pa.array`` takes it for ``reading.type``.
+    """Column value of a parsed JSON value, as ``pa.array`` accepts it for ``reading.type``.
 
     Raises:
-        UnreadableError: it is not what the reading accepts; the text says where and why.
+        UnreadableError: the value does not match the reading; the message says where and why.
     """
     return None if value is None else _CONVERTERS[reading.type.id](value, reading)
 
@@ -148,7 +148,7 @@ def _integer(value: Any, reading: Reading) -> int:
 
 
 def _whole(value: Any) -> int | None:
-    """The number, if it is spelled as an integer."""
+    """The number, if it is written as an integer."""
     if isinstance(value, Decimal):
         return 0 if value.is_zero() and value.as_tuple().exponent == 0 else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -302,7 +302,7 @@ def _map(value: Any, reading: Reading) -> list[tuple[Any, Any]]:
 
 
 def _key(text: str, reading: Reading) -> Any:
-    """Map keys are always JSON strings; what such a string holds is the JSON text of the key."""
+    """Map keys are always JSON strings that contain the JSON text of the key."""
     if pa.types.is_boolean(reading.type) and text in ("true", "false"):
         return text == "true"
     if pa.types.is_integer(reading.type) or pa.types.is_floating(reading.type):

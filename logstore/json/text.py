@@ -1,11 +1,11 @@
-"""JSON text of Arrow columns, one kernel call per column and literal: no Python object per value.
+"""JSON text of Arrow columns, with one kernel call per column and literal, no Python object per value.
 
-An object is the element-wise join of literals (``{"id":``) and column texts. Quotes that every value of a column needs
-are part of the literals around it, so that a string column without nulls is copied once.
+An object is the element-wise join of literals (``{"id":``) and column texts. Quotes needed by every value of a column
+are part of the surrounding literals, so that a string column without nulls is copied only once.
 
-The scalars are those that Flink's JSON format reads and writes: decimals are exact numbers (``1E-12`` is one), NaN and
+Scalars are written as by Flink's JSON format: decimals are exact numbers (such as ``1E-12``), NaN and
 the infinities are quoted Java names, binary is base64, ``2020-01-02``, ``03:04:05.678``, ``2020-01-02 03:04:05.678901``
-with all digits of the column's unit, and ``Z`` after an instant. Years outside 0000..9999 are written as Java does:
+with all digits of the column's unit, and ``Z`` after an instant. Years outside 0000..9999 are written as in Java:
 ``+10000-01-01``, ``-0001-12-31``.
 
 Source: Flink ``RowDataToJsonConverters``, ``TimeFormats``; RFC 8259.
@@ -38,10 +38,10 @@ def json_texts(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """JSON text of every value of a column.
 
     Args:
-        array: any type but durations, intervals, unions and list views; map keys must be scalars, they become strings.
+        array: any type but durations, intervals, unions and list views; map keys must be scalars, written as strings.
 
     Returns:
-        string array of the same length; null stays null: the caller decides between ``null`` and no value at all.
+        string array of the same length; null stays null: the caller chooses between ``null`` and no value.
 
     Raises:
         InvalidInputError: the type has no JSON form, or the text of the column would not fit into 2 GiB.
@@ -62,19 +62,19 @@ def object_texts(
     prefix: str | pa.Array = "",
     suffix: str | pa.Array = "",
 ) -> pa.Array:
-    """One JSON object per row, inside given text.
+    """One JSON object per row, with a prefix and a suffix.
 
     Args:
-        names: member names, in the order of the text; at least one.
+        names: member names in output order; at least one.
         columns: (n,) each; a null value becomes the member ``null``, as Flink writes it.
-        prefix: what stands before every object, or (n,) string array of what stands before each.
-        suffix: likewise, after it.
+        prefix: text before every object, or (n,) string array of texts.
+        suffix: text after every object, or (n,) string array of texts.
 
     Returns:
         (n,) string array without nulls.
 
     Raises:
-        InvalidInputError: as :func:`json_texts`.
+        InvalidInputError: see :func:`json_texts`.
     """
     try:
         return _object_texts(names, [_plain(column) for column in columns], prefix, suffix)
@@ -85,23 +85,23 @@ def object_texts(
 
 
 def quoted_texts(texts: pa.Array) -> pa.Array:
-    """JSON string literals of strings, null for null."""
+    """JSON string literals of strings; null stays null."""
     return _quoted(_escaped(texts))
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Texts of one column, null for null; every one of them still needs quotes, or none does."""
+    """Texts of one column, null for null; either all still need quotes, or none."""
 
     values: pa.Array
     needs_quotes: bool = False
 
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One chunk, without the encodings that only change how values are stored."""
+    """The column as one chunk without storage encodings (dictionaries excepted)."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # combine_chunks keeps what does not fit into one chunk
+    if isinstance(array, pa.ChunkedArray):  # combine_chunks keeps several chunks if they do not fit into one
         raise InvalidInputError(f"one batch exceeds 2 GiB, write smaller batches: rows={len(array)}")
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -137,7 +137,7 @@ def _text_of(array: pa.Array) -> _Text:
 
 
 def _dictionary_text(array: pa.Array) -> _Text:
-    if len(array.dictionary) > len(array):  # a slice of something larger: its own values are fewer
+    if len(array.dictionary) > len(array):  # a slice of a larger array: it has fewer values than the dictionary
         return _text_of(_plain(array.dictionary_decode()))
     text = _text_of(_plain(array.dictionary))
     return _Text(text.values.take(array.indices), text.needs_quotes)
@@ -174,7 +174,7 @@ def _timestamp_text(array: pa.Array) -> _Text:
 
 
 def _calendar_texts(array: pa.Array, numbers: pa.Array, unit: str) -> pa.Array:
-    """Dates or timestamps as text; Arrow's own is right for years of four digits only."""
+    """Dates or timestamps as text; Arrow's own cast is right only for years of four digits."""
     first, last = _SECONDS_OF_YEAR_0, _SECONDS_OF_YEAR_10000
     if unit == "D":
         first, last = first // _SECONDS_PER_DAY, last // _SECONDS_PER_DAY
@@ -191,7 +191,7 @@ def _calendar_texts(array: pa.Array, numbers: pa.Array, unit: str) -> pa.Array:
 
 
 def _far_text(number: int, unit: str) -> str:
-    """Text of a date or timestamp whose year does not have four digits (sentinels: a handful of values)."""
+    """Text of a date or timestamp with a year of other than four digits (rare sentinel values)."""
     per_day = 1 if unit == "D" else _SECONDS_PER_DAY * _UNITS_PER_SECOND[unit]
     days, in_day = divmod(number, per_day)
     cycle, day_of_cycle = divmod(days + _DAYS_BEFORE_1970, _DAYS_PER_CYCLE)
@@ -235,7 +235,7 @@ def _map_text(array: pa.Array) -> _Text:
     key_type, item_type = array.type.key_type, array.type.item_type
     entries = array.cast(
         pa.list_(pa.struct([pa.field("key", key_type), pa.field("value", item_type)]))
-    )  # as a list, it knows its slice
+    )  # a list cast respects slicing
     keys, items = (_plain(child) for child in entries.flatten().flatten())
     members = _joined([_member_names(keys), ":", pc.fill_null(_all_texts(items), "null")])
     return _Text(_collection_texts(array, pc.list_value_length(entries), members, "{", "}"))
@@ -299,7 +299,7 @@ def _object_texts(
 
 
 def _joined(parts: Sequence[pa.Array | str], *, null_text: str | None = None) -> pa.Array:
-    """Row by row, the parts one after the other; neighbouring literals are joined beforehand, once."""
+    """Element-wise concatenation of the parts; adjacent literals are joined once beforehand."""
     merged: list[pa.Array | str] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
@@ -326,7 +326,7 @@ def _null_where_null(texts: pa.Array, array: pa.Array) -> pa.Array:
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
-    """Texts as they stand between the quotes of a JSON string; only rows that hold something to escape are copied."""
+    """Texts escaped for a JSON string; only rows that need escaping are copied."""
     offsets, data = value_bytes(texts)
     specials = np.flatnonzero((data < ord(" ")) | (data == ord('"')) | (data == ord("\\")))
     if specials.size == 0:
@@ -338,6 +338,6 @@ def _escaped(texts: pa.Array) -> pa.Array:
     escaped = texts.filter(mask)
     for special in sorted(
         found, key=lambda byte: byte != ord("\\")
-    ):  # the backslash first: the others' escapes bring their own
+    ):  # the backslash first: other escapes contain backslashes
         escaped = pc.replace_substring(escaped, chr(special), _ESCAPES[special])
     return pc.replace_with_mask(texts, mask, escaped)

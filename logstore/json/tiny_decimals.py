@@ -1,6 +1,6 @@
-"""Finding numbers like 2e-324 in JSON text: for these, Arrow's reader of decimals leaves its table of powers of ten.
+"""Detects numbers like 2e-324 in JSON text: for these, Arrow's decimal reader exceeds its table of powers of ten.
 
-It is looked for in every batch that has a decimal column, so what is usual, no negative exponent at all, is told by
+Every batch with a decimal column is searched, so the usual case, no negative exponent at all, takes only
 four passes over the bytes. Source: measured behaviour of ``pyarrow.json`` 26.
 """
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from logstore.json.arrow_bytes import IndexArray
 
-_PART_BYTES: Final = 1 << 18  # looked at in one go: stays in the processor's cache
+_PART_BYTES: Final = 1 << 18  # bytes per pass: fits the CPU cache
 _LARGE_EXPONENT: Final = re.compile(rb'-(?:[0-9]{3,}|[4-9][0-9])["\s,}\]]')
 
 
 def holds_tiny_decimals(text: pa.Buffer) -> bool:
-    """Whether a number with an exponent of -40 or less may be in a JSON text, be it in a string or not."""
+    """Whether a JSON text may contain a number with an exponent of -40 or less, inside strings or not."""
     data = np.frombuffer(text, np.uint8)
     if not _holds_negative_exponent(data):
         return False
@@ -32,14 +32,14 @@ def holds_tiny_decimals(text: pa.Buffer) -> bool:
 
 def _holds_negative_exponent(data: NDArray[np.uint8]) -> bool:
     for start in range(0, len(data) - 1, _PART_BYTES):
-        part = data[start : start + _PART_BYTES + 1]  # one more: the two bytes may lie in two parts
+        part = data[start : start + _PART_BYTES + 1]  # one byte more: the two bytes may lie in two parts
         if np.any((part[1:] == ord("-")) & (part[:-1] | 0x20 == ord("e"))):
             return True
     return False
 
 
 def _positions(data: NDArray[np.uint8], byte: int) -> IndexArray:
-    """Where a rare byte is: eight at a time are looked at, which is several times as fast as each of them."""
+    """Positions of a rare byte, searched eight bytes at a time, which is several times faster."""
     found = np.zeros(-(-len(data) // 8) * 8, np.bool_)
     np.equal(data, byte, out=found[: len(data)])
     words = np.flatnonzero(found.view(np.uint64))

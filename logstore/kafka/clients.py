@@ -1,7 +1,7 @@
-"""Kafka clients: their configuration, and their errors in Fluvial's words.
+"""Kafka clients: their configuration, and the translation of their errors to Fluvial's.
 
-Users give the options they know from the Java client (``log.kafka.*``, FL-54). What librdkafka calls by the same name
-passes through; what it calls otherwise is translated; the rest is refused with what to do instead.
+Users set the options of the Java client (``log.kafka.*``). Options with the same name in librdkafka
+are passed on; options with another name are translated; the rest is refused with a suggested fix.
 """
 
 import difflib
@@ -18,9 +18,9 @@ from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInp
 OPTION_PREFIX: Final = "log.kafka."
 OPERATION_TIMEOUT_S: Final = 60.0
 FIRST_CONTACT_S: Final = 8.0
-"""How long brokers that refuse connections, or whose name nobody knows, get to come up before a job is not started."""
+"""Time for brokers that refuse connections or do not resolve to become reachable before a job start fails."""
 
-# Ours alone: another value would break exactly-once or the reading of ranges.
+# Set only by Fluvial: another value would break exactly-once or range reads.
 _RESERVED: Final = frozenset(
     {
         "transactional.id",
@@ -46,7 +46,7 @@ _RENAMED: Final = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
-_REFUSED: Final = {
+_UNSUPPORTED: Final = {
     "buffer.memory": "remove it: a writer's buffer is bounded by Fluvial",
     "max.block.ms": "remove it: log.kafka.socket.timeout.ms bounds a request",
     "max.poll.records": "remove it: batches of a reader are bounded by Fluvial",
@@ -63,19 +63,19 @@ _REFUSED: Final = {
 _STORE_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
 
 _COMMON: Final[Mapping[str, Any]] = {
-    "log_level": 0,  # librdkafka would print to stderr; the text that matters arrives in error_cb
+    "log_level": 0,  # librdkafka would print to stderr; relevant errors arrive in error_cb
     "client.id": "fluvial",
     "socket.nagle.disable": True,
 }
 _PRODUCER: Final[Mapping[str, Any]] = {
-    # Connect to every broker that metadata names: else a new producer waits half a second for its coordinator. Not for
+    # Connect to every broker in the metadata: else a new producer waits half a second for its coordinator. Not for
     # consumers: they need no coordinator, and 1 in 15 then waited 0.7 s (400 tries).
     "enable.sparse.connections": False,
     "compression.type": "lz4",
     "linger.ms": 5,
     "batch.size": 1 << 20,
     "batch.num.messages": 100_000,
-    # the writer keeps a far smaller bound itself, where it can wait without leaving a hole in the order
+    # the writer enforces a far smaller bound itself, where it can wait without leaving a gap in the order
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 2_097_151,
     "message.timeout.ms": 60_000,
@@ -83,7 +83,7 @@ _PRODUCER: Final[Mapping[str, Any]] = {
     "topic.metadata.propagation.max.ms": 5_000,  # a deleted topic fails a flush after 5 s, not 30
 }
 _CONSUMER: Final[Mapping[str, Any]] = {
-    "group.id": "fluvial",  # the client wants one; nothing is ever committed under it
+    "group.id": "fluvial",  # required by the client; nothing is ever committed under it
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -98,7 +98,7 @@ _CONSUMER: Final[Mapping[str, Any]] = {
 }
 
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
-_REFUSALS: Final = frozenset(
+_AUTH_ERRORS: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
         KafkaError._SSL,
@@ -116,7 +116,7 @@ _TOO_LARGE: Final = frozenset(
 _NO_TOPIC: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
-# A partition whose leader has just been chosen, or chosen anew: the client learns it by asking again.
+# The leader of a partition was just elected or changed: a retry refreshes the client's metadata.
 _LEADER_MOVED: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -143,43 +143,43 @@ _BAD_VALUES: Final = frozenset(
 
 
 class ErrorNotes:
-    """The last thing a client said about its connections: the cause, where the error of a call is only its effect."""
+    """The last error that a client reported in ``error_cb``: the cause, where the error of a call is a symptom."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
-        self.all_brokers_down = False  # at some time no broker could be connected to; a slow one can
+        self.all_brokers_down = False  # at some point no broker accepted connections; a slow one does
 
     def __call__(self, error: KafkaError) -> None:
-        """Take a note; made to be an ``error_cb``."""
+        """Record an error; to be used as ``error_cb``."""
         self.all_brokers_down |= error.code() == KafkaError._ALL_BROKERS_DOWN
-        # "all brokers are down" only says again what the error of one broker said better
+        # "all brokers are down" is less specific than the error of a single broker
         if self.last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.last = error
 
     @property
     def is_missing_topic(self) -> bool:
-        """True when a topic or partition is not there, also after the time that a new one takes to be known."""
+        """True when a topic or partition is missing, even after the propagation time of new ones."""
         return self.last is not None and self.last.code() in _NO_TOPIC
 
     @property
     def text(self) -> str:
-        """For the end of a message: `` client_said=...``, or nothing."""
+        """Suffix of an error message: `` client_said=...``, or empty."""
         return f" client_said={self.last.name()}: {self.last.str()}" if self.last else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaProperties:
-    """Checked client properties under librdkafka's names. Small and picklable: clients are made where they are used."""
+    """Validated client properties under librdkafka's names. Small and picklable, unlike the clients made from them."""
 
     by_name: Mapping[str, str] = field(repr=False)  # holds passwords
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Check and translate options named as in the Java client, without the ``log.kafka.`` prefix.
+        """Validate and translate options with the Java client's names, without the ``log.kafka.`` prefix.
 
         Raises:
-            InvalidInputError: ``bootstrap.servers`` is missing, or an option is Fluvial's own, unknown to librdkafka
-                or impossible with it. Names the option and what to do.
+            InvalidInputError: ``bootstrap.servers`` is missing, or an option is reserved, unknown to librdkafka
+                or unsupported. The message names the option and a fix.
         """
         if not options.get("bootstrap.servers"):
             raise InvalidInputError(
@@ -191,16 +191,16 @@ class KafkaProperties:
         return cls(by_name=translated)
 
     def producer(self, notes: ErrorNotes, *, transactional_id: str | None, **overrides: Any) -> Producer:
-        """A new producer; idempotent, and transactional when it has an id."""
+        """A new idempotent producer, transactional if an id is given."""
         ids = {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
         return self._client(Producer, {**_PRODUCER, **self.by_name, **ids, **overrides}, notes)
 
     def consumer(self, notes: ErrorNotes, **overrides: Any) -> Consumer:
-        """A new consumer of committed records that reports lost offsets and ends of partitions."""
+        """A new consumer of committed records that reports lost offsets and partition ends."""
         return self._client(Consumer, {**_CONSUMER, **self.by_name, **overrides}, notes)
 
     def admin(self, notes: ErrorNotes) -> AdminClient:
-        """A new administration client. Keep it until every future that it gave is done."""
+        """A new admin client. Keep a reference until all its futures are done."""
         return self._client(AdminClient, self.by_name, notes)
 
     def _client(self, make: Callable[[dict[str, Any]], Any], properties: Mapping[str, Any], notes: ErrorNotes) -> Any:
@@ -213,7 +213,7 @@ class KafkaProperties:
         text = error.str()
         unknown = re.search(r'No such configuration property: "(.*)"', text)
         if unknown is None:
-            # the client may name an option by its other name: so name those that were given
+            # the client may use an alias of the option: so list the given names
             given = sorted(OPTION_PREFIX + name for name in self.by_name)
             return InvalidInputError(f"Kafka client refuses a value: said={text!r} options={given}")
         known = [*_COMMON, *_PRODUCER, *_CONSUMER, *_RENAMED, *_WELL_KNOWN]
@@ -244,17 +244,17 @@ _WELL_KNOWN: Final = (
 
 
 def leader_moved(error: KafkaException) -> bool:
-    """True for an answer that is only out of date: ask again, until the deadline of whoever asks."""
+    """True for errors due to stale metadata: retry until the caller's deadline."""
     return error.args[0].code() in _LEADER_MOVED
 
 
 def error_of_kafka(error: KafkaException | KafkaError | SystemError, doing: str, notes: ErrorNotes) -> FluvialError:
-    """The error to raise for one of Kafka's.
+    """The Fluvial error to raise for a Kafka error.
 
     Args:
-        error: what a client raised, or reported for a record.
-        doing: lower-case words and ``key=value`` facts that open the message: ``fence failed: topic=t bucket=3``.
-        notes: those of the same client.
+        error: raised by a client, or reported for a record.
+        doing: start of the message, lower-case fact and ``key=value`` pairs: ``fence failed: topic=t bucket=3``.
+        notes: error notes of the same client.
 
     Returns:
         ConflictError, UnavailableError, InvalidInputError or CorruptDataError, as `lsm.errors` defines them.
@@ -275,13 +275,13 @@ def error_of_kafka(error: KafkaException | KafkaError | SystemError, doing: str,
             f"{facts} cause=a record is larger than allowed"
             f" fix=raise {OPTION_PREFIX}message.max.bytes and the topic's max.message.bytes together"
         )
-    if code in _REFUSALS or (notes.last is not None and notes.last.code() in _REFUSALS):
+    if code in _AUTH_ERRORS or (notes.last is not None and notes.last.code() in _AUTH_ERRORS):
         return InvalidInputError(
             f"{facts}{notes.text} fix=check {OPTION_PREFIX}security.protocol, sasl.*, ssl.* and the access lists"
         )
     if code in _NO_TOPIC:
         return CorruptDataError(
-            f"{facts} cause=the topic or a partition of it is gone fix=restore it, or give the table a new log"
+            f"{facts} cause=the topic or a partition of it is missing fix=restore it, or give the table a new log"
         )
     if code in _BAD_VALUES:
         return InvalidInputError(facts)
@@ -294,21 +294,21 @@ def _translated(name: str, value: str, options: Mapping[str, str]) -> dict[str, 
         raise InvalidInputError(f"Kafka option is set by Fluvial itself: option={option} fix=remove it")
     if name.endswith((".serializer", ".deserializer")):
         raise InvalidInputError(
-            f"Kafka option is of the Java client: option={option} fix=remove it: records are bytes; see log.format"
+            f"Kafka option is specific to Java: option={option} fix=remove it: records are bytes; see log.format"
         )
-    if name in _REFUSED:
-        raise InvalidInputError(f"Kafka option is of the Java client: option={option} fix={_REFUSED[name]}")
+    if name in _UNSUPPORTED:
+        raise InvalidInputError(f"Kafka option is specific to Java: option={option} fix={_UNSUPPORTED[name]}")
     if name == "sasl.jaas.config":
         return _login(value)
     if name.startswith("sasl.kerberos.") or (
         name in ("sasl.mechanism", "sasl.mechanisms") and value.upper() == "GSSAPI"
     ):
         raise InvalidInputError(
-            f"Kerberos is not in the Python client: option={option}"
+            f"Kerberos is not supported by the Python client: option={option}"
             " fix=use SCRAM, OAUTHBEARER or TLS, or build confluent-kafka from source"
         )
     if name in _STORE_TYPES:
-        return {}  # looked at beside the store's location
+        return {}  # handled together with the store's location
     if name.startswith("ssl.truststore.") and name not in _RENAMED:
         return _trust_store(name, value, options)
     if name == "ssl.keystore.location" and options.get("ssl.keystore.type", "JKS").upper() != "PKCS12":
@@ -318,7 +318,7 @@ def _translated(name: str, value: str, options: Mapping[str, str]) -> dict[str, 
             f" and set {OPTION_PREFIX}ssl.keystore.type=PKCS12"
         )
     if name == "ssl.endpoint.identification.algorithm" and not value:
-        return {name: "none"}  # Java turns the check off with an empty text
+        return {name: "none"}  # an empty value disables the check in Java
     return {_RENAMED.get(name, name): value}
 
 
@@ -338,7 +338,7 @@ def _login(jaas: str) -> dict[str, str]:
 def _trust_store(name: str, value: str, options: Mapping[str, str]) -> dict[str, str]:
     if options.get("ssl.truststore.type", "JKS").upper() != "PEM":
         raise InvalidInputError(
-            f"trust store is of Java: option={OPTION_PREFIX}{name} fix=export its certificates"
+            f"trust store is in a Java format: option={OPTION_PREFIX}{name} fix=export its certificates"
             f" (keytool -exportcert -rfc) and set {OPTION_PREFIX}ssl.ca.location"
         )
     return {"ssl.ca.location": value} if name == "ssl.truststore.location" else {}

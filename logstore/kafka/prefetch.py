@@ -1,4 +1,4 @@
-"""One thread ahead: the next batches are fetched while the last one is worked on."""
+"""Prefetching in a thread: the next batches are fetched while the current one is processed."""
 
 import queue
 import threading
@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-_LOOK_S: Final = 0.1  # how soon an abandoned producer notices
+_LOOK_S: Final = 0.1  # how soon an abandoned thread stops
 
 
 def prefetched(source: Iterator[T], *, depth: int) -> Iterator[T]:
-    """The items of an iterator, up to ``depth`` of them made ahead in another thread; its errors come at their place.
+    """The items of an iterator, up to ``depth`` of them prefetched in another thread; errors are raised in order.
 
-    A consumer that stops early ends the thread; the source is closed in it.
+    A consumer that stops early stops the thread, which closes the source.
     """
     waiting: queue.Queue[tuple[str, T | BaseException | None]] = queue.Queue(maxsize=depth)
     is_abandoned = threading.Event()
@@ -33,7 +33,7 @@ def prefetched(source: Iterator[T], *, depth: int) -> Iterator[T]:
                     break
             else:
                 put("end", None)
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        except BaseException as error:  # noqa: BLE001 - re-raised in the consumer
             put("error", error)
         finally:
             close = getattr(source, "close", None)

@@ -1,7 +1,7 @@
-"""The topic of a table's log: one partition for each bucket (FL-120).
+"""The topic of a table's log, with one partition per bucket.
 
-A topic is known by its id, not its name: one that was deleted and made again under the same name has other records
-under the same offsets, and only the id tells.
+A topic is identified by its id, not its name: one deleted and recreated under the same name has different records
+at the same offsets, and only the id differs.
 """
 
 import time
@@ -36,25 +36,25 @@ RETENTION: Final = "retention.ms"
 
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID})
 _POLL_S: Final = 0.05
-# What a metadata request ends with when its time is over.
+# Errors of a metadata request that timed out.
 _MAY_BE_SLOW: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTopic:
-    """What a cluster says about a topic."""
+    """The description of a topic by the cluster."""
 
     name: str
-    topic_id: str  # a new one each time a topic of this name is made
-    bucket_count: int  # its partitions
-    replication: int  # copies of the partition with the fewest
-    is_complete: bool  # every partition has a leader: all of it can be written and read
+    topic_id: str  # a new one each time the topic is created
+    bucket_count: int  # number of partitions
+    replication: int  # replicas of the partition with the fewest
+    is_complete: bool  # every partition has a leader: all can be written and read
 
 
 class LogTopics:
-    """The topics of one cluster. Keeps one connection; not picklable.
+    """The topics of one cluster. Holds an admin client; not picklable.
 
-    Every method raises UnavailableError when the cluster does not answer in time and InvalidInputError when it refuses
+    Every method raises UnavailableError when the cluster does not answer in time and InvalidInputError when it rejects
     the user.
     """
 
@@ -65,11 +65,11 @@ class LogTopics:
         self._servers = properties.by_name["bootstrap.servers"]
 
     def check_reachable(self) -> None:
-        """Fail within seconds when no broker can be connected to; one that is only slow gets the time of any request.
+        """Fail within seconds when no broker accepts connections; a slow one gets the full request timeout.
 
         Raises:
-            UnavailableError: nobody listens, no such host, or no answer in time.
-            InvalidInputError: the brokers refuse the user.
+            UnavailableError: connection refused, unknown host, or no answer in time.
+            InvalidInputError: the brokers reject the user.
         """
         doing = f"brokers cannot be reached: bootstrap.servers={self._servers}"
         deadline = time.monotonic() + self._timeout_s
@@ -78,7 +78,7 @@ class LogTopics:
             try:
                 self._admin.list_topics(timeout=wait_s)
             except KafkaException as error:
-                self._admin.poll(0)  # lets it say what it saw
+                self._admin.poll(0)  # delivers pending error callbacks
                 wait_s = deadline - time.monotonic()
                 if self._notes.all_brokers_down or wait_s <= 0 or error.args[0].code() not in _MAY_BE_SLOW:
                     raise error_of_kafka(error, doing, self._notes) from error
@@ -94,18 +94,18 @@ class LogTopics:
         retention_ms: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> LogTopic:
-        """Make a topic and wait until all of it can be written; an existing empty one of the same shape is taken over.
+        """Create a topic and wait until it is fully writable; an existing empty one of the same shape is adopted.
 
         Args:
-            name: see `config`.
+            name: name of the topic.
             bucket_count: partitions, > 0.
-            replication: copies of each.
-            retention_ms: None leaves the cluster's setting (FL-55); -1 keeps records for ever.
-            config: further settings of the topic (``max.message.bytes``), under Kafka's names.
+            replication: replicas of each partition.
+            retention_ms: None keeps the cluster's setting; -1 keeps records permanently.
+            config: additional topic settings under Kafka's names (``max.message.bytes``).
 
         Raises:
             InvalidInputError: the name is taken by a topic with records or with another number of partitions, or the
-                cluster refuses.
+                cluster rejects the request.
         """
         settings = {**(config or {}), **({} if retention_ms is None else {RETENTION: str(retention_ms)})}
         new = NewTopic(name, num_partitions=bucket_count, replication_factor=replication, config=settings)
@@ -123,7 +123,7 @@ class LogTopics:
         return self._until_complete(name)
 
     def find_topic(self, name: str) -> LogTopic | None:
-        """The topic, or None when there is none of this name."""
+        """The topic, or None when it does not exist."""
         future = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)[name]
         doing = f"topic cannot be described: topic={name}"
         try:
@@ -143,30 +143,30 @@ class LogTopics:
         )
 
     def describe_topic(self, name: str, *, topic_id: str | None = None, bucket_count: int | None = None) -> LogTopic:
-        """The topic, checked against what the table remembers of it.
+        """The topic, checked against the metadata of the table.
 
         Raises:
-            CorruptDataError: it is gone, was made again under its name, or has another number of partitions.
+            CorruptDataError: it is missing, was recreated, or has a different number of partitions.
         """
         topic = self.find_topic(name)
         if topic is None:
             raise CorruptDataError(
-                f"topic is gone: topic={name} topic_id={topic_id} fix=restore it, or give the table a new log"
+                f"topic is missing: topic={name} topic_id={topic_id} fix=restore it, or give the table a new log"
             )
         if topic_id is not None and topic.topic_id != topic_id:
             raise CorruptDataError(
-                f"topic was deleted and made again: topic={name} wanted_topic_id={topic_id} topic_id={topic.topic_id}"
-                " cause=its offsets mean other records now fix=give the table a new log"
+                f"topic was deleted and recreated: topic={name} wanted_topic_id={topic_id} topic_id={topic.topic_id}"
+                " cause=its offsets refer to other records now fix=give the table a new log"
             )
         if bucket_count is not None and topic.bucket_count != bucket_count:
             raise CorruptDataError(
-                f"topic has not one partition for each bucket: topic={name} partitions={topic.bucket_count}"
+                f"topic does not have one partition per bucket: topic={name} partitions={topic.bucket_count}"
                 f" buckets={bucket_count}"
             )
         return topic
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until its name is free; a missing one is fine."""
+        """Delete a topic and wait until its name is free; a missing one is ignored."""
         doing = f"topic cannot be deleted: topic={name}"
         try:
             self._wait(self._admin.delete_topics([name], request_timeout=self._timeout_s)[name], doing)
@@ -175,53 +175,53 @@ class LogTopics:
                 raise error_of_kafka(error, doing, self._notes) from error
         deadline = time.monotonic() + self._timeout_s
         while self.find_topic(name) is not None:
-            self._pause(deadline, f"topic is still there after its deletion: topic={name}")
+            self._pause(deadline, f"topic still exists after its deletion: topic={name}")
 
     def end_offsets(self, name: str, buckets: Iterable[int]) -> LogOffsets:
-        """The offset up to which committed records can be read, per bucket: none of an open transaction is below it.
+        """The last stable offset per bucket: records below it are committed or aborted.
 
-        Soon after a commit it may still be behind the end of that commit's slice.
+        Right after a commit it may still be behind the end of that commit's slice.
 
         Raises:
-            CorruptDataError: the topic or a partition of it is gone.
+            CorruptDataError: the topic or a partition of it is missing.
         """
         return self._offsets(name, buckets, OffsetSpec.latest())
 
     def earliest_offsets(self, name: str, buckets: Iterable[int]) -> LogOffsets:
-        """The first offset that retention has left, per bucket; the end of the log when nothing is left.
+        """The earliest retained offset per bucket; the end of the log when no record is left.
 
         Raises:
-            CorruptDataError: the topic or a partition of it is gone.
+            CorruptDataError: the topic or a partition of it is missing.
         """
         return self._offsets(name, buckets, OffsetSpec.earliest())
 
     def offsets_at(self, name: str, buckets: Iterable[int], time_ms: int) -> LogOffsets:
-        """The offset of the first record with this timestamp or a later one, per bucket; the end where there is none.
+        """The offset of the first record at or after a timestamp, per bucket; the end where there is none.
 
         Args:
-            name: of the topic.
-            buckets: to look at.
+            name: name of the topic.
+            buckets: buckets to look up.
             time_ms: epoch milliseconds.
 
         Raises:
-            CorruptDataError: the topic or a partition of it is gone.
+            CorruptDataError: the topic or a partition of it is missing.
         """
         ends = self.end_offsets(name, buckets)
-        asked = {TopicPartition(name, bucket): OffsetSpec.for_timestamp(time_ms) for bucket in ends}
-        found = self._listed(name, asked)
+        requested = {TopicPartition(name, bucket): OffsetSpec.for_timestamp(time_ms) for bucket in ends}
+        found = self._listed(name, requested)
         return LogOffsets({bucket: ends[bucket] if offset < 0 else offset for bucket, offset in found.items()})
 
     def set_retention(self, name: str, retention_ms: int | None) -> None:
-        """Change how long records are kept: -1 for ever, None as the cluster does. Other settings stay as they are."""
+        """Change the retention time: -1 is unlimited, None the cluster's default. Other settings do not change."""
         change = (AlterConfigOpType.DELETE, "") if retention_ms is None else (AlterConfigOpType.SET, str(retention_ms))
         self._alter(name, {RETENTION: change})
 
     def topic_config(self, name: str) -> Mapping[str, str]:
-        """The settings in force, under Kafka's names."""
+        """The effective settings, under Kafka's names."""
         return {key: entry.value for key, entry in self._config_entries(name).items()}
 
     def own_config(self, name: str) -> Mapping[str, str]:
-        """The settings made for this topic alone, without the cluster's."""
+        """The settings of this topic itself, without the cluster's defaults."""
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         return {key: entry.value for key, entry in self._config_entries(name).items() if entry.source == own}
 
@@ -242,21 +242,23 @@ class LogTopics:
     def _offsets(self, name: str, buckets: Iterable[int], spec: OffsetSpec) -> LogOffsets:
         return LogOffsets(self._listed(name, {TopicPartition(name, bucket): spec for bucket in buckets}))
 
-    def _listed(self, name: str, asked: Mapping[TopicPartition, OffsetSpec]) -> dict[int, int]:
-        """The offset of every partition asked for; -1 where no record is as late as the time that was asked for."""
-        if not asked:
+    def _listed(self, name: str, requested: Mapping[TopicPartition, OffsetSpec]) -> dict[int, int]:
+        """The requested offset of every partition; -1 where no record is at or after the requested time."""
+        if not requested:
             return {}
-        doing = f"offsets of a topic cannot be listed: topic={name} buckets={sorted(spot.partition for spot in asked)}"
+        doing = (
+            f"offsets of a topic cannot be listed: topic={name} buckets={sorted(each.partition for each in requested)}"
+        )
         deadline = time.monotonic() + self._timeout_s
         while True:
             futures = self._admin.list_offsets(
-                dict(asked), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
+                dict(requested), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
             )
             try:
                 return {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
             except KafkaException as error:
                 no_leader = error.args[0].code() == KafkaError._NOENT
-                if no_leader:  # for now, or because there is no topic
+                if no_leader:  # no leader at present, or no such topic
                     self.describe_topic(name)
                 if not (no_leader or leader_moved(error)) or time.monotonic() > deadline:
                     raise error_of_kafka(error, doing, self._notes) from error
@@ -265,21 +267,21 @@ class LogTopics:
     def _refuse_external(self, topic: LogTopic, bucket_count: int) -> None:
         if topic.bucket_count != bucket_count:
             raise InvalidInputError(
-                f"topic exists with other partitions: topic={topic.name} partitions={topic.bucket_count}"
+                f"topic exists with another partition count: topic={topic.name} partitions={topic.bucket_count}"
                 f" buckets={bucket_count} fix=choose another log.topic or the same bucket count"
             )
-        # the end, not the records that are left: an offset that was ever used is history of somebody else's
+        # the end, not the retained records: any offset ever used belongs to another writer
         written = {
             bucket: offset for bucket, offset in self.end_offsets(topic.name, range(bucket_count)).items() if offset > 0
         }
         if written:
             raise InvalidInputError(
                 f"topic exists and is not empty: topic={topic.name} end_offsets={written}"
-                " fix=choose another log.topic, or delete that one if nobody needs it"
+                " fix=choose another log.topic, or delete that one if it is not needed"
             )
 
     def _until_complete(self, name: str) -> LogTopic:
-        """The topic once every partition has a leader: brokers learn of a new one after its creation is confirmed."""
+        """The topic once every partition has a leader: a new topic propagates after its creation is confirmed."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             topic = self.find_topic(name)
@@ -295,11 +297,11 @@ class LogTopics:
 
     def _wait(self, future: "Future[Any]", doing: str) -> Any:
         try:
-            return future.result(self._timeout_s + 5)  # the client times out first and says more
+            return future.result(self._timeout_s + 5)  # the client times out first with a better message
         except TimeoutError as error:
             raise UnavailableError(f"{doing} timeout_s={self._timeout_s:g}{self._notes.text}") from error
         except KafkaException:
-            self._admin.poll(0)  # lets it say what it saw
+            self._admin.poll(0)  # delivers pending error callbacks
             raise
 
     def _pause(self, deadline: float, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""One Kafka transaction: rows of one partition, sent in bounded memory, visible together or not at all."""
+"""One Kafka transaction: rows of one partition, sent in bounded memory and committed atomically."""
 
 import contextlib
 import time
@@ -11,21 +11,21 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from lsm.errors import ConflictError, UnavailableError
 
-LogRecord: TypeAlias = dict[str, bytes | None]  # "value", and "key" when there are keys: what the client takes
+LogRecord: TypeAlias = dict[str, bytes | None]  # "value" and maybe "key", as ``produce_batch`` takes them
 
 _PIECE_ROWS: Final = 10_000
 _PIECE_BYTES: Final = 4 << 20
-_BUFFER_ROWS: Final = 200_000  # in the client, waiting for the broker
+_BUFFER_ROWS: Final = 200_000  # in flight in the client
 _BUFFER_BYTES: Final = 32 << 20
 _WAIT_S: Final = 0.1
 _CLOSE_S: Final = 5.0
 
 
 class Transaction:
-    """An open transaction on an initialized producer. After any error only `close_producer` is left to do.
+    """An open transaction on an initialized producer. After any error only `close_producer` may be called.
 
-    Methods raise KafkaException or SystemError as the client does, UnavailableError when the broker takes too long, and
-    ConflictError when the rows did not come to lie side by side.
+    Methods raise KafkaException or SystemError as the client does, UnavailableError when the broker is too slow, and
+    ConflictError when the rows are not contiguous in the log.
     """
 
     def __init__(self, producer: Producer, *, topic: str, partition: int, timeout_s: float) -> None:
@@ -38,45 +38,45 @@ class Transaction:
         self._first_offset = -1
         self._end_offset = -1
         self._delivery_error: KafkaError | None = None
-        self._sent: deque[tuple[int, int]] = deque()  # per piece on its way: rows up to its end, its bytes
+        self._sent: deque[tuple[int, int]] = deque()  # per piece in flight: rows up to its end, its bytes
         self._sent_bytes = 0
         producer.begin_transaction()
 
     @property
     def row_count(self) -> int:
-        """Rows given to the client so far."""
+        """Number of rows passed to the client so far."""
         return self._row_count
 
     @property
     def age_s(self) -> float:
-        """Since it began."""
+        """Seconds since the transaction began."""
         return time.monotonic() - self._began
 
     @property
     def first_offset(self) -> int:
-        """Of the first row, once `flush` has confirmed it."""
+        """Offset of the first row, known after `flush`."""
         return self._first_offset
 
     @property
     def end_offset(self) -> int:
-        """Of the last row, plus one, once `flush` has confirmed it."""
+        """Offset of the last row plus one, known after `flush`."""
         return self._end_offset
 
     def send(self, records: Sequence[LogRecord], size_bytes: int) -> None:
-        """Give rows to the client; waits while much is on its way."""
+        """Pass rows to the client; blocks while too many are in flight."""
         if not records:
             return
         unreported = records
         if self._row_count == 0:
             self._send_reported(records[0])
             unreported = records[1:]
-        # no callback for each row, which would cost throughput: the first and the last tell the offsets, and a row that
-        # is refused in between spoils the transaction
+        # no callback per row, which would cost throughput: the first and the last row give the offsets, and a row that
+        # is rejected in between fails the transaction
         queued = (
             self._producer.produce_batch(self._topic, list(unreported), partition=self._partition) if unreported else 0
         )
         if queued != len(unreported):
-            # a hole, and what comes after it may be on its way: the transaction must not be committed
+            # a gap, and later rows may be in flight: the transaction must not be committed
             raise KafkaException(next(record["_error"] for record in unreported if "_error" in record))
         self._row_count += queued
         self._sent.append((self._row_count, size_bytes))
@@ -84,25 +84,25 @@ class Transaction:
         self._drain()
 
     def send_with_marker(self, record: LogRecord, header: str, marker: bytes) -> None:
-        """Give the last row to the client, with a header."""
+        """Pass the last row to the client, with a header."""
         self._send_reported(record, headers=[(header, marker)])
 
     def flush(self) -> None:
-        """Wait until every row is in the log, and make sure that they lie side by side there."""
+        """Wait until every row is in the log, and check that they are contiguous."""
         left = self._producer.flush(self._timeout_s)
         self._check()
         if left:
             raise self._too_slow(left)
         if self._end_offset - self._first_offset != self._row_count:
             raise ConflictError(
-                f"rows of a transaction are not side by side: topic={self._topic} bucket={self._partition}"
+                f"rows of a transaction are not contiguous: topic={self._topic} bucket={self._partition}"
                 f" first_offset={self._first_offset} end_offset={self._end_offset} rows={self._row_count}"
-                " cause=someone else writes to the topic"
+                " cause=another producer writes to the topic"
             )
 
     def commit(self) -> None:
-        """Make the rows visible. After an error nobody knows whether they are."""
-        resumed(self._producer.commit_transaction, self._timeout_s)
+        """Make the rows visible. After an error the outcome is unknown."""
+        call_until_done(self._producer.commit_transaction, self._timeout_s)
 
     def _send_reported(self, record: LogRecord, **more: Any) -> None:
         self._producer.produce(self._topic, partition=self._partition, on_delivery=self._delivered, **record, **more)
@@ -132,35 +132,35 @@ class Transaction:
         return waiting > _BUFFER_ROWS or self._sent_bytes > _BUFFER_BYTES
 
     def _check(self) -> None:
-        """Raise the error that has spoiled the transaction, if any: in the commit it would leave the outcome open."""
-        spoiled = transaction_error(self._producer) or self._delivery_error
-        if spoiled is not None:
-            raise KafkaException(spoiled)
+        """Raise the error that failed the transaction, if any: during the commit it would leave the outcome unknown."""
+        failure = transaction_error(self._producer) or self._delivery_error
+        if failure is not None:
+            raise KafkaException(failure)
 
     def _too_slow(self, left: int) -> UnavailableError:
         return UnavailableError(
-            f"broker does not take rows in time: topic={self._topic} bucket={self._partition} waiting_rows={left}"
+            f"broker does not accept rows in time: topic={self._topic} bucket={self._partition} waiting_rows={left}"
             f" timeout_s={self._timeout_s:g}"
         )
 
 
 def transaction_error(producer: Producer) -> KafkaError | None:
-    """What has spoiled the open transaction; None while it is sound. Later calls only say that they failed."""
+    """The error that failed the open transaction, or None. Later calls report only a generic failure."""
     try:
-        # to begin what is begun does nothing, and is refused with the transaction's error where there is one
+        # beginning an open transaction has no effect, and raises the transaction's error if there is one
         producer.begin_transaction()
     except KafkaException as error:
-        spoiled: KafkaError = error.args[0]
-        return None if spoiled.code() == KafkaError._STATE else spoiled
+        failure: KafkaError = error.args[0]
+        return None if failure.code() == KafkaError._STATE else failure
     return None
 
 
 def close_producer(producer: Producer, *, is_idle: bool) -> None:
-    """End a producer and what it still holds. Never raises: what an abort misses, the next initialization does.
+    """Close a producer and abort its transaction. Never raises: the next initialization aborts what this could not.
 
     Args:
         producer: the caller drops its last reference afterwards.
-        is_idle: it is initialized, without a transaction and without an error.
+        is_idle: the producer is initialized, without an open transaction and without an error.
     """
     if not is_idle:
         try:
@@ -168,15 +168,15 @@ def close_producer(producer: Producer, *, is_idle: bool) -> None:
             producer.abort_transaction(_CLOSE_S)
         except (KafkaException, SystemError):
             with contextlib.suppress(KafkaException, SystemError):
-                producer.poll(0)  # reports on what was purged, here rather than from a destructor
-            # Not close(): with a transaction open and the broker away it waits for ever (confluent-kafka 2.16.1). The
+                producer.poll(0)  # delivers reports of purged rows here rather than in the destructor
+            # Not close(): with an open transaction and no broker it blocks forever (confluent-kafka 2.16.1). The
             # destructor does not wait.
             return
     producer.close()
 
 
-def resumed(call: Callable[[float], Any], timeout_s: float) -> None:
-    """Call something of the transaction API, and again while Kafka says that it goes on where it was."""
+def call_until_done(call: Callable[[float], Any], timeout_s: float) -> None:
+    """Call a method of the transaction API, and retry while Kafka reports the error as retriable."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -189,9 +189,9 @@ def resumed(call: Callable[[float], Any], timeout_s: float) -> None:
 
 
 def record_pieces(keys: pa.Array | None, values: pa.Array) -> Iterator[tuple[list[LogRecord], int]]:
-    """Rows as the client wants them, in pieces of bounded rows and bytes, with the bytes of each piece.
+    """Rows as records for the client, in pieces of bounded rows and bytes, with the size of each piece.
 
-    Rows become Python objects here, because the client takes nothing else.
+    Rows become Python objects here, as the client requires.
     """
     size_bytes = values.nbytes + (keys.nbytes if keys is not None else 0)
     rows = min(_PIECE_ROWS, max(1, len(values) * _PIECE_BYTES // max(1, size_bytes)))

@@ -1,4 +1,4 @@
-"""Read ranges of the log: committed records only, in order, as Arrow batches, in bounded memory."""
+"""Reads ranges of the log: committed records in order, as Arrow batches, in bounded memory."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ LOG_SCHEMA: Final = pa.schema(
 LOG_BATCH_ROWS: Final = 32_768
 BATCH_BYTES: Final = 16 << 20
 
-_CONSUME: Final = 1000  # more at once is slower: the messages leave the processor's cache
-_PIECES_PER_BATCH: Final = 8  # by less than this part a batch may be larger than asked for
+_CONSUME: Final = 1000  # more at once is slower: messages no longer fit the CPU cache
+_PIECES_PER_BATCH: Final = 8  # a batch may exceed the requested size by less than this fraction
 _WAIT_S: Final = 0.2
 
 
@@ -49,20 +49,20 @@ def read_range(
     batch_bytes: int = BATCH_BYTES,
     timeout_s: float = OPERATION_TIMEOUT_S,
 ) -> Iterator[pa.RecordBatch]:
-    """Committed records of one bucket in the order of their offsets, as batches that are never empty.
+    """Committed records of one bucket in offset order, as non-empty batches.
 
-    Aborted records, transaction markers and what compaction removed are gaps. The end may lie beyond what brokers show
-    already, as it does for a moment after a commit: then the iterator waits for it.
+    Aborted records, transaction markers and records removed by compaction are gaps. The end may lie beyond the last
+    stable offset, as it does for a moment after a commit: then the iterator waits for it.
 
     Args:
-        properties: of the cluster.
-        topic: checked by id with `LogTopics.describe_topic` before: offsets of another topic of this name mean other
+        properties: client properties of the cluster.
+        topic: verify its id with `LogTopics.describe_topic` first: offsets of a recreated topic refer to other
             records.
         log_range: bucket and offsets.
-        columns: of `LOG_SCHEMA`, those to return; each costs a pass over the records.
-        batch_rows: most rows of a batch.
+        columns: the columns of `LOG_SCHEMA` to return; each costs a pass over the records.
+        batch_rows: maximum rows of a batch.
         batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
-        timeout_s: for progress, not for the whole.
+        timeout_s: maximum time without progress.
 
     Raises:
         RecordsLostError: the first offset is lost (retention) or was never written. Names bucket, wanted and earliest
@@ -84,7 +84,7 @@ def read_range(
 
 
 class _Reading:
-    """One consumer on its way through one range."""
+    """The progress of one consumer through one range."""
 
     def __init__(
         self, consumer: Consumer, topic: str, log_range: LogRange, notes: ErrorNotes, timeout_s: float
@@ -97,13 +97,13 @@ class _Reading:
         self._next_offset = log_range.start_offset
 
     def records(self) -> Iterator[list[Any]]:
-        """Messages of the range, as they come from the client: some hundreds at a time."""
+        """Messages of the range as the client returns them: some hundreds at a time."""
         end = self._range.end_offset
         start = TopicPartition(self._topic, self._range.bucket, self._next_offset)
         self._consumer.assign([start])
         progress = time.monotonic()
         while self._next_offset < end:
-            # consume() waits its full time for a full list: so wait for one, and take what is there already
+            # consume() waits its full timeout for a full list: so wait for one message, then take those already fetched
             first = self._consumer.poll(_WAIT_S)
             before = self._next_offset
             if first is not None:
@@ -112,7 +112,7 @@ class _Reading:
                 if taken:
                     yield taken
             if self._notes.is_missing_topic:
-                raise KafkaException(self._notes.last)  # said beside the messages, not among them
+                raise KafkaException(self._notes.last)  # reported by callback, not as a message
             if self._next_offset > before:
                 progress = time.monotonic()
             elif time.monotonic() - progress > self._timeout_s:
@@ -131,14 +131,14 @@ class _Reading:
                     break
                 taken.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                # the stable end as of now; below our end it will move, as the commit's markers are written
+                # the current last stable offset; if below the range's end it will advance as commit markers are written
                 self._next_offset = max(self._next_offset, message.offset())
             else:
                 raise KafkaException(error)
         return taken
 
     def explained(self, error: KafkaException) -> FluvialError:
-        """The error for what the client said, with the offsets that it does not tell."""
+        """The error to raise for a client error, with the offsets that the client does not report."""
         doing = f"log cannot be read: {self._place()}"
         if error.args[0].code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             return error_of_kafka(error, doing, self._notes)
@@ -152,21 +152,21 @@ class _Reading:
                 f"records of the log are lost: {self._place()} wanted_offset={self._next_offset}"
                 f" earliest_offset={earliest}"
                 " cause=retention removed them before they were read"
-                " fix=start again from a snapshot of the table; raise log.retention above the longest pause of a reader"
+                " fix=restart from a snapshot of the table; raise log.retention above the longest pause of a reader"
             )
         else:
             message = (
                 f"log is shorter than it was: {self._place()} wanted_offset={self._next_offset}"
                 f" earliest_offset={earliest} end_offset={latest}"
-                " cause=the topic was deleted and made again fix=give the table a new log"
+                " cause=the topic was deleted and recreated fix=give the table a new log"
             )
         return RecordsLostError(message, earliest_offset=earliest, end_offset=latest)
 
     def _stuck(self) -> UnavailableError:
         return UnavailableError(
-            f"log does not go on: {self._place()} reached_offset={self._next_offset}"
+            f"log read makes no progress: {self._place()} reached_offset={self._next_offset}"
             f" timeout_s={self._timeout_s:g}{self._notes.text}"
-            " cause=the broker does not answer, or a transaction below the wanted end is still open"
+            " cause=the broker does not answer, or a transaction below the range's end is still open"
         )
 
     def _place(self) -> str:
@@ -175,7 +175,7 @@ class _Reading:
 
 
 class _Columns:
-    """Records on their way into a batch. The client has objects only; a pass per column is the cheapest way across."""
+    """Builds a batch from messages. The client returns objects only; a pass per column is the cheapest conversion."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._lists: dict[str, list[Any]] = {name: [] for name in names}
@@ -205,19 +205,19 @@ _READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
 def _batches(
     records: Iterator[list[Any]], columns: Sequence[str], batch_rows: int, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    waiting = _Columns(columns)
+    pending = _Columns(columns)
     for messages in records:
         for piece, size_bytes in _pieces(messages, batch_rows, batch_bytes):
-            if waiting.row_count + len(piece) > batch_rows or waiting.size_bytes >= batch_bytes:
-                yield waiting.batch()
-                waiting = _Columns(columns)
-            waiting.extend(piece, size_bytes)
-    if waiting.row_count:
-        yield waiting.batch()
+            if pending.row_count + len(piece) > batch_rows or pending.size_bytes >= batch_bytes:
+                yield pending.batch()
+                pending = _Columns(columns)
+            pending.extend(piece, size_bytes)
+    if pending.row_count:
+        yield pending.batch()
 
 
 def _pieces(messages: list[Any], batch_rows: int, batch_bytes: int) -> Iterator[tuple[Sequence[Any], int]]:
-    """Messages as they came and their bytes, or one by one where a batch may have to end among them."""
+    """All messages with their bytes, or one by one if a batch may have to end among them."""
     size_bytes = sum(map(len, messages))
     if len(messages) <= batch_rows and size_bytes < batch_bytes // _PIECES_PER_BATCH:
         yield messages, size_bytes

@@ -1,19 +1,19 @@
-"""Write one batch into one bucket of the log, exactly once.
+"""Writes one batch into one bucket of the log, exactly once.
 
-The protocol, which survives a crash of the task, the driver or the broker between any two steps:
+The protocol survives a crash of the task, the driver or the broker between any two steps:
 
-1. `fence`: a new producer under the bucket's transactional id. Kafka shuts out every older one and settles what it
-   left open. Then the newest marker says whether this batch is in the log already (`marker.next_step`).
-2. `append` any number of times. The last row is always held back, so that data files can be finished in between.
-3. `commit`: the held-back row goes out with the marker of the batch in its header, and the transaction is committed.
+1. `fence`: a new producer under the bucket's transactional id. Kafka fences every older one and completes or aborts its
+   open transaction. Then the newest marker shows whether this batch is in the log already (`marker.next_step`).
+2. `append` any number of times. The last row is always held back, so that data files can be finished before it is sent.
+3. `commit`: the held-back row is sent with the marker of the batch in its header, and the transaction is committed.
    This is the point of no return: log slice and data files now belong together.
 
-A writer serves one attempt. After any error it is used up: the next attempt starts at 1 with a new one, and learns
-there how this one ended.
+A writer serves one attempt. After any error it must be discarded: the next attempt starts at 1 with a new one, and
+finds out there how this one ended.
 
-Consistency ``eventual`` commits chunks along the way, seen at once by readers. Only the last one completes the batch,
-so a repeated attempt repeats rows, and readers fold by key. It is fenced all the same: a plain producer of a dead task
-could put an old value last.
+Consistency ``eventual`` commits in chunks, visible to readers at once. Only the last one completes the batch,
+so a retry repeats rows, and readers deduplicate by key. Writers are fenced all the same: an unfenced producer of a dead
+task could write an old value last.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaPropert
 from logstore.kafka.transactions import (
     LogRecord,
     Transaction,
+    call_until_done,
     close_producer,
     record_pieces,
-    resumed,
     transaction_error,
 )
 from logstore.log.marker import HEADER, CommitMarker, LogTail, encode_marker, read_tail
@@ -56,7 +56,7 @@ class LogTarget:
 
     @property
     def transactional_id(self) -> str:
-        """The id that all writers of this bucket share, so that each shuts out the one before."""
+        """The id shared by all writers of this bucket, so that each fences the one before."""
         return f"fluvial.{self.table_uuid}.{self.bucket}"
 
     def __str__(self) -> str:
@@ -64,14 +64,14 @@ class LogTarget:
 
 
 class BucketLogWriter:
-    """One attempt to write one batch into one bucket. Not thread-safe, not picklable, made where it is used.
+    """One attempt to write one batch into one bucket. Not thread-safe, not picklable.
 
-    As a context manager it is closed at the end, which aborts what was not committed.
+    As a context manager it is closed on exit, which aborts an uncommitted transaction.
 
     Args:
-        target: the bucket.
-        eventual: commit chunks along the way (see the module).
-        timeout_s: for each wait on the broker.
+        target: the bucket to write to.
+        eventual: commit in chunks (see the module docstring).
+        timeout_s: timeout of each wait for the broker.
     """
 
     def __init__(self, target: LogTarget, *, eventual: bool = False, timeout_s: float = OPERATION_TIMEOUT_S) -> None:
@@ -85,8 +85,8 @@ class BucketLogWriter:
         self._schema_id: int | None = None
         self._transaction: Transaction | None = None
         self._held: LogRecord | None = None
-        self._committed_rows = 0  # of earlier chunks
-        self._first_offset: int | None = None  # of the batch, once a chunk told it
+        self._committed_rows = 0  # rows of earlier chunks
+        self._first_offset: int | None = None  # first offset of the batch, known after the first chunk
 
     def __enter__(self) -> Self:
         return self
@@ -98,22 +98,22 @@ class BucketLogWriter:
 
     @property
     def tail(self) -> LogTail:
-        """The log's end as `fence` found it, also without a marker: compare it with the snapshot's."""
+        """The log's end found by `fence`, with or without a marker, to compare with the snapshot's."""
         assert self._tail is not None, "fence() first"
         return self._tail
 
     def fence(self) -> CommitMarker | None:
-        """Shut out every other writer of the bucket and read its newest marker; None when no record is left in it.
+        """Fence every other writer of the bucket and read its newest marker; None when the bucket holds no record.
 
         Raises:
             ConflictError: another writer fenced this one meanwhile.
             UnavailableError: the broker does not answer.
-            CorruptDataError: the topic is gone, or somebody else writes to it.
+            CorruptDataError: the topic is missing, or another producer writes to it.
         """
         assert self._producer is None, "a writer serves one attempt"
         self._producer = self._target.properties.producer(self._notes, transactional_id=self._target.transactional_id)
         try:
-            resumed(self._producer.init_transactions, self._timeout_s)
+            call_until_done(self._producer.init_transactions, self._timeout_s)
         except KafkaException as error:
             raise self._error(error, "log cannot be fenced") from error
         self._tail = read_tail(
@@ -122,23 +122,23 @@ class BucketLogWriter:
         return self._tail.marker
 
     def begin(self, *, query: str, batch: int, schema_id: int | None = None) -> None:
-        """Name the batch that the coming rows belong to, and the version of their columns. Local: nothing is sent."""
+        """Set the batch and the schema id of the rows to be appended. Local: nothing is sent."""
         assert self._tail is not None, "fence() first"
         assert self._batch is None, "a writer serves one batch"
         self._batch = (query, batch)
         self._schema_id = schema_id
 
     def append(self, keys: pa.Array | None, values: pa.Array) -> None:
-        """Send rows, all but the last one. Waits while much is on its way, so memory stays bounded.
+        """Send all rows but the last one. Blocks while too many are in flight, so memory stays bounded.
 
         Args:
-            keys: (n,) binary, null = record without a key; None = all without (FL-122).
+            keys: (n,) binary, null = record without a key; None = all without.
             values: (n,) binary, in the order of the log; null = tombstone.
 
         Raises:
-            ConflictError: another writer took over: fence again and look at the marker. With eventual consistency
+            ConflictError: another writer took over: fence again and check the marker. With eventual consistency
                 earlier chunks stay visible.
-            UnavailableError: the broker does not take the rows in time.
+            UnavailableError: the broker does not accept the rows in time.
             InvalidInputError: a record is larger than the client or the topic allows.
         """
         assert self._batch is not None, "begin() first"
@@ -152,17 +152,17 @@ class BucketLogWriter:
     def commit(self, payload: bytes, *, is_pointer: bool = False) -> LogSlice:
         """Send the last row with the marker and make the batch visible.
 
-        A batch without rows leaves nothing in the log, no marker either: it gets an empty slice at the log's end.
+        A batch without rows writes nothing to the log, not even a marker: it gets an empty slice at the log's end.
 
         Args:
-            payload: what a repeated attempt must find: the commit message.
-            is_pointer: the payload is the name of where the message is.
+            payload: the commit message, which a retry reads back.
+            is_pointer: the payload is the location of the message, not the message.
 
         Raises:
-            OutcomeUnknownError: the batch may or may not be visible. Keep its files; the next attempt's `fence` tells.
+            OutcomeUnknownError: the batch may or may not be visible. Keep its files; the next `fence` finds out.
             ConflictError: another writer took over before the commit was sent.
-            UnavailableError: the broker did not take the rows.
-            InvalidInputError: payload or record is too large.
+            UnavailableError: the broker did not accept the rows.
+            InvalidInputError: the payload or a record is too large.
         """
         assert self._batch is not None, "begin() first"
         if self._held is None:
@@ -173,7 +173,7 @@ class BucketLogWriter:
         return LogSlice(start_offset=self._first_offset, end_offset=end_offset, row_count=self._committed_rows)
 
     def close(self) -> None:
-        """End the attempt and abort what was not committed. Never raises: the next fence aborts what this misses."""
+        """Abort the open transaction and close the producer. Never raises: the next fence aborts the rest."""
         producer, self._producer = self._producer, None
         if producer is not None:
             close_producer(producer, is_idle=self._tail is not None and self._transaction is None)
@@ -195,7 +195,7 @@ class BucketLogWriter:
         self._commit_with_marker(last, is_final=False, payload=b"", is_pointer=False)
 
     def _commit_with_marker(self, last: LogRecord, *, is_final: bool, payload: bytes, is_pointer: bool) -> int:
-        """Commit the open transaction with `last` as its last row; gives the offset after it."""
+        """Commit the open transaction with `last` as its last row; returns the offset after it."""
         assert self._batch is not None
         query, batch = self._batch
         transaction = self._open()
@@ -217,7 +217,7 @@ class BucketLogWriter:
         try:
             transaction.commit()
         except (KafkaException, SystemError) as error:
-            # Even "fenced" may mean "committed": another writer's fence completes a commit whose answer was lost
+            # Even "fenced" may mean "committed": another writer's fence completes a commit that lost its response
             known = self._error(error, "commit was sent and not confirmed")
             raise OutcomeUnknownError(str(known)) from error
         self._transaction = None
@@ -238,19 +238,19 @@ class BucketLogWriter:
         cause: KafkaError | KafkaException | SystemError = error
         if self._producer is not None:
             with contextlib.suppress(KafkaException, SystemError):
-                self._producer.poll(0)  # lets it say what it saw
+                self._producer.poll(0)  # delivers pending error callbacks
             if self._transaction is not None:
                 cause = transaction_error(self._producer) or error
         return error_of_kafka(cause, f"{problem}: {self._target}", self._notes)
 
 
 def fence_all(targets: Iterable[LogTarget], *, timeout_s: float = OPERATION_TIMEOUT_S) -> dict[int, LogTail]:
-    """How each bucket's log ends, after fencing it: what a driver does before the first batch of a run.
+    """Fence every bucket and return the end of its log; called by the driver before the first batch of a run.
 
-    Afterwards no writer of an earlier run can commit any more. Many buckets at a time.
+    Afterwards no writer of an earlier run can commit. Buckets are fenced in parallel.
 
     Raises:
-        FluvialError: as `BucketLogWriter.fence`, for the first bucket that fails; the others are fenced all the same.
+        FluvialError: see `BucketLogWriter.fence`; for the first bucket that fails, while the others are still fenced.
     """
 
     def tail(target: LogTarget) -> LogTail:

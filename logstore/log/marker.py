@@ -1,18 +1,18 @@
-"""The marker: what the last record of a batch says about the whole batch, in its header ``fluvial``.
+"""The marker: metadata of a whole batch in the header ``fluvial`` of its last record.
 
-Records and marker become visible in one Kafka transaction. Whoever reads the last committed record of a bucket, after
-fencing its writers, therefore knows which batch came last, all of it, and which data files belong to it.
+Records and marker become visible in one Kafka transaction. So the last committed record of a bucket, read after
+fencing its writers, identifies the last batch, which is complete, and the data files that belong to it.
 
-Header value: one line of JSON (two here), a line feed, the payload as it is::
+Header value: one line of JSON (two here), a line feed, the raw payload::
 
     {"version": 1, "query": "<id>", "batch": 7, "rows": 500, "start": 4100, "final": true, "pointer": false,
      "schema": 3}
 
-``rows`` counts those of the batch up to this record. ``start`` is the offset of the first one where it is known before
+``rows`` counts the rows of the batch up to this record. ``start`` is the offset of the first one if it is known before
 the last is written (null: the slice is one transaction, so it began ``rows - 1`` records earlier). ``final`` is false
-on the marker of a chunk that is not the last of its batch (eventual consistency only). ``pointer`` says that the
-payload is the name of the place where the commit message is, not the message. ``schema`` is the version of the table's
-schema that the rows were written with (``log.header.schema-id``; left out where that is off, and by older writers).
+on the marker of a chunk that is not the last of its batch (eventual consistency only). ``pointer`` means that the
+payload is the location of the commit message, not the message. ``schema`` is the version of the table's
+schema that the rows were written with (``log.header.schema-id``; absent if that is off, and from older writers).
 """
 
 import json
@@ -28,10 +28,10 @@ from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 HEADER: Final = "fluvial"
 MARKER_VERSION: Final = 1
-# a commit message at least this large goes into a file, and its name into the marker
+# a commit message of at least this size is stored in a file, and its name in the marker
 INLINE_PAYLOAD_BYTES: Final = 48 * 1024
 
-_FIRST_LOOK: Final = 2  # the last record and the commit marker of its transaction
+_FIRST_LOOK_BACK: Final = 2  # the last record and the commit marker of its transaction
 _WIDENING: Final = 8
 _TAIL_TIMEOUT_S: Final = 30.0
 _LEADER_POLL_S: Final = 0.05
@@ -39,38 +39,38 @@ _LEADER_POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMarker:
-    """The newest batch of one bucket's log, or the newest chunk of one that was not finished."""
+    """The newest batch of one bucket's log, or the newest chunk of an incomplete one."""
 
     query: str  # stable id of the streaming query
     batch: int
     row_count: int
     start_offset: int
-    end_offset: int  # of the record that carries the marker, plus one
-    payload: bytes  # the writer's commit message, or the name of its place
+    end_offset: int  # offset of the record with the marker, plus one
+    payload: bytes  # the writer's commit message, or its location
     is_pointer: bool
     is_final: bool  # False: a chunk; its batch must be written again
-    schema_id: int | None = None  # of the table's schema; None: not told
+    schema_id: int | None = None  # id of the table's schema; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The stable end of a fenced bucket."""
+    """The last stable offset and last marker of a fenced bucket."""
 
     bucket: int
-    marker: CommitMarker | None  # None: no committed record is left (or ever was)
-    end_offset: int  # the marker's; without one, where the next record will be written
-    earliest_offset: int  # the first offset that retention has left
+    marker: CommitMarker | None  # None: no committed record exists (never written, or expired)
+    end_offset: int  # the marker's; without one, the offset of the next record
+    earliest_offset: int  # the earliest retained offset
 
     def check_follows(self, snapshot_end: int | None) -> None:
-        """Make sure that this log is the one of a snapshot, and that nothing but the snapshot's own batches is in it.
+        """Check that this log belongs to a snapshot and holds only the snapshot's batches.
 
         Args:
             snapshot_end: the snapshot's next offset of this bucket; None when it has none.
 
         Raises:
-            CorruptDataError: the log is shorter (it was recreated), or longer by records of a batch that the snapshot
-                does not hold. A caller that expects such a batch (the one after the snapshot's) recognizes it by its
-                marker and does not ask.
+            CorruptDataError: the log is shorter (it was recreated), or longer by a batch that the snapshot
+                does not contain. A caller that expects such a batch (the one after the snapshot's) recognizes it by its
+                marker and skips this check.
         """
         if self.marker is None:
             if snapshot_end is None or self.earliest_offset >= snapshot_end:
@@ -78,22 +78,22 @@ class LogTail:
         elif self.end_offset == snapshot_end:
             return
         raise CorruptDataError(
-            f"log does not end where the snapshot says: bucket={self.bucket} log_end={self.end_offset}"
+            f"log end differs from the snapshot: bucket={self.bucket} log_end={self.end_offset}"
             f" snapshot_end={snapshot_end} earliest={self.earliest_offset} last_batch={_name(self.marker)}"
-            " cause=the topic was recreated, someone else writes to it, or a batch was orphaned with its checkpoint"
+            " cause=the topic was recreated, another producer writes to it, or a batch was orphaned with its checkpoint"
         )
 
 
 class NextStep(Enum):
-    """What a task does about its batch after fencing the bucket."""
+    """The action of a task for its batch after fencing the bucket."""
 
     WRITE = "write"  # the log does not hold it
-    ADOPT = "adopt"  # the log holds it: take slice and files from the marker
-    STOP = "stop"  # the log holds a later one: this task belongs to the past
+    ADOPT = "adopt"  # the log holds it: reuse the slice and files of the marker
+    STOP = "stop"  # the log holds a later one: this task is stale
 
 
 def next_step(marker: CommitMarker | None, *, query: str, batch: int) -> NextStep:
-    """What to do about `batch` of `query`, from the newest marker. A marker of another query decides nothing here."""
+    """The action for `batch` of `query`, given the newest marker. Markers of other queries are ignored."""
     if marker is None or marker.query != query or marker.batch < batch:
         return NextStep.WRITE
     if marker.batch > batch:
@@ -112,10 +112,10 @@ def encode_marker(
     is_pointer: bool,
     schema_id: int | None = None,
 ) -> bytes:
-    """The header's value.
+    """The header value of a marker.
 
     Raises:
-        InvalidInputError: the payload is too large to be inline.
+        InvalidInputError: the payload is too large for the header; store it in a file.
     """
     if len(payload) >= INLINE_PAYLOAD_BYTES:
         raise InvalidInputError(
@@ -139,14 +139,14 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
     """The marker in the header of the record at `record_offset`.
 
     Raises:
-        CorruptDataError: it is no marker, or one of a newer Fluvial.
+        CorruptDataError: the value is not a marker, or from a newer version of Fluvial.
     """
     line, _, payload = value.partition(b"\n")
     try:
         fields = json.loads(line)
         if fields["version"] != MARKER_VERSION:
             raise CorruptDataError(
-                f"marker is of a newer Fluvial: offset={record_offset} version={fields['version']} "
+                f"marker was written by a newer Fluvial: offset={record_offset} version={fields['version']} "
                 f"known={MARKER_VERSION}"
                 " fix=upgrade"
             )
@@ -167,21 +167,21 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
 
 
 def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s: float = _TAIL_TIMEOUT_S) -> LogTail:
-    """The last committed record of a bucket, as what its marker says. Fence the bucket's writers first.
+    """The marker of the last committed record of a bucket, and its offsets. Fence the bucket's writers first.
 
-    Without the fence the answer may wait for an open transaction of a dead writer, and be outdated by one that lives.
+    Without fencing, the call may wait for the open transaction of a dead writer, and the result may be stale.
 
     Raises:
-        CorruptDataError: the last record carries no marker: somebody else writes to the topic.
+        CorruptDataError: the last record has no marker: another producer writes to the topic.
         UnavailableError: the broker does not answer in time.
     """
     notes = ErrorNotes()
     deadline = time.monotonic() + timeout_s
     doing = f"end of the log cannot be read: topic={topic} bucket={bucket}"
-    look_back = _FIRST_LOOK
+    look_back = _FIRST_LOOK_BACK
     while True:
-        # A new consumer for each look: a kept one would first wait for its old fetch. And no wait at the log's end,
-        # which is what is looked for.
+        # A new consumer per attempt: a reused one would first wait for its old fetch. And no wait at the log's end,
+        # which is what this searches for.
         consumer = properties.consumer(notes, **{"fetch.wait.max.ms": 1})
         try:
             earliest, stable_end = consumer.get_watermark_offsets(
@@ -201,7 +201,7 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
             return LogTail(bucket=bucket, marker=marker, end_offset=marker.end_offset, earliest_offset=earliest)
         if start == earliest:
             return LogTail(bucket=bucket, marker=None, end_offset=stable_end, earliest_offset=earliest)
-        look_back *= _WIDENING  # only markers and aborted records up to here
+        look_back *= _WIDENING  # only control records and aborted records so far
 
 
 def _last_record(
@@ -232,7 +232,7 @@ def _marker_of(record: Any, topic: str, bucket: int) -> CommitMarker:
             return decode_marker(value, record_offset=record.offset())
     raise CorruptDataError(
         f"last record of the log has no marker: topic={topic} bucket={bucket} offset={record.offset()}"
-        " cause=someone else writes to the topic fix=let only Fluvial write to it, or give the table a new log"
+        " cause=another producer writes to the topic fix=let only Fluvial write to it, or give the table a new log"
     )
 
 

@@ -1,4 +1,4 @@
-"""The aggregation merge engine: every column folds the values of a key by a function of its own."""
+"""The aggregation merge engine: every column reduces the values of a key by its own aggregate function."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,19 +19,19 @@ _LAST_VALUE: Final = FieldAggregate(function="last_value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """Folds the rows of a key column by column. The result is an insert: a retract takes values back, the row stays."""
+    """Folds the rows of a key column by column. The result is an insert: a retract undoes values, the row remains."""
 
     key_names: tuple[str, ...]
     fields: Mapping[str, FieldAggregate] = field(default_factory=dict)
     default: FieldAggregate = FieldAggregate()  # noqa: RUF009  frozen, so it can be shared
     sequence_names: tuple[str, ...] = ()  # these keep the newest value
-    remove_record_on_delete: bool = False  # -D forgets what came before, and removes the row when it is the newest
+    remove_record_on_delete: bool = False  # -D discards earlier rows; as the newest row it removes the key
 
     def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
         """One row per key; see MergeFunction.
 
         Raises:
-            InvalidInputError: a function cannot take back a retract, does not fit the type, or the result leaves the
+            InvalidInputError: a function does not support retracts or the column's type, or the result overflows the
                 type.
         """
         groups = KeyGroups.of(rows, order, starts)
@@ -42,7 +42,7 @@ class Aggregation:
         return without_retracts(rows) if drop_deletes else rows
 
     def aggregate_of(self, name: str) -> FieldAggregate:
-        """How a column is folded that is no key."""
+        """The aggregate of a non-key column."""
         return _LAST_VALUE if name in self.sequence_names else self.fields.get(name, self.default)
 
 
@@ -53,7 +53,7 @@ class _Fold:
     merge: Aggregation
     newest: IndexArray  # (k,) rows
     kinds: NDArray[np.int8]
-    rows: IndexArray  # (m,) rows that are folded
+    rows: IndexArray  # (m,) rows to fold
     keys: OperandKeys
     retracts: BoolArray  # (m,)
 
@@ -62,8 +62,7 @@ class _Fold:
         order, numbers, retracts = groups.order, groups.keys, groups.retracts
         kinds = np.full(groups.key_count, RowKind.INSERT, np.int8)
         if merge.remove_record_on_delete:
-            # A removed row leaves its own values behind, on which later rows aggregate. Source: format notes 10.3,
-            # agg_delete_then_add.
+            # The values of a -D row itself remain, and later rows are aggregated onto them, as in Paimon.
             positions = np.arange(len(order))
             removed_at = groups.last_position(groups.kinds == RowKind.DELETE)[numbers]
             alive = positions >= removed_at

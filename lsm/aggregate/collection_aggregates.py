@@ -1,6 +1,6 @@
-"""Joined strings, arrays and maps of the operands of every key. No operand is null, every key has at least one.
+"""Aggregates of strings, arrays and maps. No operand is null, every key has at least one.
 
-Source: Paimon format notes 6.5.
+Source: Paimon FieldListaggAgg, FieldCollectAgg, FieldMergeMapAgg.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from lsm.keys.words import BoolArray, IndexArray, NumberPart, Part, number_parts
 
 
 def listagg(operands: Operands, *, delimiter: str, distinct: bool) -> pa.Array:
-    """(k,) the strings joined, empty ones left out; with `distinct` also the parts that are there already."""
+    """(k,) the strings joined, without empty ones; with `distinct` also without parts that occurred before."""
     kind = operands.values.type
     filled = operands.where(pc.greater(pc.binary_length(operands.values), 0).to_numpy(zero_copy_only=False))
     if not len(filled.rows):
@@ -29,7 +29,7 @@ def listagg(operands: Operands, *, delimiter: str, distinct: bool) -> pa.Array:
 
 
 def _join_distinct(texts: Sequence[str], delimiter: str) -> str:
-    # What came first stays as it is, even with a part twice.
+    # The first string is kept unchanged, even with duplicate parts.
     joined = texts[0]
     seen = set(joined.split(delimiter or " "))
     for text in texts[1:]:
@@ -41,7 +41,7 @@ def _join_distinct(texts: Sequence[str], delimiter: str) -> str:
 
 
 def collect(operands: Operands, *, distinct: bool) -> pa.Array:
-    """(k,) the arrays behind one another; a retract removes each of its elements once, from the front."""
+    """(k,) the arrays concatenated; a retract removes the first occurrence of each of its elements."""
     kind = operands.values.type
     if operands.retracts.any() or (distinct and pa.types.is_nested(kind.value_type)):
         return _collect_one_by_one(operands, distinct=distinct)
@@ -63,13 +63,13 @@ def collect(operands: Operands, *, distinct: bool) -> pa.Array:
 
 
 def _collect_one_by_one(operands: Operands, *, distinct: bool) -> pa.Array:
-    """The same for any element, by equality of Python values."""
+    """`collect` for any element type, by equality of Python values."""
     results: list[list[Any] | None] = [None] * operands.key_count
     steps = zip(operands.keys.numbers.tolist(), operands.values.to_pylist(), operands.retracts.tolist(), strict=True)
     for key, elements, is_retract in steps:
         result = results[key]
         if is_retract:
-            # Nothing was collected yet: there is nothing to take back, and nobody remembers it for later.
+            # A retract before the first insert is dropped; it does not cancel later inserts.
             results[key] = None if result is None else _without(result, elements)
         else:
             result = result or []
@@ -97,7 +97,7 @@ def _unique(elements: list[Any]) -> list[Any]:
 
 
 def merge_map(operands: Operands) -> pa.Array:
-    """(k,) the union of the maps, the later value wins; a retract removes the keys of its map."""
+    """(k,) the union of the maps, later values win; a retract removes the keys of its map."""
     kind = operands.values.type
     maps = operands.values
     sizes = np.diff(maps.offsets.to_numpy())
@@ -114,7 +114,7 @@ def merge_map(operands: Operands) -> pa.Array:
     merged = pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32()), map_keys.take(pa.array(entries)), items.take(pa.array(entries)), type=kind
     )
-    # A key that only had retracts has no map at all.
+    # A key with only retracts gets null, not an empty map.
     gives = np.logical_or.reduceat(~operands.retracts, operands.keys.firsts)
     return merged if gives.all() else merged.take(pa.array(np.arange(len(gives)), mask=~gives))
 

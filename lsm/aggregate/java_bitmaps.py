@@ -1,4 +1,4 @@
-"""Sets of 64-bit numbers in the bytes of Java's Roaring64Bitmap, which has a form of its own.
+"""The serialized form of Java's Roaring64Bitmap, which differs from Roaring's portable 64-bit format.
 
 Numbers are grouped by their upper 48 bits. A radix tree over these (ART) names a container for each group, which holds
 the lower 16 bits as runs, as a bitmap or as a list. The tree is written node by node, parents first, keys in unsigned
@@ -20,19 +20,19 @@ _BODY_BYTES: Final = {_NODE4: 4, _NODE16: 16, _NODE48: 256, _NODE256: 32, _LEAF:
 _RUNS, _BITS, _LIST = range(3)
 _NOT_TRIMMED: Final = 0xFE
 _KEY_BYTES: Final = 6
-_MOST_LISTED: Final = 4096  # a longer list takes more room than a bitmap
+_MOST_LISTED: Final = 4096  # a longer list is larger than a bitmap
 
 
 def bitmap64_of(data: bytes) -> Bitmap64:
-    """Read. Raises: ValueError when the bytes are something else."""
+    """Deserialize. Raises: ValueError when the bytes are not a Roaring64Bitmap."""
     try:
         return _read(data)
     except (struct.error, IndexError, KeyError) as error:
-        raise ValueError(f"no bytes of a Roaring64Bitmap: size={len(data)}") from error
+        raise ValueError(f"not a serialized Roaring64Bitmap: size={len(data)}") from error
 
 
 def union64(sets: Sequence[Bitmap64]) -> Bitmap64:
-    """The numbers that are in any of the sets."""
+    """The union of the sets."""
     groups: dict[int, list[NDArray[np.uint16]]] = {}
     for each in sets:
         for key, low in each.items():
@@ -41,7 +41,7 @@ def union64(sets: Sequence[Bitmap64]) -> Bitmap64:
 
 
 def bitmap64_bytes(numbers: Bitmap64) -> bytes:
-    """Write."""
+    """Serialize."""
     if not numbers:
         return b"\0"
     keys = sorted(numbers)
@@ -88,7 +88,7 @@ def _read(data: bytes) -> Bitmap64:
 
 
 def _container(data: bytes, at: int) -> tuple[NDArray[np.uint16], int]:
-    """The numbers of a container, and where the next begins."""
+    """The numbers of a container, and the offset of the next one."""
     kind, count = struct.unpack_from("<Bi", data, at)
     at += 5
     if kind == _LIST:
@@ -110,7 +110,7 @@ def _words(data: bytes, at: int, count: int) -> NDArray[np.uint16]:
 
 
 def _nodes(keys: Sequence[bytes], places: Mapping[bytes, int], depth: int) -> Iterator[bytes]:
-    """The tree of some keys, which are sorted and agree in their first `depth` bytes."""
+    """The subtree of sorted keys that share their first `depth` bytes, node by node."""
     if len(keys) == 1:
         yield struct.pack("<BhB", _LEAF, 0, 0) + keys[0] + struct.pack("<q", places[keys[0]])
         return
@@ -120,14 +120,14 @@ def _nodes(keys: Sequence[bytes], places: Mapping[bytes, int], depth: int) -> It
     children: dict[int, list[bytes]] = {}
     for key in keys:
         children.setdefault(key[end], []).append(key)
-    kind = next(kind for kind, room in enumerate((4, 16, 48, 256)) if len(children) <= room)
+    kind = next(kind for kind, capacity in enumerate((4, 16, 48, 256)) if len(children) <= capacity)
     yield struct.pack("<BhB", kind, len(children), end - depth) + first[depth:end] + _body(kind, list(children))
     for below in children.values():
         yield from _nodes(below, places, end + 1)
 
 
 def _body(kind: int, labels: Sequence[int]) -> bytes:
-    """Which bytes lead to children. Numbers of Java are written with their last byte first."""
+    """The child labels of a node. Java longs are written little-endian, so each group of eight bytes is reversed."""
     if kind == _NODE4:
         return bytes(labels).ljust(4, b"\0")[::-1]
     if kind == _NODE16:

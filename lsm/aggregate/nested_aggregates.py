@@ -1,8 +1,8 @@
-"""Tables inside of a column: arrays of rows, and maps of rows with a time, of the operands of every key.
+"""Aggregates of nested tables: arrays of rows, and maps of rows with a time.
 
-No operand is null, every key has at least one. A key with one operand keeps it as it is. Elements are named by their
-place in the column, so no value is ever converted. Source: Paimon FieldNestedUpdateAgg, FieldNestedPartialUpdateAgg and
-FieldMergeMapWithKeyTimeAgg; they give rows and entries in no order, these in the order of first appearance.
+No operand is null, every key has at least one. A key with one operand keeps it unchanged. Elements are identified by
+their index in the column, so values are never converted. Source: Paimon FieldNestedUpdateAgg,
+FieldNestedPartialUpdateAgg and FieldMergeMapWithKeyTimeAgg, without a defined order there; here by first appearance.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from lsm.keys.words import BoolArray, IndexArray
 
 
 def nested_update(operands: Operands, *, nested_key: Sequence[str], count_limit: int | None) -> pa.Array:
-    """(k,) the rows of the arrays behind one another; of rows with the same nested key the newest.
+    """(k,) the arrays concatenated; of rows with the same nested key only the newest is kept.
 
     Args:
-        operands: ARRAY<ROW>; a retract removes the rows that have its keys, or are equal to its rows.
-        nested_key: columns of the rows; none: every row is kept.
-        count_limit: an array that has so many rows takes no more; None is no limit.
+        operands: ARRAY<ROW>; a retract removes rows with its nested keys, or rows equal to its rows.
+        nested_key: columns of the nested rows; empty: every row is kept.
+        count_limit: maximum array length, further rows are dropped; None is no limit.
     """
     elements = _Elements.of(operands)
     if count_limit is not None or operands.retracts.any():
@@ -36,7 +36,7 @@ def nested_update(operands: Operands, *, nested_key: Sequence[str], count_limit:
 
 
 def nested_partial_update(operands: Operands, *, nested_key: Sequence[str]) -> pa.Array:
-    """(k,) the rows of the arrays by their nested key; of each column the newest value that is not null."""
+    """(k,) one row per nested key, each column with its newest non-null value."""
     elements = _Elements.of(operands)
     kept, owners = elements.mixed()
     if not len(kept):
@@ -56,11 +56,11 @@ def nested_partial_update(operands: Operands, *, nested_key: Sequence[str]) -> p
 
 
 def merge_map_with_keytime(operands: Operands, *, time_field: str | None) -> pa.Array:
-    """(k,) the union of the maps: of the rows of a map key the one with the greatest time, of equal ones the oldest.
+    """(k,) the union of the maps: per map key the row with the greatest time, on ties the oldest.
 
     Args:
-        operands: MAP<…, ROW>. A null row removes the map key; a row without time changes nothing.
-        time_field: STRING column of the rows, compared as text; None is the last one.
+        operands: MAP<…, ROW>. A null row removes the map key; a row with a null time is ignored.
+        time_field: STRING column of the rows, compared as text; None: their last column.
     """
     kind = operands.values.type
     maps = operands.values
@@ -77,12 +77,12 @@ def merge_map_with_keytime(operands: Operands, *, time_field: str | None) -> pa.
             results[owner] = {names[place]: place for place in range(start, stop)}
             continue
         for place in range(start, stop):
-            there = result.get(names[place])
+            current = result.get(names[place])
             if not present[place]:
                 result.pop(names[place], None)
             elif times[place] is None:
                 continue
-            elif there is None or times[there] is None or _utf16(times[place]) > _utf16(times[there]):
+            elif current is None or times[current] is None or _utf16(times[place]) > _utf16(times[current]):
                 result[names[place]] = place
     entries = pa.array([place for result in results for place in (result or {}).values()], pa.int64())
     offsets = np.cumsum([0, *(len(result or {}) for result in results)])
@@ -92,7 +92,7 @@ def merge_map_with_keytime(operands: Operands, *, time_field: str | None) -> pa.
 
 
 def _utf16(text: str) -> bytes:
-    """Compares as Java's strings do."""
+    """A sort key that orders strings as Java does."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -101,7 +101,7 @@ class _Elements:
     """The rows in the arrays of all operands."""
 
     values: pa.StructArray  # (e,)
-    owners: IndexArray  # (e,) number of the key
+    owners: IndexArray  # (e,) key number
     is_mixed: BoolArray  # (k,) whether the key has more than one operand
     key_count: int
     kind: pa.DataType  # of the column
@@ -119,27 +119,27 @@ class _Elements:
         )
 
     def codes(self, names: Sequence[str]) -> IndexArray:
-        """(e,) equal for rows that are equal in some columns; none: in all."""
+        """(e,) codes that are equal where rows are equal in the named columns; no names: in all columns."""
         chosen = [self.values.field(name) for name in names] if names else self.values.flatten()
         return _combined([_codes(column) for column in chosen], len(self.values))
 
     def mixed(self) -> tuple[IndexArray, IndexArray]:
-        """Places of the rows that count, and the keys that they are of: null rows go where arrays are put together."""
+        """Indices of the rows to keep and their keys; null rows are dropped from keys with more than one operand."""
         valid = self.values.is_valid().to_numpy(zero_copy_only=False)
         kept = np.flatnonzero(valid | ~self.is_mixed[self.owners])
         return kept, self.owners[kept]
 
     def lists(self, places: IndexArray, owners: IndexArray) -> pa.Array:
-        """(k,) the rows at some places as one array for each key."""
+        """(k,) the rows at `places` as one array per key."""
         offsets = np.searchsorted(owners, np.arange(self.key_count + 1))
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), self.values.take(pa.array(places)), self.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Rows with equal nested keys within a key, in the order in which each first appeared."""
+    """Rows with equal nested keys within a key, in order of first appearance."""
 
-    members: IndexArray  # (m,) places of the rows, group by group, oldest first
+    members: IndexArray  # (m,) row indices, group by group, oldest first
     firsts: IndexArray  # (g,) where each group begins
     owners: IndexArray  # (g,) the key, never decreasing
 
@@ -147,7 +147,7 @@ class _Groups:
     def of(cls, elements: _Elements, codes: IndexArray, kept: IndexArray, owners: IndexArray) -> "_Groups":
         names = codes[kept]
         alone = ~elements.is_mixed[owners]
-        names[alone] = len(codes) + kept[alone]  # what is not put together stays as it is, with equal keys in it
+        names[alone] = len(codes) + kept[alone]  # a single operand is kept unchanged, with its duplicate keys
         order = np.lexsort((kept, names, owners))
         starts = np.ones(len(order), np.bool_)
         starts[1:] = (names[order[1:]] != names[order[:-1]]) | (owners[order[1:]] != owners[order[:-1]])
@@ -167,7 +167,7 @@ class _Groups:
 def _one_by_one(
     operands: Operands, elements: _Elements, codes: IndexArray, has_key: bool, count_limit: int | None
 ) -> pa.Array:
-    """Nested updates whose order matters: with a limit or with retracts."""
+    """Nested updates operand by operand: with a limit or retracts, their order matters."""
     valid = elements.values.is_valid().to_pylist()
     names = codes.tolist()
     sizes = pc.list_value_length(operands.values).to_numpy(zero_copy_only=False)
@@ -181,16 +181,16 @@ def _one_by_one(
         strict=True,
     )
     for owner, start, stop, is_retract in steps:
-        there, given = results[owner], list(range(start, stop))
-        if there is None:
-            results[owner] = None if is_retract else given
+        current, added = results[owner], list(range(start, stop))
+        if current is None:
+            results[owner] = None if is_retract else added
         elif is_retract:
-            gone = {names[place] for place in given if valid[place]}
-            left = [place for place in there if valid[place] and names[place] not in gone]
+            removed = {names[place] for place in added if valid[place]}
+            left = [place for place in current if valid[place] and names[place] not in removed]
             results[owner] = _newest(left, names) if has_key else left
-        elif count_limit is None or len(there) < count_limit:
-            room = None if count_limit is None else count_limit - len(there)
-            both = [place for place in there if valid[place]] + [place for place in given if valid[place]][:room]
+        elif count_limit is None or len(current) < count_limit:
+            room = None if count_limit is None else count_limit - len(current)
+            both = [place for place in current if valid[place]] + [place for place in added if valid[place]][:room]
             results[owner] = _newest(both, names) if has_key else both
     places = np.array([place for result in results for place in result or ()], np.int64)
     owners = np.repeat(np.arange(operands.key_count), [len(result or ()) for result in results])
@@ -200,12 +200,12 @@ def _one_by_one(
 
 
 def _newest(places: Sequence[int], names: Sequence[int]) -> list[int]:
-    """Of rows with one name the last, where the first was."""
+    """Per name the last row, at the position of the first."""
     return list({names[place]: place for place in places}.values())
 
 
 def _codes(values: pa.Array) -> IndexArray:
-    """(n,) numbers below n that are equal for equal values, nulls among them."""
+    """(n,) codes below n, equal for equal values; nulls equal each other."""
     if pa.types.is_struct(values.type):
         children = [_codes(child) for child in values.flatten()]
         absent: IndexArray = values.is_null().to_numpy(zero_copy_only=False).astype(np.int64)
@@ -218,7 +218,7 @@ def _codes(values: pa.Array) -> IndexArray:
 
 
 def _combined(codes: Sequence[IndexArray], count: int) -> IndexArray:
-    """(n,) numbers below n that are equal where all of these are."""
+    """(n,) codes below n, equal where all given codes are equal."""
     combined = np.zeros(count, np.int64)
     for each in codes:
         combined = np.unique(combined * (count + 1) + each, return_inverse=True)[1]

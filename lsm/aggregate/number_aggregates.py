@@ -1,7 +1,7 @@
-"""Sums, products and truth values of the operands of every key. No operand is null, every key has at least one.
+"""Sums, products and boolean aggregates. No operand is null, every key has at least one.
 
-Integers that leave their type are an error, never wrapped; decimals that leave their precision are null; floats are
-added in the order they came, in double precision. Source: Paimon format notes 6.5.
+Integer overflow is an error, never wrapped; decimals that exceed their precision become null; floats are
+added in arrival order, in double precision. Source: Paimon FieldSumAgg, FieldProductAgg, FieldBoolAndAgg.
 """
 
 import operator
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lsm.aggregate.operands import Operands
 from lsm.errors import InvalidInputError
 
-_SAFE_SUM: Final = 2**62  # a sum of numbers that cannot be larger is added in int64
+_SAFE_SUM: Final = 2**62  # sums that cannot exceed this are added in int64
 _EXACT: Final = Context(prec=200)  # digits; a product of two DECIMAL(76) has 152
 
 
@@ -34,13 +34,13 @@ def total(operands: Operands) -> pa.Array:
             numbers = numbers.astype(object)
     if operands.retracts.any():
         numbers = np.where(operands.retracts, -numbers, numbers)
-    return _back_to(kind, np.add.reduceat(numbers, operands.keys.firsts))
+    return _from_numbers(kind, np.add.reduceat(numbers, operands.keys.firsts))
 
 
 def product(operands: Operands) -> pa.Array:
-    """(k,) operands multiplied, retracts divided by. Key by key: rounding and truncation make the order matter.
+    """(k,) operands multiplied, retracts divided out. Key by key, since rounding and truncation depend on the order.
 
-    What is taken back before anything was given is forgotten.
+    Retracts before the first insert are dropped.
     """
     kind = operands.values.type
     multiply, divide = _arithmetic(kind)
@@ -53,7 +53,7 @@ def product(operands: Operands) -> pa.Array:
         elif results[key] is not None:
             results[key] = divide(results[key], value) if is_retract else multiply(results[key], value)
     if pa.types.is_integer(kind) and started.any():
-        found = _back_to(kind, np.array([0 if each is None else each for each in results], dtype=object))
+        found = _from_numbers(kind, np.array([0 if each is None else each for each in results], dtype=object))
         return found.take(pa.array(np.arange(len(found)), mask=~started)) if not started.all() else found
     return pa.array(results, kind)
 
@@ -74,7 +74,7 @@ def _truths(operands: Operands) -> NDArray[np.bool_]:
 
 
 def _whole_numbers(values: pa.Array) -> NDArray[Any]:
-    """Integers, or the unscaled values of decimals: int64 if all of them fit, else Python's."""
+    """Integers, or the unscaled values of decimals: int64 if all fit, else Python integers."""
     kind = values.type
     if pa.types.is_integer(kind):
         return np.asarray(values.cast(pa.int64()).to_numpy())
@@ -88,7 +88,7 @@ def _whole_numbers(values: pa.Array) -> NDArray[Any]:
     return whole
 
 
-def _back_to(kind: pa.DataType, numbers: NDArray[Any]) -> pa.Array:
+def _from_numbers(kind: pa.DataType, numbers: NDArray[Any]) -> pa.Array:
     if pa.types.is_decimal(kind):
         return _decimals(kind, numbers)
     bits = kind.bit_width
@@ -96,7 +96,7 @@ def _back_to(kind: pa.DataType, numbers: NDArray[Any]) -> pa.Array:
     outside = [int(number) for number in (numbers.min(), numbers.max()) if not low <= number <= high]
     if outside:
         raise InvalidInputError(
-            f"the result leaves its type: result={outside[0]} min={low} max={high} fix=a wider type"
+            f"the result overflows its type: result={outside[0]} min={low} max={high} fix=a wider type"
         )
     return pa.array(numbers.astype(np.int64)).cast(kind)
 
@@ -133,18 +133,18 @@ def _arithmetic(kind: pa.DataType) -> tuple[Callable[[Any, Any], Any], Callable[
 
 
 def _divide_integers(left: int, right: int) -> int:
-    """Towards zero, like Java."""
+    """Rounds towards zero, like Java."""
     quotient: int = abs(left) // abs(_not_zero(right))
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
 def _divide_floats(left: float, right: float) -> float:
-    """By IEEE 754: a division by zero has a result."""
+    """IEEE 754 division: division by zero gives an infinity or NaN."""
     with np.errstate(all="ignore"):
         return float(np.float64(left) / np.float64(right))
 
 
 def _not_zero(value: Any) -> Any:
     if not value:
-        raise InvalidInputError("a product cannot be divided by zero to take the factor back")
+        raise InvalidInputError("a zero factor of a product cannot be retracted")
     return value

@@ -1,4 +1,4 @@
-"""The values that go into one aggregate column, key by key."""
+"""The input values of one aggregate column, grouped by key."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,25 +12,25 @@ from lsm.keys.words import BoolArray, IndexArray
 
 @dataclass(frozen=True)
 class OperandKeys:
-    """Which key each of m operands is of; shared by columns, as long as they leave nothing out."""
+    """The key of each of m operands; shared by all columns that do not filter operands."""
 
-    numbers: IndexArray  # (m,) the key's number, never decreasing, below key_count
+    numbers: IndexArray  # (m,) key number, non-decreasing, below key_count
     key_count: int
 
     @cached_property
     def firsts(self) -> IndexArray:
-        """Where each key begins that has operands."""
+        """Index of the first operand of each key that has operands."""
         starts = np.ones(len(self.numbers), np.bool_)
         starts[1:] = self.numbers[1:] != self.numbers[:-1]
         return np.flatnonzero(starts)
 
     @cached_property
     def lasts(self) -> IndexArray:
-        """Where each key ends that has operands."""
+        """Index of the last operand of each key that has operands."""
         return np.append(self.firsts, len(self.numbers))[1:] - 1
 
     def dense(self) -> "OperandKeys":
-        """The same, with only those keys counted that have operands."""
+        """The same operands, with keys renumbered to skip those without operands."""
         if len(self.firsts) == self.key_count:
             return self
         starts = np.zeros(len(self.numbers), np.int64)
@@ -40,25 +40,25 @@ class OperandKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class Operands:
-    """(m,) values of k keys: the keys one after another, the values of a key oldest first."""
+    """(m,) values of k keys, grouped by key, the values of a key oldest first."""
 
-    column: pa.Array  # that holds the values, among others
-    rows: IndexArray  # (m,) where in the column
+    column: pa.Array  # holds the values, among others
+    rows: IndexArray  # (m,) row indices into the column
     keys: OperandKeys
-    retracts: BoolArray  # (m,) whether the value takes back instead of giving
+    retracts: BoolArray  # (m,) whether the value is retracted
 
     @cached_property
     def values(self) -> pa.Array:
-        """(m,) the values."""
+        """(m,) the operand values."""
         return self.column.take(pa.array(self.rows))
 
     @property
     def key_count(self) -> int:
-        """Number of keys."""
+        """Number of keys, with or without operands."""
         return self.keys.key_count
 
     def where(self, kept: BoolArray) -> Self:
-        """Some of the operands; keys may be left without any."""
+        """The operands where `kept` is true; keys may end up without operands."""
         return type(self)(
             column=self.column,
             rows=self.rows[kept],
@@ -67,25 +67,25 @@ class Operands:
         )
 
     def valid(self) -> Self:
-        """Those that are not null."""
+        """The non-null operands."""
         if self.column.null_count == 0:
             return self
         return self.where(self.column.is_valid().to_numpy(zero_copy_only=False)[self.rows])
 
     def dense(self) -> Self:
-        """The same, with only those keys counted that have operands."""
+        """The same operands, with keys renumbered to skip those without operands."""
         keys = self.keys.dense()
         return self if keys is self.keys else replace(self, keys=keys)
 
     def spread(self, folded: pa.Array) -> pa.Array:
-        """(k,) a value for each key that has operands becomes one for every key, null where there were none."""
+        """(k,) one value per key from values of only the keys with operands; null for the others."""
         if len(folded) == self.key_count:
             return folded
         places = self._spread_rows(np.arange(len(folded)))
         return folded.take(pa.array(places, mask=places < 0))
 
     def spread_rows(self, places: IndexArray) -> IndexArray:
-        """(k,) likewise a place among the operands, -1 for null, becomes the row of the column, or -1."""
+        """(k,) like `spread`, from operand indices (-1 for null) to row indices of the column, or -1."""
         rows = np.where(places < 0, -1, self.rows[places])
         return rows if len(rows) == self.key_count else self._spread_rows(rows)
 

@@ -1,8 +1,8 @@
-"""Sets and sketches in binary columns: the union of the operands of every key.
+"""Unions of bitmaps and sketches stored in binary columns.
 
-The bytes are those that Paimon for Java reads and writes: Roaring's portable form (rbm32), the form of Java's
+The formats are those of Paimon for Java: Roaring's portable format (rbm32), that of Java's
 Roaring64Bitmap (rbm64), and Apache DataSketches' compact forms (theta_sketch, hll_sketch). No operand is null, every
-key has at least one, and a single one stays as it is. Source: Paimon FieldRoaringBitmap32Agg, FieldRoaringBitmap64Agg,
+key has at least one, a single one is kept unchanged. Source: Paimon FieldRoaringBitmap32Agg, FieldRoaringBitmap64Agg,
 FieldThetaSketchAgg, FieldHllSketchAgg.
 """
 
@@ -47,7 +47,7 @@ def theta_sketches(operands: Operands) -> pa.Array:
 
 
 def hll_sketches(operands: Operands) -> pa.Array:
-    """(k,) unions of HLL sketches, of four bits a bucket."""
+    """(k,) unions of HLL sketches, as HLL_4 (four bits per bucket)."""
     sketches = _datasketches("hll_sketch")
 
     def union(parts: Sequence[bytes]) -> bytes:
@@ -67,7 +67,7 @@ def _united(operands: Operands, union: Callable[[Sequence[bytes]], bytes]) -> pa
         try:
             united.append(values[first] if first == last else union(values[first : last + 1]))
         except (ValueError, RuntimeError, IndexError) as error:
-            raise InvalidInputError(f"bytes are not of this kind: {error}") from error
+            raise InvalidInputError(f"the bytes cannot be deserialized: {error}") from error
     return pa.array(united, operands.values.type)
 
 

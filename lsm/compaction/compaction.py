@@ -1,6 +1,6 @@
-"""What a compaction is: a decision, as data. Strategies make it, a compactor elsewhere carries it out.
+"""A compaction as data: strategies pick it, a compactor elsewhere executes it.
 
-Whatever a strategy picks is legal: nothing older than an input stays above the output, and the output fits between the
+Every pick must be legal: nothing older than an input stays above the output, and the output is disjoint from the
 files that stay on its level.
 """
 
@@ -27,7 +27,7 @@ class CompactionReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionUnit:
-    """Runs to merge into one run of a level."""
+    """Runs to merge into one run of the output level."""
 
     runs: tuple[SortedRun, ...]  # newest first; a run of a level >= 1 may hold only some of the level's files
     output_level: int  # >= 1
@@ -44,7 +44,7 @@ class CompactionUnit:
         return sum(run.size_bytes for run in self.runs)
 
     def drops_deletes(self, levels: Levels) -> bool:
-        """Whether retracts need not be written: no file outside the unit can hold an older row of a key in it.
+        """Whether retracts can be dropped: no file outside the unit can hold an older row of one of its keys.
 
         Args:
             levels: the tree that the unit was picked from.
@@ -57,8 +57,8 @@ class CompactionUnit:
 def _may_be_older(file: SortedFile, run: SortedRun) -> bool:
     """Whether a file may hold an older row of a key of a run.
 
-    Deeper levels are older. Level 0 is newer than the rest, unless a second writer of the bucket numbered its rows on
-    its own: then the numbers tell.
+    Deeper levels are older. Level 0 is newer than the rest, unless a second writer of the bucket assigned its numbers
+    independently: then the sequence numbers decide.
     """
     if not file.overlaps(run.min_key, run.max_key):
         return False
@@ -67,21 +67,21 @@ def _may_be_older(file: SortedFile, run: SortedRun) -> bool:
 
 
 class CompactionStrategy(Protocol):
-    """Decides what to compact next. A function of the tree: no clock, no memory, no side effect."""
+    """Decides what to compact next. A pure function of the tree: no clock, no state, no side effects."""
 
     def pick(self, levels: Levels) -> CompactionUnit | None:
-        """The next unit, or None when the tree is in shape."""
+        """The next unit, or None when no compaction is needed."""
 
 
 def merge_cost(levels: Levels) -> int:
-    """What readers pay for a tree that is not one run: its bytes, for every run that they are merged with."""
+    """Read cost of a tree with more than one run: total bytes times the number of additional runs."""
     return max(len(levels.runs) - 1, 0) * sum(run.size_bytes for run in levels.runs)
 
 
 def full_compaction(levels: Levels, *, even_if_done: bool = False) -> CompactionUnit | None:
     """Everything into one run of the top level.
 
-    None when that is so already and no retract is left, unless ``even_if_done``: then only for an empty tree.
+    None if the tree is already one run of the top level without retracts; with ``even_if_done`` only for an empty tree.
     """
     if not levels.runs:
         return None

@@ -1,6 +1,6 @@
-"""Full compactions before waste or run counts ask for one: at intervals, of what is small, after so much new data.
+"""Early full compactions: at intervals, of small buckets, or after a given amount of new data.
 
-They keep the top level, which some readers read alone, close to the newest state. Source: Paimon EarlyFullCompaction.
+They keep the top level, the only one some readers read, close to the newest state. Source: Paimon EarlyFullCompaction.
 """
 
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from lsm.levels import Levels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyFullCompaction:
-    """Everything into one run when one of the limits says so, else what another strategy picks."""
+    """A full compaction when one of the limits is reached, else the pick of another strategy."""
 
     otherwise: CompactionStrategy
-    now_ms: int  # by the clock that files are stamped with
+    now_ms: int  # same clock as file creation times
     interval_ms: int | None = None  # longest time without a full compaction
-    total_size_bytes: int | None = None  # a bucket smaller than this is always worth it
-    incremental_size_bytes: int | None = None  # most bytes that are not on the top level
+    total_size_bytes: int | None = None  # smaller buckets are always compacted fully
+    incremental_size_bytes: int | None = None  # maximum bytes outside the top level
 
     def pick(self, levels: Levels) -> CompactionUnit | None:
-        """The next unit, or None when the tree is in shape."""
+        """The next unit, or None when no compaction is needed."""
         if len(levels.runs) > 1 and self._is_due(levels):
             return CompactionUnit(
                 runs=levels.runs, output_level=max(levels.top_level, 1), reason=CompactionReason.EARLY_FULL
@@ -32,7 +32,7 @@ class EarlyFullCompaction:
         top_bytes = sum(run.size_bytes for run in top)
         all_bytes = sum(run.size_bytes for run in levels.runs)
         if self.interval_ms is not None:
-            # What the top level got last is the full compaction before this one: no memory is needed beside the tree.
+            # The newest file of the top level dates the previous full compaction, so no extra state is needed.
             last_ms = max((file.creation_time_ms for run in top for file in run.files), default=None)
             if last_ms is None or self.now_ms - last_ms >= self.interval_ms:
                 return True
@@ -43,14 +43,14 @@ class EarlyFullCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffPeakHours:
-    """Hours in which joining larger runs is cheap."""
+    """Hours of the day in which a larger size ratio applies."""
 
     start_hour: int  # 0 to 23
-    end_hour: int  # 0 to 23, not itself one of them; before the start: over midnight; the same: none
+    end_hour: int  # 0 to 23, exclusive; before start_hour: wraps midnight; equal: no hours
     ratio_percent: int
 
     def ratio_at(self, hour: int) -> int:
-        """The slack to add to the size ratio in an hour of the day."""
+        """The percentage to add to the size ratio in this hour of the day."""
         if self.start_hour <= self.end_hour:
             is_off_peak = self.start_hour <= hour < self.end_hour
         else:

@@ -1,8 +1,8 @@
-"""Leveled compaction: many small rewrites, for tables where reads and space dominate.
+"""Leveled compaction: many small rewrites, for workloads dominated by reads and space.
 
-Every level but 0 is one run, a fixed factor larger than the level above. Level 0 moves down when it has too many
-files, a level when it is larger than its limit; only the files whose ranges overlap are rewritten. Source: RocksDB
-"Leveled Compaction"; FL-169, FL-170.
+Every level but 0 is one run, a fixed factor larger than the level above. Level 0 is compacted when it has too many
+files, another level when it exceeds its limit; only files with overlapping ranges are rewritten. Source: RocksDB
+"Leveled Compaction".
 """
 
 from collections.abc import Sequence
@@ -16,30 +16,30 @@ from lsm.levels import Levels, SortedFile, SortedRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeveledCompaction:
-    """Picks all of level 0, or a stretch of the level that is most over its limit, and what lies below it."""
+    """Picks all of level 0, or adjacent files of the level most over its limit, with the overlapping files below."""
 
     level0_run_count_trigger: int = 4
-    max_bytes_for_level_base: int = 1 << 30  # the limit of level 1
-    max_bytes_for_level_multiplier: int = 5  # the limit of a level, by that of the level above
+    max_bytes_for_level_base: int = 1 << 30  # size limit of level 1
+    max_bytes_for_level_multiplier: int = 5  # ratio of a level's limit to that of the level above
 
     def __post_init__(self) -> None:
         if min(self.level0_run_count_trigger, self.max_bytes_for_level_base, self.max_bytes_for_level_multiplier) < 1:
             raise InvalidInputError(
-                "leveled compaction cannot work with numbers below 1: "
+                "leveled compaction options must be at least 1: "
                 f"level0_run_count_trigger={self.level0_run_count_trigger} "
                 f"max_bytes_for_level_base={self.max_bytes_for_level_base} "
                 f"max_bytes_for_level_multiplier={self.max_bytes_for_level_multiplier}"
             )
 
     def limit_bytes(self, level: int) -> int:
-        """How large a level from 1 on may be; the top level may be larger."""
+        """Size limit of a level >= 1; not enforced for the top level."""
         return self.max_bytes_for_level_base * int(self.max_bytes_for_level_multiplier ** (level - 1))
 
     def pick(self, levels: Levels) -> CompactionUnit | None:
-        """The next unit, or None when the tree is in shape."""
+        """The next unit, or None when no compaction is needed."""
         level0 = [run for run in levels.runs if run.level == 0]
         if len(level0) >= self.level0_run_count_trigger:
-            # All of level 0: its ranges overlap, and no older row may stay above a newer one.
+            # All of level 0: its ranges overlap, and an older row must not stay above a newer one.
             return _unit(levels, level0, 1, CompactionReason.LEVEL0_COUNT)
         movable = [run for run in levels.runs if 0 < run.level < levels.top_level]
         fullest = max(movable, key=lambda run: run.size_bytes / self.limit_bytes(run.level), default=None)
@@ -53,18 +53,18 @@ class LeveledCompaction:
 
 
 def _unit(levels: Levels, runs: Sequence[SortedRun], output_level: int, reason: CompactionReason) -> CompactionUnit:
-    """The runs, and the files of the output level that lie in the range of all of them together."""
-    met = _overlapping(
+    """A unit of the runs and the files of the output level that overlap their combined key range."""
+    overlapped = _overlapping(
         _files_of(levels, output_level), min(run.min_key for run in runs), max(run.max_key for run in runs)
     )
-    below = (SortedRun(level=output_level, files=met),) if met else ()
+    below = (SortedRun(level=output_level, files=overlapped),) if overlapped else ()
     return CompactionUnit(runs=(*runs, *below), output_level=output_level, reason=reason)
 
 
 def _cheapest_stretch(
     files: Sequence[SortedFile], below: Sequence[SortedFile], excess_bytes: int
 ) -> tuple[SortedFile, ...]:
-    """Neighbouring files of at least `excess_bytes` that drag along the fewest bytes below, for every byte moved."""
+    """Adjacent files of at least `excess_bytes` with the fewest overlapping bytes below per byte moved."""
     best: tuple[float, tuple[SortedFile, ...]] | None = None
     stop, held_bytes = 0, 0
     for start, first in enumerate(files):

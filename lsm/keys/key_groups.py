@@ -1,4 +1,4 @@
-"""Ordered rows seen as groups of equal keys, and the row kinds among them."""
+"""Ordered rows as groups of equal keys, with their row kinds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ _STEPS_BACK: Final = 6
 
 @dataclass(frozen=True)
 class KeyGroups:
-    """Rows by key, oldest first. Positions count ordered rows, rows count table rows."""
+    """Rows grouped by key, oldest first. A *position* indexes ordered rows, a *row* indexes table rows."""
 
-    order: IndexArray  # (n,) table row of every position
+    order: IndexArray  # (n,) table row at each position
     starts: BoolArray  # (n,) whether a position starts a key
     firsts: IndexArray  # (k,) first position of every key
     lasts: IndexArray  # (k,) last position of every key
@@ -28,7 +28,7 @@ class KeyGroups:
 
     @classmethod
     def of(cls, rows: pa.Table, order: IndexArray, starts: BoolArray) -> Self:
-        """The groups of ordered rows of a table."""
+        """Groups of the ordered rows of a table."""
         firsts = np.flatnonzero(starts)
         lasts = np.empty_like(firsts)
         lasts[:-1] = firsts[1:] - 1
@@ -42,18 +42,18 @@ class KeyGroups:
 
     @property
     def singles(self) -> BoolArray:
-        """(k,) whether the key has one row only."""
+        """(k,) whether the key has exactly one row."""
         is_single: BoolArray = self.firsts == self.lasts
         return is_single
 
     @cached_property
     def keys(self) -> IndexArray:
-        """(n,) the number of the key at every position."""
+        """(n,) key number at each position."""
         return np.cumsum(self.starts) - 1
 
     @cached_property
     def retracts(self) -> BoolArray:
-        """(n,) whether a position holds a -U or -D."""
+        """(n,) whether each position holds a -U or -D."""
         return (self.kinds & 1).astype(np.bool_)
 
     @property
@@ -62,11 +62,11 @@ class KeyGroups:
         return bool(self.retracts.any())
 
     def last_position(self, chosen: BoolArray) -> IndexArray:
-        """(k,) the last of the chosen positions of every key, -1 if none of its positions is chosen."""
+        """(k,) the last chosen position of each key, -1 if none is chosen."""
         found = np.where(chosen[self.lasts], self.lasts, -1)
         open_keys = np.flatnonzero(found < 0)
         for step in range(1, _STEPS_BACK):
-            # Mostly one of the last rows is it: a few looks at fewer and fewer keys are cheaper than one at all rows.
+            # It is mostly one of the last rows: a few probes of ever fewer keys are cheaper than a scan of all rows.
             positions = self.lasts[open_keys] - step
             inside = positions >= self.firsts[open_keys]
             open_keys, positions = open_keys[inside], positions[inside]
@@ -79,7 +79,7 @@ class KeyGroups:
         return found
 
     def last_rows(self, chosen: BoolArray) -> IndexArray:
-        """(k,) the last of the chosen table rows of every key, -1 if none of its rows is chosen; (rows,) in."""
+        """(k,) the last chosen table row of each key, -1 if none is chosen; `chosen` is indexed by table row."""
         found = self._rows_back[0].copy()
         open_keys = np.flatnonzero(~chosen[found])
         for step in range(1, _STEPS_BACK):
@@ -97,16 +97,16 @@ class KeyGroups:
 
     @cached_property
     def _sizes(self) -> IndexArray:
-        """(k,) rows of every key."""
+        """(k,) number of rows of each key."""
         return self.lasts - self.firsts + 1
 
     @cached_property
     def _rows_back(self) -> list[IndexArray]:
-        """(k,) the table rows of the last positions, of those before them, and so on; what is outside is of no use."""
+        """(k,) table rows at the last position of each key, the one before, and so on; clamped to row 0."""
         return [self.order[np.maximum(self.lasts - step, 0)] for step in range(_STEPS_BACK)]
 
     def starts_among(self, kept: BoolArray) -> BoolArray:
-        """Where keys start when only some positions are kept."""
+        """Key starts among only the kept positions."""
         groups = self.keys[kept]
         starts = np.ones(len(groups), np.bool_)
         starts[1:] = groups[1:] != groups[:-1]
@@ -114,28 +114,28 @@ class KeyGroups:
 
 
 class Fold(Protocol):
-    """What keys with several rows become, column by column."""
+    """The merge result of keys with several rows, column by column."""
 
     @property
     def kinds(self) -> NDArray[np.int8]:
-        """(k,) row kinds of the results."""
+        """(k,) row kinds of the merged rows."""
 
     def column(self, name: str, values: pa.Array) -> IndexArray | pa.Array:
-        """(k,) the results of a column: rows of the table that hold them, -1 for null; or the values themselves."""
+        """(k,) a merged column: table rows that hold the values, -1 for null; or the values themselves."""
 
 
 def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], Fold], *, drop_deletes: bool) -> pa.Table:
-    """One row per key: the row itself where a key has one only, else what `fold` makes of it.
+    """One row per key: the row itself if the key has only one, else the result of `fold`.
 
-    Column by column, each of which is put together once and taken from once, as far as `fold` names rows.
+    Works column by column: each is made contiguous once and gathered once where `fold` returns row indices.
 
     Args:
-        rows: the table that the groups are of.
+        rows: the table of the groups.
         groups: all keys.
-        fold: gets the keys with several rows.
-        drop_deletes: leave out keys whose result is a retract.
+        fold: called with the keys that have several rows.
+        drop_deletes: drop keys that merge to a retract.
 
-    Source: Paimon format notes 6.4.4, a single record is never merged.
+    Source: Paimon ReducerMergeFunctionWrapper: a single record is never merged.
     """
     is_repeated = groups.firsts != groups.lasts
     places = groups.order[groups.firsts]
@@ -172,7 +172,7 @@ def take_or_null(values: pa.Array, chosen: IndexArray) -> pa.Array:
 
 
 def _replaced(values: pa.Array, places: IndexArray, folded_at: IndexArray, folded: pa.Array) -> pa.Array:
-    """Values at some places, some of them replaced."""
+    """The values at `places`, with those at `folded_at` replaced by `folded`."""
     if len(folded) == len(places):
         return folded
     if pa.types.is_nested(values.type):
@@ -185,20 +185,20 @@ def _replaced(values: pa.Array, places: IndexArray, folded_at: IndexArray, folde
 
 
 def row_kinds(rows: pa.Table) -> NDArray[np.int8]:
-    """(n,) the row kinds of a table whose columns have one chunk."""
+    """(n,) the row kinds of a table."""
     kinds: NDArray[np.int8] = one_chunk(rows.column(VALUE_KIND)).to_numpy()
     return kinds
 
 
 def is_retract(rows: pa.Table) -> BoolArray | None:
     """(n,) whether a row is -U or -D; None when no row is."""
-    # +I -U +U -D are 0..3: the lowest bit says it.
+    # +I -U +U -D are 0..3: the lowest bit marks a retract.
     retracts = (row_kinds(rows) & np.int8(1)).view(np.bool_)
     return retracts if retracts.any() else None
 
 
 def without_retracts(rows: pa.Table) -> pa.Table:
-    """The rows that are -U or -D left out."""
+    """The rows without -U and -D."""
     retracts = is_retract(rows)
     return rows if retracts is None else rows.filter(pa.array(~retracts))
 
@@ -206,7 +206,7 @@ def without_retracts(rows: pa.Table) -> pa.Table:
 def take_rows(rows: pa.Table, indices: IndexArray) -> pa.Table:
     """The chosen rows, in the order of the indices.
 
-    Column by column, so that the copy which makes one chunk of many is freed, and its memory used again, before the
+    Works column by column, so that each column's contiguous copy is freed, and its memory reused, before the
     next is made.
     """
     chosen = pa.array(indices)
@@ -214,7 +214,7 @@ def take_rows(rows: pa.Table, indices: IndexArray) -> pa.Table:
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array, without copying when it is one."""
+    """A column as one array, without copying if it has a single chunk."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

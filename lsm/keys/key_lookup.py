@@ -1,4 +1,4 @@
-"""Which rows have one of some keys: a semi-join of columns, hashed, or of sorted columns by search."""
+"""Semi-joins of rows with keys: by hashing, or by binary search if both are sorted."""
 
 from typing import Final
 
@@ -14,10 +14,10 @@ _MASK_TYPES: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_binar
 
 
 def rows_with_keys(rows: pa.Table | pa.RecordBatch, keys: pa.Table) -> IndexArray:
-    """(m,) indices of the rows whose key is among the keys, in their order.
+    """(m,) ascending indices of the rows with a key among `keys`.
 
     Args:
-        rows: have the key columns, without nulls.
+        rows: include the key columns, without nulls.
         keys: (k,) key columns, in any order.
     """
     names = keys.column_names
@@ -37,26 +37,26 @@ def rows_with_keys(rows: pa.Table | pa.RecordBatch, keys: pa.Table) -> IndexArra
 
 
 def sorted_rows_with_keys(rows: pa.RecordBatch, keys: pa.Table) -> IndexArray:
-    """The same where both are in key order and no key is in the rows twice: cost grows with the keys, not the rows.
+    """`rows_with_keys` for rows and keys in key order, rows without duplicate keys: cost grows with the keys only.
 
     Args:
-        rows: have the key columns, without nulls.
+        rows: include the key columns, without nulls.
         keys: (k,) key columns.
     """
     if rows.num_rows == 0 or len(keys) == 0:
         return np.zeros(0, np.int64)
     names = keys.column_names
     columns = [one_chunk(column) for column in keys.columns]
-    there = [rows.column(name) for name in names]
-    first = rows_before(columns, key_at(there, 0), inclusive=False)
-    stop = rows_before(columns, key_at(there, rows.num_rows - 1), inclusive=True)
+    row_columns = [rows.column(name) for name in names]
+    first = rows_before(columns, key_at(row_columns, 0), inclusive=False)
+    stop = rows_before(columns, key_at(row_columns, rows.num_rows - 1), inclusive=True)
     if first == stop:
         return np.zeros(0, np.int64)
     wanted = keys.slice(first, stop - first)
     if len(names) > 1 or not pa.types.is_integer(wanted.schema.field(0).type):
         return rows_with_keys(rows, wanted)
-    values = there[0].to_numpy()
-    asked = one_chunk(wanted.column(0)).to_numpy()
-    places: IndexArray = np.searchsorted(values, asked)  # never behind the last row, which no key follows
-    found: IndexArray = places[values[places] == asked]
+    values = row_columns[0].to_numpy()
+    searched = one_chunk(wanted.column(0)).to_numpy()
+    places: IndexArray = np.searchsorted(values, searched)  # never past the last row: no wanted key is greater
+    found: IndexArray = places[values[places] == searched]
     return found

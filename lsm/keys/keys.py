@@ -1,7 +1,7 @@
-"""Keys: their order as values, and the order of whole columns of them.
+"""Key order: of single keys as values, and of whole key columns.
 
-The order is that of the files: numbers numeric, ``false < true``, strings and binaries by unsigned bytes, floats as
-Java compares them (``-0.0 < 0.0``, NaN greatest), columns from left to right. Source: Paimon format notes 6.3.
+The order is that of data files: numbers numeric, ``false < true``, strings and binaries by unsigned bytes, floats as
+Java compares them (``-0.0 < 0.0``, NaN greatest), columns from left to right.
 """
 
 import struct
@@ -19,11 +19,11 @@ from lsm.keys.words import BoolArray, IndexArray, NumberPart, Part, number_parts
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND
 
 KeyTuple: TypeAlias = tuple[Any, ...]
-"""Internal values of the key columns, made comparable: Python's tuple order is the order of the files."""
+"""Comparable internal values of the key columns: Python's tuple order equals key order."""
 
 
 def comparable(value: object) -> object:
-    """An internal value as something that Python compares in key order.
+    """An internal value in a form that Python compares in key order.
 
     Only floats change: to the 64 bits of the double, ordered like Java's ``Double.compare``. A FLOAT equals the same
     number as DOUBLE.
@@ -37,18 +37,18 @@ def comparable(value: object) -> object:
 
 
 def internal_value(scalar: pa.Scalar) -> object:
-    """An Arrow scalar as internal value: temporal values as numbers in the unit of the type, null as None."""
+    """The internal value of an Arrow scalar: temporal values as integers in the unit of the type, null as None."""
     value: object = scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
     return value
 
 
 def key_at(columns: Sequence[pa.Array], row_index: int) -> KeyTuple:
-    """The key in one row of the key columns."""
+    """The key at one row of the key columns."""
     return tuple(comparable(internal_value(column[row_index])) for column in columns)
 
 
 def rows_before(columns: Sequence[pa.Array], key: KeyTuple, *, inclusive: bool) -> int:
-    """How many rows of sorted key columns come before `key`; with `inclusive`, also those that equal it."""
+    """Number of rows of sorted key columns before `key`; with `inclusive`, also those equal to it."""
     values = [_Values(column) for column in columns]
     low, high = 0, len(values[0])
     for column, wanted in zip(values[:-1], key[:-1], strict=True):
@@ -75,14 +75,14 @@ def key_order(columns: Sequence[pa.Array], *, presorted: bool) -> tuple[IndexArr
 
     Args:
         columns: at least one key column, each (n,), no nulls.
-        presorted: the rows are a few sorted runs behind one another; only speed depends on it.
+        presorted: the rows are a few concatenated sorted runs; affects only speed.
 
     Returns:
-        (n,) row indices in key order, rows of one key in the order they came; and (n,) whether an ordered row starts a
+        (n,) row indices in key order, rows of one key in input order; and (n,) whether an ordered row starts a
         new key.
 
     Raises:
-        InvalidInputError: a key is null, or of a type that has no order.
+        InvalidInputError: a key is null, or of an unorderable type.
     """
     parts: list[Part] = []
     for index, column in enumerate(columns):
@@ -98,21 +98,21 @@ def order_by_sequence(
     """The order with the rows of each key sorted by their sequences, oldest first.
 
     Args:
-        order: (n,) rows in key order; rows that tie on every sequence stay as they are.
+        order: (n,) rows in key order; rows that tie on every sequence keep their order.
         starts: (n,) whether an ordered row starts a new key.
-        sequences: most significant first, over all rows (not only ordered ones); null is oldest, whatever the
+        sequences: most significant first, over all rows (not only ordered ones); null is oldest in either
             direction.
-        descending: smaller is newer; for all sequences or one by one.
+        descending: smaller is newer; one flag for all sequences or one each.
 
     Returns:
-        (n,) the order; the very array that came in when it was right already, which is found out cheaply.
+        (n,) the order; `order` itself if it is already right, which is a cheap check.
     """
     directions = [descending] * len(sequences) if isinstance(descending, bool) else descending
     undecided = ~starts[1:]
     wrong = np.zeros(len(undecided), np.bool_)
     parts: list[Part] = []
     for column, is_descending in zip(sequences, directions, strict=True):
-        # Later sequences matter when rows tie, or when rows have to move and may tie with others then.
+        # Later sequences matter when rows tie, or when rows must move and may then tie with others.
         if not (undecided.any() or wrong.any()):
             break
         for part in number_parts_of(column, descending=is_descending):
@@ -123,27 +123,27 @@ def order_by_sequence(
     if not wrong.any():
         return order
     groups = np.cumsum(starts) - 1
-    torn = np.zeros(int(groups[-1]) + 1, np.bool_)
-    torn[groups[1:][wrong]] = True
-    chosen = np.flatnonzero(torn[groups])
+    affected = np.zeros(int(groups[-1]) + 1, np.bool_)
+    affected[groups[1:][wrong]] = True
+    chosen = np.flatnonzero(affected[groups])
     rows = order[chosen]
-    again: list[Part] = [NumberPart(groups[chosen].view(np.uint64)), *(part.take(rows) for part in parts)]
+    resort_parts: list[Part] = [NumberPart(groups[chosen].view(np.uint64)), *(part.take(rows) for part in parts)]
     repaired = order.copy()
-    repaired[chosen] = rows[stable_order(again, len(rows), presorted=False)[0]]
+    repaired[chosen] = rows[stable_order(resort_parts, len(rows), presorted=False)[0]]
     return repaired
 
 
 def newest_last(
     rows: pa.Table, order: IndexArray, starts: BoolArray, sequence_names: Sequence[str], *, descending: bool = False
 ) -> IndexArray:
-    """The order with the rows of each key from oldest to newest.
+    """The order with the rows of each key sorted from oldest to newest.
 
     Args:
-        rows: has the sequence fields, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
+        rows: include the sequence fields, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
         order: (n,) rows in key order.
         starts: (n,) whether an ordered row starts a new key.
         sequence_names: the table's sequence fields, most significant first.
-        descending: of the sequence fields the smaller value is newer.
+        descending: smaller values of the sequence fields are newer.
     """
     columns = [one_chunk(rows.column(name)) for name in (*sequence_names, SEQUENCE_NUMBER)]
     is_retract = pc.bit_wise_and(one_chunk(rows.column(VALUE_KIND)), pa.scalar(1, pa.int8()))

@@ -1,9 +1,9 @@
-"""Columns as unsigned 64-bit words that compare like the values: the machinery under ``keys``.
+"""Columns as unsigned 64-bit words that compare like the values: the sort machinery of ``keys``.
 
-Sorting uint64 is the fastest sort there is, so every column is cut into *parts*, each giving one word per row, most
-significant first. As many bits as fit go into one uint64 whose low bits carry the row number: one sort of plain
-numbers then gives a stable order. Rows that tie on what did fit are compared on the rest, and only groups that really
-differ are sorted once more.
+Sorting uint64 is the fastest sort available, so every column is split into *parts*, each giving one word per row, most
+significant first. As many bits as fit go into one uint64 with the row number in its low bits: one sort of plain
+integers then gives a stable order. Rows that tie on these bits are compared on the rest, and only groups that
+differ there are sorted once more.
 """
 
 from collections import deque
@@ -28,8 +28,8 @@ _SIGN: Final = np.uint64(1 << 63)
 _NAN: Final = np.uint64(0x7FF8_0000_0000_0000)
 # _LEADING_BYTES[k] keeps the first k bytes of a big-endian word.
 _LEADING_BYTES: Final = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], dtype=np.uint64)
-_MAX_PREFIX_BYTES: Final = 64  # what comes behind is left to the full comparison
-_MAX_ROUNDS: Final = 3  # then Arrow's own comparison sort takes what still ties
+_MAX_PREFIX_BYTES: Final = 64  # longer values are left to the full comparison
+_MAX_ROUNDS: Final = 3  # then Arrow's comparison sort resolves the remaining ties
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Lead:
 
     values: WordArray  # (n,) all below 2**bits
     bits: int
-    rest: "tuple[Part, ...]"  # what the word does not say; empty: the word is exact
+    rest: "tuple[Part, ...]"  # what the word does not cover; empty: the word is exact
 
 
 class Part(Protocol):
@@ -59,7 +59,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberPart:
-    """Values that one word says in full."""
+    """Values that fit in one word."""
 
     values: WordArray
 
@@ -84,17 +84,17 @@ class NumberPart:
 
 @dataclass(frozen=True, slots=True)
 class BytesPart:
-    """Strings or binaries in unsigned byte order, from byte ``depth`` on: before it, compared rows are the same."""
+    """Strings or binaries in unsigned byte order, from byte ``depth`` on: compared rows are equal before it."""
 
     source: pa.Array
     rows: IndexArray | None  # (n,) rows of the source; None: all
-    data: NDArray[np.uint8]  # the bytes of all source rows, and eight more
-    begin: IndexArray  # (n,) where a row's bytes begin in data
+    data: NDArray[np.uint8]  # the bytes of all source rows, and eight bytes of padding
+    begin: IndexArray  # (n,) offset of each row's first byte in data
     end: IndexArray
     depth: int = 0
 
     def lead(self) -> Lead:
-        """Eight bytes, padded with zeros; lengths decide between an end and a zero byte."""
+        """Eight bytes, padded with zeros; lengths distinguish padding from zero bytes."""
         begin = self.begin + self.depth
         remaining = self.end - begin
         every = np.ndarray((len(self.data) - _WORD_BYTES + 1,), ">u8", self.data, strides=(1,))
@@ -133,20 +133,20 @@ def parts_of(column: pa.Array) -> Sequence[Part]:
         column: (n,) of any type that a key may have, no nulls.
 
     Raises:
-        InvalidInputError: values of the type have no order.
+        InvalidInputError: the type is not orderable.
     """
     return [_bytes_part(column)] if _is_bytes(column.type) else number_parts_of(column)
 
 
 def number_parts_of(column: pa.Array, *, descending: bool = False) -> list[NumberPart]:
-    """The parts of a column with nothing but numbers in them; strings are ranked for that, which sorts them.
+    """The parts of a column as numbers only; strings are ranked, which sorts them.
 
     Args:
         column: (n,) of any type that a key may have; a null is smaller than every value, in both directions.
         descending: greater values first.
 
     Raises:
-        InvalidInputError: values of the type have no order.
+        InvalidInputError: the type is not orderable.
     """
     parts: list[NumberPart] = []
     if column.null_count:
@@ -161,12 +161,12 @@ def number_parts_of(column: pa.Array, *, descending: bool = False) -> list[Numbe
 
 
 def stable_order(parts: Sequence[Part], row_count: int, *, presorted: bool) -> tuple[IndexArray, BoolArray]:
-    """Order of rows by their parts, equal rows as they came; and which ordered rows differ from the one before.
+    """The stable order of rows by their parts, and which ordered rows differ from the one before.
 
     Args:
         parts: at least one, each (n,), most significant first.
         row_count: n.
-        presorted: the rows are a few sorted runs behind one another; only speed depends on it.
+        presorted: the rows are a few concatenated sorted runs; affects only speed.
     """
     return _ordered(parts, row_count, presorted=presorted, rounds_left=_MAX_ROUNDS)
 
@@ -192,7 +192,7 @@ def _ordered(
 
 
 def _packed(parts: Sequence[Part], row_count: int, capacity: int) -> tuple[WordArray, list[Part]]:
-    """As much of the parts as `capacity` bits hold, and the parts that say the rest."""
+    """The leading `capacity` bits of the parts, and parts for the remainder."""
     word: WordArray | None = None
     queue = deque(parts)
     while queue and capacity:
@@ -204,7 +204,7 @@ def _packed(parts: Sequence[Part], row_count: int, capacity: int) -> tuple[WordA
         queue.extendleft(reversed(lead.rest))
         cut = max(lead.bits - capacity, 0)
         values = lead.values >> np.uint64(cut) if cut else lead.values
-        # No bits are left of the word when all of them are asked for, so the shift below is less than 64.
+        # With all 64 bits to fill there is no earlier word, so the shift below is less than 64.
         word = values.copy() if word is None else (word << np.uint64(lead.bits - cut)) | values
         capacity -= lead.bits - cut
         if cut:
@@ -215,7 +215,7 @@ def _packed(parts: Sequence[Part], row_count: int, capacity: int) -> tuple[WordA
 def _repair_ties(
     order: IndexArray, starts: BoolArray, rest: Sequence[Part], *, presorted: bool, rounds_left: int
 ) -> None:
-    """Order rows that tie so far by the rest of their parts, in place."""
+    """Order rows that tie so far by the remaining parts, in place."""
     tied = tied_positions(starts)
     if len(tied) == 0:
         return
@@ -229,25 +229,25 @@ def _repair_ties(
     if not changed.any():
         return
     groups = np.cumsum(heads) - 1
-    torn = np.zeros(int(groups[-1]) + 1, np.bool_)
-    torn[groups[changed]] = True
-    chosen = np.flatnonzero(torn[groups])
+    affected = np.zeros(int(groups[-1]) + 1, np.bool_)
+    affected[groups[changed]] = True
+    chosen = np.flatnonzero(affected[groups])
     group_part = NumberPart(groups[chosen].view(np.uint64))
-    again: list[Part] = [group_part, *(part.take(chosen) for part in taken)]
-    new_order, new_starts = _ordered(again, len(chosen), presorted=presorted, rounds_left=rounds_left - 1)
+    resort_parts: list[Part] = [group_part, *(part.take(chosen) for part in taken)]
+    new_order, new_starts = _ordered(resort_parts, len(chosen), presorted=presorted, rounds_left=rounds_left - 1)
     order[tied[chosen]] = rows[chosen][new_order]
     starts[tied[chosen]] = new_starts
 
 
 def tied_positions(starts: BoolArray) -> IndexArray:
-    """Positions of ordered rows whose group has more than one row."""
+    """Positions of ordered rows in groups of more than one row."""
     tied = ~starts
     tied[:-1] |= tied[1:].copy()
     return np.flatnonzero(tied)
 
 
 def _arrow_order(parts: Sequence[Part], row_count: int) -> tuple[IndexArray, BoolArray]:
-    """The same by Arrow's comparison sort: slower, but its time does not depend on how long the rows are alike."""
+    """`_ordered` by Arrow's comparison sort: slower, but independent of the length of common prefixes."""
     names = [str(index) for index in range(len(parts))]
     table = pa.table([part.to_arrow() for part in parts], names=names)
     order = pc.sort_indices(table, [(name, "ascending") for name in names]).to_numpy().astype(np.int64)
@@ -313,7 +313,7 @@ def _signed_numbers(column: pa.Array) -> NDArray[np.int64]:
         column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     elif not pa.types.is_signed_integer(kind):
         raise InvalidInputError(
-            f"values of this type have no order: type={kind} allowed=numbers, dates, times, strings, binaries"
+            f"the type is not orderable: type={kind} allowed=numbers, dates, times, strings, binaries"
         )
     return np.asarray(column.to_numpy(), dtype=np.int64)
 
@@ -332,18 +332,18 @@ def _decimal_words(column: pa.Array) -> list[WordArray]:
 
 
 def float_words(values: NDArray[np.float64]) -> WordArray:
-    """Words in the order of Java's Double.compare: -0.0 before 0.0, every NaN alike and last."""
+    """Words in the order of Java's Double.compare: -0.0 before 0.0, all NaNs equal and last."""
     bits = values.view(np.uint64)
     nans = np.isnan(values)
     if nans.any():
         bits = np.where(nans, _NAN, bits)
-    # Negative: every bit turned; positive: the sign only.
+    # Negative: flip every bit; positive: only the sign.
     flips = (bits.view(np.int64) >> 63).view(np.uint64) | _SIGN
     return bits ^ flips
 
 
 def _without_nulls(column: pa.Array, valid: pa.Array) -> pa.Array:
-    """The column with some present value in place of every null."""
+    """The column with an arbitrary non-null value in place of every null."""
     rows = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
     if len(rows) == 0:
         return pa.repeat(0, len(column)).cast(pa.int64())

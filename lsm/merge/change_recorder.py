@@ -1,9 +1,9 @@
-"""What a merge changes, recorded while it goes on: of each key the row before beside the row after.
+"""Records the changes that a merge makes: for each key the row before and the row after.
 
-A compaction reads rows of two kinds: *old* ones, which readers of the changelog know already, and *new* ones. A key has
-changed when it has a new row. Its row before is what its old rows merge to, its row after what all of them do. So no
-file is read twice, and a section of the merge is all that is in memory. Source: paimon-format.md 6.6; Paimon
-LookupChangelogMergeFunctionWrapper and FullChangelogMergeFunctionWrapper, of which this is the columnar form.
+A compaction reads two sorts of rows: *old* ones, which the changelog has already emitted, and *new* ones. A key has
+changed if it has a new row. Its row before is the merge of its old rows, its row after the merge of all its rows. So no
+file is read twice, and only one section of the merge is in memory. Source: Paimon
+LookupChangelogMergeFunctionWrapper and FullChangelogMergeFunctionWrapper; this is their columnar form.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,38 +27,38 @@ _IS_OLD_FIELD: Final = pa.field(IS_OLD, pa.bool_(), nullable=False)
 _NO_ROWS: Final[IndexArray] = np.zeros(0, np.int64)
 
 LookUp = Callable[[pa.Table], pa.Table | None]
-"""Of (k,) key columns, each key once and in order: the old rows of these keys that the merge itself does not read."""
+"""From (k,) key columns, unique and in order, to the old rows of these keys that the merge itself does not read."""
 
 
-def marked(rows: pa.RecordBatch, *, is_old: bool) -> pa.RecordBatch:
-    """The rows with the column that a recorder expects."""
-    marks = pa.array(np.full(rows.num_rows, is_old, np.bool_))
-    return pa.RecordBatch.from_arrays([*rows.columns, marks], schema=rows.schema.append(_IS_OLD_FIELD))
+def with_is_old(rows: pa.RecordBatch, *, is_old: bool) -> pa.RecordBatch:
+    """The rows with the extra column that ``ChangeRecorder`` expects."""
+    flags = pa.array(np.full(rows.num_rows, is_old, np.bool_))
+    return pa.RecordBatch.from_arrays([*rows.columns, flags], schema=rows.schema.append(_IS_OLD_FIELD))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRecorder:
-    """A merge function that tells somebody what it changes. Its input is ``marked``, its output is not."""
+    """A merge function that emits the changes it makes. Its input has the column of ``with_is_old``, its output not."""
 
     inner: MergeFunction  # folds the rows
     key_names: Sequence[str]
     sequence_names: Sequence[str] = ()
     sequence_descending: bool = False
-    drops_equal: bool  # leave out -U and +U that are the same
+    drops_equal: bool  # drop pairs of equal -U and +U
     emit: Callable[[pa.Table], None]
-    """Takes changes in key order, in the schema of the rows: -D, +I, or -U and then +U of a key. Never none."""
+    """Called with non-empty changes in key order, in the schema of the rows: -D, +I, or -U and then +U of a key."""
     look_up: LookUp | None = None  # None: the merge reads every old row of its keys
 
     def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
-        """What the merge function inside makes of the rows."""
-        is_old, plain = _parted(rows)
+        """The result of the inner merge function; emits the changes."""
+        is_old, plain = _split_is_old(rows)
         merged = self.inner.merge(plain, order, starts, drop_deletes=False)
         self._record(plain, is_old, order, starts, merged)
         return without_retracts(merged) if drop_deletes else merged
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
-        """Likewise."""
-        is_old, plain = _parted(rows)
+        """The result of the inner merge function for unique keys; emits the changes."""
+        is_old, plain = _split_is_old(rows)
         if not is_old.all():
             everything = np.arange(len(plain))
             self._record(plain, is_old, everything, np.ones(len(plain), np.bool_), plain)
@@ -67,7 +67,7 @@ class ChangeRecorder:
     def _record(
         self, rows: pa.Table, is_old: BoolArray, order: IndexArray, starts: BoolArray, merged: pa.Table
     ) -> None:
-        """Tell what became of the keys that have a new row."""
+        """Emit the changes of the keys that have a new row."""
         groups = KeyGroups.of(rows, order, starts)
         is_changed = np.logical_or.reduceat(~is_old[order], groups.firsts)
         if not is_changed.any():
@@ -91,14 +91,14 @@ class ChangeRecorder:
             self.emit(changes)
 
     def _joined(self, rows: pa.Table, found: pa.Table, keys: pa.Table) -> "_KeyRows":
-        """What the rows and those that were looked up merge to."""
+        """The merge of these rows with the looked-up rows."""
         both = pa.concat_tables([rows, found.select(rows.column_names).cast(rows.schema)])
         order, starts = key_order([one_chunk(both.column(name)) for name in self.key_names], presorted=True)
         order = newest_last(both, order, starts, self.sequence_names, descending=self.sequence_descending)
         return self._merged(both, order, starts, keys)
 
     def _merged(self, rows: pa.Table, order: IndexArray, starts: BoolArray, keys: pa.Table) -> "_KeyRows":
-        """What ordered rows merge to; a row that is alone stands as it is."""
+        """The merge of ordered rows; single rows are kept unchanged."""
         if not starts.all():
             rows = self.inner.merge(rows, order, starts, drop_deletes=False)
             order = np.arange(len(rows))
@@ -119,7 +119,7 @@ class ChangeRecorder:
         kept = np.ones(len(keys), np.bool_)
         if self.drops_equal:
             kept[one] = kept[later] = rows_differ(rows, places[one], places[later], ignored=self.key_names)
-        in_order = np.argsort(keys[kept], kind="stable")  # rows before stand before rows after
+        in_order = np.argsort(keys[kept], kind="stable")  # stable: rows before precede rows after
         return _with_kinds(take_rows(rows, places[kept][in_order]), kinds[kept][in_order])
 
 
@@ -128,8 +128,8 @@ class _KeyRows:
     """At most one row of each key, in key order."""
 
     rows: pa.Table
-    places: IndexArray  # (k,) of rows
-    keys: IndexArray  # (k,) their keys' numbers, rising
+    places: IndexArray  # (k,) indices into rows
+    keys: IndexArray  # (k,) key numbers, ascending
 
 
 def _with_kinds(rows: pa.Table, kinds: NDArray[np.int8]) -> pa.Table:
@@ -137,14 +137,14 @@ def _with_kinds(rows: pa.Table, kinds: NDArray[np.int8]) -> pa.Table:
 
 
 def _adds(rows: pa.Table, places: IndexArray, keys: IndexArray) -> _KeyRows:
-    """Without retracts: a key whose row is one has no row."""
+    """The rows at `places` without retracts: a key with a retract has no row."""
     kinds: NDArray[np.int8] = row_kinds(rows)[places]
     kept = (kinds & 1) == 0
     return _KeyRows(rows, places[kept], keys[kept])
 
 
 def _places(some: pa.Table, keys: pa.Table) -> IndexArray:
-    """(m,) where some of the keys are; both are in key order, without a key twice."""
+    """(m,) indices of `some` within `keys`; both are in key order without duplicates."""
     if len(some) == len(keys):
         return np.arange(len(keys))
     both = pa.concat_tables([keys, some])
@@ -153,7 +153,7 @@ def _places(some: pa.Table, keys: pa.Table) -> IndexArray:
     return places
 
 
-def _parted(rows: pa.Table) -> tuple[BoolArray, pa.Table]:
-    """The marks, and the rows without them."""
-    marks: BoolArray = one_chunk(rows.column(IS_OLD)).to_numpy(zero_copy_only=False)
-    return marks, rows.drop_columns([IS_OLD])
+def _split_is_old(rows: pa.Table) -> tuple[BoolArray, pa.Table]:
+    """(n,) whether each row is old, and the rows without that column."""
+    is_old: BoolArray = one_chunk(rows.column(IS_OLD)).to_numpy(zero_copy_only=False)
+    return is_old, rows.drop_columns([IS_OLD])

@@ -1,8 +1,8 @@
-"""The merge of sorted runs, section by section: what reading and compacting have in common.
+"""The merge of sorted runs, section by section, shared by reads and compactions.
 
-Every open run keeps a few batches. The smallest of their last keys is the *cut*: all rows up to it are there, so they
-can be ordered and merged as columns, and forgotten. Memory is bounded by the size of a section and one batch of each
-run whose range is being read.
+Every open run buffers a few batches. The smallest of their last keys is the *cut*: all rows up to it are buffered, so
+they can be ordered and merged as columns, and freed. Memory is bounded by the size of a section and one batch of each
+run that is being read.
 """
 
 from bisect import insort
@@ -21,7 +21,7 @@ from lsm.merge.merge_function import MergeFunction
 class RunSource:
     """A sorted run to read: batches in key order, every key once."""
 
-    min_key: KeyTuple | None  # the run is not opened before its turn; None: it is opened at once
+    min_key: KeyTuple | None  # the run is opened only when the merge reaches this key; None: at once
     open: Callable[[], Iterator[pa.RecordBatch]]
 
 
@@ -38,18 +38,18 @@ def merge_runs(
     """Merge runs into one sequence of tables in key order, every key at most once.
 
     Args:
-        runs: oldest first, which only makes it faster: recency is decided by the rows. Batches hold the value columns
-            asked for (keys and sequence fields among them), ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; one schema for
+        runs: oldest first, for speed only: the rows decide recency. Batches hold the requested value columns
+            (including keys and sequence fields), ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; one schema for
             all.
         key_names: the key columns, most significant first.
         merge: folds rows of one key.
-        sequence_names: columns that decide which row is newer, before the sequence number does.
-        sequence_descending: of these columns the smaller value is newer.
-        drop_deletes: leave out keys whose newest state is a retract.
-        section_rows: how many rows to order at a time, about.
+        sequence_names: columns that decide which row is newer, before the sequence number.
+        sequence_descending: smaller values of these columns are newer.
+        drop_deletes: drop keys that merge to a retract.
+        section_rows: approximate number of rows to order at a time.
 
     Yields:
-        Tables of the schema of the batches, none of them empty.
+        Non-empty tables with the schema of the batches.
     """
     for section in _sections(runs, key_names, section_rows):
         if len(section) == 1:
@@ -67,7 +67,7 @@ def merge_runs(
 
 
 class _Run:
-    """An open run: batches that were read and not yet handed out."""
+    """An open run with its pending batches: those read and not yet taken."""
 
     def __init__(self, index: int, source: RunSource, key_names: Sequence[str]) -> None:
         self.index = index
@@ -80,11 +80,11 @@ class _Run:
 
     @property
     def last_key(self) -> KeyTuple:
-        """The greatest key that was read and not handed out."""
+        """The greatest pending key."""
         return self._pending[-1][1]
 
     def feed(self) -> None:
-        """Read one more batch, or find that there is none."""
+        """Read one more batch, or set `is_exhausted`."""
         for batch in self._batches:
             if batch.num_rows:
                 self._append(batch)
@@ -99,7 +99,7 @@ class _Run:
         return [batch.column(name) for name in self._key_names]
 
     def count_before(self, key: KeyTuple, *, inclusive: bool) -> int:
-        """How many pending rows come before a key."""
+        """Number of pending rows before a key; with `inclusive`, also those equal to it."""
         count = 0
         for batch, last_key in self._pending:
             if last_key < key or (inclusive and last_key == key):
@@ -108,8 +108,8 @@ class _Run:
             return count + rows_before(self._key_columns(batch), key, inclusive=inclusive)
         return count
 
-    def guess_until(self, key: KeyTuple) -> int:
-        """About how many pending rows come up to a key: of the batch that it falls into, half."""
+    def estimate_until(self, key: KeyTuple) -> int:
+        """Approximate number of pending rows up to a key, counting half of the batch that contains it."""
         count: int = 0
         for batch, last_key in self._pending:
             if last_key > key:
@@ -126,8 +126,8 @@ class _Run:
             batch = next(batches)
         return key_at(self._key_columns(batch), row_index)
 
-    def hand_out(self, count: int) -> list[pa.RecordBatch]:
-        """Give away the first `count` pending rows."""
+    def take(self, count: int) -> list[pa.RecordBatch]:
+        """Remove and return the first `count` pending rows."""
         taken: list[pa.RecordBatch] = []
         self.row_count -= count
         while count:
@@ -143,7 +143,7 @@ class _Run:
 def _sections(
     runs: Sequence[RunSource], key_names: Sequence[str], section_rows: int
 ) -> Iterator[list[list[pa.RecordBatch]]]:
-    """Batches of the runs, cut at the same keys: a list per run that has rows in the section, oldest run first."""
+    """Batches of the runs, cut at the same keys: one list per run with rows in the section, oldest run first."""
     waiting = deque(
         sorted(
             ((index, run) for index, run in enumerate(runs) if run.min_key is not None),
@@ -158,12 +158,12 @@ def _sections(
                 active.append(_Run(*waiting.popleft(), key_names))
             continue
         if len(active) == 1:
-            # Nobody else has these keys, up to where the next run begins: hand them out as they were read.
+            # No other run has these keys, up to where the next run begins: pass them on as read.
             run = active[0]
             until = waiting[0][1].min_key if waiting else None
             count = run.row_count if until is None else run.count_before(until, inclusive=False)
             if count:
-                yield [run.hand_out(count)]
+                yield [run.take(count)]
                 if run.row_count == 0:
                     run.feed()
                 continue
@@ -171,11 +171,11 @@ def _sections(
         counts = {run.index: run.count_before(cut, inclusive=True) for run in active}
         total = sum(counts.values())
         if total > 2 * section_rows:
-            # Batches are larger than a section: cut where the largest contributor has given its share.
+            # Batches are larger than a section: cut where the largest contributor has reached its share.
             largest = max(active, key=lambda run: counts[run.index])
             cut = largest.key_of(max(counts[largest.index] * section_rows // total - 1, 0))
             counts = {run.index: run.count_before(cut, inclusive=True) for run in active}
-        yield [run.hand_out(counts[run.index]) for run in active if counts[run.index]]
+        yield [run.take(counts[run.index]) for run in active if counts[run.index]]
         for run in active:
             if run.row_count == 0 and not run.is_exhausted:
                 run.feed()
@@ -194,7 +194,7 @@ def _cut(
             opened = _Run(*waiting.popleft(), key_names)
             if opened.row_count:
                 insort(active, opened, key=lambda run: run.index)
-        elif limit is not None and sum(run.guess_until(cut) for run in active) < section_rows:
+        elif limit is not None and sum(run.estimate_until(cut) for run in active) < section_rows:
             limit.feed()
         else:
             return cut

@@ -1,8 +1,8 @@
-"""How rows of equal keys become one row.
+"""Merge functions: how rows with equal keys become one row.
 
-A merge function sees whole columns: the rows, their order by key, and where keys start. It never sees a key in two
+A merge function works on whole columns: the rows, their order by key, and where keys start. It never sees a key in two
 pieces.
-Source: Paimon format notes 6.4, 6.5.
+Source: Paimon MergeFunction.
 """
 
 from dataclasses import dataclass
@@ -20,27 +20,27 @@ class MergeFunction(Protocol):
     """Folds the rows of each key."""
 
     def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
-        """One row per key, in key order, of the schema of `rows`.
+        """One row per key, in key order, with the schema of `rows`.
 
         Args:
             rows: value columns, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
-            order: (n,) indices of rows, by key and then oldest first; not all rows need to be in it, but all of a key.
+            order: (n,) row indices, by key and then oldest first; it may omit keys, but no single rows of a key.
             starts: (n,) whether an ordered row starts a new key.
-            drop_deletes: leave out keys whose result is a retract.
+            drop_deletes: drop keys that merge to a retract.
         """
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
-        """Rows whose keys occur once: they are not merged, and stand as they are."""
+        """The result for rows with unique keys, which need no merging."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deduplicate:
     """The newest row wins; a retract as newest row removes the key."""
 
-    ignore_delete: bool = False  # merge as if retracts were not there
+    ignore_delete: bool = False  # drop retracts before merging
 
     def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
-        """The newest row of every key; with ``ignore_delete`` the newest that is no retract."""
+        """The newest row of every key; with ``ignore_delete`` the newest that is not a retract."""
         if self.ignore_delete:
             groups = KeyGroups.of(rows, order, starts)
             if groups.has_retracts:
@@ -60,7 +60,7 @@ class Deduplicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRow:
-    """The oldest row wins, for ever."""
+    """The oldest row wins and is never updated."""
 
     ignore_delete: bool = False
 
@@ -68,14 +68,14 @@ class FirstRow:
         """The oldest row of every key.
 
         Raises:
-            InvalidInputError: a key with several rows has a retract among them, and these are not ignored.
+            InvalidInputError: a key with several rows has a retract, and retracts are not ignored.
         """
         if is_retract(rows) is not None:
             groups = KeyGroups.of(rows, order, starts)
             unwanted = groups.retracts & ~groups.singles[groups.keys]
             if unwanted.any() and not self.ignore_delete:
                 raise InvalidInputError(
-                    f"first-row cannot take back a row: merge-engine=first-row retract_count={int(unwanted.sum())} "
+                    f"first-row does not support retracts: merge-engine=first-row retract_count={int(unwanted.sum())} "
                     "fix=set ignore-delete=true or use merge-engine=deduplicate"
                 )
             kept = ~unwanted
@@ -88,6 +88,6 @@ class FirstRow:
 
 
 def _winners(rows: pa.Table, winners: IndexArray, *, drop_deletes: bool) -> pa.Table:
-    """The rows that stand, one per key."""
+    """The winning rows, one per key."""
     retracts = is_retract(rows) if drop_deletes else None
     return take_rows(rows, winners if retracts is None else winners[~retracts[winners]])

@@ -1,7 +1,7 @@
-"""The partial-update merge engine: what a row leaves null stays as it was.
+"""The partial-update merge engine: null columns of an update keep their previous values.
 
-Columns may form *sequence groups*: a group has sequence columns of its own, and its other columns follow the row in
-which these are greatest, nulls included. Source: Paimon format notes 6.5, as Java 1.4.2 does it.
+Columns may form *sequence groups*: a group has its own sequence columns, and its other columns come from the row
+with the greatest sequence, nulls included. Source: Paimon PartialUpdateMergeFunction (1.4.2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ _INDEX_BITS: Final = 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceGroup:
-    """Columns that are updated together, when the sequence columns are not smaller than before."""
+    """Columns that are updated together, unless the sequence columns are smaller than before."""
 
-    sequence_names: tuple[str, ...]  # most significant first; a row where all are null does not touch the group
+    sequence_names: tuple[str, ...]  # most significant first; a row with all of them null does not update the group
     field_names: tuple[str, ...]  # without the sequence columns
 
     @property
@@ -37,10 +37,10 @@ class SequenceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialUpdate:
-    """The newest value that is not null, column by column, with sequence groups as exception.
+    """The newest non-null value of each column, except in sequence groups.
 
-    A retract is, in this order: skipped (``ignore_delete``); handled by every sequence group, if there are some: it
-    nulls the columns, or is taken back by their aggregates; the end of the row (``remove_record_on_delete``, a -D
+    A retract is, in this order: skipped (``ignore_delete``); applied to every sequence group, if there are any: it
+    nulls the columns, or is retracted by their aggregates; a removal of the row (``remove_record_on_delete``, a -D
     only); an error.
     """
 
@@ -50,15 +50,15 @@ class PartialUpdate:
     sequence_groups: tuple[SequenceGroup, ...] = ()
     remove_on_sequence_groups: tuple[
         str, ...
-    ] = ()  # sequence columns: a -D that is newest by their group removes the row
-    aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)  # for columns of groups
+    ] = ()  # sequence columns: a -D that is the newest of their group removes the row
+    aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)  # for columns of sequence groups
 
     def __post_init__(self) -> None:
         grouped = [name for group in self.sequence_groups for name in group.names]
         sequences = {name for group in self.sequence_groups for name in group.sequence_names}
         _refuse("a column is in two sequence groups", {name for name in grouped if grouped.count(name) > 1})
         _refuse("a key column is in a sequence group", set(grouped) & set(self.key_names))
-        _refuse("a column is no sequence of a sequence group", set(self.remove_on_sequence_groups) - sequences)
+        _refuse("not a sequence column of any sequence group", set(self.remove_on_sequence_groups) - sequences)
         _refuse("a sequence column cannot be aggregated", sequences & set(self.aggregates))
         free = {name for name, spec in self.aggregates.items() if spec.function != "last_non_null_value"} - set(grouped)
         _refuse("an aggregate function of partial-update needs a sequence group", free)
@@ -69,7 +69,7 @@ class PartialUpdate:
             )
         if self.remove_record_on_delete and (self.sequence_groups or self.ignore_delete):
             raise InvalidInputError(
-                "partial-update.remove-record-on-delete goes neither with ignore-delete nor with sequence groups: "
+                "partial-update.remove-record-on-delete conflicts with ignore-delete and with sequence groups: "
                 "fix=use partial-update.remove-record-on-sequence-group"
             )
 
@@ -77,7 +77,7 @@ class PartialUpdate:
         """One row per key; see MergeFunction.
 
         Raises:
-            InvalidInputError: a key with several rows has a retract, and no option says what that means.
+            InvalidInputError: a key with several rows has a retract, and no option defines how to handle it.
         """
         groups = KeyGroups.of(rows, order, starts)
         return fold_keys(rows, groups, lambda repeated: self._fold(rows, repeated), drop_deletes=drop_deletes)
@@ -88,23 +88,23 @@ class PartialUpdate:
 
     def _fold(self, rows: pa.Table, groups: KeyGroups) -> "_Fold":
         ranks = [_ranks(rows, groups, group) for group in self.sequence_groups]
-        story = self._story(groups, ranks)
-        updates = (story.processed & ~groups.retracts) | story.is_base
+        effects = self._effects_on(groups, ranks)
+        updates = (effects.processed & ~groups.retracts) | effects.is_base
         members = {
             name: each
             for group, rank in zip(self.sequence_groups, ranks, strict=True)
-            for each in [_Winners.of(groups, story, group, rank)]
+            for each in [_Winners.of(groups, effects, group, rank)]
             for name in group.names
         }
         return _Fold(
-            groups, story, updates, bool(updates.all()), groups.last_position(updates), members, self.aggregates
+            groups, effects, updates, bool(updates.all()), groups.last_position(updates), members, self.aggregates
         )
 
-    def _story(self, groups: KeyGroups, ranks: list[IndexArray]) -> "_Story":
-        """What happens to each key, as far as it is the same for all columns."""
+    def _effects_on(self, groups: KeyGroups, ranks: list[IndexArray]) -> "_Effects":
+        """How the rows affect each key, as far as it is the same for all columns."""
         retracts = groups.retracts
         positions = np.arange(len(groups.order))
-        # A key whose oldest row is a retract begins with the values of that row, even when the retract itself is
+        # If the oldest row of a key is a retract, its values are the initial ones, even when the retract itself is
         # skipped.
         base = np.where(retracts[groups.firsts], groups.firsts, -1)
         processed = np.ones(len(positions), np.bool_)
@@ -126,44 +126,44 @@ class PartialUpdate:
             processed = ~retracts & (positions > removed_at[groups.keys])
         elif groups.has_retracts:
             raise InvalidInputError(
-                "partial-update cannot take back a row: merge-engine=partial-update "
+                "partial-update does not support retracts: merge-engine=partial-update "
                 f"retract_count={int(retracts.sum())} "
                 "fix=set ignore-delete=true, or partial-update.remove-record-on-delete=true, or define sequence groups"
             )
         base = np.where(removed_at >= 0, removed_at, base)
         is_base = np.zeros(len(positions), np.bool_)
         is_base[base[base >= 0]] = True
-        met_no_add = groups.last_position(~retracts) < 0
-        return _Story(base, is_base, processed, newest, (removed_at == groups.lasts) | met_no_add)
+        has_no_insert = groups.last_position(~retracts) < 0
+        return _Effects(base, is_base, processed, newest, (removed_at == groups.lasts) | has_no_insert)
 
 
 @dataclass(frozen=True, slots=True)
-class _Story:
-    base: IndexArray  # (k,) position of the row whose own values a key begins with, nulls included; -1: with nothing
+class _Effects:
+    base: IndexArray  # (k,) position of the row with the initial values, nulls included; -1: none
     is_base: BoolArray  # (n,)
-    processed: BoolArray  # (n,) rows that change what the key began with
-    newest: IndexArray  # (k,) position whose sequence number the result gets
+    processed: BoolArray  # (n,) rows that update the initial values
+    newest: IndexArray  # (k,) position of the row that gives the result its sequence number
     is_removed: BoolArray  # (k,)
 
 
 @dataclass(frozen=True, slots=True)
 class _Winners:
-    """Of a sequence group: the row that every key takes its columns from."""
+    """Per key, the row that provides the columns of a sequence group."""
 
     group: SequenceGroup
-    ranks: IndexArray  # (n,) of the sequences; 0: all null
-    positions: IndexArray  # (k,) the greatest sequence, of equal ones the newest; -1: there is none
-    is_taken_back: BoolArray  # (k,) whether that is a retract, which leaves nothing but the sequence
+    ranks: IndexArray  # (n,) rank of each row's sequence; 0: all null
+    positions: IndexArray  # (k,) the greatest sequence, on ties the newest; -1: none
+    is_retracted: BoolArray  # (k,) whether that row is a retract, which keeps only the sequence columns
 
     @classmethod
-    def of(cls, groups: KeyGroups, story: _Story, group: SequenceGroup, ranks: IndexArray) -> Self:
+    def of(cls, groups: KeyGroups, effects: _Effects, group: SequenceGroup, ranks: IndexArray) -> Self:
         row_count = len(groups.order)
-        counts = np.where(story.processed | story.is_base, ranks, 0)
+        counts = np.where(effects.processed | effects.is_base, ranks, 0)
         best = np.maximum.reduceat(counts * row_count + np.arange(row_count), groups.firsts)
         is_decided = best >= row_count
-        positions = np.where(is_decided, best % row_count, story.base)
-        is_taken_back = is_decided & (story.processed & groups.retracts)[positions]
-        return cls(group, counts, positions, is_taken_back)
+        positions = np.where(is_decided, best % row_count, effects.base)
+        is_retracted = is_decided & (effects.processed & groups.retracts)[positions]
+        return cls(group, counts, positions, is_retracted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,31 +171,31 @@ class _Fold:
     """See ``Fold``."""
 
     groups: KeyGroups
-    story: _Story
-    updates: BoolArray  # (n,) positions whose values that are not null are taken
+    effects: _Effects
+    updates: BoolArray  # (n,) positions that contribute their non-null values
     updates_all: bool
     last_updates: IndexArray  # (k,) the last of them
-    members: Mapping[str, _Winners]  # by column of a sequence group
+    members: Mapping[str, _Winners]  # by column name
     aggregates: Mapping[str, FieldAggregate]
 
     @property
     def kinds(self) -> NDArray[np.int8]:
-        return np.where(self.story.is_removed, RowKind.DELETE, RowKind.INSERT).astype(np.int8)
+        return np.where(self.effects.is_removed, RowKind.DELETE, RowKind.INSERT).astype(np.int8)
 
     def column(self, name: str, values: pa.Array) -> IndexArray | pa.Array:
         order = self.groups.order
         if name == SEQUENCE_NUMBER:
-            return order[self.story.newest]
+            return order[self.effects.newest]
         winners = self.members.get(name)
         if winners is None:
             return self._last_valid(values)
         if name in self.aggregates:
-            story = self.story
-            steps = GroupSteps(self.groups, story.base, story.processed & (winners.ranks > 0), winners.ranks)
+            effects = self.effects
+            steps = GroupSteps(self.groups, effects.base, effects.processed & (winners.ranks > 0), winners.ranks)
             return steps.fold(name, values, self.aggregates[name])
         if name in winners.group.sequence_names:
             return self._rows(winners.positions)
-        return self._rows(np.where(winners.is_taken_back, -1, winners.positions))
+        return self._rows(np.where(winners.is_retracted, -1, winners.positions))
 
     def _rows(self, positions: IndexArray) -> IndexArray:
         rows = self.groups.order[positions]
@@ -203,7 +203,7 @@ class _Fold:
         return rows
 
     def _last_valid(self, values: pa.Array) -> IndexArray:
-        """Rows of the last update that is not null."""
+        """Table rows with the last non-null update of each key."""
         if values.null_count == 0:
             return self._rows(self.last_updates)
         valid = values.is_valid().to_numpy(zero_copy_only=False)
@@ -218,9 +218,9 @@ def _refuse(fact: str, names: set[str]) -> None:
 
 
 def _ranks(rows: pa.Table, groups: KeyGroups, group: SequenceGroup) -> IndexArray:
-    """(n,) numbers from 1 that compare like the sequences of a group; 0 where every sequence column is null.
+    """(n,) ranks from 1 that compare like the sequences of a group; 0 where every sequence column is null.
 
-    Times n they stay below 2**63, so that a position can be added to them.
+    Multiplied by n they stay below 2**63, so that a position can be added.
     """
     row_count = len(groups.order)
     chosen = pa.array(groups.order)
@@ -230,7 +230,7 @@ def _ranks(rows: pa.Table, groups: KeyGroups, group: SequenceGroup) -> IndexArra
     lead = parts[-1].lead()
     is_one_number = len(columns) == 1 and len(parts) == 1 + bool(columns[0].null_count)
     if is_one_number and lead.bits + row_count.bit_length() < _INDEX_BITS:
-        ranks = lead.values.view(np.int64) + 1  # values near each other rank by themselves
+        ranks = lead.values.view(np.int64) + 1  # values in a small range serve as ranks directly
     else:
         order, starts = stable_order(parts, row_count, presorted=False)
         ranks = np.empty(row_count, np.int64)
@@ -242,7 +242,7 @@ def _ranks(rows: pa.Table, groups: KeyGroups, group: SequenceGroup) -> IndexArra
 def _removals(groups: KeyGroups, ranks: Sequence[IndexArray], removing: Sequence[bool]) -> IndexArray:
     """(k,) position of the last -D that removed the row, -1 if none did.
 
-    Row by row, for keys with a -D only: a removal sets back the sequences of all groups, so each depends on the one
+    Row by row, for keys with a -D only: a removal resets the sequences of all groups, so each depends on the one
     before.
     """
     removed_at = np.full(groups.key_count, -1)

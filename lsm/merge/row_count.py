@@ -1,4 +1,4 @@
-"""Counted rows: merging adds up how often a row is there."""
+"""The merge function of counted (multiset) tables: sums the multiplicities of equal rows."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,12 +12,12 @@ from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import VALUE_KIND, VALUE_KIND_FIELD, RowKind
 
 ROW_COUNT: Final = "_row_count"
-"""Column with the count: bigint, not null. What other engines write as a retract is taken away."""
+"""The count column: BIGINT NOT NULL. Counts of retracts, which other engines may write, are subtracted."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowCountSum:
-    """The newest row of every key with the sum of all counts; a sum of 0 means nothing and may be left out."""
+    """The newest row of every key with the sum of all counts; with a sum of 0 the key is deleted and may be dropped."""
 
     def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
         """One row per key; see MergeFunction."""
@@ -32,7 +32,7 @@ class RowCountSum:
         return _with_counts(take_rows(rows, newest), sums)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
-        """Rows whose keys occur once."""
+        """The result for rows with unique keys."""
         counts = _signed_counts(rows)
         if drop_deletes and not counts.all():
             kept = counts != 0
@@ -47,7 +47,7 @@ def _signed_counts(rows: pa.Table) -> NDArray[np.int64]:
 
 
 def _with_counts(rows: pa.Table, counts: NDArray[np.int64]) -> pa.Table:
-    """Inserts with these counts."""
+    """The rows as inserts with these counts."""
     index = rows.schema.get_field_index(ROW_COUNT)
     rows = rows.set_column(index, rows.schema.field(index), pa.array(counts))
     kinds = pa.array(np.full(len(rows), RowKind.INSERT, np.int8))

@@ -1,6 +1,6 @@
-"""The difference of two sorted sets of rows as a change stream: what became of each key.
+"""The difference of two sorted sets of rows as a changelog.
 
-It is a merge of two runs with a merge function of its own: so both sides may be of any size.
+It is a merge of runs with a special merge function, so both sides may be of any size.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,25 +20,25 @@ from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VAL
 
 Rows = Callable[[], Iterator[pa.RecordBatch]]
 
-_BEFORE: Final = 0  # the sequence number of rows says which side they are of
+_BEFORE: Final = 0  # the sequence number identifies the side of a row
 _AFTER: Final = 1
 
 
 def diff_runs(
     before: Sequence[Rows], after: Sequence[Rows], *, key_names: Sequence[str], section_rows: int = 131072
 ) -> Iterator[pa.Table]:
-    """What must be done to the rows before so that they become the rows after.
+    """The changes that turn the rows before into the rows after.
 
     Args:
-        before: sorted runs, each opened once; a key is in one of them at most, and there once.
-        after: likewise.
-        key_names: the key columns, most significant first; all batches have them, and one schema.
-        section_rows: how many rows to compare at a time, about.
+        before: sorted runs, each opened once; keys are unique across all of them.
+        after: runs with the same properties.
+        key_names: the key columns, most significant first; all batches share one schema, which includes them.
+        section_rows: approximate number of rows to compare at a time.
 
     Yields:
-        Tables of that schema and ``_VALUE_KIND``, in key order, none of them empty: -D of keys that are gone, +I of new
-        ones, -U and then +U of changed rows, nothing of equal ones. Null equals null, NaN equals NaN, -0.0 is not 0.0,
-        and maps are equal when their entries are, in their order.
+        Non-empty tables of that schema plus ``_VALUE_KIND``, in key order: -D of removed keys, +I of new
+        keys, -U and then +U of changed rows, nothing for equal rows. Null equals null, NaN equals NaN, -0.0 is not 0.0,
+        and maps are equal when their entries are equal in order.
     """
     sides = [(_BEFORE, rows) for rows in before] + [(_AFTER, rows) for rows in after]
     runs = [RunSource(min_key=None, open=partial(_numbered, rows, side)) for side, rows in sides]
@@ -51,15 +51,15 @@ def diff_runs(
 
 @dataclass(frozen=True, slots=True)
 class _RowDiff:
-    """Of each key the row before, the row after, or both, in this order; it leaves up to two rows of a key."""
+    """Gets per key the row before, the row after, or both in this order; keeps up to two rows per key."""
 
     key_names: frozenset[str]
 
     def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
-        """The changes among these keys."""
+        """The changes of these keys."""
         later = np.flatnonzero(~starts)  # where a key's second row is
         is_changed = rows_differ(rows, order[later - 1], order[later], ignored=self.key_names)
-        kinds = _kinds_alone(rows)[order]
+        kinds = _one_sided_kinds(rows)[order]
         kinds[later - 1] = RowKind.UPDATE_BEFORE
         kinds[later] = RowKind.UPDATE_AFTER
         kept = np.ones(len(order), np.bool_)
@@ -68,14 +68,14 @@ class _RowDiff:
         return _with_kinds(take_rows(rows, order[kept]), kinds[kept])
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
-        """Keys that one side alone has."""
-        return _with_kinds(rows, _kinds_alone(rows))
+        """The changes of keys that exist on one side only."""
+        return _with_kinds(rows, _one_sided_kinds(rows))
 
 
 def rows_differ(rows: pa.Table, left: IndexArray, right: IndexArray, *, ignored: Collection[str]) -> BoolArray:
     """(n,) whether pairs of rows differ in a column that is neither ignored nor one of the two system columns."""
     found = np.zeros(len(left), np.bool_)
-    equal = np.arange(len(left))  # pairs that have not differed in any column yet
+    equal = np.arange(len(left))  # pairs that are equal in all columns so far
     for field in rows.schema:
         if field.name in ignored or field.name in (SEQUENCE_NUMBER, VALUE_KIND):
             continue
@@ -86,7 +86,7 @@ def rows_differ(rows: pa.Table, left: IndexArray, right: IndexArray, *, ignored:
 
 
 def differs(left: pa.Array, right: pa.Array) -> BoolArray:
-    """(n,) whether the values of two columns of one type differ, row by row. Nested columns are compared in depth."""
+    """(n,) whether two columns of one type differ, row by row. Nested values are compared recursively."""
     left_null, right_null = _is_null(left), _is_null(right)
     found: BoolArray = left_null != right_null
     both = np.flatnonzero(~(left_null | right_null))
@@ -110,7 +110,7 @@ def _is_null(array: pa.Array) -> BoolArray:
 
 
 def _floats_differ(left: pa.Array, right: pa.Array) -> BoolArray:
-    """By their bits, but all NaNs are one; null counts as 0.0."""
+    """Compares bits, but all NaNs are equal; null counts as 0.0."""
     one, two = (each.fill_null(0.0).to_numpy(zero_copy_only=False) for each in (left, right))
     bits = np.dtype(f"u{one.dtype.itemsize}")
     is_other: BoolArray = (one.view(bits) != two.view(bits)) & ~(np.isnan(one) & np.isnan(two))
@@ -118,7 +118,7 @@ def _floats_differ(left: pa.Array, right: pa.Array) -> BoolArray:
 
 
 def _nested_differs(left: pa.Array, right: pa.Array) -> BoolArray:
-    """Of structs, lists and maps without nulls that were just taken: they begin where their children begin."""
+    """`differs` for structs, lists and maps without nulls, fresh from `take`, so that offsets start at 0."""
     if pa.types.is_struct(left.type):
         found = np.zeros(len(left), np.bool_)
         for index in range(left.type.num_fields):
@@ -143,7 +143,7 @@ def _as_list(maps: pa.Array) -> pa.Array:
 
 
 def _numbered(rows: Rows, side: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a side with the two system columns that a merge wants."""
+    """The rows of a side with the two system columns that a merge requires."""
     for batch in rows():
         count = batch.num_rows
         numbers = pa.array(np.full(count, side, np.int64))
@@ -152,8 +152,8 @@ def _numbered(rows: Rows, side: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([*batch.columns, numbers, kinds], schema=schema)
 
 
-def _kinds_alone(rows: pa.Table) -> NDArray[np.int8]:
-    """(n,) the kinds of rows whose keys the other side does not have."""
+def _one_sided_kinds(rows: pa.Table) -> NDArray[np.int8]:
+    """(n,) the row kinds of keys that exist on one side only: -D before, +I after."""
     sides = one_chunk(rows.column(SEQUENCE_NUMBER)).to_numpy()
     return np.where(sides == _BEFORE, np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
 

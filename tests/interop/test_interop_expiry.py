@@ -14,7 +14,7 @@ from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.refs.savepoint_files import SavedCheckpoint
 from filestore.table import FileTable
-from filestore.tag.automatic_tags import make_due_tags
+from filestore.tag.automatic_tags import create_due_tags
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, list_tags
 from tests.peers import DELETE, INSERT, Row, TableDefinition
@@ -182,7 +182,7 @@ def test_automatic_tags_and_a_rollback_are_fine_with_everybody(
     FLUVIAL.create(tmp_path, "db.t", definition)
     write(FLUVIAL, 1, "x")
     table = FLUVIAL.table(tmp_path, "db.t")
-    (ours,) = make_due_tags(replace(table.store, clock=Tomorrow())).made
+    (ours,) = create_due_tags(replace(table.store, clock=Tomorrow())).created
     assert Path(table.store.paths.tag_success_file(ours.name)).is_file()
     write(java_peer, 1, "y")
     java_peer.create_tag(tmp_path, "db.t", "java", snapshot_id=2)
@@ -193,7 +193,7 @@ def test_automatic_tags_and_a_rollback_are_fine_with_everybody(
     write(java_peer, 2, "z")
     java_peer.expire(tmp_path, "db.t", retain=1)  # Java lists the tags, past the directory
     plan = plan_rollback(table.store, table.store.snapshots.tag(ours.name))
-    assert [str(each.root) for each in plan.removals] == ["snapshot 3", "tag java"]
+    assert [str(each.reference) for each in plan.removals] == ["snapshot 3", "tag java"]
     roll_back(table.store, plan)
     assert is_well(table)
     assert [row["v"] for row in assert_peers_agree(table.store.paths.root)] == ["x"]

@@ -24,7 +24,7 @@ def test_one_position_is_after_another_when_no_bucket_is_behind(ours: dict[int, 
 @given(positions, positions)
 def test_positions_only_advance(ours: dict[int, int], newer: dict[int, int]) -> None:
     if any(newer[bucket] < ours.get(bucket, 0) for bucket in newer):
-        with pytest.raises(CorruptDataError, match="log offset goes back: bucket="):
+        with pytest.raises(CorruptDataError, match="log offset moves backwards: bucket="):
             LogOffsets(ours).advanced(newer)
     else:
         advanced = LogOffsets(ours).advanced(newer)
@@ -76,5 +76,5 @@ def test_a_negative_bucket_or_offset_is_corrupt(bad: dict[int, int]) -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 0), (3, 2)])
 def test_a_range_does_not_run_backwards(start: int, end: int) -> None:
-    with pytest.raises(CorruptDataError, match="turned round: bucket=4"):
+    with pytest.raises(CorruptDataError, match="reversed: bucket=4"):
         LogRange(bucket=4, start_offset=start, end_offset=end)

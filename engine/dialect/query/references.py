@@ -12,7 +12,7 @@ from engine.dialect.grammar.statements import Statement
 from engine.dialect.scope.context import SqlContext
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.system_tables.names import CATALOG_DATABASES, is_system_name
-from filestore.layout.branch_names import BRANCH_WORD, MARK
+from filestore.layout.branch_names import BRANCH_NAME_PREFIX, SEPARATOR
 from lsm.errors import InvalidInputError
 
 
@@ -120,10 +120,10 @@ def find_references(
 
 def _parts_of(name: str) -> tuple[str, str | None]:
     """The table, with its branch, and the system table that is meant."""
-    base, *marked = name.split(MARK)
-    if marked and marked[0].startswith(BRANCH_WORD) and base not in CATALOG_DATABASES:
-        base = f"{base}{MARK}{marked.pop(0)}"
-    return base, MARK.join(marked) or None
+    base, *marked = name.split(SEPARATOR)
+    if marked and marked[0].startswith(BRANCH_NAME_PREFIX) and base not in CATALOG_DATABASES:
+        base = f"{base}{SEPARATOR}{marked.pop(0)}"
+    return base, SEPARATOR.join(marked) or None
 
 
 def our_name(context: SqlContext, node: exp.Table) -> str | None:
@@ -141,9 +141,9 @@ def our_name(context: SqlContext, node: exp.Table) -> str | None:
     if table_exists(context, database, base):
         return name
     if database == LINEAGE_DATABASE and is_system_name(name):
-        return f"{LINEAGE_DATABASE}{MARK}{table}"
+        return f"{LINEAGE_DATABASE}{SEPARATOR}{table}"
     if database in CATALOG_DATABASES and database not in context.catalog.list_databases():
-        return f"{database}{MARK}{table}"
+        return f"{database}{SEPARATOR}{table}"
     if len(parts) == 3:
         raise missing_table(context, database, base)
     return None

@@ -18,10 +18,10 @@ from filestore.commit.table_commit import TableCommit
 from filestore.datafile.external_files import (
     ExternalFile,
     ExternalFiles,
+    adopt_file,
+    can_adopt,
     external_rows,
     find_external_files,
-    fits_as_it_is,
-    take_over,
 )
 from filestore.io.object_store import is_object_path
 from filestore.manifest.commit_message import CommitMessage
@@ -92,7 +92,7 @@ def migrate_table(
     keys = [] if primary_key is None else names_of("primary_key", primary_key)
     given = _options(options)
     has_own_layout = bool(keys) or catalog.has_log(given) or {**catalog.options, **given}.get("bucket", "-1") != "-1"
-    taken = [not has_own_layout and fits_as_it_is(file, fields) for file in found.files]
+    taken = [not has_own_layout and can_adopt(file, fields) for file in found.files]
     if dry_run:
         return _told(found, taken, None)
     target = catalog.create_table(
@@ -157,7 +157,7 @@ def _into_files(
         for done, (file, as_it_is) in enumerate(zip(files, taken, strict=True)):
             progress(done, len(files))
             if as_it_is:
-                messages.append(take_over(store, file, link=link))
+                messages.append(adopt_file(store, file, link=link))
                 continue
             for rows in external_rows(store.io, file, target.schema.fields):
                 writer.write(rows)

@@ -11,9 +11,9 @@ from engine.procedures.values import MomentText, moment_ms
 from engine.table import Table
 from filestore.commit.table_commit import TableCommit
 from filestore.maintenance.index_rewriting import write_indexes
-from filestore.maintenance.lost_manifests import forget_manifests, lost_manifests
+from filestore.maintenance.lost_manifests import lost_manifests, remove_lost_manifests
 from filestore.maintenance.partitions import path_of
-from filestore.maintenance.rewriting import forget_files, lost_files, restore
+from filestore.maintenance.rewriting import lost_files, remove_lost_files, restore
 from filestore.maintenance.rewriting import rescale as rescale_files
 from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.refs.versions import Version, find_version
@@ -145,7 +145,7 @@ def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
         ConflictError: others changed these files meanwhile: run it again.
     """
     lost = lost_files(table.store)
-    snapshot = forget_files(table.store, lost).snapshot if lost.files and not dry_run else None
+    snapshot = remove_lost_files(table.store, lost).snapshot if lost.files and not dry_run else None
     return rows_table(
         _LOST,
         [
@@ -179,7 +179,7 @@ def remove_unexisting_manifests(table: Table, dry_run: bool = False) -> pa.Table
     lost = [] if latest is None else lost_manifests(table.store, latest)
     done = None
     if lost and not dry_run:
-        done = forget_manifests(table.store, {PURPOSE_KEY: "remove_unexisting_manifests"}).snapshot
+        done = remove_lost_manifests(table.store, {PURPOSE_KEY: "remove_unexisting_manifests"}).snapshot
     return rows_table(
         _LOST_MANIFESTS,
         [

@@ -129,8 +129,8 @@ def _rolled_back(table: Table, target: Snapshot, *, force: bool, dry_run: bool) 
 def _told(plan: RollbackPlan) -> pa.Table:
     rows: list[dict[str, Any]] = [
         {
-            "kind": each.root.kind.value,
-            "name": each.root.name,
+            "kind": each.reference.kind.value,
+            "name": each.reference.name,
             "snapshot_id": each.snapshot.id,
             "commit_user": each.snapshot.commit_user,
             "commit_time": time_text(each.snapshot.time_ms),

@@ -9,7 +9,7 @@ from engine.procedures.values import Duration, MomentText, moment_ms, names_of, 
 from engine.table import Table
 from filestore.options.tag_schedule import TagSchedule
 from filestore.tag import tags
-from filestore.tag.automatic_tags import make_due_tags
+from filestore.tag.automatic_tags import create_due_tags
 from filestore.tag.tags import DeletedTag, Tag
 from lsm.errors import InvalidInputError
 
@@ -165,9 +165,9 @@ def trigger_tag_automatic_creation(table: Table, force: bool = False) -> pa.Tabl
             f"tag.automatic-creation={table.options.tag_automatic_creation} "
             "fix=set tag.automatic-creation=process-time or watermark, or tag.create-time"
         )
-    done = make_due_tags(table.store, force=force)
+    done = create_due_tags(table.store, force=force)
     rows: list[dict[str, Any]] = [
-        {"tag_name": tag.name, "action": "made", "tagged_snapshot_id": tag.snapshot.id} for tag in done.made
+        {"tag_name": tag.name, "action": "made", "tagged_snapshot_id": tag.snapshot.id} for tag in done.created
     ]
     rows += [{"tag_name": name, "action": "deleted", "tagged_snapshot_id": None} for name in done.deleted]
     return rows_table(_AUTOMATIC, rows)

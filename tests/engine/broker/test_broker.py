@@ -116,7 +116,7 @@ def test_a_broker_that_hangs_makes_a_writer_fail_in_time_and_not_hang(own: Broke
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(
-            UnavailableError, match=r"broker does not take rows in time: topic=hang bucket=0 waiting_rows=3"
+            UnavailableError, match=r"broker does not accept rows in time: topic=hang bucket=0 waiting_rows=3"
         ):
             append_and_commit(writer)
         writer.close()

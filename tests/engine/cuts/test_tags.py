@@ -57,7 +57,7 @@ def test_every_tag_knows_the_whole_cut() -> None:
     create_tag(tables["db.a"].store, "eod")
     with pytest.raises(InvalidInputError, match="the tag is not one of a cut of several tables"):
         begun_cut(stores(tables), "eod")
-    with pytest.raises(InvalidInputError, match="a tag cannot be named by a number"):
+    with pytest.raises(InvalidInputError, match="a tag name cannot be a number"):
         begun_cut(stores(tables), "7")
 
 

@@ -118,7 +118,7 @@ def test_main_that_changed_the_same_rows_and_a_branch_that_changed_under_the_che
 
     with main.audit_branch("fix", replace=True) as fix:
         fix.write(rows([4]))
-        with pytest.raises(ConflictError, match="the branch was written while it was to be merged"):
+        with pytest.raises(ConflictError, match="the branch was written during the merge"):
             fix.publish([writes])
     assert 4 not in row_ids(main)
     with main.audit_branch("fix", replace=True) as fix:

@@ -168,7 +168,9 @@ def test_rescaled_rows_are_not_told_again(producer: str) -> None:
     table = key_table(disk, changelog_producer=producer, **{"target-file-row-num": "3"})
     table.write(rows(*((n, n) for n in range(9))))
     apart = table.with_options({"bucket": "2", "changelog-producer": "none"})
-    with pytest.raises(InvalidInputError, match=r"rows wait for a compaction.* fix='compact the table fully first'"):
+    with pytest.raises(
+        InvalidInputError, match=r"rows are not compacted and emitted.* fix='compact the table fully first'"
+    ):
         rescale(table.store, apart.store, keep=lambda _: True)
     table.compact(full=True)
     rescale(table.store, apart.store, keep=lambda _: True, budget_bytes=1)

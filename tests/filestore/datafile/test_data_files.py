@@ -254,7 +254,7 @@ def test_bounds_over_four_kilobytes_and_nan_are_exact_all_the_same(file_format: 
         (small_rows(2).drop(["name"]), "lack a column: column=name"),
         (small_rows(2).drop(["_SEQUENCE_NUMBER"]), "lack a column: column=_SEQUENCE_NUMBER"),
         (table_of(SMALL, [{"k": None}]), "must not be null: column=_KEY_k"),
-        (small_rows(2).set_column(2, "price", pa.array(["a", "b"])), "another type: column=price type=string"),
+        (small_rows(2).set_column(2, "price", pa.array(["a", "b"])), "wrong type: column=price type=string"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(rows: pa.Table, said: str) -> None:

@@ -122,7 +122,7 @@ def test_options_that_name_a_column_follow_its_new_name() -> None:
     ("change", "reason"),
     [
         (AddColumn(path=("a",), type=INT), "exists already"),
-        (AddColumn(path=("n",), type=replace(INT, nullable=False)), "must allow nulls"),
+        (AddColumn(path=("n",), type=replace(INT, nullable=False)), "must be nullable"),
         (AddColumn(path=("_KEY_id",), type=INT), "reserved"),
         (AddColumn(path=("n",), type=INT, default="five"), "not a value"),
         (AddColumn(path=("n",), type=POINT, default="5"), "no default"),
@@ -131,18 +131,18 @@ def test_options_that_name_a_column_follow_its_new_name() -> None:
         (DropColumn(("id",)), "the primary key"),
         (DropColumn(("dt",)), "the partitions"),
         (DropColumn(("dtt",)), "did_you_mean=dt"),
-        (RenameColumn(("dt",), "day"), "directories carry their names"),
+        (RenameColumn(("dt",), "day"), "directories use their names"),
         (RenameColumn(("a",), "p"), "exists already"),
         (ChangeType(("id",), INT), "key, partition or bucket column"),
         (ChangeType(("a",), DataType(root="DATE")), "cannot be read as the new type"),
-        (ChangeType(("p",), INT), "changes by its parts"),
+        (ChangeType(("p",), INT), "is changed by its parts"),
         (ChangeNullability(("a",), nullable=False), "may hold nulls"),
         (ChangeNullability(("id",), nullable=True), "never null"),
         (MoveColumn(("a",), ColumnPosition("a")), "behind itself"),
         (SetOption("bucket", "-1"), "once there are rows"),
         (SetOption("merge-engine", "first-row"), "once there are rows"),
         (SetOption("primary-key", "a"), "keys and partitions cannot change"),
-        (SetOption("log.kafka.bootstrap.servers", "b:1"), "gets its log when it is made"),
+        (SetOption("log.kafka.bootstrap.servers", "b:1"), "gets its log at creation"),
         (SetOption("writ-buffer-size", "1 mb"), "write-buffer-size"),
         (SetOption("write-buffer-size", "much"), "write-buffer-size"),
         (SetOption("warehouse", "/x"), "belongs_to='the catalog'"),
@@ -283,7 +283,7 @@ def test_changes_that_are_never_first_give_up(tmp_path: Path) -> None:
         def create_exclusive(self, path: str, body: bytes) -> bool:
             return "schema-0" in path and super().create_exclusive(path, body)
 
-    with pytest.raises(ConflictError, match="again and again"):
+    with pytest.raises(ConflictError, match="schema change races"):
         catalog_with_table(tmp_path, Behind()).alter_table("db.t", [AddColumn(path=("c",), type=INT)])
 
 

@@ -21,7 +21,7 @@ from filestore.evolution.schema_change import SetOption
 from filestore.index.deletion_vectors import read_deletion_vectors, write_deletion_vectors
 from filestore.index.index_manifest import index_files
 from filestore.maintenance.orphans import find_orphans
-from filestore.maintenance.rewriting import copied_file, forget_files, lost_files, rescale, restore
+from filestore.maintenance.rewriting import copy_data_file, lost_files, remove_lost_files, rescale, restore
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
@@ -360,7 +360,7 @@ def test_a_mark_whose_file_was_rewritten_is_a_conflict() -> None:
         bucket=0,
         total_buckets=1,
         compact_before=(top,),
-        compact_after=(copied_file(table.store, key, top),),
+        compact_after=(copy_data_file(table.store, key, top),),
     )
     TableCommit(table.store, "first").commit_compaction([other], base_snapshot_id=live.snapshot_id)
     with pytest.raises(ConflictError, match="rows to delete was replaced"):
@@ -467,7 +467,7 @@ def test_a_lost_file_goes_with_its_marks() -> None:
     name = next(name for name, positions in vectors(table).items() if len(positions) == 4)
     path = next(path for path in table.store.io.files if path.endswith(name))  # type: ignore[attr-defined]
     table.store.io.delete(path)
-    forget_files(table.store, lost_files(table.store))
+    remove_lost_files(table.store, lost_files(table.store))
     assert content(table) == {1: 10, 2: 21, 20: 1}
     assert [*vectors(table).values()] == [[1]]
     check_vectors(table)

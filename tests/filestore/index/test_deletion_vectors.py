@@ -81,11 +81,11 @@ def test_one_file_holds_the_vectors_of_many() -> None:
     ("text", "length", "cardinality", "said"),
     [
         (DV_32.replace("01 0000", "02 0000", 1), 24, 2, "unknown version"),
-        (DV_32, 23, 2, "broken"),
-        (DV_32.replace("0200 c3", "0300 c3"), 24, 2, "broken"),
-        (DV_32[:-6], 24, 2, "broken"),
-        (DV_32, 24, 3, "another number of rows"),
-        (DV_64, 36, 2, "broken"),
+        (DV_32, 23, 2, "corrupt"),
+        (DV_32.replace("0200 c3", "0300 c3"), 24, 2, "corrupt"),
+        (DV_32[:-6], 24, 2, "corrupt"),
+        (DV_32, 24, 3, "a wrong cardinality"),
+        (DV_64, 36, 2, "corrupt"),
     ],
 )
 def test_a_broken_vector_stops_the_read(text: str, length: int, cardinality: int, said: str) -> None:

@@ -50,7 +50,7 @@ def test_other_failures_are_unavailability_that_names_the_path(tmp_path: Path) -
         with pytest.raises(UnavailableError, match=below_a_file):
             operation(below_a_file)
     for write in (IO.write_new, IO.create_exclusive, IO.replace):
-        with pytest.raises(UnavailableError, match="file system refused"):
+        with pytest.raises(UnavailableError, match="file system error"):
             write(below_a_file, b"")
     with pytest.raises(UnavailableError):
         IO.read_bytes(str(tmp_path))

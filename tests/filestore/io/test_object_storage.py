@@ -344,7 +344,7 @@ def test_a_store_without_conditional_writes_is_refused_without_a_lock_and_safe_w
 @pytest.mark.parametrize("commit_lock", ["rename", "file", "jdbc"])
 def test_ways_of_claiming_that_a_bucket_does_not_have_are_refused(catalog: Catalog, commit_lock: str) -> None:
     with pytest.raises(
-        InvalidInputError, match=rf"in an object store .*commit\.lock={commit_lock} fix='use auto or con"
+        InvalidInputError, match=rf"in an object store.*commit\.lock={commit_lock} fix='use auto or con"
     ):
         new_table(catalog, commit_lock=commit_lock)
     assert catalog.list_databases() == []

@@ -248,7 +248,7 @@ def test_nothing_goes_while_a_tag_cannot_be_read() -> None:
     table.write(rows((1, 1)))
     table.store.io.delete(table.store.paths.manifest(table.store.snapshots.tag("broken").delta_manifest_list))
     before = dict(table.store.io.files)  # type: ignore[attr-defined]
-    with pytest.raises(CorruptDataError, match=r"root=tag broken .*fix=delete that tag"):
+    with pytest.raises(CorruptDataError, match=r"reference=tag broken .*fix=delete that tag"):
         expire(table)
     kept = {path for path in before if path != table.store.paths.earliest_hint}
     assert kept <= {*table.store.io.files}  # type: ignore[attr-defined]

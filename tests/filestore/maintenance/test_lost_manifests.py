@@ -2,7 +2,7 @@
 
 import pytest
 
-from filestore.maintenance.lost_manifests import forget_manifests, lost_manifests
+from filestore.maintenance.lost_manifests import lost_manifests, remove_lost_manifests
 from filestore.maintenance.verification import verify_files
 from filestore.scan.snapshot_files import delta_manifests, manifests_of
 from filestore.table import FileTable
@@ -40,7 +40,7 @@ def test_what_the_others_added_is_there(lost: int, left: dict[int, int | None]) 
     snapshot = table.store.snapshots.read(3)
     (found,) = lost_manifests(table.store, snapshot)
     assert (found.path, found.added_count, found.deleted_count) == (path, 1, 0)
-    made = forget_manifests(table.store, PURPOSE).snapshot
+    made = remove_lost_manifests(table.store, PURPOSE).snapshot
     assert made is not None
     assert (made.id, made.total_record_count, made.properties["fluvial.purpose"]) == (4, 2, "test")
     assert content(table) == left
@@ -58,7 +58,7 @@ def test_a_lost_list_is_as_good_as_empty() -> None:
     table.store.io.delete(table.store.paths.manifest(table.store.snapshots.read(3).base_manifest_list))
     (found,) = lost_manifests(table.store, table.store.snapshots.read(3))
     assert found.added_count is None
-    forget_manifests(table.store, PURPOSE)
+    remove_lost_manifests(table.store, PURPOSE)
     assert content(table) == {2: 2}
 
 

@@ -113,5 +113,5 @@ def test_nothing_is_an_orphan_while_something_cannot_be_read() -> None:
     create_tag(table.store, "broken")
     table.store.io.delete(table.store.paths.manifest(table.store.snapshots.tag("broken").base_manifest_list))
     table.store.io.files[table.store.paths.manifest("manifest-dead-0")] = b"x"  # type: ignore[attr-defined]
-    with pytest.raises(CorruptDataError, match="nothing can be told about others"):
+    with pytest.raises(CorruptDataError, match="it is unknown which other files are in use"):
         orphans(table)

@@ -40,7 +40,7 @@ def test_values_name_a_time(
     [
         ("$day", None, r"partition.timestamp-pattern='\$day' found=\$day partition_columns=\['dt'\]"),
         (None, "yyyy-ww", "part=ww"),
-        (None, "yyyy yyyy", "says one thing twice"),
+        (None, "yyyy yyyy", "has a duplicate part"),
     ],
 )
 def test_what_cannot_be_understood_is_named(pattern: str | None, formatter: str | None, fact: str) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from filestore.maintenance.orphans import delete_orphans, find_orphans
-from filestore.maintenance.rewriting import forget_files, lost_files, rescale, restore
+from filestore.maintenance.rewriting import lost_files, remove_lost_files, rescale, restore
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from lsm.errors import FluvialError, InvalidInputError
@@ -77,7 +77,7 @@ def test_what_is_in_the_right_buckets_already_stays() -> None:
 def test_a_state_of_other_buckets_is_not_restored() -> None:
     table = a_table()
     rescaled(table)
-    with pytest.raises(InvalidInputError, match=r"the table was rescaled since: .*snapshot=1 bucket=3 then=\[2\]"):
+    with pytest.raises(InvalidInputError, match=r"the table has been rescaled since: .*snapshot=1 bucket=3 then=\[2\]"):
         restore(table.with_options({"bucket": "3"}).store, table.store.snapshots.read(1))
 
 
@@ -95,14 +95,14 @@ def test_a_lost_file_is_forgotten_once_and_not_when_somebody_replaced_it() -> No
     table.write(rows(*((each, each) for each in range(20))))
     table.compact(full=True)
     latest_id, rows_now = table.store.snapshots.latest_id(), content(table)
-    forget_files(table.store, lost)  # it is not in the table any more
+    remove_lost_files(table.store, lost)  # it is not in the table any more
     assert (table.store.snapshots.latest_id(), content(table)) == (latest_id, rows_now)
     live = LiveFiles.latest(table.store)
     table.store.io.delete(table.store.file_path(key.partition, key.bucket, live.files(key)[0]))
     lost = lost_files(table.store)
-    done = forget_files(table.store, lost)
+    done = remove_lost_files(table.store, lost)
     assert lost_files(table.store).files == ()
-    assert forget_files(table.store, lost).snapshot == done.snapshot
+    assert remove_lost_files(table.store, lost).snapshot == done.snapshot
     check_metadata_of_newest(table)
 
 

@@ -46,7 +46,7 @@ def grown() -> FileTable:
 
 
 def names(plan: RollbackPlan) -> list[str]:
-    return [str(each.root) for each in plan.removals]
+    return [str(each.reference) for each in plan.removals]
 
 
 def test_a_table_goes_back_to_a_snapshot() -> None:
@@ -105,7 +105,7 @@ def test_a_table_with_a_log_does_not_go_back() -> None:
     """Records of a log stay: the older rows can only be written again."""
     table = grown()
     logged = table.with_options({"log.system": "kafka", "log.kafka.bootstrap.servers": "nowhere:1"})
-    with pytest.raises(InvalidInputError, match=r"written to a log cannot be taken back: .*rollback_to_as_latest"):
+    with pytest.raises(InvalidInputError, match=r"records in a log cannot be undone: .*rollback_to_as_latest"):
         plan_rollback(logged.store, table.store.snapshots.read(1))
 
 
@@ -131,7 +131,7 @@ def test_whoever_would_be_hurt_objects() -> None:
     plan = plan_rollback(table.store, table.store.snapshots.read(6))
     assert plan.objections == ("a stream committed in the last 10 minutes and may be running: commit_user=query",)
     plan = plan_rollback(table.store, table.store.snapshots.read(3))
-    assert plan.objections[1] == "a reader is further: consumer=late next_snapshot=5"
+    assert plan.objections[1] == "a reader has advanced further: consumer=late next_snapshot=5"
     roll_back(table.store, plan)
     assert table.store.consumers.next_snapshots() == {"late": 4}
     table.store.clock.sleep(700)
@@ -139,7 +139,7 @@ def test_whoever_would_be_hurt_objects() -> None:
     table.store.clock.sleep(700)
     table.write(rows((2, 2)))
     assert plan_rollback(table.store, table.store.snapshots.read(2)).objections == (
-        "a reader is further: consumer=late next_snapshot=4",
+        "a reader has advanced further: consumer=late next_snapshot=4",
     )
 
 
@@ -157,7 +157,7 @@ def test_what_a_stream_committed_after_an_expired_tag_is_not_held_against_it_lat
     assert (notes.newest("query"), notes.newest("early")) == (7, 1)
     plan = plan_rollback(table.store, table.store.snapshots.tag("t"))
     assert plan.objections == (
-        "streams whose commits have expired wrote after it, and would not know that these are gone",
+        "streams with expired commits wrote after it, and would not detect the loss of these commits",
     )
     roll_back(table.store, plan)
     assert (notes.newest("query"), notes.newest("early")) == (None, None)
@@ -176,7 +176,7 @@ def test_a_commit_meanwhile_stops_it_and_nothing_is_lost() -> None:
     table = grown()
     plan = plan_rollback(table.store, table.store.snapshots.read(2))
     table.write(rows((8, 8)))
-    with pytest.raises(ConflictError, match=r"somebody committed while .*snapshot=7"):
+    with pytest.raises(ConflictError, match=r"another writer committed during .*snapshot=7"):
         roll_back(table.store, plan)
     assert content(table) == {0: 2, 1: 3, 8: 8}
     go_back(table, snapshot_id=2)

@@ -121,7 +121,7 @@ def test_the_compacted_state_is_saved() -> None:
 
 
 def test_a_savepoint_needs_a_snapshot() -> None:
-    with pytest.raises(InvalidInputError, match="nothing was committed yet"):
+    with pytest.raises(InvalidInputError, match="no snapshot to save"):
         create_savepoint(key_table(bucket="1").store)
 
 
@@ -233,7 +233,7 @@ def test_the_tag_of_a_savepoint_belongs_to_it() -> None:
         with pytest.raises(InvalidInputError, match=r"the tag belongs to a savepoint.*fix=delete the savepoint"):
             touch()
     for take in (lambda: create_tag(table.store, "savepoint-7"), lambda: rename_tag(table.store, "eod", "savepoint-7")):
-        with pytest.raises(InvalidInputError, match="the name is that of a savepoint's tag"):
+        with pytest.raises(InvalidInputError, match="the name is reserved for a savepoint's tag"):
             take()
     assert expired_tags(table.store, older_than_ms=10**15)[0].name == "eod"
     assert len(expired_tags(table.store, older_than_ms=10**15)) == 1
@@ -263,7 +263,7 @@ def test_savepoints_belong_to_their_branch() -> None:
     table.store.io.replace(there.schema(0), table.store.io.read_bytes(table.store.paths.schema(0)))
     table.store.io.replace(there.tag("savepoint-1"), body)
     table.store.io.replace(there.snapshot(5), body)
-    with pytest.raises(InvalidInputError, match=r"a branch was made from this tag.*branch=dev"):
+    with pytest.raises(InvalidInputError, match=r"a branch was created from this tag.*branch=dev"):
         delete_savepoint(table.store, 1)
     assert create_savepoint(table.on_branch("dev").store).id == 2  # the tag of the first number is taken
     assert table.store.io.exists("/warehouse/db.db/t/branch/branch-dev/savepoint/savepoint-2")

@@ -232,7 +232,7 @@ def test_rules_that_cannot_be_kept_are_refused(options: dict[str, str], columns:
 
 def test_a_time_column_stays_what_it_is() -> None:
     """Neither another type nor dropping it: rows would stay for ever."""
-    with pytest.raises(InvalidInputError, match=r"column is no time: .* type=STRING fix='use INT"):
+    with pytest.raises(InvalidInputError, match=r"not a time column: .* type=STRING fix='use INT"):
         expiring(pa.schema([("id", pa.int64()), ("t", pa.string())]))
     catalog: Catalog = memory_catalog()
     catalog.create_table("db.t", SCHEMA, primary_key=["id"], options=RULE)

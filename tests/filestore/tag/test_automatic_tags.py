@@ -11,7 +11,7 @@ from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.options.table_options import TableOptions
 from filestore.options.tag_schedule import DAY_MS, TagSchedule, due_ends, too_many
 from filestore.table import FileTable
-from filestore.tag.automatic_tags import make_batch_tag, make_due_tags, makes_tags
+from filestore.tag.automatic_tags import create_batch_tag, create_due_tags, creates_tags
 from filestore.tag.tags import delete_tag, expired_tags
 from lsm.errors import InvalidInputError
 from tests.filestore.refs.test_versions import commit_with_watermark
@@ -144,14 +144,14 @@ def set_clock(table: FileTable, text: str) -> None:
 
 
 def made(table: FileTable, *, force: bool = False) -> dict[str, int]:
-    return {tag.name: tag.snapshot.id for tag in make_due_tags(table.store, force=force).made}
+    return {tag.name: tag.snapshot.id for tag in create_due_tags(table.store, force=force).created}
 
 
 def test_a_day_is_tagged_with_its_last_snapshot_whenever_somebody_looks() -> None:
     """TAG-60: also when nothing has been written since."""
     table = daily()
-    assert makes_tags(table.store)
-    assert not makes_tags(key_table().store)
+    assert creates_tags(table.store)
+    assert not creates_tags(key_table().store)
     assert made(table) == {}  # nothing was there yesterday
     table.write(rows((1, 1)))
     table.write(rows((1, 2)))
@@ -207,7 +207,7 @@ def test_the_oldest_go_when_there_are_too_many_and_others_tags_stay() -> None:
     for day in range(1, 5):
         set_clock(table, f"2026-02-0{day} 00:00")
         table.write(rows((1, day)))
-        done = make_due_tags(table.store)
+        done = create_due_tags(table.store)
     assert done.deleted == ("2026-02-01",)
     assert table.store.snapshots.tag_names() == ["2026-02-02", "2026-02-03"]
 
@@ -230,14 +230,14 @@ def test_a_batch_write_has_a_tag_of_its_day() -> None:
         set_clock(table, f"2026-02-0{day} {hour}:00")
         snapshot = table.write(rows((1, hour * day))).snapshot
         assert snapshot is not None
-        make_batch_tag(table.store, snapshot)
+        create_batch_tag(table.store, snapshot)
         shown[f"batch-write-2026-02-0{day}"] = snapshot.id
     names = table.store.snapshots.tag_names()
     assert {name: table.store.snapshots.tag(name).id for name in names} == {
         name: shown[name] for name in ("batch-write-2026-02-02", "batch-write-2026-02-03")
     }
     named = table.with_options({"tag.batch.customized-name": "load"})
-    make_batch_tag(named.store, snapshot)
+    create_batch_tag(named.store, snapshot)
     assert table.store.snapshots.tag("load").id == snapshot.id
 
 

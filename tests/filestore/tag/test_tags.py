@@ -74,7 +74,9 @@ def test_a_tag_from_which_a_branch_was_made_stays() -> None:
     table = tagged_table()
     there = table.store.paths.with_branch("dev")
     table.store.io.replace(there.tag("old"), table.store.io.read_bytes(table.store.paths.tag("old")))
-    with pytest.raises(InvalidInputError, match=r"a branch was made from this tag.*branch=dev fix=delete the branch"):
+    with pytest.raises(
+        InvalidInputError, match=r"a branch was created from this tag.*branch=dev fix=delete the branch"
+    ):
         delete_tag(table.store, "old")
     assert content(table, tag="old") == {1: 1}
 

@@ -155,7 +155,7 @@ def test_a_record_that_cannot_be_read_is_told_and_the_others_are_rows() -> None:
     assert found.rows["id"].to_pylist() == [7] * (len(bad) + 1)
     assert [each.index for each in found.bad] == [1 + 2 * at for at in range(len(bad))]
     reasons = " ".join(each.reason for each in found.bad)
-    for fact in ("does not begin with a zero byte", "does not fit", "longer than its Avro schema", "schema_id=9"):
+    for fact in ("the first byte is not zero", "does not match", "longer than its Avro schema", "schema_id=9"):
         assert fact in reasons
 
 

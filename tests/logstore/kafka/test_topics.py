@@ -82,7 +82,7 @@ def test_a_deleted_topic_is_gone_and_its_name_free(topics: LogTopics) -> None:
     topics.delete_topic("phoenix")
     topics.delete_topic("phoenix")
     assert topics.find_topic("phoenix") is None
-    with pytest.raises(CorruptDataError, match="topic is gone: topic=phoenix"):
+    with pytest.raises(CorruptDataError, match="topic is missing: topic=phoenix"):
         topics.describe_topic("phoenix", topic_id=first.topic_id)
 
 

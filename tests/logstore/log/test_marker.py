@@ -191,7 +191,7 @@ def test_a_foreign_record_at_the_end_is_not_taken_for_a_batch(
     foreign.produce(topic, b"{}", partition=0, headers=[("other", json.dumps({}).encode())])
     foreign.flush(10)
     foreign.close()
-    with pytest.raises(CorruptDataError, match=f"no marker: topic={topic} bucket=0 offset=0 cause=someone else"):
+    with pytest.raises(CorruptDataError, match=f"no marker: topic={topic} bucket=0 offset=0 cause=another producer"):
         read_tail(kafka, topic=topic, bucket=0)
 
 

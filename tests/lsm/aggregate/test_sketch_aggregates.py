@@ -104,7 +104,7 @@ def test_sketches_estimate_the_union() -> None:
 def test_one_value_stays_as_it_is_and_two_of_something_else_are_refused(function: str) -> None:
     assert fold(function, None, b"whatever", None) == b"whatever"
     with pytest.raises(
-        InvalidInputError, match=f"column=v .* aggregate_function={function}: bytes are not of this kind"
+        InvalidInputError, match=f"column=v .* aggregate_function={function}: the bytes cannot be deserialized"
     ):
         fold(function, b"\x01whatever", b"\x01whatever")
 

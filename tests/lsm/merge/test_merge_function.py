@@ -76,7 +76,7 @@ def test_the_first_row_stands() -> None:
 
 def test_a_first_row_is_not_taken_back() -> None:
     story: list[Change] = [("+I", 0, {"a": 1}), ("-D", 1, {"a": 1})]
-    with pytest.raises(InvalidInputError, match=r"first-row cannot take back a row: .* fix=set ignore-delete=true"):
+    with pytest.raises(InvalidInputError, match=r"first-row does not support retracts: .* fix=set ignore-delete=true"):
         merged(story, FirstRow())
     assert a(merged(story, FirstRow(ignore_delete=True))) == [1]
     assert a(merged([("-D", 0, {"a": 1}), ("+I", 1, {"a": 2})], FirstRow(ignore_delete=True))) == [2]

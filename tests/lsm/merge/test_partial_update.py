@@ -113,11 +113,11 @@ def test_an_older_row_of_a_group_is_joined_in_front() -> None:
     [
         ({"sequence_groups": (GROUP, GROUP)}, "a column is in two sequence groups: .* columns=\\['a', 'g'\\]"),
         ({"sequence_groups": (SequenceGroup(sequence_names=("g",), field_names=("k",)),)}, "a key column is in"),
-        ({"remove_on_sequence_groups": ("g",)}, "a column is no sequence"),
+        ({"remove_on_sequence_groups": ("g",)}, "not a sequence column"),
         ({"sequence_groups": (GROUP,), "aggregates": {"g": FieldAggregate()}}, "a sequence column cannot"),
         ({"aggregates": {"a": FieldAggregate(function="sum")}}, "needs a sequence group"),
-        ({"sequence_groups": (GROUP,), "remove_record_on_delete": True}, "goes neither with"),
-        ({"ignore_delete": True, "remove_record_on_delete": True}, "goes neither with"),
+        ({"sequence_groups": (GROUP,), "remove_record_on_delete": True}, "conflicts with ignore-delete"),
+        ({"ignore_delete": True, "remove_record_on_delete": True}, "conflicts with ignore-delete"),
         (
             {"sequence_groups": (GROUP,), "ignore_delete": True, "remove_on_sequence_groups": ("g",)},
             "cannot both remove the row and be ignored",

@@ -59,7 +59,7 @@ def test_only_what_is_chosen_is_compacted(
     ("arguments", "fact"),
     [
         ({"partitions": "day=d1"}, r"not a partition column: .*column=day partition_columns=\['dt'\]"),
-        ({"partitions": "d1"}, "written column=value"),
+        ({"partitions": "d1"}, "must be column=value"),
         ({"where": "id > 5"}, "not a partition column: .*column=id"),
         ({"partitions": "dt=d1", "where": "dt = 'd1'"}, "not both"),
         ({"buckets": "1-x"}, "buckets are written 0-99,150"),

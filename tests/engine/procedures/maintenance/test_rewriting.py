@@ -145,7 +145,7 @@ def test_all_rows_move_to_the_new_number_of_buckets(
     assert content(catalog, snapshot_id=2) == ALL
     assert call("rescale", bucket_num=5)[0]["partitions"] == 0
     assert verify(again).num_rows == 0
-    with pytest.raises(InvalidInputError, match="was written for another number of buckets"):
+    with pytest.raises(InvalidInputError, match="was written with another bucket count"):
         table.write(rows(("d1", 1, 11)))
 
 
