@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from engine.monitor.inspection import BucketTree, TableState
-from engine.runtime.units import size_text, time_text
+from engine.runtime.times import time_text
+from engine.runtime.units import size_text
 from logstore.json.text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160

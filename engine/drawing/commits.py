@@ -5,7 +5,8 @@ from typing import Final
 
 from engine.drawing.model import DrawnCommit, TablePicture
 from engine.drawing.svg import Canvas
-from engine.runtime.units import count_text, time_text
+from engine.runtime.times import time_text
+from engine.runtime.units import count_text
 
 _UP: Final = 96.0
 _DOWN: Final = 34.0

@@ -1,6 +1,5 @@
 """Times and lists as procedures take them: as numbers from programs, as text from SQL and the shell."""
 
-import datetime as dt
 import re
 
 from filestore.options.option import duration_ms
@@ -32,11 +31,6 @@ def moment_ms(argument: str, value: MomentText) -> int:
         raise InvalidInputError(
             f"not a time: argument={argument} value={value!r} fix='write 2024-01-31 12:30:00 or epoch milliseconds'"
         ) from error
-
-
-def time_text(time_ms: int) -> str:
-    """A time of the past in UTC, to the millisecond."""
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).isoformat(sep=" ", timespec="milliseconds")[:-6]
 
 
 def names_of(argument: str, text: str) -> list[str]:

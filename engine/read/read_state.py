@@ -16,7 +16,7 @@ from engine.log.tail_ranges import TailLostError, missing_after_wait, tail_range
 from engine.read.diff_read import find_diff
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.read_request import ReadRequest
-from engine.request.scan_time import time_text
+from engine.runtime.times import iso_time_text
 from filestore.diff.table_diff import TableDiff
 from filestore.refs.versions import Version, find_version
 from filestore.scan.table_scan import TableScan
@@ -57,7 +57,7 @@ class Served:
         if self.log_offsets:
             facts.append("log_offsets=" + ",".join(f"{b}={at}" for b, at in sorted(self.log_offsets.items())))
         if self.as_of_ms is not None:
-            facts.append(f"as_of={time_text(self.as_of_ms)}")
+            facts.append(f"as_of={iso_time_text(self.as_of_ms)}")
         if self.staleness_ms is not None:
             facts.append(f"staleness_ms={self.staleness_ms}")
         return " ".join([*facts, f"reason='{self.reason}'"])

@@ -34,9 +34,3 @@ def scan_time_ms(text: str | None, number: int | None) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(milliseconds=1)
-
-
-def time_text(time_ms: int) -> str:
-    """ISO 8601 in UTC, to the millisecond."""
-    moment = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=time_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

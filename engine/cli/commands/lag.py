@@ -5,7 +5,8 @@ import click
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.place import WarehousePlace, with_place
 from engine.monitor.lag_report import log_lags, stream_lags
-from engine.runtime.units import size_text, time_text
+from engine.runtime.times import time_text
+from engine.runtime.units import size_text
 
 
 @click.command()

@@ -13,7 +13,8 @@ from rich.text import Text
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.place import WarehousePlace, with_place
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
-from engine.runtime.units import count_text, size_text, time_text
+from engine.runtime.times import time_text
+from engine.runtime.units import count_text, size_text
 from engine.table import Table
 
 _BUCKETS: Final = 12

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.lineage.graph.graph import GraphNode, LineageGraph, around, barrier_graph, graph_of, table_node, trace
-from engine.lineage.store.entities import DataLineage, split_name, time_text
+from engine.lineage.store.entities import DataLineage, create_time_text, split_name
 from engine.lineage.store.store import LineageMeta, of_columns
 from filestore.predicate.predicate import And, Compare, CompareOp, Predicate
 
@@ -35,7 +35,7 @@ class LineageView:
                     newest[node] = each
         return {
             node: f"{'snapshot' if node.kind == 'table' else 'barrier'} {_number(node, each)}, "
-            f"{time_text(each.create_time)}"
+            f"{create_time_text(each.create_time)}"
             for node, each in newest.items()
         }
 

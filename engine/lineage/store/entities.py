@@ -100,7 +100,7 @@ def time_of(epoch_ms: int) -> datetime:
     return datetime.fromtimestamp(epoch_ms // 1000, UTC).replace(tzinfo=None)
 
 
-def time_text(time: datetime) -> str:
+def create_time_text(time: datetime) -> str:
     """As ``2023-06-05 13:29:01``."""
     return time.strftime(TIME_FORMAT)
 
@@ -112,7 +112,9 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _plain(entity: Any) -> dict[str, Any]:
-    return {key: time_text(value) if isinstance(value, datetime) else value for key, value in asdict(entity).items()}
+    return {
+        key: create_time_text(value) if isinstance(value, datetime) else value for key, value in asdict(entity).items()
+    }
 
 
 def _entity(kind: type[Any], values: Mapping[str, Any]) -> Any:

@@ -8,7 +8,8 @@ import pyarrow as pa
 from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import MomentText, moment_ms, time_text
+from engine.procedures.values import MomentText, moment_ms
+from engine.runtime.times import sql_time_text
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
 from filestore.maintenance.orphans import delete_orphans, find_orphans
@@ -84,7 +85,7 @@ def remove_orphan_files(
     return rows_table(
         _FILES,
         [
-            {"path": each.path, "size_bytes": each.size_bytes, "modified": time_text(each.modified_ms)}
+            {"path": each.path, "size_bytes": each.size_bytes, "modified": sql_time_text(each.modified_ms)}
             for each in orphans
         ],
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.cuts.tags import CutRecord, begun_cut, plan_cut_rollback, read_cut, tag_cut
+from engine.cuts.tags import CutRecord, find_incomplete_cut, plan_cut_rollback, read_cut, tag_cut
 from filestore.catalog.catalog import Catalog
 from filestore.maintenance.rewriting import restore
 from filestore.table import Table
@@ -47,21 +47,21 @@ def test_every_tag_knows_the_whole_cut() -> None:
     for name, each in tables.items():
         assert read_cut(each, "cut") == RECORD
         assert each.snapshots.tag("cut") == each.snapshots.read(RECORD.tables[name])
-    with pytest.raises(InvalidInputError, match=r"cut exists already: tag=cut tables=db.a,db.b"):
-        begun_cut(tables, "cut")
+    with pytest.raises(InvalidInputError, match=r"the consistent tag already exists: tag=cut tables=db.a,db.b"):
+        find_incomplete_cut(tables, "cut")
     create_tag(tables["db.a"], "eod")
-    with pytest.raises(InvalidInputError, match="the tag is not one of a cut of several tables"):
-        begun_cut(tables, "eod")
+    with pytest.raises(InvalidInputError, match="the tag is not a consistent tag of several tables"):
+        find_incomplete_cut(tables, "eod")
     with pytest.raises(InvalidInputError, match="a tag cannot be named by a number"):
-        begun_cut(tables, "7")
+        find_incomplete_cut(tables, "7")
 
 
 def test_a_cut_that_was_begun_is_completed_as_it_was() -> None:
     tables = two_tables(MemoryFileIO())
     tag_cut({"db.a": tables["db.a"]}, "cut", RECORD)
-    assert begun_cut(tables, "cut") == RECORD
-    with pytest.raises(InvalidInputError, match="tag exists already, of another cut"):
-        begun_cut({"db.a": tables["db.a"]}, "cut")
+    assert find_incomplete_cut(tables, "cut") == RECORD
+    with pytest.raises(InvalidInputError, match="a tag of another cut already exists"):
+        find_incomplete_cut({"db.a": tables["db.a"]}, "cut")
     with pytest.raises(InvalidInputError, match=r"no such tag: table=db\.b tag=cut"):
         plan_cut_rollback(tables, "cut")
     tag_cut(tables, "cut", RECORD)
@@ -92,7 +92,7 @@ def test_whatever_dies_the_cut_can_be_completed_or_is_not_there(when: When) -> N
         except FAULTS:
             assert len(tags_of(tables)) < 2 or when is not When.BEFORE
         if tags_of(tables) != ["db.a", "db.b"]:
-            assert begun_cut(tables, "cut") in (None, RECORD)
+            assert find_incomplete_cut(tables, "cut") in (None, RECORD)
             tag_cut(tables, "cut", RECORD)
         assert [read_cut(each, "cut") for each in tables.values()] == [RECORD, RECORD]
         if faulty.calls < fail_at:
