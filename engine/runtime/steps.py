@@ -2,7 +2,7 @@
 
 driver   BATCH_STARTED → LOG_RECOVERED → (tasks) → TASKS_DONE → TABLE_COMMITTED
 task     PART_STARTED → per bucket BUCKET_FENCED → ROWS_WRITTEN … → FILES_FLUSHED → per bucket LOG_COMMITTED → PART_DONE
-         (with changelog-producer lookup: FILES_FLUSHED → per bucket CHANGES_EMITTED → LOG_COMMITTED)
+         (where the log gets exact changes: FILES_FLUSHED → per bucket CHANGES_EMITTED → LOG_COMMITTED)
 
 With ``format("fluvial")`` tasks reach ROWS_STAGED only; all other steps happen in the committing process.
 """

@@ -150,4 +150,4 @@ def test_who_is_not_known_is_refused(warehouse: str, tmp_path: Path, capsys: pyt
     assert "db.nobody" in capsys.readouterr().err
     Catalog(str(tmp_path), options={"table-lineage": "false", "data-lineage": "false"}).create_database("db")
     assert run_command(["lineage", "db.t", "--warehouse", str(tmp_path)]) == EXIT_INVALID
-    assert "keeps no lineage" in capsys.readouterr().err
+    assert "records no lineage" in capsys.readouterr().err
