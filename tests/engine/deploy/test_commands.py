@@ -284,7 +284,7 @@ def test_the_plan_is_applied(fluvial: Fluvial, job: Path, tmp_path: Path, monkey
     assert fluvial("plan", str(job), *changed)[0] == EXIT_INVALID
     code, _, err = fluvial("plan", str(job), *changed, "--set", "tables.db.a.primary_key=[]", "--apply", "--yes")
     assert code == EXIT_INVALID
-    assert "no statement changes this, nothing was done: table db.a: other keys" in err
+    assert "no statement can change this, nothing was done: table db.a: other keys" in err
     catalog = Catalog(str(tmp_path / "warehouse"))
     assert (catalog.table("db.a").schema.column_names, catalog.list_tables("db")) == (("id",), ["a"])
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
