@@ -17,7 +17,7 @@ from engine.deploy.pipeline.pipeline import absolute
 from engine.deploy.pipeline.sources import kafka_options, source_table
 from engine.deploy.pipeline.table_changes import table_differences
 from engine.deploy.pipeline.transforms import function_named
-from engine.kafka.options import in_source_words
+from engine.kafka.options import with_source_option_names
 from engine.log.table_log import default_topic
 from filestore.options.table_options import TableOptions
 from logstore.kafka.clients import KafkaProperties
@@ -150,7 +150,7 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
                     if name is not None and topics.find_topic(name) is None:
                         raise InvalidInputError(f"topic does not exist: option={option} topic={name} fix=create it")
         except FluvialError as error:
-            raise in_source_words(error) from None
+            raise with_source_option_names(error) from None
     tables = [output.table for output in pipeline.outputs]
     tables += [name for name in (source_table(config, pipeline),) if name is not None]
     for name in tables:

@@ -1,7 +1,7 @@
 """Options of the source ``fluvial-kafka``, parsed once into a frozen value.
 
 Names are those of Spark's own Kafka connector where it has the option. One default differs: a new query starts at the
-earliest record, because leaving out what is there already is seldom meant when a table is filled.
+earliest record, because skipping existing records is rarely intended when filling a table.
 """
 
 import difflib
@@ -44,23 +44,23 @@ _E = TypeVar("_E", bound=Enum)
 
 
 class ValueFormat(Enum):
-    """What the value of a record is."""
+    """Format of record values."""
 
-    RAW = "raw"  # bytes, handed on as they are
+    RAW = "raw"  # unchanged bytes
     DEBEZIUM_JSON = "debezium-json"  # envelopes: before, after, op
-    DEBEZIUM_AVRO = "debezium-avro"  # the same as Avro, with schemas in a registry
-    JSON = "json"  # the row; no value = the row of the key is deleted
+    DEBEZIUM_AVRO = "debezium-avro"  # the same in Avro, with schemas in a registry
+    JSON = "json"  # the row; a null value deletes the row of the key
 
 
 class DecimalForm(Enum):
-    """How envelopes without a schema part write decimals (Debezium's ``decimal.handling.mode``)."""
+    """Encoding of decimals in envelopes without a schema part (Debezium's ``decimal.handling.mode``)."""
 
-    NUMBER = "number"  # or a text that is one
+    NUMBER = "number"  # or a number as text
     BASE64 = "base64"  # precise: unscaled bytes
 
 
 class OnNewFields(Enum):
-    """What to do about members of rows, told by schema parts, that no column has."""
+    """What to do about fields in schema parts that have no column."""
 
     IGNORE = "ignore"
     FAIL = "fail"
@@ -79,7 +79,7 @@ StartPositions = str | Mapping[TopicPosition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSourceOptions:
-    """What to read, from where, and how to take it apart."""
+    """Topics, positions, format and error handling of the source."""
 
     topics: tuple[str, ...]
     properties: KafkaProperties
@@ -88,9 +88,9 @@ class KafkaSourceOptions:
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     value_format: ValueFormat = ValueFormat.RAW
-    key_columns: tuple[str, ...] = ()  # needed where a delete carries its key only
+    key_columns: tuple[str, ...] = ()  # needed when deletes have a key only
     has_update_before: bool = False  # an update is -U and +U
-    epoch_units: Mapping[str, str] = field(default_factory=dict)  # by column: what its numbers count, D s ms us ns
+    epoch_units: Mapping[str, str] = field(default_factory=dict)  # by column: unit of its numbers, D s ms us ns
     has_base64_decimals: bool = False
     on_new_fields: OnNewFields = OnNewFields.IGNORE
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
@@ -99,16 +99,16 @@ class KafkaSourceOptions:
 
     @property
     def starts_at_latest(self) -> bool:
-        """Whether it depends on the time where a query starts: at the end of a partition."""
+        """Whether the start depends on the time of the query's start: at the end of a partition."""
         wanted = self.starting_offsets
         return wanted == LATEST_WORD if isinstance(wanted, str) else LATEST_OFFSET in wanted.values()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Options as Spark hands them over, which is with keys in any case.
+        """Parse options as Spark passes them, with keys in any case.
 
         Raises:
-            InvalidInputError: an option is unknown, missing, or has a value that it cannot have.
+            InvalidInputError: an option is unknown, missing, or has an invalid value.
         """
         given = {key.lower(): value for key, value in options.items()}
         known = {name.lower(): name for name in _NAMES}
@@ -126,7 +126,9 @@ class KafkaSourceOptions:
                 f"fix=set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic, or neither"
             )
         if dead_letter_topic in topics:
-            raise InvalidInputError(f"a source cannot feed itself: option=dead-letter.topic value={dead_letter_topic}")
+            raise InvalidInputError(
+                f"the dead-letter topic is a topic of the source: option=dead-letter.topic value={dead_letter_topic}"
+            )
         value_format = _one_of(given, "value.format", ValueFormat, ValueFormat.RAW)
         return cls(
             topics=topics,
@@ -147,17 +149,17 @@ class KafkaSourceOptions:
         )
 
 
-def in_source_words(error: FluvialError) -> FluvialError:
-    """An error of a Kafka client of ours, with the option names that users of the source know."""
+def with_source_option_names(error: FluvialError) -> FluvialError:
+    """An error of Fluvial's Kafka client, with the option names of the source."""
     return type(error)(str(error).replace(OPTION_PREFIX, CLIENT_PREFIX))
 
 
 def check_reachable(properties: KafkaProperties) -> None:
-    """Fail within seconds when nobody listens. Raises: UnavailableError, InvalidInputError."""
+    """Fail within seconds when no broker answers. Raises: UnavailableError, InvalidInputError."""
     try:
         LogTopics(properties).check_reachable()
     except FluvialError as error:
-        raise in_source_words(error) from None
+        raise with_source_option_names(error) from None
 
 
 def _properties(given: Mapping[str, str]) -> KafkaProperties:
@@ -165,7 +167,7 @@ def _properties(given: Mapping[str, str]) -> KafkaProperties:
     try:
         return KafkaProperties.parse(client)
     except InvalidInputError as error:
-        raise in_source_words(error) from None
+        raise with_source_option_names(error) from None
 
 
 def _registry(given: Mapping[str, str], value_format: ValueFormat) -> SchemaRegistry | None:

@@ -1,7 +1,7 @@
-"""The tail of an exact log over a bucket's files: its records are rows as they are, so the last one of a key stands.
+"""The tail of an exact log over a bucket's files: its records are complete rows, so the last one per key wins.
 
-The merge engine has done its work before the records were written. It merges the rows of the files among themselves,
-and what comes out is replaced, or taken away, by what the tail says of the same key.
+The merge engine was applied before the records were written. Here it merges the rows of the files with each other,
+and the tail's record of a key replaces or deletes the result.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,13 +24,13 @@ from lsm.merge.merge import RunSource, merge_runs
 from lsm.merge.merge_function import Deduplicate
 from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 
-_BEFORE_THE_TAIL: Final = -1  # its own numbers begin at 0
+_BEFORE_THE_TAIL: Final = -1  # the tail's numbers begin at 0
 _MERGING: Final = ("sequence.field", "merge-engine", "ignore-delete", "ignore-update-before", "rowkind.field")
 _MERGING_PREFIXES: Final = ("fields.", "aggregation.", "partial-update.", "first-row.")
 
 
 def without_merging(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of a table of which the newest row of a key stands, and a retract takes it away."""
+    """Options of a table where the newest row of a key wins, and a retract deletes it."""
     return {
         key: text
         for key, text in options.items()
@@ -46,24 +46,24 @@ def replaced_rows(
     columns: Sequence[str] | None,
     filter: Predicate | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket after its tail.
+    """The rows of a bucket, with its tail applied.
 
     Args:
-        store: has a key.
+        store: a table with a key.
         split: files of the table and of the tail.
-        tail: the names of the latter; of level 0, as ``TableWrite`` makes them.
-        columns: to return, in this order; None is all.
-        filter: rows for which it is not true are left out.
+        tail: names of the tail's files; of level 0, as ``TableWrite`` writes them.
+        columns: the columns to return, in this order; None is all.
+        filter: rows for which it is not true are dropped.
 
     Yields:
-        Batches in key order, none of them empty.
+        Non-empty batches in key order.
     """
     names = list(store.schema.column_names if columns is None else columns)
     keys = store.schema.trimmed_primary_keys
     needed = {*names, *keys, *(columns_of(filter) if filter else ()), *time_field(store, split)}
     ordered = [name for name in store.schema.column_names if name in needed]
     by_key = on_columns_only(filter, keys)
-    ours = [file for file in split.files if file.file_name not in tail]
+    below = [file for file in split.files if file.file_name not in tail]
     schema = pa.schema(
         [*(store.arrow_field(name).with_nullable(True) for name in ordered), SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
     )
@@ -72,7 +72,7 @@ def replaced_rows(
         return BucketFiles(table=store, partition=split.partition, bucket=split.bucket, files=files)
 
     def before() -> Iterator[pa.RecordBatch]:
-        files = files_of(ours)
+        files = files_of(below)
         to_merge = columns_to_merge(store.schema, store.options, ordered)
         in_order = [name for name in store.schema.column_names if name in to_merge]
         for runs in files.sections():
@@ -82,20 +82,20 @@ def replaced_rows(
                 known = merged.set_column(place, SEQUENCE_NUMBER_FIELD, numbers).select(schema.names)
                 yield from known.cast(schema).to_batches()
 
-    def told(run: SortedRun) -> Iterator[pa.RecordBatch]:
+    def tail_rows(run: SortedRun) -> Iterator[pa.RecordBatch]:
         for each in run.files:
             for batch in files.read(by_name[each.file_name], ordered, with_system=True, filter=by_key):
                 yield batch.cast(schema)
 
     by_name = {file.file_name: file for file in split.files if file.file_name in tail}
     files = files_of(list(by_name.values()))
-    runs = [RunSource(min_key=run.min_key, open=partial(told, run)) for each in files.sections() for run in each]
-    before_them = [RunSource(min_key=None, open=before)] if ours else []
+    runs = [RunSource(min_key=run.min_key, open=partial(tail_rows, run)) for each in files.sections() for run in each]
+    before_them = [RunSource(min_key=None, open=before)] if below else []
     merged_all = merge_runs([*before_them, *runs], key_names=keys, merge=Deduplicate(), drop_deletes=True)
     wanted = pa.schema([store.arrow_field(name) for name in names])
     for merged in merged_all:
         for batch in merged.to_batches():
-            there = not_expired(store, batch, split.expiry_moment_ms)
-            rows = there if filter is None else there.filter(filter_mask(filter, there))
+            live = not_expired(store, batch, split.expiry_moment_ms)
+            rows = live if filter is None else live.filter(filter_mask(filter, live))
             if rows.num_rows:
                 yield rows.select(names).cast(wanted) if names else rows.select([])

@@ -1,8 +1,7 @@
 """The log of one table, as its options describe it.
 
-A small picklable value: clients are made where they are used. What is remembered of the topic when the table is made,
-its id and the table's own id, stands in the table's options, because a topic that was deleted and made again must not
-be taken for the old one.
+A small picklable value: clients are created where they are used. The topic's id and the table's own id are stored in
+the table's options when the table is created, so that a recreated topic is not mistaken for the original one.
 """
 
 from collections.abc import Mapping
@@ -22,11 +21,11 @@ TOPIC_KEY: Final = "log.kafka.topic"
 TOPIC_ID_KEY: Final = "log.kafka.topic-id"
 TABLE_ID_KEY: Final = "log.transactional-id.prefix"
 ORPHANS_KEY: Final = "log.on-orphan-batch"
-_OURS: Final = frozenset({"topic", "topic-id"})  # behind log.kafka., but not the client's
+_TABLE_KEYS: Final = frozenset({"topic", "topic-id"})  # with the prefix log.kafka., but not properties of the client
 
 
 class OrphanPolicy(Enum):
-    """What to do about a batch of another query that is in the log and in no snapshot."""
+    """What to do about another query's batch that is in the log and in no snapshot."""
 
     FAIL = "fail"
     ADOPT = "adopt"
@@ -34,16 +33,16 @@ class OrphanPolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLog:
-    """Where a table's changes go, and how."""
+    """Destination and format of a table's changes."""
 
     topic: str
     topic_id: str | None
     bucket_count: int
     properties: KafkaProperties
-    table_id: str  # part of the transactional ids: another table under this name is another writer
+    table_id: str  # part of the transactional ids: a recreated table is another writer
     log_format: LogFormat
     keeps_update_before: bool  # log.changelog-mode=all
-    is_exact: bool  # the writer looks up what its rows change, and the log gets that: see ``exact_changes``
+    is_exact: bool  # the writer looks up the rows it changes and logs exact changes
     is_eventual: bool
     key_names: tuple[str, ...]  # () for a table without a key
     orphans: OrphanPolicy = OrphanPolicy.FAIL
@@ -57,7 +56,7 @@ class TableLog:
             overrides: options of this writer: ``change-tracking``, ``log.on-orphan-batch``, client properties.
 
         Raises:
-            InvalidInputError: an override has no such value, or client properties are wrong.
+            InvalidInputError: an override has an invalid value, or client properties are wrong.
         """
         options, given = store.options, dict(overrides or {})
         if not tracks_changes(store, given) or not store.has_log:
@@ -65,7 +64,7 @@ class TableLog:
         policy = given.get(ORPHANS_KEY, options.raw.get(ORPHANS_KEY, OrphanPolicy.FAIL.value))
         if policy not in {each.value for each in OrphanPolicy}:
             raise InvalidInputError(f"option is fail or adopt: {ORPHANS_KEY}={policy}")
-        client = {name: value for name, value in options.log_kafka.items() if name not in _OURS}
+        client = {name: value for name, value in options.log_kafka.items() if name not in _TABLE_KEYS}
         prefix = "log.kafka."
         client |= {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
         return cls(
@@ -83,25 +82,25 @@ class TableLog:
         )
 
     def writer(self, bucket: int) -> BucketLogWriter:
-        """A new writer of a bucket. It owns a producer: close it."""
+        """A new writer of a bucket, with its own producer: close it."""
         return BucketLogWriter(self._target(bucket), eventual=self.is_eventual)
 
     def fence_all(self) -> Mapping[int, LogTail]:
-        """Stop every other writer of this log and say how each bucket ends.
+        """Fence all other writers of this log and return the end of each bucket.
 
         Raises:
-            CorruptDataError: the topic is not the one that the table was made with.
+            CorruptDataError: the topic is not the table's original one.
             UnavailableError: the brokers cannot be reached.
         """
         self.checked_topics()
         return fence_all(self._target(bucket) for bucket in range(self.bucket_count))
 
     def end_offsets(self) -> Mapping[int, int]:
-        """The next offset of each bucket, as readers of committed records see it. Raises: UnavailableError."""
+        """The committed next offset of each bucket. Raises: UnavailableError."""
         return self.reached_topics().end_offsets(self.topic, range(self.bucket_count))
 
     def reached_topics(self) -> LogTopics:
-        """A connection to brokers that answer. Raises: UnavailableError, within seconds where nobody listens."""
+        """A connection to brokers that answer. Raises: UnavailableError, within seconds."""
         topics = LogTopics(self.properties)
         topics.check_reachable()
         return topics
@@ -110,8 +109,8 @@ class TableLog:
         """A connection to brokers that have the table's topic.
 
         Raises:
-            UnavailableError: they cannot be reached.
-            CorruptDataError: the topic is not the one that the table was made with.
+            UnavailableError: the brokers cannot be reached.
+            CorruptDataError: the topic is not the table's original one.
         """
         topics = self.reached_topics()
         topics.describe_topic(self.topic, topic_id=self.topic_id, bucket_count=self.bucket_count)
@@ -122,10 +121,10 @@ class TableLog:
 
 
 def tracks_changes(store: TableStore, overrides: Mapping[str, str] | None = None) -> bool:
-    """Whether streams shall get what is written: ``change-tracking`` of the writer, else of the table.
+    """Whether writes are visible to streams: ``change-tracking`` of the writer, else of the table.
 
     Raises:
-        InvalidInputError: it is neither true nor false.
+        InvalidInputError: the value is neither true nor false.
     """
     text = (overrides or {}).get("change-tracking", "true" if store.options.change_tracking else "false")
     if text not in ("true", "false"):
@@ -134,5 +133,5 @@ def tracks_changes(store: TableStore, overrides: Mapping[str, str] | None = None
 
 
 def default_topic(table_name: str) -> str:
-    """Topic of a table whose options name none: the table's name, with underscores for what Kafka does not allow."""
+    """The default topic of a table: its name, with underscores for characters that Kafka does not allow."""
     return "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in table_name)

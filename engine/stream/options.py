@@ -1,4 +1,4 @@
-"""What a user chose for a stream, checked before anything is read."""
+"""The options of a stream, validated before anything is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
 NORMALIZED_ROWS: Final = 1_000_000
-"""Most rows of a batch that is normalized, when no limit is given: they are held in memory."""
+"""Default maximum of rows in a normalized batch, which are held in memory."""
 
 
 _FROM_JOB: Final = "scan.start-from-job"
@@ -35,12 +35,12 @@ _LIMITS: Final = ("read.stream.maxRowsPerTrigger", "read.stream.maxBytesPerTrigg
 class Alignment:
     """Where batches may end: ``source.checkpoint-align.*``."""
 
-    every: int  # at snapshots whose number is a multiple of this
-    timeout_ms: int  # longest wait of a trigger for one
+    every: int  # at snapshot ids that are a multiple of this
+    timeout_ms: int  # maximum wait of a trigger for one
 
 
 class OnLoss(Enum):
-    """What to do when something that a stream needs is gone: ``log.on-offset-lost``."""
+    """What to do when needed data is gone: ``log.on-offset-lost``."""
 
     FAIL = "fail"
     RESNAPSHOT = "resnapshot"
@@ -49,48 +49,48 @@ class OnLoss(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """A stream of one table. Picklable: it goes to every task."""
+    """A stream of one table. Picklable: every task gets it."""
 
     store: TableStore
     log: TableLog | None  # None: changes come from files
-    schema: pa.Schema  # of the rows as Spark takes them: the table's columns, the row kind's, metadata
+    schema: pa.Schema  # of the rows for Spark: the table's columns, row kind, metadata
     filter: Predicate | None
     start: Start
     limits: Limits
     normalizes: bool
-    is_exact: bool  # changes come with what they replace, from the log as they are or normalized, so from files too
+    is_exact: bool  # changes include what they replace, from the log and from files
     on_loss: OnLoss
     consumer_id: str | None
     ignores_consumer: bool
-    at_least: CommitHandle | None  # a commit that must be visible before the stream looks how far it may read
+    at_least: CommitHandle | None  # a commit that must be visible before the stream plans a batch
     at_least_timeout_s: float
-    drops_as_null: bool  # a column that is dropped while the stream runs is null from then on
-    job: str | None  # in the catalog's lineage, if it is named
-    from_job: str | None  # the start is where that job is
+    drops_as_null: bool  # a column dropped while the stream runs becomes null
+    job: str | None  # name in the catalog's lineage, if set
+    from_job: str | None  # start at the position of that job
     aligned: Alignment | None  # batches end at snapshots
 
     @property
     def columns(self) -> list[str]:
-        """The table's columns that are read, for rows or for the filter, in the table's order."""
+        """The table's columns to read, for rows or for the filter, in the table's order."""
         wanted = {*self.schema.names, *(columns_of(self.filter) if self.filter is not None else ())}
         return [name for name in self.store.schema.column_names if name in wanted]
 
     @classmethod
     def of(cls, read: ReadOptions, schema: StructType) -> "StreamOptions":
-        """Check the choices of a reader.
+        """Validate the options of a reader.
 
         Args:
-            read: what it was given, and the table.
-            schema: columns that Spark wants, in their order.
+            read: the reader's options and table.
+            schema: the columns that Spark requests, in order.
 
         Raises:
-            InvalidInputError: choices that do not go together, or that would lose or repeat rows.
+            InvalidInputError: options that contradict each other, or that would lose or repeat rows.
         """
         store, options, names = read.table.store, read.table.options, schema.fieldNames()
         log = log_to_read(store, read.table.log, options)
         if store.has_key and ROW_KIND_COLUMN not in names:
             raise InvalidInputError(
-                f"rows of a table with a key or row-counts come and go, and a stream needs kinds: table={store.name} "
+                f"a stream of a table with a key or row-counts needs row kinds: table={store.name} "
                 "fix=set read.changelog=true, which adds the column _row_kind"
             )
         _check_names(store.schema, names)
@@ -118,7 +118,7 @@ class StreamOptions:
 
 
 def log_to_read(store: TableStore, log: TableLog | None, options: TableOptions) -> TableLog | None:
-    """The log, unless changes are to come from files: there rows are what they are after merging."""
+    """The log, unless changes are read from files, where rows are already merged."""
     mode = options.value("streaming-read-mode")
     if mode == "log" and log is None:
         raise InvalidInputError(
@@ -131,15 +131,15 @@ def log_to_read(store: TableStore, log: TableLog | None, options: TableOptions) 
         return log
     if mode == "log":
         raise InvalidInputError(
-            f"the log holds changes before they are merged, which readers cannot fold: table={store.name} {reason} "
-            "fix=set streaming-read-mode=file, or remove streaming-read-mode; a table that is made with "
+            f"the log holds unmerged changes, which readers cannot merge: table={store.name} {reason} "
+            "fix=set streaming-read-mode=file, or remove streaming-read-mode; a table created with "
             "log.changelog-mode=all and changelog-producer=lookup has merged rows in its log"
         )
     return None
 
 
 def _not_in_log(options: TableOptions) -> str | None:
-    """Why the newest log record of a key is not the row of the table; None when it is."""
+    """Why the newest log record of a key is not the table's row; None when it is."""
     if options.merge_engine != "deduplicate":
         return f"merge-engine={options.merge_engine}"
     if options.sequence_fields:
@@ -148,12 +148,13 @@ def _not_in_log(options: TableOptions) -> str | None:
 
 
 def _start(options: TableOptions, read: ReadOptions) -> Start:
-    """What the reader says about its start; with ``scan.start-from-job`` the snapshot is looked up later."""
+    """The reader's start; with ``scan.start-from-job`` the snapshot is looked up later."""
     if options.value(_FROM_JOB) is None:
         return parse_start(options, read.given)
     if read.job is None:
         raise InvalidInputError(
-            f"where a job begins is noted under its name: {_FROM_JOB}={options.value(_FROM_JOB)} fix=set pipeline.name"
+            f"the start of a job is recorded under its name: {_FROM_JOB}={options.value(_FROM_JOB)} "
+            "fix=set pipeline.name"
         )
     others = sorted(
         {"scan.snapshot-id", "scan.tag-name", "scan.timestamp", "log.scan", "log.scan.timestamp-mills"}
@@ -164,7 +165,8 @@ def _start(options: TableOptions, read: ReadOptions) -> Start:
         other = others[0] if others else "scan.mode"
         raise InvalidInputError(
             f"the start is given twice: {_FROM_JOB}={options.value(_FROM_JOB)} {other}={read.given[other]} "
-            "fix=remove one of them; only scan.mode=from-snapshot (what follows) and from-snapshot-full go with it"
+            "fix=remove one of them; "
+            "only scan.mode=from-snapshot (later changes) and from-snapshot-full may be combined with it"
         )
     return Start(kind=StartKind.CHANGES if mode == "from-snapshot" else StartKind.FULL)
 
@@ -175,7 +177,7 @@ def _alignment(options: TableOptions, *, normalizes: bool) -> Alignment | None:
     limits = [key for key in _LIMITS if options.value(key) is not None] + ["log.scan.normalize"] * normalizes
     if limits:
         raise InvalidInputError(
-            "a batch of whole snapshots has no limit of its own: source.checkpoint-align.enabled=true "
+            "a batch of whole snapshots cannot be limited: source.checkpoint-align.enabled=true "
             f"{limits[0]}={options.value(limits[0])} fix=remove one of them"
         )
     return Alignment(
@@ -196,11 +198,11 @@ def _normalizes(store: TableStore, log: TableLog | None, options: TableOptions) 
             "cause=only the upsert log of a table with a key leaves out what a change replaces fix=remove it"
         )
     if log.is_exact:
-        return False  # every change is complete already
+        return False  # every change is already complete
     if log.keeps_update_before:
         raise InvalidInputError(
             f"nothing to normalize: table={store.name} log.changelog-mode=all log.scan.normalize=true "
-            "cause=the log holds every change already (FL-132) fix=remove log.scan.normalize"
+            "cause=the log already holds every change fix=remove log.scan.normalize"
         )
     return True
 
@@ -222,7 +224,7 @@ def _checked_filter(text: str | None, store: TableStore) -> Predicate | None:
     if others:
         raise InvalidInputError(
             f"a stream can be filtered by key columns only: filter={text!r} column={others[0]} "
-            f"key={', '.join(store.schema.primary_keys)} cause=a row that leaves the filter would never be taken back "
+            f"key={', '.join(store.schema.primary_keys)} cause=a row that no longer matches would never be retracted "
             "fix=filter the frame, and keep the last kind of each key"
         )
     return predicate
@@ -232,4 +234,4 @@ def _check_names(schema: TableSchema, names: Sequence[str]) -> None:
     known = {*schema.column_names, ROW_KIND_COLUMN, *MetadataColumn}
     for name in names:
         if name not in known:
-            schema.field(name)  # raises, and says which there are
+            schema.field(name)  # raises an error with the known columns

@@ -1,7 +1,7 @@
-"""Where a new stream begins: what the options ask for, and the position that it means in a table's history.
+"""The start of a new stream: what the options request, and the resulting position in a table's history.
 
-``log.scan`` is FLIP-188's way to say it (full, latest, from-timestamp), ``scan.mode`` Paimon's; a snapshot id, a tag or
-a time alone is enough. Source: FL-70 to FL-74; Paimon's ``CoreOptions.StartupMode``.
+``log.scan`` is FLIP-188's option (full, latest, from-timestamp), ``scan.mode`` Paimon's; a snapshot id, a tag or a time
+alone is enough. Source: Paimon ``CoreOptions.StartupMode``.
 """
 
 from collections.abc import Mapping
@@ -17,20 +17,20 @@ from lsm.errors import InvalidInputError
 
 
 class StartKind(Enum):
-    """What comes first."""
+    """What is delivered first."""
 
-    FULL = "full"  # the rows of a snapshot, then what came after it
-    CHANGES = "changes"  # only what came after a snapshot
-    LATEST = "latest"  # only what comes from now on
-    TIME = "time"  # what came from a time on
+    FULL = "full"  # the rows of a snapshot, then later changes
+    CHANGES = "changes"  # only changes after a snapshot
+    LATEST = "latest"  # only changes from now on
+    TIME = "time"  # changes from a time on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a user asked for."""
+    """The requested start."""
 
     kind: StartKind
-    snapshot_id: int | None = None  # FULL: this one, None the newest; CHANGES: the first whose changes are wanted
+    snapshot_id: int | None = None  # FULL: None is the newest; CHANGES: the first with wanted changes
     tag: str | None = None  # FULL: instead of a snapshot id
     time_ms: int | None = None  # TIME
 
@@ -54,38 +54,37 @@ _MODES: Final[Mapping[str, str]] = {
 
 
 def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
-    """Understand the start options of a stream.
+    """Parse the start options of a stream.
 
     Args:
-        options: of the table with the reader's on top.
-        given: those that the reader itself was given: when it says where to start, the table's say no more than what
-            is missing to that.
+        options: the table's options overridden by the reader's.
+        given: the reader's own options: if they define a start, the table's only complete it.
 
     Raises:
-        InvalidInputError: a mode that streams do not have, a missing or superfluous companion.
+        InvalidInputError: a mode that streams do not support, or a missing or superfluous companion option.
     """
-    said = _Said(options, given)
-    snapshot_id, tag, time_ms = said.value("scan.snapshot-id"), said.value("scan.tag-name"), _time_ms(said)
-    mode = _mode(said, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
-    told = f"start={mode}"
+    chosen = _StartOptions(options, given)
+    snapshot_id, tag, time_ms = chosen.value("scan.snapshot-id"), chosen.value("scan.tag-name"), _time_ms(chosen)
+    mode = _mode(chosen, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
+    fact = f"start={mode}"
     if mode == "from-timestamp":
-        time_ms = time_ms if time_ms is not None else _time_ms(_Said(options, {}))
+        time_ms = time_ms if time_ms is not None else _time_ms(_StartOptions(options, {}))
         if time_ms is None:
-            raise InvalidInputError(f"a time is missing: {told} fix=set log.scan.timestamp-mills or scan.timestamp")
-        _refuse_place(told, snapshot_id, tag)
+            raise InvalidInputError(f"a time is missing: {fact} fix=set log.scan.timestamp-mills or scan.timestamp")
+        _refuse_place(fact, snapshot_id, tag)
         return Start(kind=StartKind.TIME, time_ms=time_ms)
     if time_ms is not None:
-        raise InvalidInputError(f"a time has no meaning here: {told} fix=set log.scan=from-timestamp, or remove it")
+        raise InvalidInputError(f"a time has no meaning here: {fact} fix=set log.scan=from-timestamp, or remove it")
     if mode == "latest":
-        _refuse_place(told, snapshot_id, tag)
+        _refuse_place(fact, snapshot_id, tag)
         return Start(kind=StartKind.LATEST)
     if mode in ("from-snapshot", "from-snapshot-full"):
         snapshot_id = snapshot_id if snapshot_id is not None else options.value("scan.snapshot-id")
         if snapshot_id is None:
-            raise InvalidInputError(f"a snapshot id is missing: {told} fix=set scan.snapshot-id")
+            raise InvalidInputError(f"a snapshot id is missing: {fact} fix=set scan.snapshot-id")
     if snapshot_id is not None and tag is not None:
         raise InvalidInputError(
-            f"only one place can be the start: scan.snapshot-id={snapshot_id} scan.tag-name={tag} fix=remove one"
+            f"the start is given twice: scan.snapshot-id={snapshot_id} scan.tag-name={tag} fix=remove one"
         )
     if mode == "from-snapshot":
         return Start(kind=StartKind.CHANGES, snapshot_id=snapshot_id)
@@ -98,14 +97,14 @@ def offsets_of_time(
     offsets_at_latest: Mapping[int, int],
     earliest: Mapping[int, int],
 ) -> LogOffsets:
-    """Where the log is read from for a time: not before the snapshot of that time, and not behind the newest one.
+    """The log start for a time: not before the snapshot of that time, and not after the newest one.
 
     Args:
-        facts: the newest snapshot from before the time; None when there is none.
-        offsets_then: by bucket, of the first record at the time or later.
-        offsets_at_latest: of the newest snapshot.
-        earliest: by bucket, of the first record that retention has left. Where that is the one in ``offsets_then``,
-            records of the time may be gone: the answer is then the snapshot's, so that they are missed.
+        facts: the newest snapshot before the time; None when there is none.
+        offsets_then: by bucket, first record at the time or later.
+        offsets_at_latest: offsets of the newest snapshot.
+        earliest: by bucket, first available record. Where it equals ``offsets_then``, records of the time may be
+            gone: the result is then the snapshot's offset, so that the loss is detected.
     """
     base = facts.offsets if facts is not None else LogOffsets()
     always_first = {bucket: offset for bucket, offset in offsets_then.items() if offset > earliest.get(bucket, 0)}
@@ -117,8 +116,8 @@ def offsets_of_time(
     )
 
 
-class _Said:
-    """The start options that count: the reader's when it says anything about the start, else the table's."""
+class _StartOptions:
+    """The effective start options: the reader's if they define a start, else the table's."""
 
     def __init__(self, options: TableOptions, given: Mapping[str, str]) -> None:
         self._options = options
@@ -126,18 +125,18 @@ class _Said:
         self.by_reader = frozenset(_KEYS) & given.keys()
 
     def value(self, key: str) -> Any:
-        """Its value; None when it is not said."""
+        """The option's value; None when it is not effective."""
         return self._options.value(key) if key in self._keys else None
 
 
-def _refuse_place(told: str, snapshot_id: int | None, tag: str | None) -> None:
+def _refuse_place(fact: str, snapshot_id: int | None, tag: str | None) -> None:
     if snapshot_id is not None or tag is not None:
-        raise InvalidInputError(f"a snapshot or tag has no meaning here: {told} fix=set log.scan=full")
+        raise InvalidInputError(f"a snapshot or tag has no meaning here: {fact} fix=set log.scan=full")
 
 
-def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int | None) -> str:
-    asked, log_scan = said.value("scan.mode") or "default", said.value("log.scan")
-    if asked != "default" and "log.scan" in said.by_reader:
+def _mode(chosen: _StartOptions, *, snapshot_id: int | None, tag: str | None, time_ms: int | None) -> str:
+    asked, log_scan = chosen.value("scan.mode") or "default", chosen.value("log.scan")
+    if asked != "default" and "log.scan" in chosen.by_reader:
         raise InvalidInputError(
             f"the start is given twice: scan.mode={asked} log.scan={log_scan} fix=remove one of them"
         )
@@ -147,7 +146,7 @@ def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int
                 f"streams have no such start: scan.mode={asked} known={', '.join(['default', *_MODES])}"
             )
         return _MODES[asked]
-    if "log.scan" not in said.by_reader:
+    if "log.scan" not in chosen.by_reader:
         if time_ms is not None:
             return "from-timestamp"
         if snapshot_id is not None or tag is not None:
@@ -155,5 +154,5 @@ def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int
     return str(log_scan or "full")
 
 
-def _time_ms(said: _Said) -> int | None:
-    return scan_time_ms(said.value("scan.timestamp"), said.value("log.scan.timestamp-mills"))
+def _time_ms(chosen: _StartOptions) -> int | None:
+    return scan_time_ms(chosen.value("scan.timestamp"), chosen.value("log.scan.timestamp-mills"))
