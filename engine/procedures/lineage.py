@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from engine.catalog import Catalog
 from engine.lineage.store.store import LineageMeta, of_columns
-from engine.lineage.tables import kept_lineage
+from engine.lineage.tables import require_lineage
 from engine.procedures.registry import procedure, rows_table
 from filestore.predicate.predicate import Predicate
 
@@ -65,7 +65,7 @@ def delete_data_lineage(catalog: Catalog, job: str) -> pa.Table:
 
 def _replayed(catalog: Catalog) -> LineageMeta:
     """The store, with what waited for it."""
-    lineage = kept_lineage(catalog)
+    lineage = require_lineage(catalog)
     lineage.replay()
     return lineage.meta
 

@@ -105,7 +105,7 @@ class BatchWriter:
             UnavailableError: also when the rows are visible, and ``lineage.on-unavailable=fail``.
         """
         committed = self._write(batch_id, run_parts, read_snapshot_id, origin)
-        self._after.tell(committed.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
+        self._after.notify(committed.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
         return committed
 
     def _write(

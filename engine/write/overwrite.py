@@ -72,5 +72,5 @@ def overwrite(
         discard(store, messages)
         raise
     tag_batch(store, done)
-    after.tell(done.snapshot, origin, commit_user=commit_user, identifier=BATCH_IDENTIFIER)
+    after.notify(done.snapshot, origin, commit_user=commit_user, identifier=BATCH_IDENTIFIER)
     return done

@@ -104,7 +104,7 @@ def commit_deletes(
     done = replace_rows(
         table, plan.snapshot, file_splits(plan), marks, added=added, commit_user=user, committable=committable
     )
-    after.tell(done.snapshot, origin, commit_user=user, identifier=BATCH_IDENTIFIER)
+    after.notify(done.snapshot, origin, commit_user=user, identifier=BATCH_IDENTIFIER)
     return done
 
 

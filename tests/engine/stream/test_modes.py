@@ -244,7 +244,7 @@ def test_a_stream_of_merged_rows_is_the_table_at_each_commit(new_table: NewTable
     schema = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("s", pa.string())])
     table = new_table(schema=schema, log=log, **MERGING[engine])
     if log:
-        with pytest.raises(InvalidInputError, match=r"before they are merged.* fix=set streaming-read-mode=file"):
+        with pytest.raises(InvalidInputError, match=r"unmerged changes.* fix=set streaming-read-mode=file"):
             query(table, streaming__read__mode="log")
     stream = query(table)
     found: list[dict[str, Any]] = []
