@@ -25,7 +25,7 @@ def check_job(job: JobConfig, *, with_sql: bool = False) -> None:
 
     Args:
         job: the parsed job file.
-        with_sql: check the syntax of queries, too. A run leaves that to Spark, whose parser is authoritative.
+        with_sql: check the syntax of queries, too. A run leaves that to Spark's own parser.
 
     Raises:
         InvalidInputError: all problems, each with key, file and line.

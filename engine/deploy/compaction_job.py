@@ -1,4 +1,4 @@
-"""A dedicated compaction job, for tables whose writers leave compaction to others (``write-only``).
+"""A dedicated compaction job, for tables with writers that leave compaction to others (``write-only``).
 
 Each table is checked on its own schedule: soon after there was something to do, less and less often when it is idle or
 failing. The cost of a check grows with the commits since the last one. A check ends with one commit, so a stop never

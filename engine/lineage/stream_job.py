@@ -31,7 +31,7 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
 _DESCRIPTION: Final = "spark.job.description"
-_REPORTED_BY_SINK: Final = "fluvial.lineage.told-by-sink"
+_REPORTED_BY_SINK: Final = "fluvial.lineage.reported-by-sink"
 # Source: Spark's StreamExecution.getBatchDescriptionString
 _NAME: Final = re.compile(r"(?P<name>.*)\nid = [0-9a-f-]{36}\nrunId = ", re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""Times and lists as procedures take them: as numbers from programs, as text from SQL and the shell."""
+"""Arguments of procedures: numbers from programs, text from SQL and the shell."""
 
 import re
 
@@ -23,7 +23,7 @@ def parse_duration_ms(argument: str, value: Duration) -> int:
 def moment_ms(argument: str, value: MomentText) -> int:
     """Epoch milliseconds. Raises: InvalidInputError naming the argument."""
     text = str(value).strip()
-    if text.isascii() and text.isdigit() and len(text) > 8:  # 20240131 is a day that somebody forgot to dash
+    if text.isascii() and text.isdigit() and len(text) > 8:  # 20240131 is a date without dashes
         return int(text)
     try:
         return parse_moment(text) // 1_000_000

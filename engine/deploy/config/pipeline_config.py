@@ -33,7 +33,7 @@ LIMIT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 
 _INTERVAL: Final = re.compile(r"(\d+) *(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)")
 _LONG_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
-"""Units of time whose short names Spark does not accept."""
+"""Units of time with short names that Spark does not accept."""
 
 
 class SourceConfig(Section):

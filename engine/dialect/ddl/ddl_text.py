@@ -1,4 +1,4 @@
-"""A table as the statement that makes it: it can be run, and makes the same table again."""
+"""A table as the CREATE TABLE statement that creates it again."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -24,8 +24,8 @@ def create_statement(table: Table, name: str) -> str:
     """``CREATE TABLE ...`` of a table.
 
     Args:
-        table: to describe; secrets among its options are stars.
-        name: in full, as it shall stand there.
+        table: the table; secrets among its options are masked.
+        name: full name in the statement.
     """
     schema = table.schema
     parts = TableParts.of(schema.options)
@@ -47,7 +47,7 @@ def create_statement(table: Table, name: str) -> str:
 
 
 def shown_options(table: Table) -> Mapping[str, str]:
-    """The options that a user may set, sorted; secrets are stars."""
+    """The options that a user may set, sorted; secrets are masked."""
     left_out = {TOPIC_ID_KEY, TABLE_ID_KEY, WATERMARK_COLUMN, WATERMARK_EXPRESSION}
     if table.schema.options.get(TOPIC_KEY) == default_topic(table.name):
         left_out.add(TOPIC_KEY)
@@ -61,7 +61,7 @@ def shown_options(table: Table) -> Mapping[str, str]:
 
 
 def type_text(data_type: DataType) -> str:
-    """A type as CREATE TABLE understands it."""
+    """A type in the syntax of CREATE TABLE."""
     return _plain_type(data_type) + ("" if data_type.nullable else " NOT NULL")
 
 

@@ -1,4 +1,4 @@
-"""``USE``, ``SET table-storage.*`` and ``RESET``. FL-83."""
+"""``USE``, ``SET table-storage.*`` and ``RESET``."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ _UNSET = "<undefined>"
 
 
 def use(context: SqlContext, statement: Use) -> pa.Table:
-    """Make another database the current one."""
+    """Change the current database."""
     if statement.is_catalog or statement.name == (context.catalog_name,):
         name = ".".join(statement.name)
         if name != context.catalog_name:
@@ -33,7 +33,7 @@ def use(context: SqlContext, statement: Use) -> pa.Table:
 
 
 def set_setting(context: SqlContext, statement: SetSetting) -> pa.Table:
-    """Give a default to tables that are made later, or show what is set."""
+    """Set a default for tables created later, or show settings."""
     if statement.key is None:
         return _shown(context, context.settings)
     key = _canonical(statement.key)
@@ -44,7 +44,7 @@ def set_setting(context: SqlContext, statement: SetSetting) -> pa.Table:
 
 
 def reset_setting(context: SqlContext, statement: ResetSetting) -> pa.Table:
-    """Forget a setting, or all; Spark's own are left to Spark."""
+    """Remove a setting, or all; Spark's own are left to Spark."""
     if statement.key is not None:
         context.settings.pop(_canonical(statement.key), None)
         return DONE

@@ -1,7 +1,7 @@
-"""What SQL knows of a table beyond its stored columns: computed columns and the watermark, kept in options.
+"""Parts of a table that only SQL uses, stored in options: computed columns and the watermark.
 
 ``computed-column.<n>`` is ``name AS expression`` in Spark's SQL; ``computed-column-comment.<n>`` its comment.
-``watermark.column`` and ``watermark.expression`` say how far behind its newest row a table may still get rows.
+``watermark.column`` and ``watermark.expression`` define how late rows may be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ WATERMARK_EXPRESSION: Final = "watermark.expression"
 
 @dataclass(frozen=True, kw_only=True)
 class TableParts:
-    """Of one table."""
+    """The computed columns and watermark of one table."""
 
     computed: tuple[ComputedColumn, ...]
     watermark: Watermark | None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TableParts":
-        """As the options of a table say. Raises: InvalidInputError for a text that cannot be read."""
+        """Parse the options of a table. Raises: InvalidInputError for an invalid text."""
         keys = [key for key in options if key.startswith(COMPUTED_PREFIX)]
         numbers = sorted((key.removeprefix(COMPUTED_PREFIX) for key in keys), key=lambda each: (len(each), each))
         computed = tuple(
@@ -42,7 +42,7 @@ class TableParts:
 
 
 def computed_options(columns: Sequence[ComputedColumn], stored: Sequence[str]) -> dict[str, str]:
-    """The options that keep computed columns. Raises: InvalidInputError when a name is taken."""
+    """The options for computed columns. Raises: InvalidInputError for a duplicate name."""
     options = {}
     for number, column in enumerate(columns):
         if column.name in stored:

@@ -211,7 +211,7 @@ def _way(edge: Edge, rank: Mapping[GraphNode, int]) -> tuple[GraphNode, ...]:
 
 
 def _closing_edges(graph: LineageGraph) -> set[Edge]:
-    """Edges whose removal breaks all cycles: those that lead back to a node of the current path."""
+    """Edges that close cycles: those that lead back to a node of the current path."""
     followers = graph.followers()
     closing: set[Edge] = set()
     done: set[GraphNode] = set()

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from engine.checkpoint import saved_checkpoints
 from engine.checkpoint.saved_checkpoints import CheckpointPlace, chosen_checkpoint, keeping
-from engine.procedures.maintenance.rewriting import RESTORED, restored
+from engine.procedures.maintenance.rewriting import RESTORED, restore_rows
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import names_of
 from engine.runtime.times import sql_time_text
@@ -116,7 +116,7 @@ def rollback_to_savepoint(table: Table, savepoint: int) -> pa.Table:
         InvalidInputError: there is no such savepoint, or columns or buckets changed since.
         ConflictError: the commit lost too many races: run it again.
     """
-    return restored(table, read_savepoint(table.store, savepoint).snapshot)
+    return restore_rows(table, read_savepoint(table.store, savepoint).snapshot)
 
 
 @procedure(_CHECKPOINT, aliases=_ID)

@@ -40,7 +40,7 @@ class Position:
     offsets: LogOffsets  # next offset of each bucket's log; empty for a table without a log
     schema_id: int  # of the delivered rows
     topic_id: str | None = None  # of the log: the offsets are only valid in this topic
-    next_id: int | None = None  # phase FILES: the snapshot whose changes are being delivered
+    next_id: int | None = None  # phase FILES: the snapshot with the changes being delivered
     done: int = 0  # splits delivered of the snapshot or of the changes
     of: int = 0  # total number of splits
     is_jump: bool = False  # nothing is delivered between the previous position and this one
