@@ -14,13 +14,10 @@ from typing import Final
 
 import click
 
+from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.runtime.logs import Form, configure_logging
 from lsm.errors import FluvialError, InvalidInputError
-
-EXIT_FAILED: Final = 1
-EXIT_INVALID: Final = 2
-EXIT_INTERRUPTED: Final = 130
 
 _HELP_WIDTH: Final = 200
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

@@ -34,7 +34,7 @@ from lsm.keys.words import BoolArray
 from lsm.merge.row_diff import differs
 from lsm.row_kind import RowKind
 
-Ints = NDArray[np.int64]
+_Ints = NDArray[np.int64]
 
 
 def normalized(
@@ -178,7 +178,7 @@ def _key_span(store: TableStore, keys: pa.Table) -> Predicate | None:
     )
 
 
-def _differ(rows: pa.Table, left: Ints, right: Ints) -> BoolArray:
+def _differ(rows: pa.Table, left: _Ints, right: _Ints) -> BoolArray:
     """(m,) whether pairs of rows differ in any column."""
     found = np.zeros(len(left), np.bool_)
     for column in rows.columns:

@@ -18,8 +18,10 @@ from typing import Any, Final
 import click
 
 from engine.broker.broker import Broker
+from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.place import Command
 from engine.cli.signals import stop_on_signals
 from engine.deploy.application import AppliedStep, apply_steps, steps_to_apply
 from engine.deploy.checks import check_job
@@ -37,14 +39,9 @@ from engine.spark.session import submit_settings
 from filestore.options.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
 
-EXIT_INVALID: Final = 2
-EXIT_CHANGES: Final = 3
-EXIT_TERMINATED: Final = 143
 _STARS: Final = "******"
 _DEFAULT_BROKERS: Final = "localhost:9092"
 _BROKER_DIR: Final = "FLUVIAL_BROKER_DIR"
-
-Command = Callable[..., Any]
 
 
 def with_layers(command: Command) -> Command:

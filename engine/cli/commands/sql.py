@@ -22,9 +22,10 @@ from engine.cli.prompt import statements_typed
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.dialect.grammar.statements import Statement
-from engine.dialect.scope.context import DEFAULT_DATABASE, SqlContext
+from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlResult, SqlSession
 from engine.runtime.spark_messages import fluvial_error
+from filestore.catalog.catalog import DEFAULT_DATABASE
 from lsm.errors import FluvialError, InvalidInputError
 
 _SHOWN_ROWS: Final = 1000

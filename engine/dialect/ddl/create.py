@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from engine.dialect.ddl.table_parts import (
     COMMENT_PREFIX,
-    COMPUTED_PREFIX,
+    COMPUTED_KEY_PREFIX,
     WATERMARK_COLUMN,
     WATERMARK_EXPRESSION,
     TableParts,
@@ -106,7 +106,7 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
         raise InvalidInputError(
             f"a table of another connector is not one of Fluvial: connector={provider} fix='leave out the option'"
         )
-    reserved = [key for key in given if key.startswith((COMPUTED_PREFIX, COMMENT_PREFIX))]
+    reserved = [key for key in given if key.startswith((COMPUTED_KEY_PREFIX, COMMENT_PREFIX))]
     if reserved:
         raise InvalidInputError(
             f"computed columns stand among the columns: option={reserved[0]} fix=name AS expression"
@@ -182,7 +182,7 @@ def _overlaid(
 
 
 def _copied_options(options: Mapping[str, str]) -> dict[str, str]:
-    own_prefixes = (COMPUTED_PREFIX, COMMENT_PREFIX)
+    own_prefixes = (COMPUTED_KEY_PREFIX, COMMENT_PREFIX)
     left_out = _OF_THE_OLD_LOG | {WATERMARK_COLUMN, WATERMARK_EXPRESSION}
     return {key: text for key, text in options.items() if key not in left_out and not key.startswith(own_prefixes)}
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from engine.dialect.ddl.table_parts import (
     COMMENT_PREFIX,
-    COMPUTED_PREFIX,
+    COMPUTED_KEY_PREFIX,
     WATERMARK_COLUMN,
     WATERMARK_EXPRESSION,
     TableParts,
@@ -55,7 +55,7 @@ def shown_options(table: Table) -> Mapping[str, str]:
         {
             key: text
             for key, text in table.schema.options.items()
-            if key not in left_out and not key.startswith((COMPUTED_PREFIX, COMMENT_PREFIX))
+            if key not in left_out and not key.startswith((COMPUTED_KEY_PREFIX, COMMENT_PREFIX))
         }
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from engine.dialect.ddl.table_parts import COMPUTED_PREFIX, WATERMARK_EXPRESSION, TableParts, quoted_where_needed
+from engine.dialect.ddl.table_parts import COMPUTED_KEY_PREFIX, WATERMARK_EXPRESSION, TableParts, quoted_where_needed
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression, tokens_of
 from engine.dialect.grammar.places import SourceText
@@ -43,7 +43,7 @@ def _expressions(schema: TableSchema) -> Iterator[tuple[str, tuple[str, str, str
     for column in parts.computed:
         prefix = f"{quoted_where_needed(column.name)} AS "
         for key, text in schema.options.items():
-            if key.startswith(COMPUTED_PREFIX) and text == prefix + column.expression:
+            if key.startswith(COMPUTED_KEY_PREFIX) and text == prefix + column.expression:
                 yield key, (f"computed column {column.name}", prefix, column.expression)
     if parts.watermark is not None:
         yield WATERMARK_EXPRESSION, ("watermark", "", parts.watermark.expression)

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from engine.dialect.grammar.statements import ResetSetting, SetSetting, Use
-from engine.dialect.scope.context import DEFAULT_DATABASE, SqlContext
+from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.results import DONE, texts_table
+from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.options.secrets import without_secrets
 from filestore.options.table_options import SESSION_PREFIX, canonical_options, check_option
 from lsm.errors import InvalidInputError

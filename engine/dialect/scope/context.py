@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.dialect.scope.frame_cache import FrameCache
+from filestore.catalog.catalog import DEFAULT_DATABASE
 from lsm.errors import InvalidInputError
 
 CATALOG_NAME: Final = "fluvial"
-DEFAULT_DATABASE: Final = "default"
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,8 @@ import pytest
 
 import engine
 from engine import Catalog
-from engine.cli.app import _COMMANDS, EXIT_FAILED, EXIT_INTERRUPTED, cli, run_command
+from engine.cli.app import _COMMANDS, cli, run_command
+from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from engine.cli.signals import stop_on_signals
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.job import _new_session

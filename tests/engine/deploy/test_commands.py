@@ -19,8 +19,9 @@ import yaml
 
 from engine.broker.broker import Broker
 from engine.catalog import Catalog
-from engine.cli.app import EXIT_INTERRUPTED, cli, run_command
-from engine.cli.commands.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, _with_metrics, exit_code
+from engine.cli.app import cli, run_command
+from engine.cli.commands.deploy import _with_metrics, exit_code
+from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_TERMINATED
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.config.json_schema import schema_text
 from engine.deploy.pipeline.pipeline import PipelineResult

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog
-from engine.cli.app import EXIT_INVALID, run_command
+from engine.cli.app import run_command
+from engine.cli.exit_codes import EXIT_INVALID
 from engine.lineage.lineage import lineage_of
 from engine.lineage.store.entities import DataLineage, LineageRecords, TableLineage
 
