@@ -48,7 +48,7 @@ def show(lines: list[dict[str, Any]]) -> None:
     for line in lines:
         inner = {key: value for key, value in line.items() if isinstance(value, dict) and "budget" in value}
         for case, facts in (inner or {"": line}).items():
-            told = " ".join(str(facts[key]) for key in ("keys", "runs", "state") if key in facts) or case
+            case_text = " ".join(str(facts[key]) for key in ("keys", "runs", "state") if key in facts) or case
             figure = next(
                 (
                     facts[key]
@@ -65,7 +65,7 @@ def show(lines: list[dict[str, Any]]) -> None:
             )
             grid.add_row(
                 line["benchmark"],
-                told,
+                case_text,
                 str(figure),
                 str(facts.get("budget", "")),
                 {True: "yes", False: "NO"}.get(facts.get("met"), ""),

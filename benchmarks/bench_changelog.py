@@ -1,8 +1,8 @@
 """Compactions that write a changelog, beside the same compactions without one.
 
-Three cases: a full compaction of 10 overlapping runs where nothing was told before, so that every row is told; one of
-the same rows on top of a compacted level, where most of it are updates; and level 0 with ``lookup``, whose old rows lie
-in a level that is not rewritten, beside reading that level. Budget of the first: 1.6 times.
+Three cases: a full compaction of 10 overlapping runs without an earlier changelog, so that every row is emitted; one of
+the same rows on top of a compacted level, where most of it are updates; and level 0 with ``lookup``, with old rows
+that lie in a level that is not rewritten, beside reading that level. Budget of the first: 1.6 times.
 usage: python -m benchmarks.bench_changelog [--quick | --tiny]
 """
 

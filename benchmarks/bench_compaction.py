@@ -1,4 +1,4 @@
-"""Full compaction of 10 overlapping runs, beside reading all the input and writing all of it again without merging.
+"""Full compaction of 10 overlapping runs, beside reading all the input and rewriting all of it without merging.
 
 Budget: 1.3 times that. usage: python -m benchmarks.bench_compaction [--quick | --tiny]
 """

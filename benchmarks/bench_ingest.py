@@ -33,9 +33,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fluvial-ingest-") as work, Broker(Path(work) / "broker") as broker:
         source = Path(work) / "input"
         write_input(source, batches=batches, rows=rows, keys=keys)
-        ours = [sys.executable, str(REPOSITORY / "benchmarks" / "ingest_job.py")]
-        with_log = [*ours, "--bootstrap", broker.bootstrap_servers]
-        variants = {"fluvial, log off": ours, "fluvial, log on": with_log, PEER: peer}
+        fluvial = [sys.executable, str(REPOSITORY / "benchmarks" / "ingest_job.py")]
+        with_log = [*fluvial, "--bootstrap", broker.bootstrap_servers]
+        variants = {"fluvial, log off": fluvial, "fluvial, log on": with_log, PEER: peer}
         if peer is None:
             variants = {"fluvial, log on": with_log}
         for turn in range(turns):

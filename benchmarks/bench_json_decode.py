@@ -41,15 +41,15 @@ def compare(name: str, rows: pa.RecordBatch) -> Measurement:
     encoded = [encode_changes(b, kinds[: len(b)], key_names=[], log_format="debezium-json").values for b in batches]
     records = [values.to_pylist() for values in encoded]
 
-    def ours() -> list[pa.RecordBatch]:
+    def fluvial() -> list[pa.RecordBatch]:
         return [
             decode_changes(None, v, schema=rows.schema, key_names=[], log_format="debezium-json")[0] for v in encoded
         ]
 
-    if not pa.Table.from_batches(ours()).equals(pa.Table.from_batches(batches)):
+    if not pa.Table.from_batches(fluvial()).equals(pa.Table.from_batches(batches)):
         raise SystemExit("what is read is not what was written")
     return measure(
-        name, {"fluvial": ours, PEER: lambda: [decode_per_record(r, rows.schema) for r in records]}, rows=len(rows)
+        name, {"fluvial": fluvial, PEER: lambda: [decode_per_record(r, rows.schema) for r in records]}, rows=len(rows)
     )
 
 

@@ -34,7 +34,7 @@ def _python_values(column: pa.Array) -> list[object]:
 
 
 def encode_columns(rows: pa.RecordBatch) -> list[bytes]:
-    """Ours, up to what the producer takes: a list of bytes."""
+    """Fluvial's encoder, up to what the producer takes: a list of bytes."""
     kinds = pa.repeat(pa.scalar(0, pa.int8()), len(rows))
     return encode_changes(rows, kinds, key_names=[], log_format="debezium-json").values.to_pylist()
 

@@ -1,7 +1,7 @@
 """Tables without a key that count their rows, beside deduplicating tables with a key and the same columns.
 
 Two cases: writing rows of which one in ten takes an older one back, and reading 10 overlapping runs of them merged.
-The peer's key is a number that two in ten rows have twice; here rows are told apart by a hash of all nine columns,
+The peer's key is a number that two in ten rows have twice; here rows are distinguished by a hash of all nine columns,
 which the files hold as well (``size_to_peer``).
 usage: python -m benchmarks.bench_keyless [--quick | --tiny]
 """

@@ -2,9 +2,9 @@
 
     python -m benchmarks.bench_lineage [--quick | --tiny]
 
-Batches are small, so that the share is at its highest: a batch of many rows takes longer, and tells the same. They are
-written by the code that ``foreachBatch(sink(table))`` runs on the driver, without Spark; each tells the source that a
-checkpoint names. Budget: 10 ms, or 3 %, of a batch, whichever is more.
+Batches are small, so that the share is at its highest: a batch of many rows takes longer, and records the same.
+They are written by the code that ``foreachBatch(sink(table))`` runs on the driver, without Spark; each records the
+source that a checkpoint names. Budget: 10 ms, or 3 %, of a batch, whichever is more.
 """
 
 import json
@@ -81,7 +81,7 @@ def main() -> None:
         }
         result = measure("lineage", variants, rows=batches * rows, repeats=rounds, warm_ups=warm_ups)
     pairs = zip(result.seconds["lineage"], result.seconds["none"], strict=True)
-    added = statistics.median((ours - theirs) * 1000 / batches for ours, theirs in pairs)
+    added = statistics.median((fluvial - peer) * 1000 / batches for fluvial, peer in pairs)
     batch_ms = statistics.median(result.seconds["none"]) * 1000 / batches
     facts = {
         "added_ms_per_batch": round(added, 2),

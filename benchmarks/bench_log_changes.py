@@ -1,4 +1,4 @@
-"""Batches of a table whose log gets exact changes, beside the same batches of one whose log gets upserts.
+"""Batches of a table with exact changes in its log, compared with the same batches and upserts in the log.
 
     python -m benchmarks.bench_log_changes [--quick | --tiny] [--profile]
 

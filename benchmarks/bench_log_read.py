@@ -52,7 +52,7 @@ WRITE_ROWS = 100_000
 
 
 def filled(root: str, broker: Broker, rows: int) -> Table:
-    """A table of one bucket whose log has so many records."""
+    """A table of one bucket, with this number of records in its log."""
     options = {"bucket": "1", "log.kafka.bootstrap.servers": broker.bootstrap_servers, "write-only": "true"}
     table = Catalog(root).create_table("bench.log", SCHEMA, primary_key=["id"], options=options)
     chance = np.random.default_rng(7)
@@ -148,12 +148,12 @@ def spark_line(table: Table, root: str, broker: Broker, rows: int, repeats: int)
     spark = session("bench", "local[2]", conf)
     names = iter(range(10**6))
 
-    def ours() -> None:
+    def fluvial() -> None:
         options: dict[str, Any] = {"warehouse": root, "table": table.name, "read.changelog": "true"}
         options |= {"log.scan": "from-timestamp", "log.scan.timestamp-mills": "0"}
         run(spark.readStream.format("fluvial").options(**options).load(), Path(root) / f"c{next(names)}", rows)
 
-    def theirs() -> None:
+    def peer() -> None:
         assert table.log is not None
         options = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -165,7 +165,7 @@ def spark_line(table: Table, root: str, broker: Broker, rows: int, repeats: int)
         parsed = raw.select(F.from_json(F.col("value").cast("string"), ENVELOPE).alias("r"))
         run(parsed.select("r.after.*"), Path(root) / f"c{next(names)}", rows)
 
-    found = measure("log_read_spark", {"fluvial": ours, "spark-sql-kafka": theirs}, rows=rows, repeats=repeats)
+    found = measure("log_read_spark", {"fluvial": fluvial, "spark-sql-kafka": peer}, rows=rows, repeats=repeats)
     line = found.line(peer="spark-sql-kafka")
     spark.stop()
     return line

@@ -1,4 +1,4 @@
-"""Point lookup: single keys in a table whose files each span all keys, with bloom filters and without.
+"""Point lookup: single keys in a table of files that each span all keys, with bloom filters and without.
 
 What a lookup costs without an index is the same read with ``file-index.read.enabled`` off. Budget: at least 3 times as
 fast with 20 files of 250,000 rows.

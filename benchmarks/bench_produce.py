@@ -3,8 +3,8 @@
     python -m benchmarks.bench_produce [--quick | --tiny]
 
 Both send the same rows (debezium-json of about 215 bytes, with a key) to one partition of a broker of their own, with
-the same compression and batching. Ours fences the bucket, reads its marker, appends Arrow in the pieces a task would,
-and commits. The peer promises nothing across rows: the ratio is the price of exactly-once.
+the same compression and batching. Fluvial fences the bucket, reads its marker, appends Arrow in the pieces a task
+would, and commits. The peer promises nothing across rows: the ratio is the price of exactly-once.
 """
 
 import tempfile

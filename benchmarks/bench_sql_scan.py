@@ -1,7 +1,7 @@
 """SELECT over a compacted table, beside the same text over plain Parquet with the same rows, written by Spark.
 
 Both are sorted by key and have the same compression and about the same file sizes. Budget: 1.1 times plain Parquet for
-count, sum, filter and join. Planning of both is told apart: from the text to the analysed frame.
+count, sum, filter and join. Planning is measured separately: from the text to the analysed frame.
 usage: python -m benchmarks.bench_sql_scan [--quick | --tiny]
 """
 
@@ -78,13 +78,13 @@ def main() -> None:
             plain = text.format(facts="plain_facts", kinds="plain_kinds", **bounds)
             assert sorted(run_query(context, statement).collect()) == sorted(spark.sql(plain).collect())
 
-            def ours(statement=statement) -> object:
+            def fluvial(statement=statement) -> object:
                 return run_query(context, statement).collect()
 
-            def theirs(plain=plain) -> object:
+            def peer(plain=plain) -> object:
                 return spark.sql(plain).collect()
 
-            found = measure("sql_scan", {"fluvial": ours, PEER: theirs}, rows=rows, repeats=repeats, warm_ups=warm_ups)
+            found = measure("sql_scan", {"fluvial": fluvial, PEER: peer}, rows=rows, repeats=repeats, warm_ups=warm_ups)
             cost = round(1 / found.ratio("fluvial", PEER), 2)
             planning = {
                 "planning_ms": median_ms(lambda statement=statement: run_query(context, statement), repeats),

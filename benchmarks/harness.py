@@ -1,6 +1,6 @@
 """Shared by all benchmarks: interleaved timing, facts about the machine, one JSON line.
 
-    result = measure("json_encode", {"fluvial": ours, "orjson per row": theirs}, rows=100_000)
+    result = measure("json_encode", {"fluvial": fluvial, "orjson per row": peer}, rows=100_000)
     print(result.line(peer="orjson per row"))
 
 The variants take turns inside of every round, so that what else the machine does touches all of them alike; compare
@@ -55,19 +55,19 @@ class Measurement:
 
     def line(self, *, peer: str, variant: str | None = None, **facts: Any) -> str:
         """One JSON object: the first variant (or the one named) against its peer, and what else is worth keeping."""
-        ours = next(iter(self.seconds)) if variant is None else variant
+        first = next(iter(self.seconds)) if variant is None else variant
         return json.dumps(
             {
                 "benchmark": self.name,
                 "commit": commit(),
                 "machine": machine(),
                 "rows": self.rows,
-                "rows_per_s": round(self.rows_per_s(ours)),
+                "rows_per_s": round(self.rows_per_s(first)),
                 "peer": peer,
                 "peer_rows_per_s": round(self.rows_per_s(peer)),
-                "ratio": round(self.ratio(ours, peer), 2),
-                "rows_per_cpu_s": round(self.rows_per_cpu_s(ours)),
-                "cpu_ratio": round(self.cpu_ratio(ours, peer), 2),
+                "ratio": round(self.ratio(first, peer), 2),
+                "rows_per_cpu_s": round(self.rows_per_cpu_s(first)),
+                "cpu_ratio": round(self.cpu_ratio(first, peer), 2),
                 "seconds": {name: [round(value, 4) for value in values] for name, values in self.seconds.items()},
                 "peak_memory_bytes": peak_memory_bytes(),
                 **facts,
@@ -88,7 +88,7 @@ def measure(
 
     Args:
         name: of the benchmark.
-        variants: by name, ours first; each call does all the work once.
+        variants: by name, Fluvial first; each call does all the work once.
         rows: that one call works through.
         repeats: rounds that count.
         warm_ups: rounds that do not.
@@ -133,7 +133,7 @@ def machine() -> str:
 
 def peak_memory_bytes() -> int:
     """Most memory that this process has held so far."""
-    # Linux lets the process that starts a program hand down its own peak in ru_maxrss; VmHWM begins anew.
+    # Linux lets the process that starts a program hand down its own peak in ru_maxrss; VmHWM starts over.
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -170,8 +170,8 @@ def _observed(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Child
     return ChildRun(result=result, seconds=seconds, peak_memory_bytes=peak_memory_bytes(), idle_memory_bytes=idle)
 
 
-def _median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    return statistics.median(their / our for our, their in zip(ours, theirs, strict=True))
+def _median_ratio(variant: Sequence[float], peer: Sequence[float]) -> float:
+    return statistics.median(other / own for own, other in zip(variant, peer, strict=True))
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:

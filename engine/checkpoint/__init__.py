@@ -1,1 +1,1 @@
-"""The files of a Spark checkpoint: read, kept with savepoints, restored."""
+"""The files of a Spark checkpoint: reading, saving with savepoints, restoring."""

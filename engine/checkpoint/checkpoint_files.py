@@ -1,8 +1,8 @@
-"""The files of a streaming query's checkpoint that say where it stood behind one micro-batch.
+"""The files of a streaming query's checkpoint that define its position after one micro-batch.
 
-Spark finds its place by the newest number in ``offsets`` and in ``commits``, the state of its operators by the version
-that follows the batch. So a checkpoint as of a batch is that checkpoint without what came later. The files are those of
-Spark 3.5 to 4.3: ``metadata``, ``offsets/N``, ``commits/N``, ``sources/K/...``, ``state/OPERATOR/PARTITION/VERSION.*``.
+Spark resumes from the newest number in ``offsets`` and in ``commits``, and loads the state version that follows the
+batch. A checkpoint as of a batch is therefore the checkpoint without later files. The layout is that of Spark 3.5 to
+4.3: ``metadata``, ``offsets/N``, ``commits/N``, ``sources/K/...``, ``state/OPERATOR/PARTITION/VERSION.*``.
 """
 
 import json
@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 METADATA_FILE: Final = "metadata"
-_HEADER_LINES: Final = 2  # of an offsets file: its version, and the batch's
+_HEADER_LINES: Final = 2  # of an offsets file: the version, then the batch's metadata
 _NONE: Final = "-"  # a source that has no offset yet
 _STATE: Final = re.compile(r"(\d+)(_[^.]*)?\.(delta|snapshot|zip|changelog)")
 _LOG: Final = re.compile(r"(\d+)(\.compact)?")
@@ -31,12 +31,12 @@ class CheckpointFiles:
     query_id: str
     batch_id: int
     location: str
-    files: Mapping[str, Path | bytes]  # relative path -> where the body is, or the body
-    sources: tuple[Any, ...]  # end of the batch in each source; None for one without
+    files: Mapping[str, Path | bytes]  # relative path -> file to copy, or content
+    sources: tuple[Any, ...]  # end offset of each source; None for a source without one
 
 
 def checkpoint_root(location: str) -> Path:
-    """Its directory on this machine. Raises: InvalidInputError when it is elsewhere."""
+    """The checkpoint's local directory. Raises: InvalidInputError when it is not local."""
     parts = urlsplit(location)
     if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
         raise InvalidInputError(
@@ -46,7 +46,7 @@ def checkpoint_root(location: str) -> Path:
 
 
 def query_id_of(location: str) -> str:
-    """The id that a query keeps in its checkpoint. Raises: InvalidInputError when it is no checkpoint."""
+    """The query id that a checkpoint stores. Raises: InvalidInputError when the directory is not a checkpoint."""
     path = checkpoint_root(location) / METADATA_FILE
     try:
         return str(json.loads(path.read_text())["id"])
@@ -59,18 +59,18 @@ def query_id_of(location: str) -> str:
 def files_as_of(
     location: str, batch_id: int, *, sleep: Callable[[float], None], wait_ms: int = 10_000
 ) -> CheckpointFiles:
-    """The files that a query needs to go on behind a batch.
+    """The files that a query needs to continue after a batch.
 
     Args:
-        location: ``checkpointLocation``, on this machine; its query may be running.
-        batch_id: that the table has.
-        sleep: waits so many seconds.
-        wait_ms: how long to wait until Spark has noted a batch with state, which it does after the table has it.
+        location: ``checkpointLocation``, on this machine; the query may be running.
+        batch_id: a batch that the table contains.
+        sleep: sleeps for a number of seconds.
+        wait_ms: how long to wait for Spark to record a stateful batch, which happens after the table's commit.
 
     Raises:
-        InvalidInputError: no checkpoint, or one whose state names its own directory.
-        UnavailableError: the batch has state and is not noted as done.
-        CorruptDataError: the checkpoint does not go back so far.
+        InvalidInputError: not a checkpoint, or its state names its own directory.
+        UnavailableError: the batch is stateful and not recorded as committed; try again later.
+        CorruptDataError: the checkpoint does not go back to the batch.
     """
     root, query_id = checkpoint_root(location), query_id_of(location)
     offsets = offsets_of(root, location, batch_id)
@@ -90,12 +90,12 @@ def files_as_of(
 
 
 def needed_files(names: Iterable[str], *, batch_id: int, sources: tuple[Any, ...]) -> list[str]:
-    """Which files of a checkpoint say where the query stood behind a batch; ``metadata`` is not one of them.
+    """The files that define the query's position after a batch, sorted; ``metadata`` is not one of them.
 
     Args:
-        names: relative paths of all its files.
+        names: relative paths of all files of the checkpoint.
         batch_id: the batch.
-        sources: end of the batch in each source.
+        sources: end offset of each source.
     """
     known = set(names)
     found = []
@@ -120,11 +120,11 @@ class BatchOffsets:
     """The ``offsets`` file of a batch."""
 
     facts: Mapping[str, Any]  # times, watermark, settings
-    sources: tuple[Any, ...]  # end in each source; None for one without
+    sources: tuple[Any, ...]  # end offset of each source; None for a source without one
 
 
 def offsets_of(root: Path, location: str, batch_id: int) -> BatchOffsets:
-    """What is noted of a batch, and of the one before. Raises: CorruptDataError when one of them is not there."""
+    """The recorded offsets of a batch. Raises: CorruptDataError when this batch or the one before is missing."""
     for each in (batch_id - 1, batch_id):
         if each >= 0 and not (root / "offsets" / str(each)).exists():
             raise CorruptDataError(
@@ -148,7 +148,7 @@ def _wait_for(path: Path, sleep: Callable[[float], None], wait_ms: int) -> None:
 
 
 def _is_source_file_needed(source: str, name: str, known: set[str], sources: tuple[Any, ...]) -> bool:
-    """Of a source's own log, what it had up to the batch; all of what is no log."""
+    """Entries of the source's log up to the batch, and all other files of the source."""
     number = _LOG.fullmatch(name)
     end = sources[int(source)] if source.isdigit() and int(source) < len(sources) else None
     if number is None or not isinstance(end, Mapping) or not isinstance(end.get("logOffset"), int):
@@ -156,7 +156,7 @@ def _is_source_file_needed(source: str, name: str, known: set[str], sources: tup
     last = int(end["logOffset"])
     if int(number[1]) <= last:
         return True
-    # entries are deleted some time after a later file has taken them over
+    # Spark deletes entries some time after a later file has compacted them
     has_all = all(f"sources/{source}/{each}" in known for each in range(last + 1)) or any(
         f"sources/{source}/{each}.compact" in known for each in range(last + 1)
     )
@@ -164,18 +164,18 @@ def _is_source_file_needed(source: str, name: str, known: set[str], sources: tup
 
 
 def _commit_of(names: set[str], offsets: BatchOffsets, location: str, batch_id: int) -> bytes:
-    """What Spark would have noted for a batch that is in the table."""
+    """The commit file that Spark would have written for a batch that is in the table."""
     if any(name.startswith("state/") for name in names):
         raise UnavailableError(
-            f"the query has not noted the batch, and its state may be incomplete: checkpoint={location} "
-            f"batch_id={batch_id} fix=let the query run on, then try again"
+            f"the query has not recorded the batch, and its state may be incomplete: checkpoint={location} "
+            f"batch_id={batch_id} fix=let the query continue, then try again"
         )
     body = {"nextBatchWatermarkMs": offsets.facts.get("batchWatermarkMs", 0)}
     return b"v1\n" + json.dumps(body, separators=(",", ":")).encode()
 
 
 def _check_movable(root: Path, chosen: Mapping[str, Path | bytes], location: str) -> None:
-    """Refuse state that names its own directory, as transformWithState does: it would go on with the old files."""
+    """Refuse state that names its own directory, as transformWithState's does: it would continue with the old files."""
     for name, body in chosen.items():
         if "/_metadata/" in name and isinstance(body, Path) and str(root).encode() in body.read_bytes():
             raise InvalidInputError(

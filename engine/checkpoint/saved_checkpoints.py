@@ -1,8 +1,8 @@
-"""Checkpoints of the queries that write a table: kept with a savepoint, and made again so that a query goes on there.
+"""Checkpoints of the queries that write a table: saved with a savepoint, and restored so that a query continues there.
 
-A snapshot says which micro-batch of which query made it. So the saved snapshot tells how far each query had come, and
-of its checkpoint just that much is kept. Made again, the checkpoint has a new query id: behind a rollback the table
-still remembers the later batches of the old one, and would take the new batches for those.
+A snapshot records which micro-batch of which query wrote it. So the saved snapshot defines the position of each query,
+and the checkpoint is saved as of that batch. A restored checkpoint gets a new query id: after a rollback the table
+still remembers later batches of the old id, and would skip the new batches as duplicates.
 """
 
 import json
@@ -25,21 +25,21 @@ from lsm.errors import InvalidInputError, UnavailableError
 from lsm.undo import undoing
 
 _CHUNK_BYTES: Final = 8 << 20
-_UNDER: Final = "="  # between a commit user and its checkpoint
+_UNDER: Final = "="  # separates a commit user from its checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointPlace:
-    """A checkpoint to be kept."""
+    """A checkpoint to save."""
 
     location: str
-    commit_user: str  # under which its query writes the table
+    commit_user: str  # of the query's commits to the table
 
     @classmethod
     def parse(cls, text: str) -> "CheckpointPlace":
-        """``DIRECTORY``, or ``USER=DIRECTORY`` of a query with ``write.stream.commit-user``.
+        """``DIRECTORY``, or ``USER=DIRECTORY`` for a query with ``write.stream.commit-user``.
 
-        Raises: InvalidInputError when there is no checkpoint.
+        Raises: InvalidInputError when the directory is not a checkpoint.
         """
         user, mark, location = text.strip().partition(_UNDER)
         if not mark or "/" in user:
@@ -50,18 +50,18 @@ class CheckpointPlace:
 def keep_checkpoint(
     store: TableStore, snapshot: Snapshot, place: CheckpointPlace, *, wait_ms: int = 10_000
 ) -> SavedCheckpoint:
-    """Copy a checkpoint, as of the batch that a snapshot contains, beside the savepoints of a table.
+    """Copy a checkpoint, as of the query's last batch in a snapshot, next to the table's savepoints.
 
     Args:
-        store: that its query writes.
-        snapshot: of the table.
-        place: of the checkpoint.
-        wait_ms: how long to wait for Spark to note a batch with state.
+        store: the table that the query writes.
+        snapshot: a snapshot of the table.
+        place: the checkpoint.
+        wait_ms: how long to wait for Spark to record a stateful batch.
 
     Raises:
-        InvalidInputError: the query has not written this table, or its checkpoint cannot be kept.
-        UnavailableError: Spark has not noted the batch yet: try again.
-        CorruptDataError: the checkpoint does not go back so far.
+        InvalidInputError: the query has not written this table, or its checkpoint cannot be saved.
+        UnavailableError: Spark has not recorded the batch yet; try again.
+        CorruptDataError: the checkpoint does not go back to the batch.
     """
     batch_id = newest_batch(store, snapshot, place.commit_user)
     if batch_id is None:
@@ -93,12 +93,12 @@ def keep_checkpoint(
 
 
 def keeping(store: TableStore, places: Sequence[CheckpointPlace]) -> Callable[[Snapshot], list[SavedCheckpoint]]:
-    """What ``create_savepoint`` calls to keep some checkpoints."""
+    """The callback for ``create_savepoint`` that saves the given checkpoints."""
     return lambda snapshot: [keep_checkpoint(store, snapshot, place) for place in places]
 
 
 def newest_batch(store: TableStore, snapshot: Snapshot, commit_user: str) -> int | None:
-    """The newest batch of a query that a snapshot contains; None when there is none."""
+    """The newest batch of a query in a snapshot; None when it has none."""
     found = CommitHistory(store, commit_user).newest(snapshot)
     if found is not None and found.commit_identifier != BATCH_IDENTIFIER:
         return found.commit_identifier
@@ -106,14 +106,14 @@ def newest_batch(store: TableStore, snapshot: Snapshot, commit_user: str) -> int
 
 
 def chosen_checkpoint(savepoint: Savepoint, query: str | None) -> SavedCheckpoint:
-    """One of the checkpoints of a savepoint.
+    """One of a savepoint's checkpoints.
 
     Args:
-        savepoint: that keeps it.
-        query: its query id, commit user or location; None: there is only one.
+        savepoint: the savepoint.
+        query: query id, commit user or location of the checkpoint; None when the savepoint has only one.
 
     Raises:
-        InvalidInputError: there is none like it, or several.
+        InvalidInputError: no checkpoint matches, or several do.
     """
     names = [each.query_id for each in savepoint.checkpoints]
     fits = [
@@ -131,18 +131,18 @@ def chosen_checkpoint(savepoint: Savepoint, query: str | None) -> SavedCheckpoin
 
 
 def restore_saved_checkpoint(store: TableStore, kept: SavedCheckpoint, directory: str) -> str:
-    """Make a checkpoint from which a query goes on behind the saved batch.
+    """Create a checkpoint from which a query continues after the saved batch.
 
     Args:
-        store: whose savepoint keeps it.
-        kept: of that savepoint.
-        directory: new, or empty; on this machine.
+        store: the table of the savepoint.
+        kept: a checkpoint of the savepoint.
+        directory: missing or empty, on this machine.
 
     Returns:
-        The id of the new query.
+        The new query id.
 
     Raises:
-        InvalidInputError: the directory is in use.
+        InvalidInputError: the directory is not empty.
     """
     source = f"{store.paths.savepoint_dir}/{kept.directory}"
     return _written(
@@ -153,7 +153,7 @@ def restore_saved_checkpoint(store: TableStore, kept: SavedCheckpoint, directory
 
 
 def rewind_saved_checkpoint(store: TableStore, found: CheckpointFiles, directory: str) -> str:
-    """Make a checkpoint from which a query goes on behind an earlier batch; see ``restore_saved_checkpoint``."""
+    """Create a checkpoint from which a query continues after an earlier batch; see ``restore_saved_checkpoint``."""
     return _written(
         directory,
         store.names.uuid(),
@@ -165,11 +165,11 @@ def rewind_saved_checkpoint(store: TableStore, found: CheckpointFiles, directory
 
 
 def _written(directory: str, query_id: str, bodies: Mapping[str, Callable[[Path], object]]) -> str:
-    """Put a checkpoint together beside its place, so that it appears there as a whole."""
+    """Assemble a checkpoint in a temporary directory and rename it, so that it appears as a whole."""
     target = checkpoint_root(directory)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidInputError(
-            f"the directory is in use, a checkpoint needs one of its own: directory={directory} fix=take another one"
+            f"the directory is in use, a checkpoint needs an empty one: directory={directory} fix=take another one"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     growing = target.parent / f".{target.name}.{query_id}.tmp"
@@ -185,7 +185,7 @@ def _written(directory: str, query_id: str, bodies: Mapping[str, Callable[[Path]
 
 @contextmanager
 def _unless_gone(name: str, location: str) -> Iterator[None]:
-    """A running query deletes versions of its state that no retained batch needs; everything else must be there.
+    """Skip state versions that a running query deletes because no retained batch needs them; other files must exist.
 
     Raises: UnavailableError.
     """

@@ -1,1 +1,1 @@
-"""The command ``fluvial``: one module per group of commands, and what they print."""
+"""The command ``fluvial``: one module per group of commands, and their output."""

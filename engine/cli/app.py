@@ -1,7 +1,6 @@
 """The command ``fluvial``.
 
-Exit codes: 0 done, 1 it failed, 2 the request is wrong (change it), 130 interrupted;
-``run`` and ``plan`` have others, too.
+Exit codes: 0 success, 1 failure, 2 invalid request (change it), 130 interrupted; ``run`` and ``plan`` have more.
 """
 
 import logging
@@ -15,27 +14,24 @@ from typing import Final
 
 import click
 
+from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.runtime.logs import Form, configure_logging
 from lsm.errors import FluvialError, InvalidInputError
-
-EXIT_FAILED: Final = 1
-EXIT_INVALID: Final = 2
-EXIT_INTERRUPTED: Final = 130
 
 _HELP_WIDTH: Final = 200
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 def main() -> None:
-    """What the script ``fluvial`` calls."""
-    # PySpark says so of every release of pandas that is newer than it; nothing here goes through pandas
+    """Entry point of the script ``fluvial``."""
+    # PySpark warns about every release of pandas newer than itself; nothing here uses pandas
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     sys.exit(run_command(sys.argv[1:]))
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; errors are told on standard error, in one line."""
+    """Run one command and return its exit code; errors are reported on standard error, in one line."""
     is_debug = "--debug" in arguments
     try:
         code = cli.main(args=list(arguments), prog_name="fluvial", standalone_mode=False)
@@ -51,25 +47,25 @@ def run_command(arguments: Sequence[str]) -> int:
     except FluvialError as error:
         if is_debug:
             traceback.print_exc()
-        if _is_of_an_interrupt(error):
+        if _is_caused_by_interrupt(error):
             sys.stderr.write("interrupted\n")
             return EXIT_INTERRUPTED
         sys.stderr.write(f"error: {error if isinstance(error, SqlSyntaxError) else ' '.join(str(error).split())}\n")
         return EXIT_INVALID if isinstance(error, InvalidInputError) else EXIT_FAILED
-    except Exception as error:  # noqa: BLE001  (the edge of the process: what comes here is a mistake of ours)
+    except Exception as error:  # noqa: BLE001  (the edge of the process: an unexpected error is a bug)
         if is_debug:
             traceback.print_exc()
-        if _is_of_an_interrupt(error):
+        if _is_caused_by_interrupt(error):
             sys.stderr.write("interrupted\n")
             return EXIT_INTERRUPTED
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        sys.stderr.write(f"error: unexpected: {reason} fix=run it with --debug and report what is printed\n")
+        sys.stderr.write(f"error: unexpected: {reason} fix=run it with --debug and report the output\n")
         return EXIT_FAILED
     return code if isinstance(code, int) else 0
 
 
-def _is_of_an_interrupt(error: BaseException) -> bool:
-    """Whether an error came up while Ctrl-C was being seen to: what was interrupted often cannot be ended cleanly."""
+def _is_caused_by_interrupt(error: BaseException) -> bool:
+    """Whether an error was raised while handling Ctrl-C: interrupted work often cannot be closed cleanly."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, KeyboardInterrupt):
         seen = seen.__context__
@@ -79,74 +75,74 @@ def _is_of_an_interrupt(error: BaseException) -> bool:
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "broker": (
         "engine.cli.commands.broker",
-        "A real Kafka broker on this machine, for trying out and for a single machine.",
+        "A real Kafka broker on this machine, for demos and single-machine use.",
     ),
     "config": (
         "engine.cli.commands.config",
-        "Show the options of the catalog, and of a table or of tables that will be made, with where they come from.",
+        "Show the options of the catalog, and of a table or of new tables, with the origin of each value.",
     ),
     "describe": ("engine.cli.reading", "Show columns, keys and options of a table (named database.table)."),
     "diff": (
         "engine.cli.commands.diff",
-        "Show what differs between two states of a table: rows with their kinds, or counts.",
+        "Show the differences between two states of a table: rows with their kinds, or counts.",
     ),
     "doctor": (
         "engine.cli.commands.doctor",
-        "Explain what costs a table time, space or safety, with the option or command that changes it.",
+        "Explain what costs a table time, space or safety, with the option or command to change it.",
     ),
     "init": (
         "engine.cli.commands.deploy",
-        "Make a directory with a job file that works, and a script that sends it changes.",
+        "Create a directory with a working job file, and a script that sends it changes.",
     ),
     "inspect": (
         "engine.cli.commands.inspect",
         "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, of a table.",
     ),
-    "lag": ("engine.cli.commands.lag", "Show how far streams are behind a table, and the table behind its log."),
+    "lag": ("engine.cli.commands.lag", "Show the lag of streams behind a table, and of the table behind its log."),
     "lineage": (
         "engine.cli.commands.lineage",
-        "Show the tables and jobs that a table comes from, and those that come from it.",
+        "Show the tables and jobs upstream and downstream of a table.",
     ),
     "metrics": (
         "engine.cli.commands.metrics",
-        "Print one scrape of some tables as Prometheus text, from their own files.",
+        "Print one scrape of some tables as Prometheus text, from their files.",
     ),
     "package": (
         "engine.cli.commands.deploy",
-        "Write what spark-submit ships to a cluster that has no Fluvial: an archive, and the script to submit.",
+        "Write what spark-submit needs on a cluster without Fluvial: an archive, and the script to submit.",
     ),
     "plan": (
         "engine.cli.commands.deploy",
-        "Show what a run of a job file would make, begin and go on with, without doing it.",
+        "Show what a run of a job file would create, start and resume, without doing it.",
     ),
     "read": (
         "engine.cli.reading",
         "Print rows of the newest snapshot of a table, or of a system table ('db.t$files', sys.tables).",
     ),
-    "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they end."),
+    "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),
     "spark-conf": (
         "engine.cli.commands.deploy",
-        "Print the settings that sessions of Fluvial have, for sessions that are made by others.",
+        "Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.",
     ),
     "sql": ("engine.cli.commands.sql", "Run SQL statements on the tables of a warehouse."),
     "top": (
         "engine.cli.commands.top",
-        "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C ends it.",
+        "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.",
     ),
     "validate": ("engine.cli.commands.deploy", "Check job files without running them."),
 }
-"""Commands that are imported when they are called: module, and the line that tells them from others."""
+"""Commands that are imported when they are called: module and short help."""
 
 
 class _Commands(click.Group):
-    """Imports a command when it is asked for, so that a short one does not wait for Spark or for job files."""
+    """Imports a command on first use, so that short commands do not wait for Spark or for job files."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """All names: those above, and the actions."""
+        """All names: those of ``_COMMANDS`` and the actions."""
         return sorted({*_COMMANDS, *self._actions})
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """One command; None when there is none of this name."""
+        """One command; None when the name is unknown."""
         if name not in _COMMANDS:
             return self._actions.get(name)
         found = getattr(import_module(_COMMANDS[name][0]), name.replace("-", "_"))
@@ -154,7 +150,7 @@ class _Commands(click.Group):
         return found
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands; those above are not imported for it."""
+        """The list of commands; does not import those of ``_COMMANDS``."""
         lines = {name: text for name, (_, text) in _COMMANDS.items()}
         lines |= {name: command.get_short_help_str(limit=_HELP_WIDTH) for name, command in self._actions.items()}
         with formatter.section("Commands"):
@@ -168,17 +164,17 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)
-@click.option("--debug", is_flag=True, help="Show log messages, and tracebacks of errors.")
+@click.option("--debug", is_flag=True, help="Show log messages and tracebacks.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Of log messages; json is one object per line, with table, snapshot and the like as fields. [default: text]",
+    help="Format of log messages; json is one object per line, with table, snapshot etc. as fields. [default: text]",
 )
 @click.version_option(package_name="fluvial")
 def cli(debug: bool, log_format: Form | None) -> None:
     """Streaming ingestion for PySpark: tables that are a Kafka log and an LSM tree of columnar files."""
-    if log_format is not None or not logging.getLogger().handlers:  # else whoever calls us has chosen
-        # what libraries have to say about an interrupted call, for one, is nothing to users
+    if log_format is not None or not logging.getLogger().handlers:  # else the caller has configured logging
+        # libraries' messages, for example about an interrupted call, mean nothing to users
         configure_logging(logging.INFO if debug else logging.WARNING, log_format or "text", all_loggers=debug)
 
 

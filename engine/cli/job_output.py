@@ -1,4 +1,4 @@
-"""What a job tells while it runs, and at its end."""
+"""Progress of a running job, and its results."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ _LINE_EVERY_S: Final = 5.0
 
 
 def print_results(results: Sequence[PipelineResult]) -> None:
-    """What a job did."""
+    """Print the result of each pipeline, and failed compactions."""
     rows = [
         (
             each.pipeline,
@@ -39,7 +39,7 @@ def print_results(results: Sequence[PipelineResult]) -> None:
 
 @contextmanager
 def job_progress(pipelines: Sequence[str], *, quiet: bool) -> Iterator[OnProgress]:
-    """Shows how a job goes on: bars on a terminal, else a line every few seconds, or nothing."""
+    """Shows a job's progress: bars on a terminal, else a line every few seconds; nothing when quiet."""
     if quiet:
         yield lambda _: None
     elif sys.stderr.isatty():
@@ -75,13 +75,13 @@ class _Bars:
 
 class _Lines:
     def __init__(self) -> None:
-        self._told_s: dict[str, float] = {}
+        self._printed_s: dict[str, float] = {}
 
     def __call__(self, progress: PipelineProgress) -> None:
         now = time.monotonic()
-        if now - self._told_s.get(progress.pipeline, float("-inf")) < _LINE_EVERY_S:
+        if now - self._printed_s.get(progress.pipeline, float("-inf")) < _LINE_EVERY_S:
             return
-        self._told_s[progress.pipeline] = now
+        self._printed_s[progress.pipeline] = now
         facts: dict[str, Any] = {
             "batches": progress.batch_count,
             "changes": progress.row_count,

@@ -1,6 +1,6 @@
-"""What commands print: tables for people on a terminal, JSON for scripts, and progress while they wait.
+"""Output of commands: tables for people on a terminal, JSON for scripts, and progress.
 
-Results go to standard output, everything else to standard error, so that a pipe gets results only.
+Results go to standard output, everything else to standard error, so that pipes receive results only.
 """
 
 import json
@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from engine.monitor.inspection import BucketTree, TableState
-from engine.runtime.units import size_text, time_text
+from engine.runtime.times import time_text
+from engine.runtime.units import size_text
 from logstore.json.text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
@@ -24,7 +25,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def console() -> Console:
-    """For results. A pipe has no width of its own; 160 columns hold most tables."""
+    """For results. A pipe has no width; 160 columns fit most tables."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 
 
@@ -42,10 +43,10 @@ def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *
     """A table for people.
 
     Args:
-        title: above it.
+        title: shown above the table.
         columns: headings.
-        rows: one cell for each column; None is shown as nothing, whole numbers with separators.
-        numbers: headings of columns that are set flush right.
+        rows: one cell per column; None is shown empty, whole numbers with separators.
+        numbers: headings of right-aligned columns.
     """
     made = Grid(title=title or None, title_justify="left", title_style="bold", show_header=any(columns))
     for name in columns:
@@ -60,11 +61,11 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return str(value).replace("[", r"\[")  # rich takes [x] for a style
+    return str(value).replace("[", r"\[")  # rich parses [x] as a style
 
 
 def print_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, form: str) -> None:
-    """Rows as a table, as JSON lines or as CSV. JSON and CSV are written batch by batch."""
+    """Print rows as a table, as JSON lines or as CSV. JSON and CSV are written batch by batch."""
     if form == "csv":
         _print_csv(batches, schema)
     elif form == "json":
@@ -79,7 +80,7 @@ def print_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, form: st
 
 
 def first_rows(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    """The first rows of some batches; None is all."""
+    """The first rows of some batches; None: all."""
     left = count
     for rows in batches:
         if left is None:
@@ -98,12 +99,12 @@ def _shown(column: pa.ChunkedArray) -> list[str | None]:
 
 
 def _print_csv(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-    flat = pa.schema([pa.field(field.name, pa.string()) if _is_odd(field.type) else field for field in schema])
+    flat = pa.schema([pa.field(field.name, pa.string()) if _is_json_in_csv(field.type) else field for field in schema])
     sys.stdout.flush()
     with csv.CSVWriter(pa.PythonFile(sys.stdout.buffer, mode="w"), flat) as writer:
         for rows in batches:
             columns = [
-                json_texts(column) if _is_odd(field.type) else column
+                json_texts(column) if _is_json_in_csv(field.type) else column
                 for field, column in zip(schema, rows.columns, strict=True)
             ]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=flat))
@@ -114,13 +115,13 @@ def _is_number(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_decimal(arrow))
 
 
-def _is_odd(arrow: pa.DataType) -> bool:
-    """CSV has no place for it: it is written as JSON."""
+def _is_json_in_csv(arrow: pa.DataType) -> bool:
+    """CSV cannot represent the type: its values are written as JSON."""
     return bool(pa.types.is_nested(arrow) or pa.types.is_binary(arrow))
 
 
 def print_state(state: TableState) -> None:
-    """Snapshots and buckets of a table."""
+    """Print snapshots and buckets of a table."""
     out = console()
     out.print(
         f"{state.table}: {size_text(state.size_bytes)} in {len(state.buckets)} buckets, "
@@ -145,10 +146,10 @@ def _runs_text(bucket: BucketTree) -> str:
 
 
 @contextmanager
-def waiting(words: str) -> Iterator[None]:
-    """Something that moves while the user waits, on a terminal."""
+def waiting(text: str) -> Iterator[None]:
+    """Show a spinner on a terminal while the block runs."""
     if not sys.stderr.isatty():
         yield
         return
-    with notes().status(words):
+    with notes().status(text):
         yield

@@ -1,4 +1,4 @@
-"""The options that say where the tables are, for every command that needs them."""
+"""The options that locate the tables, for every command that needs them."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ Command = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehousePlace:
-    """Where the tables are."""
+    """The warehouse and the options of its catalog."""
 
     warehouse: str
     options: Mapping[str, str]
-    layers: tuple[Layer, ...] = ()  # the options by who gave them, weakest first
+    layers: tuple[Layer, ...] = ()  # the options by origin, lowest precedence first
 
     @property
     def catalog(self) -> Catalog:
@@ -34,7 +34,7 @@ class WarehousePlace:
 
 
 def with_place(command: Command) -> Command:
-    """Adds the options that say where the tables are, and hands them over as ``place``."""
+    """Adds the options that locate the tables, and passes them as ``place``."""
 
     def run(warehouse: str | None, config: str | None, catalog_option: tuple[str, ...], **rest: Any) -> Any:
         return command(place=_place(warehouse, config, catalog_option), **rest)
@@ -42,8 +42,8 @@ def with_place(command: Command) -> Command:
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
-        click.option("--catalog-option", metavar="KEY=VALUE", multiple=True, help="Option of the catalog; repeatable."),
-        click.option("--config", metavar="FILE", help="Job file to take warehouse and catalog options from."),
+        click.option("--catalog-option", metavar="KEY=VALUE", multiple=True, help="Catalog option; repeatable."),
+        click.option("--config", metavar="FILE", help="Job file with warehouse and catalog options."),
         click.option(
             "--warehouse",
             metavar="DIR",
@@ -59,7 +59,7 @@ def with_place(command: Command) -> Command:
 def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[str]) -> WarehousePlace:
     from_file: Mapping[str, str] = {}
     if config is not None:
-        from engine.deploy.config.job_config import load_job  # which takes longer to import than most commands take
+        from engine.deploy.config.job_config import load_job  # slower to import than most commands run
 
         job = load_job(config, environment=os.environ)
         warehouse = warehouse or job.warehouse

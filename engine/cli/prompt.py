@@ -1,4 +1,4 @@
-"""Statements typed at a terminal: over several lines, with a history that outlives the session."""
+"""Interactive statements: multi-line input with a persistent history."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from engine.dialect.grammar.parser import ends_statement
 
 try:
     import readline
-except ImportError:  # Python was built without it: then lines are typed without a history
+except ImportError:  # Python was built without it: no history
     readline = None  # type: ignore[assignment]
 
 _FIRST: Final = "fluvial> "
@@ -21,7 +21,7 @@ _HISTORY_LINES: Final = 2000
 
 
 def statements_typed() -> Iterator[str]:
-    """Texts that end with ``;``, until the input ends or somebody wants to leave. Ctrl-C forgets what was begun."""
+    """Texts that end with ``;``, until end of input or exit. Ctrl-C discards the current input."""
     history = Path(os.environ.get("FLUVIAL_SQL_HISTORY", Path.home() / ".cache" / "fluvial" / "sql_history"))
     _load(history)
     notes().print("End statements with ;  Leave with exit or Ctrl-D.")

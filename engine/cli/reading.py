@@ -1,4 +1,4 @@
-"""The commands ``fluvial describe`` and ``fluvial read``: what a table is, and its rows."""
+"""The commands ``fluvial describe`` and ``fluvial read``."""
 
 from typing import Final
 
@@ -53,7 +53,7 @@ def describe(place: WarehousePlace, table: str, as_json: bool) -> None:
     "--filter", "filter_text", metavar="CONDITION", help="As in SQL's WHERE: \"amount > 10 AND dt = '2020-08-08'\"."
 )
 @click.option(
-    "--limit", type=click.IntRange(0), help=f"Most rows to show. [default: {_SHOWN_ROWS} for a table, else all]"
+    "--limit", type=click.IntRange(0), help=f"Maximum number of rows. [default: {_SHOWN_ROWS} for a table, else all]"
 )
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @json_option

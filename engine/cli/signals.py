@@ -1,4 +1,4 @@
-"""Signals that ask a command to come to an end."""
+"""Signals that stop a command."""
 
 import signal
 import threading
@@ -7,19 +7,19 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def asks_for_an_end(stop: threading.Event, signals: Sequence[signal.Signals]) -> Iterator[None]:
-    """The first of these signals sets ``stop``, the second one interrupts as Ctrl-C does. For the main thread."""
-    asked = False
+def stop_on_signals(stop: threading.Event, signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """The first signal sets ``stop``, the second one raises KeyboardInterrupt. Main thread only."""
+    is_stopping = False
 
-    def ask(_number: int, _frame: object) -> None:
-        nonlocal asked
-        if asked:
+    def handle(_number: int, _frame: object) -> None:
+        nonlocal is_stopping
+        if is_stopping:
             raise KeyboardInterrupt
-        asked = True
-        # by another thread, as the main thread may be waiting for the event, and hold its lock
+        is_stopping = True
+        # in another thread: the main thread may be waiting for the event while holding its lock
         threading.Thread(target=stop.set).start()
 
-    before = {each: signal.signal(each, ask) for each in signals}
+    before = {each: signal.signal(each, handle) for each in signals}
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Where the command ``fluvial`` begins: before anything else is imported."""
+"""Entry point of the command ``fluvial``, before anything else is imported."""
 
 import sys
 from collections.abc import Sequence
@@ -11,20 +11,20 @@ _WITH_SPARK: Final = frozenset({"run", "sql"})
 
 
 def main() -> None:
-    """What the script ``fluvial`` calls."""
+    """Entry point of the script ``fluvial``."""
     if _WITH_SPARK.isdisjoint(sys.argv[1:]):
-        look_past_pandas()
+        hide_pandas()
     from engine.cli.app import main as run
 
     run()
 
 
-def look_past_pandas() -> None:
+def hide_pandas() -> None:
     """Keep PyArrow from importing pandas.
 
-    It looks for pandas when it makes its first array, so that it would know a column of pandas if it met one. That
-    takes a third of the time of a short command, and no command but those that start Spark ever meets one. PyArrow
-    does not look twice, unless it is asked for a frame of pandas: that goes on working.
+    PyArrow imports pandas when it creates its first array, to recognise pandas columns. That takes a third of the time
+    of a short command, and only commands that start Spark use pandas at all. PyArrow does not look again, except for
+    conversions to pandas, which still work.
     """
     if _PANDAS in sys.modules:
         return
@@ -39,7 +39,7 @@ def look_past_pandas() -> None:
 
 
 class _Hidden(MetaPathFinder):
-    """Finds everything but pandas."""
+    """Hides pandas from the import system."""
 
     def find_spec(self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> None:
         if fullname == _PANDAS:

@@ -1,1 +1,1 @@
-"""Consistent cuts: one moment of many tables, as tags of one name."""
+"""Consistent tags: one moment of many tables, as tags with the same name."""

@@ -1,9 +1,10 @@
-"""One cut of many tables: which snapshot of each belongs to one moment of the queries that write and read them.
+"""Which snapshot of each table belongs to a consistent tag of many tables.
 
-A micro-batch to several tables is not one transaction, and a query that reads one table and writes another is always
-behind. A cut is consistent when no query is torn by it: every table that a query writes has its batches up to the same
-one, and every table that it reads is just where the query stood then. ``choose_cut`` finds the newest such cut: it
-starts at the newest snapshots and goes back as far as the queries demand. Pure: histories are asked through protocols.
+A micro-batch to several tables is not one transaction, and a query that reads one table and writes another always
+lags. A choice of snapshots (a cut) is consistent when it splits no query: all tables that a query writes contain its
+batches up to the same one, and all tables that it reads are at the query's position after that batch. ``choose_cut``
+finds the newest: it starts at the newest snapshots and goes back as far as the queries require. Pure: it reads
+histories through protocols.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,29 +18,30 @@ class BatchHistory(Protocol):
     """The micro-batches in the snapshots of one table."""
 
     def newest_batch(self, user: str, snapshot_id: int) -> int | None:
-        """The newest batch of a query that a snapshot contains; None when there is none that can be found."""
+        """The newest batch of a query in a snapshot; None when none can be found."""
 
     def last_before(self, user: str, batch_id: int, snapshot_id: int) -> int | None:
-        """The newest snapshot up to one that contains no later batch of a query; None when it has expired."""
+        """The newest snapshot, up to the given one, without a later batch of the query; None when it has expired."""
 
 
 class Places(Protocol):
-    """Where a query stood in the tables that it reads."""
+    """A query's positions in the tables that it reads."""
 
     def snapshots_at(self, batch_id: int) -> Mapping[str, int] | None:
-        """The snapshot of each table whose changes were delivered, and no others, up to the end of a batch.
+        """For each table, the snapshot of which the query had read exactly all changes at the end of a batch.
 
-        None: one of them was between two snapshots then. Raises: InvalidInputError when the batch is forgotten.
+        None: the position in one of them was between two snapshots. Raises: InvalidInputError when the checkpoint no
+        longer has the batch.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLink:
-    """A query, and the tables of the cut that it ties together."""
+    """A query, and the tables of the cut that it connects."""
 
-    user: str  # under which it commits
+    user: str  # its commit user
     targets: tuple[str, ...]
-    places: Places | None = None  # of the tables that it reads, if its checkpoint is known
+    places: Places | None = None  # positions in the source tables, if the checkpoint is known
     sources: tuple[str, ...] = ()
 
 
@@ -55,12 +57,12 @@ def choose_cut(newest: Mapping[str, int], histories: Mapping[str, BatchHistory],
     """The newest consistent cut.
 
     Args:
-        newest: for each table the newest snapshot that may be taken.
-        histories: of each table.
-        queries: that tie tables together.
+        newest: the newest eligible snapshot of each table.
+        histories: the batches of each table.
+        queries: the queries that connect the tables.
 
     Raises:
-        InvalidInputError: there is none among the snapshots that are left, and why.
+        InvalidInputError: no consistent cut remains; the message says why.
     """
     bounds, batches = dict(newest), dict[str, int]()
     is_settled = False
@@ -76,9 +78,9 @@ def choose_cut(newest: Mapping[str, int], histories: Mapping[str, BatchHistory],
 
 
 def check_tied(tables: Sequence[str], queries: Sequence[QueryLink]) -> None:
-    """Refuse tables between which no query is known, because no snapshot of theirs belongs to one of another.
+    """Refuse tables that no known query connects: their snapshots cannot be related.
 
-    Raises: InvalidInputError naming the groups that are tied together.
+    Raises: InvalidInputError with the groups of connected tables.
     """
     groups = [{name} for name in tables]
     for query in queries:
@@ -88,7 +90,7 @@ def check_tied(tables: Sequence[str], queries: Sequence[QueryLink]) -> None:
     if len(groups) > 1:
         shown = "; ".join(",".join(sorted(group)) for group in groups)
         raise InvalidInputError(
-            f"no query is known to tie these tables together: groups={shown} "
+            f"no query is known to connect these tables: groups={shown} "
             "fix=name checkpoints of the queries between them, or a timestamp"
         )
 
@@ -96,7 +98,7 @@ def check_tied(tables: Sequence[str], queries: Sequence[QueryLink]) -> None:
 def _highest(
     query: QueryLink, bounds: Mapping[str, int], histories: Mapping[str, BatchHistory], *, below: int | None
 ) -> tuple[int, dict[str, int]]:
-    """The newest batch within the bounds, and the snapshots of the query's tables there."""
+    """The newest batch within the bounds, and the snapshots of the query's tables at that batch."""
     known = {name: histories[name].newest_batch(query.user, bounds[name]) for name in query.targets}
     missing = sorted(name for name, batch_id in known.items() if batch_id is None)
     if missing:
@@ -110,7 +112,7 @@ def _highest(
         if found is not None:
             return batch_id, found
     raise InvalidInputError(
-        f"no batch of the query belongs to snapshots that are left: commit_user={query.user} newest_batch={start} "
+        f"no batch of the query belongs to a remaining snapshot: commit_user={query.user} newest_batch={start} "
         f"tables={','.join((*query.sources, *query.targets))} fix=stop the query for a moment, or keep snapshots longer"
     )
 

@@ -1,4 +1,4 @@
-"""What ``choose_cut`` asks, answered from snapshots and checkpoints."""
+"""Batch histories and query positions for ``choose_cut``, read from snapshots and checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,15 +14,14 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 
 class TableBatches:
-    """The batches in a table's snapshots; each snapshot is read once, and none older than needed."""
+    """The batches in a table's snapshots; each snapshot is read at most once, and none older than needed."""
 
     def __init__(self, store: TableStore) -> None:
-        """Nothing is read yet."""
         self._table = store
         self._known: dict[int, Snapshot | None] = {}
 
     def newest_user(self, snapshot_id: int) -> str | None:
-        """The query that wrote last, up to a snapshot; None when none did that can be found."""
+        """The query of the newest batch up to a snapshot; None when no batch can be found."""
         while (snapshot := self._find(snapshot_id)) is not None:
             if _is_batch(snapshot):
                 return snapshot.commit_user
@@ -30,7 +29,7 @@ class TableBatches:
         return None
 
     def newest_batch(self, user: str, snapshot_id: int) -> int | None:
-        """The newest batch of a query that a snapshot contains."""
+        """The newest batch of a query in a snapshot."""
         while (snapshot := self._find(snapshot_id)) is not None:
             if _is_batch(snapshot) and snapshot.commit_user == user:
                 return snapshot.commit_identifier
@@ -38,7 +37,7 @@ class TableBatches:
         return None
 
     def last_before(self, user: str, batch_id: int, snapshot_id: int) -> int | None:
-        """The newest snapshot up to one that contains no later batch of a query."""
+        """The newest snapshot, up to the given one, without a later batch of the query."""
         last = snapshot_id
         while (snapshot := self._find(snapshot_id)) is not None:
             if _is_batch(snapshot) and snapshot.commit_user == user:
@@ -55,23 +54,24 @@ class TableBatches:
 
 
 class SourcePlaces:
-    """Where a query stood in Fluvial tables, by its checkpoint."""
+    """A query's positions in Fluvial tables, from its checkpoint."""
 
     def __init__(self, location: str, sources: Mapping[str, TableStore]) -> None:
-        """``sources`` are in the order in which the query has them."""
+        """``sources`` in the query's order."""
         self._location = location
         self._sources = dict(sources)
 
     def snapshots_at(self, batch_id: int) -> Mapping[str, int] | None:
-        """The snapshot of each source at the end of a batch; None when one was between two."""
+        """The snapshot of each source at the end of a batch; None when one was between two snapshots."""
         try:
             found = positions_of(self._location, batch_id)
         except CorruptDataError as error:
             raise InvalidInputError(f"the checkpoint does not go back far enough: {error}") from error
         if len(found) != len(self._sources):
             raise InvalidInputError(
-                f"the query reads another number of tables: checkpoint={self._location} reads={len(found)} "
-                f"named={','.join(self._sources)} fix=name its tables in its order, as TABLE+TABLE=DIRECTORY"
+                f"the query reads a different number of tables: checkpoint={self._location} "
+                f"reads={len(found)} named={','.join(self._sources)} "
+                "fix=name its tables in the order of the query, as TABLE+TABLE=DIRECTORY"
             )
         snapshots: dict[str, int] = {}
         for (name, table), position in zip(self._sources.items(), found, strict=True):
@@ -83,13 +83,13 @@ class SourcePlaces:
 
 
 def positions_of(location: str, batch_id: int) -> list[Position]:
-    """Where a query stood in the Fluvial tables that it reads. Raises: CorruptDataError when that is forgotten."""
+    """A query's positions in its Fluvial sources. Raises: CorruptDataError when the batch is no longer stored."""
     sources = offsets_of(checkpoint_root(location), location, batch_id).sources
     return [Position.from_json(each).place for each in sources if _is_position(each)]
 
 
 def aligned_snapshot(store: TableStore, position: Position) -> int | None:
-    """The snapshot whose state a stream has delivered, no more and no less; None when it is between two."""
+    """The snapshot that a stream has delivered exactly; None when the position is between two snapshots."""
     is_whole = position.phase is Phase.LOG or position.done == (position.of if position.phase is Phase.SNAPSHOT else 0)
     snapshot = store.snapshots.find(position.snapshot_id)
     if not is_whole or snapshot is None:
@@ -101,7 +101,7 @@ def aligned_snapshot(store: TableStore, position: Position) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedCheckpoint:
-    """A checkpoint, and the tables that its query reads, as far as somebody said."""
+    """A checkpoint, and the tables that its query reads, if given."""
 
     location: str
     sources: tuple[str, ...] = ()
@@ -121,9 +121,9 @@ def links_of(
     histories: Mapping[str, TableBatches],
     checkpoints: list[NamedCheckpoint],
 ) -> list[QueryLink]:
-    """The queries that tie tables together: those that wrote last, and those whose checkpoints are named.
+    """The queries that connect tables: those of the newest batches, and those of the given checkpoints.
 
-    Raises: InvalidInputError when a checkpoint has nothing to do with the tables, or it is not clear which it reads.
+    Raises: InvalidInputError when a checkpoint's query wrote none of the tables, or its source tables are ambiguous.
     """
     places = {query_id_of(each.location): each for each in checkpoints}
     last = {histories[name].newest_user(newest[name]) for name in tables}
@@ -159,7 +159,7 @@ def _sources(
     histories: Mapping[str, TableBatches],
     newest: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """The tables of the cut that a query reads, in its order."""
+    """The tables of the cut that a query reads, in the query's order."""
     if checkpoint.sources:
         unknown = [name for name in checkpoint.sources if name not in tables]
         if unknown:
@@ -178,7 +178,7 @@ def _sources(
         return others
     raise InvalidInputError(
         f"it is not clear which tables the query reads: checkpoint={checkpoint.location} reads={count} "
-        f"candidates={','.join(others)} fix=name them in its order, as TABLE+TABLE=DIRECTORY"
+        f"candidates={','.join(others)} fix=name them in the order of the query, as TABLE+TABLE=DIRECTORY"
     )
 
 

@@ -1,7 +1,7 @@
-"""A cut of many tables as tags of one name: made all or none, and gone back to together.
+"""A consistent tag of many tables: one tag per table, all with the same name; created or rolled back together.
 
-Each tag holds the whole cut, under a key that other engines skip. So whoever finds one knows the others: making a cut
-that died half-way is completed by doing it again, and so is going back to it.
+Each tag holds the whole cut, under a key that other engines ignore. So each tag leads to the others, and a creation or
+a rollback that failed half-way is completed by repeating it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ _KEY: Final = "fluvialCut"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRecord:
-    """What every tag of a cut says."""
+    """The content of every tag of a cut."""
 
     id: str  # of the cut
     tables: Mapping[str, int]  # snapshot by name
     batches: Mapping[str, int]  # last batch by commit user
 
     def to_json(self) -> dict[str, Any]:
-        """The object in a tag's file."""
+        """The JSON object in a tag's file."""
         return {"id": self.id, "tables": dict(self.tables), "batches": dict(self.batches)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "CutRecord":
-        """What ``to_json`` made. Raises: KeyError, TypeError or ValueError."""
+        """The inverse of ``to_json``. Raises: KeyError, TypeError or ValueError."""
         return cls(
             id=str(body["id"]),
             tables={str(name): int(at) for name, at in body["tables"].items()},
@@ -42,7 +42,7 @@ class CutRecord:
 
 
 def read_cut(store: TableStore, tag: str) -> CutRecord | None:
-    """The cut that a tag belongs to; None when there is no such tag. Raises: InvalidInputError when it is of none."""
+    """The cut of a tag; None when the tag is missing. Raises: InvalidInputError when the tag belongs to no cut."""
     path = store.paths.tag(tag)
     try:
         body = orjson.loads(store.io.read_bytes(path)).get(_KEY)
@@ -53,14 +53,14 @@ def read_cut(store: TableStore, tag: str) -> CutRecord | None:
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError(f"tag cannot be decoded: file={path} error={error!r}") from error
     raise InvalidInputError(
-        f"the tag is not one of a cut of several tables: table={store.name} tag={tag} fix=choose another name"
+        f"the tag is not a consistent tag of several tables: table={store.name} tag={tag} fix=choose another name"
     )
 
 
-def begun_cut(tables: Mapping[str, TableStore], tag: str) -> CutRecord | None:
-    """The cut of this name that was begun and is not complete; None: there is none.
+def find_incomplete_cut(tables: Mapping[str, TableStore], tag: str) -> CutRecord | None:
+    """The incomplete cut of this name; None when no table has the tag.
 
-    Raises: InvalidInputError when the name is taken, by a complete cut or by something else.
+    Raises: InvalidInputError when the name is taken by a complete cut or by another tag.
     """
     check_tag_name(tag)
     found = {name: record for name, table in tables.items() if (record := read_cut(table, tag)) is not None}
@@ -69,7 +69,7 @@ def begun_cut(tables: Mapping[str, TableStore], tag: str) -> CutRecord | None:
     record = next(iter(found.values()))
     is_same = all(each == record for each in found.values()) and set(record.tables) == set(tables)
     if not is_same or len(found) == len(tables):
-        what = "cut exists already" if is_same else "tag exists already, of another cut"
+        what = "the consistent tag already exists" if is_same else "a tag of another cut already exists"
         raise InvalidInputError(
             f"{what}: tag={tag} tables={','.join(found)} fix=choose another name, or delete these tags"
         )
@@ -77,12 +77,12 @@ def begun_cut(tables: Mapping[str, TableStore], tag: str) -> CutRecord | None:
 
 
 def tag_cut(tables: Mapping[str, TableStore], tag: str, record: CutRecord, *, retained_ms: int | None = None) -> None:
-    """Make the tags of a cut, or those of them that are missing.
+    """Create the tags of a cut that are missing.
 
     Raises:
-        ConflictError: a snapshot expired at this moment: none of the tags is there, cut again.
-        FluvialError: none of the tags is there, unless the message names them.
-        OutcomeUnknownError: a tag may be there: do it again.
+        ConflictError: a snapshot expired meanwhile; no tag was created, choose a new cut.
+        FluvialError: no tag was created, unless the message lists remaining ones.
+        OutcomeUnknownError: a tag may have been created; try again.
     """
     for name, table in tables.items():
         if read_cut(table, tag) == record:
@@ -121,16 +121,16 @@ def _taken_back(tables: Mapping[str, TableStore], tag: str, record: CutRecord) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRollback:
-    """What going back to a cut does to one table."""
+    """The effect of a rollback to a cut on one table."""
 
     name: str
     previous_id: int
     wanted: Snapshot
-    partitions: Sequence[bytes]  # () when the rows are those of the cut already
+    partitions: Sequence[bytes]  # to restore; () when the rows are already those of the cut
 
 
 def cut_tables(store: TableStore, tag: str) -> CutRecord:
-    """The cut of a tag. Raises: InvalidInputError when there is no such tag, or it is of none."""
+    """The cut of a tag. Raises: InvalidInputError when the tag is missing or belongs to no cut."""
     found = read_cut(store, tag)
     if found is None:
         raise InvalidInputError(f"no such tag: table={store.name} tag={tag} tags={store.snapshots.tag_names()}")
@@ -138,9 +138,9 @@ def cut_tables(store: TableStore, tag: str) -> CutRecord:
 
 
 def plan_cut_rollback(tables: Mapping[str, TableStore], tag: str) -> list[TableRollback]:
-    """What going back to a cut would do; nothing is done.
+    """The effect of a rollback to a cut; changes nothing.
 
-    Raises: InvalidInputError when the tags are not all there, or one of the tables cannot go back.
+    Raises: InvalidInputError when a tag is missing, or a table cannot be rolled back.
     """
     plans = []
     ids = {}
@@ -152,5 +152,7 @@ def plan_cut_rollback(tables: Mapping[str, TableStore], tag: str) -> list[TableR
         partitions = () if is_restored(latest, wanted) else tuple(partitions_to_restore(table, wanted))
         plans.append(TableRollback(name=name, previous_id=latest.id, wanted=wanted, partitions=partitions))
     if len(set(ids.values())) > 1:
-        raise InvalidInputError(f"the tags are of different cuts: tag={tag} cuts={ids} fix=delete them and cut again")
+        raise InvalidInputError(
+            f"the tags are of different cuts: tag={tag} cuts={ids} fix=delete them and create the tag again"
+        )
     return plans

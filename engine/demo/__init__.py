@@ -1,1 +1,1 @@
-"""The demonstration: flights out of New York in 2013 as a change stream, taken in, read back and checked."""
+"""The demo: flights from New York in 2013 as a change stream, ingested, read back and verified."""

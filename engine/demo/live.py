@@ -1,7 +1,7 @@
-"""The demonstration goes on: New Year's Day is flown again while two queries run, and its changes are printed.
+"""The live part of the demo: New Year's Day is replayed while two queries run, and its changes are printed.
 
-One process is the job of ``conf/flights.yaml``, now without an end; the other reads the table with
-``readStream.format("fluvial")``, which gives a change less than a second after it was committed.
+One process runs the job of ``conf/flights.yaml``, now endless; the other reads the table with
+``readStream.format("fluvial")``, which delivers a change less than a second after its commit.
 """
 
 import itertools
@@ -43,7 +43,7 @@ _COLUMNS: Final = ("carrier", "flight", "origin", "dest", "sched_dep_time", "dep
 
 @dataclass(slots=True)
 class LiveResult:
-    """What the reader was given."""
+    """Totals of the delivered changes."""
 
     change_count: int = 0
     batch_count: int = 0
@@ -54,18 +54,18 @@ class LiveResult:
 def run_live(
     table: Table, topic: str, properties: KafkaProperties, job: list[str], home: Path, out: Console
 ) -> LiveResult:
-    """Publish a day's changes over some seconds, and print them as the reader of the table gets them.
+    """Publish a day's changes over some seconds, and print them as the table's reader receives them.
 
     Args:
-        table: with a log.
-        topic: of the changes that the job takes in.
-        properties: of the broker.
+        table: a table with a log.
+        topic: the topic that the job reads.
+        properties: properties of the broker.
         job: command that runs the job until it is interrupted.
-        home: for checkpoints and Spark's log.
-        out: where to print.
+        home: directory for checkpoints and Spark's log.
+        out: console to print to.
 
     Raises:
-        UnavailableError: the job ended, or its changes do not arrive.
+        UnavailableError: the job exited, or its changes do not arrive.
     """
     stream = new_years_day()
     wanted = int(pc.sum(pc.not_equal(stream.step, int(FlightStep.TOMBSTONE))).as_py())
@@ -89,7 +89,7 @@ def run_live(
             _until(lambda: query.lastProgress is not None, running)
             start_s = time.monotonic()
             publish_flights(stream.part(0, _FIRST), properties, topic)
-            _until(lambda: printer.result.change_count > 0, running)  # now both queries are at work
+            _until(lambda: printer.result.change_count > 0, running)  # both queries are running
             _publish_slowly(stream.part(_FIRST, len(stream)), properties, topic)
             _until(lambda: printer.result.change_count >= wanted, running)
             printer.result.seconds = time.monotonic() - start_s
@@ -102,7 +102,7 @@ def run_live(
 
 
 def new_years_day() -> ChangeStream:
-    """The first flights of the year, a year later."""
+    """The first flights of the year, moved to the next year."""
     flights = read_flights().slice(0, _FLIGHTS)
     index = flights.schema.get_field_index("year")
     field = flights.schema.field(index)
@@ -111,7 +111,7 @@ def new_years_day() -> ChangeStream:
 
 
 class _Printer:
-    """A ``foreachBatch`` function that shows a few rows of every batch."""
+    """A ``foreachBatch`` function that prints a few rows of every batch."""
 
     def __init__(self, out: Console) -> None:
         self.result = LiveResult()
@@ -150,7 +150,7 @@ def _minutes(delay: int) -> str:
 
 
 def _publish_slowly(stream: ChangeStream, properties: KafkaProperties, topic: str) -> None:
-    """The day in some seconds: its changes in slices of equal size."""
+    """Publish the changes in slices of equal size over some seconds."""
     bounds = np.linspace(0, len(stream), _SLICES + 1).astype(int)
     for start, end in itertools.pairwise(bounds):
         publish_flights(stream.part(int(start), int(end)), properties, topic)
@@ -161,7 +161,7 @@ def _until(condition: Any, running: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + _START_S
     while not condition():
         if running.poll() is not None:
-            raise UnavailableError(f"the job ended while its changes were waited for: exit_code={running.returncode}")
+            raise UnavailableError(f"the job ended before its changes arrived: exit_code={running.returncode}")
         if time.monotonic() > deadline:
             raise UnavailableError(f"changes do not arrive: timeout_s={_START_S:g} fix=look at Spark's log")
         time.sleep(0.05)
@@ -173,7 +173,7 @@ def _lag_of(progress: Mapping[str, Any] | None) -> int:
 
 
 def job_command(config: str, spark_log: Path) -> list[str]:
-    """The job as a process without an end, a micro-batch as soon as there are changes."""
+    """The job as an endless process, a micro-batch as soon as there are changes."""
     trigger = 'pipelines.flights.trigger={"processing-time": "100 milliseconds"}'
     return [
         sys.executable,

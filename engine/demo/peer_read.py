@@ -1,4 +1,4 @@
-"""Reads a table with pypaimon into an Arrow file. Runs in .venv-peers, where nothing of ours is.
+"""Reads a table with pypaimon into an Arrow file. Runs in .venv-peers, without Fluvial.
 
 usage: python peer_read.py WAREHOUSE TABLE TARGET
 """

@@ -1,4 +1,4 @@
-"""A change stream sent to a topic, each flight's changes to one partition and in their order."""
+"""Publishes a change stream to a topic, all changes of a flight to one partition and in order."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,13 +20,13 @@ def publish_flights(
     """Send every change; return the bytes of keys and values.
 
     Args:
-        stream: what to send.
-        properties: of the cluster.
-        topic: exists.
-        on_sent: told the number of records, batch by batch.
+        stream: the changes.
+        properties: properties of the cluster.
+        topic: an existing topic.
+        on_sent: called with the number of records of each batch.
 
     Raises:
-        UnavailableError: the broker did not take all of them.
+        UnavailableError: the broker did not accept all changes.
     """
     notes = ErrorNotes()
     producer = properties.producer(notes, transactional_id=None)
@@ -47,12 +47,12 @@ def publish_flights(
     if refused:
         raise error_of_kafka(refused[0], f"changes were refused: topic={topic} count={len(refused)}", notes)
     if left:
-        raise UnavailableError(f"changes were not taken in time: topic={topic} left={left}{notes.text}")
+        raise UnavailableError(f"changes were not accepted in time: topic={topic} left={left}{notes.text}")
     return size_bytes
 
 
 def _send(producer: Producer, topic: str, records: pa.RecordBatch, delivered: Callable[..., None]) -> None:
-    """The client chooses the partition by the hash of the key, as Debezium's would."""
+    """The client partitions by the hash of the key, as Debezium does."""
     keys = records["key"].cast(pa.binary()).to_pylist()
     values = records["value"].cast(pa.binary()).to_pylist()
     for key, value in zip(keys, values, strict=True):

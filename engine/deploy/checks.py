@@ -1,4 +1,4 @@
-"""What can be said of a job without tables, brokers or Spark: whether its options, types and names make sense."""
+"""Checks of a job without tables, brokers or Spark: are its options, types and names valid?"""
 
 from collections.abc import Callable, Iterator
 
@@ -20,14 +20,14 @@ JobCheck = tuple[KeyPath, Callable[[], object]]
 
 
 def check_job(job: JobConfig, *, with_sql: bool = False) -> None:
-    """Refuse a job that cannot work, with all that is wrong at once.
+    """Refuse a job that cannot work, with all its problems at once.
 
     Args:
-        job: as its file says.
-        with_sql: look at queries, too. Spark has the last word on them, so a run leaves them to it.
+        job: the parsed job file.
+        with_sql: check the syntax of queries, too. A run leaves that to Spark's own parser.
 
     Raises:
-        InvalidInputError: each problem with key, file and line.
+        InvalidInputError: all problems, each with key, file and line.
     """
     problems = []
     for path, check in (*_table_checks(job), *_pipeline_checks(job), *(_sql_checks(job) if with_sql else ())):
@@ -43,7 +43,7 @@ def check_job(job: JobConfig, *, with_sql: bool = False) -> None:
 
 
 def check_table_options(job: JobConfig, name: str) -> dict[str, str]:
-    """Options that a table of the job is made with."""
+    """The options of a table that the job creates."""
     defaults = CatalogOptions.parse(job.catalog_options).table_defaults
     return {**defaults, **canonical_options(job.tables[name].options)}
 
@@ -91,7 +91,7 @@ def _check_sink_options(pipeline: PipelineConfig) -> None:
 
 
 def _check_sql(sql: str) -> None:
-    """Catches slips like a missing bracket; names and functions are Spark's to know."""
+    """Catches mistakes like a missing bracket; names and functions are left to Spark."""
     try:
         sqlglot.parse_one(sql, read="spark")
     except (ParseError, TokenError) as error:

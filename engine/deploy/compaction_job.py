@@ -1,9 +1,9 @@
-"""A job that does nothing but compact: for tables whose writers leave it to others (``write-only``).
+"""A dedicated compaction job, for tables with writers that leave compaction to others (``write-only``).
 
-It looks at its tables again and again, each on its own: soon where there was something to do, less and less often where
-there was nothing, or where something failed. What it reads grows with what was committed since its last look. A look
-ends with one commit, so that a stop never costs more than the tasks that are running. Expiry, which such writers leave
-out too, is done after it. Source: paimon-format.md section 12, "dedicated compaction"; FL-20, FL-162.
+Each table is checked on its own schedule: soon after there was something to do, less and less often when it is idle or
+failing. The cost of a check grows with the commits since the last one. A check ends with one commit, so a stop never
+loses more than the running tasks. Expiry, which such writers also skip, runs afterwards. Source: Paimon "Dedicated
+Compaction".
 """
 
 import threading
@@ -31,54 +31,54 @@ from lsm.undo import undoing, undoing_unless_visible
 _SLOWER: Final = 2.0
 
 Choice = Callable[[TableStore], Callable[[BucketKey], bool]]
-"""Of a table as it is now: whether a bucket is to be compacted."""
+"""For a table in its current state: whether to compact a bucket."""
 
 
 def every_bucket(_table: TableStore) -> Callable[[BucketKey], bool]:
-    """Leaves nothing out."""
+    """Chooses all buckets."""
     return lambda _key: True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPolicy:
-    """How a compaction job goes about it."""
+    """Schedule and limits of a compaction job."""
 
-    is_full: bool = False  # each bucket into one run, whatever it costs
-    interval_s: float = 10.0  # between two looks at a table that changes
-    most_wait_s: float = 120.0  # at one that does not, or that fails
-    parallelism: int = 1  # tasks at once
+    is_full: bool = False  # compact each bucket into one run
+    interval_s: float = 10.0  # between checks of a changing table
+    most_wait_s: float = 120.0  # maximum between checks of an idle or failing table
+    parallelism: int = 1  # concurrent tasks
     buckets_per_commit: int = 8
 
     def next_wait_s(self, last_s: float) -> float:
-        """Seconds until the next look at a table without news, when the last one came after ``last_s``."""
+        """Seconds until the next check of an idle table, after an interval of ``last_s``."""
         return min(max(last_s * _SLOWER, self.interval_s), max(self.most_wait_s, self.interval_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
-    """Something that a compaction job did, or could not do."""
+    """A result or failure of a compaction job."""
 
     table: str
     event: str
-    """compacted, distributed (postponed rows), overtaken (by another commit; tried again), failed, refused, gone"""
+    """compacted, distributed (postponed rows), overtaken (a concurrent commit won; retried), failed, refused, gone"""
     snapshot_id: int | None = None  # of the commit
     buckets: int = 0
     files_before: int = 0
     files_after: int = 0
     size_before_bytes: int = 0
     size_after_bytes: int = 0
-    tasks_left: int = 0  # known to be worth it, and not begun
+    tasks_left: int = 0  # picked, but not started
     seconds: float = 0.0
     error: str | None = None
     retry_s: float | None = None
 
     def as_json(self) -> Mapping[str, Any]:
-        """For scripts: what there is to say."""
+        """For scripts: all fields with a value."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 class CompactionJob:
-    """Compacts tables until it is told to stop. Not for use by several threads."""
+    """Compacts tables until it is stopped. Not thread-safe."""
 
     def __init__(
         self,
@@ -90,25 +90,25 @@ class CompactionJob:
         choice: Choice = every_bucket,
         must_exist: bool = False,
     ) -> None:
-        """Nothing is looked at yet.
+        """Create the job.
 
         Args:
-            catalog: of the tables.
-            names: tables to watch, ``database.table``; asked again and again, as tables come and go.
-            policy: how.
-            on_event: told what happened, in the thread that runs the job.
-            choice: which buckets.
-            must_exist: a table that is not there, or that cannot be compacted by us, ends the job by an error.
+            catalog: the catalog of the tables.
+            names: returns the tables to watch, ``database.table``; called repeatedly, as tables come and go.
+            policy: schedule and limits.
+            on_event: called with each result or failure, in the thread that runs the job.
+            choice: chooses the buckets.
+            must_exist: a missing table, or one that Fluvial cannot compact, ends the job with an error.
         """
         self._catalog, self._names, self._policy = catalog, names, policy
         self._on_event, self._choice, self._must_exist = on_event, choice, must_exist
         self._watches: dict[str, _Watch] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Work until ``stop`` is set; tasks that are running then are finished and committed.
+        """Run until ``stop`` is set; running tasks are completed and committed.
 
         Raises:
-            InvalidInputError: a table that must be there is not, or cannot be compacted by us.
+            InvalidInputError: with ``must_exist``, a table is missing or cannot be compacted by Fluvial.
         """
         try:
             while not stop.is_set():
@@ -118,67 +118,67 @@ class CompactionJob:
                 for name in names:
                     watch = self._watches.setdefault(name, _Watch(name, self._policy))
                     if watch.due_s <= time.monotonic() and not stop.is_set():
-                        self._look(watch, stop)
+                        self._check(watch, stop)
                 nearest_s = min((each.due_s for each in self._watches.values()), default=float("inf"))
                 stop.wait(min(max(nearest_s - time.monotonic(), 0.0), self._policy.interval_s))
         finally:
             for watch in self._watches.values():
                 watch.close()
 
-    def _look(self, watch: "_Watch", stop: threading.Event) -> None:
+    def _check(self, watch: "_Watch", stop: threading.Event) -> None:
         try:
-            done = watch.look(self._catalog, self._choice, stop)
+            done = watch.compact(self._catalog, self._choice, stop)
         except InvalidInputError as error:
             if self._must_exist:
                 raise
             if watch.wait_longer(error):
-                self._tell(watch, "refused" if self._catalog.table_exists(watch.name) else "gone", error)
+                self._report(watch, "refused" if self._catalog.table_exists(watch.name) else "gone", error)
         except ConflictError as error:
             watch.wait_longer(error)
-            self._tell(watch, "overtaken", error)
+            self._report(watch, "overtaken", error)
         except (FluvialError, OSError) as error:
             COMPACTION_FAILURES.labels(watch.name).inc()
             watch.wait_longer(error)
-            self._tell(watch, "failed", error)
+            self._report(watch, "failed", error)
         else:
             for event in done:
                 self._on_event(event)
 
-    def _tell(self, watch: "_Watch", event: str, error: Exception) -> None:
+    def _report(self, watch: "_Watch", event: str, error: Exception) -> None:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         self._on_event(JobEvent(table=watch.name, event=event, error=reason, retry_s=watch.wait_s))
 
 
 class _Watch:
-    """One table, and when to look at it again."""
+    """One table, and the time of its next check."""
 
     def __init__(self, name: str, policy: JobPolicy) -> None:
         self.name = name
-        self.due_s = 0.0  # by the monotonic clock
-        self.wait_s = 0.0  # before the last look; 0: there was something to do
+        self.due_s = 0.0  # on the monotonic clock
+        self.wait_s = 0.0  # interval before the last check; 0: there was something to do
         self._policy = policy
         self._store: TableStore | None = None
         self._live: LiveFiles | None = None
         self._housekeeping: Housekeeping | None = None
-        self._pending: set[BucketKey] = set()  # buckets that may be worth it
-        self._failures: dict[BucketKey, Exception] = {}  # buckets that are left alone for a while
-        self._told = ""  # the last refusal
+        self._pending: set[BucketKey] = set()  # buckets that may need compaction
+        self._failures: dict[BucketKey, Exception] = {}  # buckets skipped until the next interval
+        self._last_refusal = ""
 
-    def look(self, catalog: Catalog, choice: Choice, stop: threading.Event) -> list[JobEvent]:
-        """Compact what is worth most, in one commit. Raises: FluvialError, OSError; then nothing of it is visible."""
-        began = time.perf_counter()
+    def compact(self, catalog: Catalog, choice: Choice, stop: threading.Event) -> list[JobEvent]:
+        """Compact the most urgent buckets in one commit. Raises: FluvialError, OSError; then nothing is visible."""
+        started_s = time.perf_counter()
         store, live, has_news = self._advanced(catalog)
         keep = choice(store)
         events = self._distribute(store, live, keep)
         self._pending = {key for key in self._pending if live.file_count(key)}
         keys = [key for key in self._pending if key not in self._failures and keep(key)]
-        # only a full compaction tells readers of such a table anything
+        # with this changelog producer, only full compactions emit changes
         is_full = self._policy.is_full or store.options.changelog_producer == "full-compaction"
         tasks = pick_tasks(store, live, keys=keys, full=is_full)
         if not watches_the_clock(store.options):
             self._pending -= {*keys} - {task.key for task in tasks}
         if tasks:
-            events += self._compact(store, live, tasks, stop, began)  # then it is looked again at once
+            events += self._compact(store, live, tasks, stop, started_s)  # the next check follows at once
             self.wait_s = 0.0 if events else self.wait_s
         else:
             self._wait(0.0 if (has_news or events) and not self._failures else self.wait_s)
@@ -189,18 +189,18 @@ class _Watch:
         return events
 
     def wait_longer(self, error: Exception) -> bool:
-        """After a look that failed; whether this failure was not told before."""
+        """Schedule the next check after a failure; returns whether the error differs from the last one."""
         self._wait(self.wait_s)
-        told, self._told = self._told, str(error)
-        return told != self._told
+        previous, self._last_refusal = self._last_refusal, str(error)
+        return previous != self._last_refusal
 
     def close(self) -> None:
-        """Wait for what is expiring."""
+        """Wait for running expiration."""
         if self._housekeeping is not None:
             self._housekeeping.close()
 
     def _advanced(self, catalog: Catalog) -> tuple[TableStore, LiveFiles, bool]:
-        """The table with its newest options, its newest files, and whether there are others than before."""
+        """The table with its newest options, its newest files, and whether files changed."""
         store = catalog.table(self.name).store
         if self._store is not None and self._live is not None and store.schema == self._store.schema:
             changed = self._live.advance()
@@ -212,13 +212,13 @@ class _Watch:
         return store, self._live, True
 
     def _distribute(self, store: TableStore, live: LiveFiles, keep: Callable[[BucketKey], bool]) -> list[JobEvent]:
-        """Give postponed rows their buckets."""
-        began = time.perf_counter()
+        """Move the rows of the postpone bucket to their buckets."""
+        started_s = time.perf_counter()
         distribution = distribute(store, keep=keep) if any(live.postponed()) else None
         if distribution is None:
             return []
         self._pending |= live.advance()
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started_s
         return [
             replace(
                 _compacted(self.name, distribution.committed, distribution.messages, left=0, seconds=seconds),
@@ -227,13 +227,18 @@ class _Watch:
         ]
 
     def _compact(
-        self, store: TableStore, live: LiveFiles, tasks: Sequence[CompactionTask], stop: threading.Event, began: float
+        self,
+        store: TableStore,
+        live: LiveFiles,
+        tasks: Sequence[CompactionTask],
+        stop: threading.Event,
+        started_s: float,
     ) -> list[JobEvent]:
         done = self._run(store, tasks[: self._policy.buckets_per_commit], stop)
         messages = [message for _, message in done if not message.is_empty]
         if messages:
             committed = _commit(store, live, messages)
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - started_s
             record_compaction(self.name, size_bytes=sum(task.size_bytes for task, _ in done), seconds=seconds)
         self._pending -= {task.key for task, _ in done}  # those that changed come back with the next snapshot
         if not messages:
@@ -244,7 +249,7 @@ class _Watch:
     def _run(
         self, store: TableStore, tasks: Sequence[CompactionTask], stop: threading.Event
     ) -> list[tuple[CompactionTask, CommitMessage]]:
-        """Carry tasks out; those that fail are set aside. When it is interrupted nothing is left behind."""
+        """Run tasks and collect failures. When interrupted, new files are deleted."""
         done: list[tuple[CompactionTask, CommitMessage]] = []
 
         def run(task: CompactionTask) -> None:

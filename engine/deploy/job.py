@@ -1,4 +1,4 @@
-"""A job file put to work: its tables made, its pipelines started and looked after until they end."""
+"""Running a job file: its tables are created, its pipelines started and supervised until they end."""
 
 import signal
 import threading
@@ -27,22 +27,21 @@ def run_job(
     on_progress: OnProgress = lambda _: None,
     stop: threading.Event | None = None,
 ) -> list[PipelineResult]:
-    """Run every pipeline of a job until all have ended, one has failed for good, or ``stop`` is set.
+    """Run every pipeline of a job until all have ended, one has failed permanently, or ``stop`` is set.
 
     Args:
-        config: of ``load_job``.
-        spark: the session to use; None = one with the job's settings, stopped at the end.
+        config: result of ``load_job``.
+        spark: the session to use; None: one with the job's settings, stopped at the end.
         on_progress: called after every batch, in the calling thread.
-        stop: set by another thread or a signal handler: pipelines end after their running micro-batch.
+        stop: set by another thread or a signal handler; pipelines then end after their running micro-batch.
 
     Returns:
-        One result for each pipeline, in the order of the file. A job with a ``processing-time`` trigger gets here only
-        when it is stopped.
+        One result per pipeline, in the order of the file. A job with a ``processing-time`` trigger only returns when it
+        is stopped.
 
     Raises:
-        InvalidInputError: the job does not fit the tables or the sources: nothing was started.
-        FluvialError: a pipeline failed; what became of the others is said by ``on-failure``. Batches that were
-            committed stay.
+        InvalidInputError: the job does not fit the tables or the sources; nothing was started.
+        FluvialError: a pipeline failed; ``on-failure`` decides about the others. Committed batches stay.
     """
     check_job(config)
     catalog = Catalog(config.warehouse, options=config.catalog_options)
@@ -68,10 +67,10 @@ def run_job(
 
 
 def _new_session(config: JobConfig) -> SparkSession:
-    """A session that leaves Ctrl-C to us.
+    """A session that leaves Ctrl-C to this process.
 
-    PySpark's own handler calls the JVM, to cancel jobs, in the middle of whatever call is under way; when that goes
-    wrong the interrupt comes out as another error. Stopping the queries cancels their jobs as well.
+    PySpark's own handler calls the JVM to cancel jobs, in the middle of any running call; if that fails, the interrupt
+    surfaces as another error. Stopping the queries cancels their jobs as well.
     """
     handler = signal.getsignal(signal.SIGINT)
     spark = session(config.name, config.spark.master, config.spark.conf)
@@ -81,7 +80,7 @@ def _new_session(config: JobConfig) -> SparkSession:
 
 
 def _check_brokers(config: JobConfig, tables: list[Table]) -> None:
-    """Before Spark is started, which takes longer. Raises: UnavailableError, InvalidInputError."""
+    """Before Spark starts, which takes longer. Raises: UnavailableError, InvalidInputError."""
     reached = [table.log.properties for table in tables if table.log is not None]
     for properties in reached:
         LogTopics(properties).check_reachable()

@@ -1,4 +1,7 @@
-"""Table lineage that goes when its query does, for those who want it to say what runs now. Source: LN-69; FLIP-314."""
+"""Table lineage that is deleted when its query ends, for users who want it to show running queries only.
+
+Source: FLIP-314.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -14,19 +17,19 @@ logger = logging.getLogger("fluvial.lineage")
 
 
 class LineageListener(StreamingQueryListener):
-    """Deletes what queries that have ended read and write: ``spark.streams.addListener(LineageListener(catalog))``.
+    """Deletes the table lineage of ended queries: ``spark.streams.addListener(LineageListener(catalog))``.
 
-    What their batches read and wrote stays. A query that is started again is told of again.
+    The lineage of their batches stays. A restarted query is recorded again.
     """
 
     def __init__(self, catalog: Catalog, *, jobs: Mapping[str, str] | None = None, when_failed: bool = False) -> None:
-        """Nothing is asked yet.
+        """Create the listener.
 
         Args:
-            catalog: that keeps the lineage.
-            jobs: by the name of a query, or its id when it has none: the name of its job where ``pipeline.name`` gives
-                it another one.
-            when_failed: also when a query failed; else it is taken to be started again.
+            catalog: the catalog that records the lineage.
+            jobs: job name by query name, or by query id for a query without a name; needed where ``pipeline.name``
+                gives the job another name.
+            when_failed: also delete when a query failed; otherwise a failed query is expected to restart.
         """
         self._catalog = catalog
         self._jobs = dict(jobs or {})
@@ -34,17 +37,17 @@ class LineageListener(StreamingQueryListener):
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:
-        """A query was started."""
+        """Remember the name of a query."""
         self._names[str(event.id)] = event.name or str(event.id)
 
     def onQueryProgress(self, event: Any) -> None:
-        """A query made progress."""
+        """Nothing to do."""
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing is new."""
+        """Nothing to do."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """A query has ended. A store that does not answer is named in the log: the lineage is deleted by hand then."""
+        """Delete the lineage of an ended query. If the store does not answer, only a warning is logged."""
         name = self._names.pop(str(event.id), None)
         if name is None or (event.exception is not None and not self._when_failed):
             return

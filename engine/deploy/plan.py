@@ -1,6 +1,6 @@
-"""What a run of a job would change: tables and topics that it makes, and where each pipeline goes on.
+"""The changes that a run of a job would make: tables and topics to create, and where each pipeline resumes.
 
-Looks at warehouse, brokers and checkpoints, and changes nothing.
+Reads warehouse, brokers and checkpoints, and changes nothing.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from engine.deploy.pipeline.pipeline import absolute
 from engine.deploy.pipeline.sources import kafka_options, source_table
 from engine.deploy.pipeline.table_changes import table_differences
 from engine.deploy.pipeline.transforms import function_named
-from engine.kafka.options import in_source_words
+from engine.kafka.options import with_source_option_names
 from engine.log.table_log import default_topic
 from filestore.options.table_options import TableOptions
 from logstore.kafka.clients import KafkaProperties
@@ -26,10 +26,10 @@ from lsm.errors import FluvialError, InvalidInputError
 
 
 class PlannedAction(Enum):
-    """What a run would do about something."""
+    """What a run would do about a table, topic or pipeline."""
 
     CREATE = "create"
-    CHANGE = "change"  # the job file says otherwise, and a run leaves it: a statement changes it
+    CHANGE = "change"  # differs from the job file; a run leaves it, the step's statement changes it
     START = "start"  # from the source's start
     CONTINUE = "continue"
     KEEP = "keep"
@@ -38,23 +38,23 @@ class PlannedAction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployStep:
-    """One thing, and what would become of it."""
+    """One table, topic or pipeline, and what a run would do about it."""
 
     action: PlannedAction
     kind: str  # table, topic or pipeline
     name: str
     fact: str = ""
-    statement: str | None = None  # SQL that brings it in line with the job file
+    statement: str | None = None  # SQL that makes it match the job file
 
     @property
     def is_change(self) -> bool:
-        """Whether something is not yet as the job file says."""
+        """Whether something differs from the job file."""
         return self.action in (PlannedAction.CREATE, PlannedAction.CHANGE, PlannedAction.START)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployPlan:
-    """What a run would do, in its order."""
+    """What a run would do, in order."""
 
     job: str
     steps: tuple[DeployStep, ...]
@@ -66,7 +66,7 @@ class DeployPlan:
 
     @property
     def has_changes(self) -> bool:
-        """Whether anything would be made, begun or is different."""
+        """Whether anything would be created, started, or differs from the job file."""
         return any(each.is_change for each in self.steps)
 
     def as_json(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def make_plan(config: JobConfig) -> DeployPlan:
     """What a run would change now.
 
     Raises:
-        InvalidInputError: the job cannot work, whatever there is.
+        InvalidInputError: the job file is invalid.
         UnavailableError: a broker does not answer.
     """
     check_job(config, with_sql=True)
@@ -150,12 +150,12 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
                     if name is not None and topics.find_topic(name) is None:
                         raise InvalidInputError(f"topic does not exist: option={option} topic={name} fix=create it")
         except FluvialError as error:
-            raise in_source_words(error) from None
+            raise with_source_option_names(error) from None
     tables = [output.table for output in pipeline.outputs]
     tables += [name for name in (source_table(config, pipeline),) if name is not None]
     for name in tables:
         if name not in config.tables:
-            catalog.table(name)  # raises, and names similar ones
+            catalog.table(name)  # raises an error with similar names
     for step in (*pipeline.transform, *(step for output in pipeline.outputs for step in output.transform)):
         if step.python is not None:
             function_named(step.python)
@@ -164,7 +164,7 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
 def _place_of(config: JobConfig, pipeline: PipelineConfig) -> DeployStep:
     location = absolute(pipeline.checkpoint)
     if not is_readable(location):
-        fact = f"checkpoint={location} is not on this machine: it decides whether the pipeline starts or goes on"
+        fact = f"checkpoint={location} is not on this machine: it decides whether the pipeline starts or resumes"
         return DeployStep(action=PlannedAction.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)
     state = read_checkpoint(location)
     if state is None:

@@ -1,9 +1,9 @@
-"""Fluvial as something to ship with a job: for clusters on which nobody installed it.
+"""An archive of Fluvial to ship with a job, for clusters where it is not installed.
 
-The other packages that Fluvial needs (pyarrow, confluent-kafka, …) must be on the cluster, or travel in an archive of
-an environment, as Spark's "Python Package Management" describes; they have parts in C, which cannot be imported from
-an archive of sources. The archive is named twice: ``--py-files`` brings it to the executors, ``PYTHONPATH`` shows it
-to the process of the driver in which Spark plans Python sources, which does not look at ``--py-files``.
+The packages that Fluvial depends on (pyarrow, confluent-kafka, …) must be installed on the cluster, or shipped in an
+archived environment, see Spark's "Python Package Management"; they contain native code, which cannot be imported from
+a source archive. The archive is passed twice: ``--py-files`` ships it to the executors, and ``PYTHONPATH`` makes it
+visible to the driver's process in which Spark plans Python data sources, which ignores ``--py-files``.
 """
 
 import zipfile

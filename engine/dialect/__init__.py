@@ -1,4 +1,4 @@
-"""SQL of Fluvial: parsed here by sqlglot; what is Spark's is handed to Spark."""
+"""Fluvial's SQL: parsed by sqlglot; Spark's statements are passed to Spark."""
 
 from typing import TYPE_CHECKING
 
@@ -17,18 +17,18 @@ def sql(spark: "SparkSession", text: str, catalog: "Catalog | str | None" = None
 
     Args:
         spark: the session.
-        text: statements with ``;`` between them.
-        catalog: the catalog or the directory of its warehouse. Default: what ``spark.sql.catalog.fluvial.warehouse``
-            of the session names.
-        options: settings of this session, as ``SET table-storage.*`` makes them, without that prefix.
+        text: statements separated by ``;``.
+        catalog: the catalog or the directory of its warehouse. Default: the session's
+            ``spark.sql.catalog.fluvial.warehouse``.
+        options: settings of this session, like ``SET table-storage.*``, without that prefix.
 
     Returns:
-        the last statement's result; of a command without one a frame without columns.
+        The last statement's result; for a command without one, a frame without columns.
 
     Raises:
-        InvalidInputError: a statement is wrong; points at the place. Statements before it are done, and those that
-            cannot be parsed are found before the first is run.
+        InvalidInputError: a statement is wrong; the message points at the position. Earlier statements are done;
+            syntax errors are found before the first statement runs.
     """
-    from engine.dialect.entry import run_text  # parsing is only loaded by those who use it
+    from engine.dialect.entry import run_text  # loads the parser only when it is used
 
     return run_text(spark, text, catalog, options)

@@ -1,4 +1,4 @@
-"""``CALL [[catalog.]sys.]procedure(...)``: what SQL says, as a procedure with its arguments."""
+"""``CALL [[catalog.]sys.]procedure(...)`` as a call of a procedure with its arguments."""
 
 import difflib
 from typing import Any, Final
@@ -18,14 +18,14 @@ PROCEDURE_NAMESPACE: Final = "sys"
 
 
 def run_call(context: SqlContext, statement: Statement) -> pa.Table:
-    """Run the procedure that a CALL names.
+    """Run the procedure of a CALL.
 
     Args:
-        context: whose catalog and database names are looked up in.
+        context: its catalog and database resolve names.
         statement: the CALL.
 
     Raises:
-        InvalidInputError: no such procedure or table, or wrong arguments; points at the place.
+        InvalidInputError: an unknown procedure or table, or wrong arguments; points at the position.
     """
     tree, source = statement.tree, statement.source
     assert isinstance(tree, Call)
@@ -55,7 +55,7 @@ def run_call(context: SqlContext, statement: Statement) -> pa.Table:
 
 
 def _table_name(procedure: Procedure[Any], positional: list[object], named: dict[str, object]) -> list[str]:
-    """Takes the table out of the arguments; its name in parts."""
+    """Remove the table from the arguments; its name in parts."""
     name: object = None
     if positional:
         name = positional.pop(0)

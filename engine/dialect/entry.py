@@ -20,7 +20,7 @@ _sessions: Final[WeakKeyDictionary[SparkSession, dict[object, SqlSession]]] = We
 
 
 def run_text(spark: SparkSession, text: str, catalog: Catalog | str | None, options: Mapping[str, str]) -> DataFrame:
-    """See ``engine.sql.sql``."""
+    """See ``engine.sql``."""
     session = sql_session(spark, catalog)
     for key, value in canonical_options(options).items():
         check_option(key, value)
@@ -30,10 +30,10 @@ def run_text(spark: SparkSession, text: str, catalog: Catalog | str | None, opti
 
 
 def sql_session(spark: SparkSession, catalog: Catalog | str | None = None) -> SqlSession:
-    """The session of a Spark session and a catalog; made once.
+    """The cached session of a Spark session and a catalog.
 
     Raises:
-        InvalidInputError: no catalog is given, and the Spark session names none.
+        InvalidInputError: no catalog is given, and the Spark session has none.
     """
     place: object = catalog
     if catalog is None:

@@ -1,4 +1,4 @@
-"""Statements carried out, one after the other, with what USE and SET leave behind."""
+"""Runs statements in order, and keeps the state that USE and SET leave behind."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ _CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlResult:
-    """A small table of a command, or the frame of a query. A table without columns has nothing to show."""
+    """A small table of a command, or the frame of a query. A table without columns is an empty result."""
 
     table: pa.Table | None = None
     frame: DataFrame | None = None
 
 
 class SqlSession:
-    """A catalog seen through SQL; not for several threads."""
+    """SQL access to a catalog; not thread-safe."""
 
     def __init__(self, context: SqlContext) -> None:
         """Start with the state of a context, which statements change."""
@@ -42,12 +42,12 @@ class SqlSession:
     def execute(self, text: str) -> list[SqlResult]:
         """Run all statements of a text, in order.
 
-        Queries that only Spark can parse, and its scripts from BEGIN to END, are handed to Spark as they are, if it
-        runs already.
+        Queries that only Spark can parse, and its scripts from BEGIN to END, are passed to Spark unchanged, if Spark is
+        already running.
 
         Raises:
-            InvalidInputError: a statement cannot be parsed, and none was run; or one cannot be carried out, and those
-                before it are done. Points at the place.
+            InvalidInputError: a statement cannot be parsed, and none was run; or one failed, and the earlier ones are
+                done. Points at the position.
         """
         try:
             statements = parse_statements(text)
@@ -67,7 +67,7 @@ class SqlSession:
         return results
 
     def run(self, statement: Statement) -> SqlResult:
-        """Run one statement. Raises: InvalidInputError when it cannot be carried out; nothing of it is done."""
+        """Run one statement. Raises: InvalidInputError when it cannot be run; nothing is changed."""
         what = statement.tree
         if isinstance(what, exp.Expr):
             return self._run_rows(statement)

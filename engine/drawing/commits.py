@@ -1,11 +1,12 @@
-"""The history of a picture: one bar for each snapshot, and how much the table and its log held at each."""
+"""The history of a picture: a bar for each snapshot, with the row count of the table and the log offsets."""
 
 from math import sqrt
 from typing import Final
 
 from engine.drawing.model import DrawnCommit, TablePicture
 from engine.drawing.svg import Canvas
-from engine.runtime.units import count_text, time_text
+from engine.runtime.times import time_text
+from engine.runtime.units import count_text
 
 _UP: Final = 96.0
 _DOWN: Final = 34.0
@@ -13,7 +14,7 @@ _WIDEST: Final = 40.0
 
 
 def draw_commits(canvas: Canvas, picture: TablePicture, x: float, y: float, width: float) -> float:
-    """Draw the newest snapshots below ``y``; return where the drawing ends."""
+    """Draw the newest snapshots below ``y``; return the lower end of the drawing."""
     commits = picture.commits
     height = _UP + _DOWN + 44
     canvas.rect(x, y, width, height, kind="panel", radius=6)
@@ -49,7 +50,7 @@ def draw_commits(canvas: Canvas, picture: TablePicture, x: float, y: float, widt
 
 
 def _points(values: list[int | None], centres: list[float], zero: float) -> list[tuple[float, float]]:
-    """A line through what is known, the most at the top; empty when that is nothing."""
+    """A line through the known values, scaled to the maximum; empty when none is positive."""
     known = [(centre, value) for centre, value in zip(centres, values, strict=True) if value is not None]
     most = max((value for _, value in known), default=0)
     if most <= 0:

@@ -1,4 +1,4 @@
-"""Graphs of lineage drawn from left to right: tables as boxes, jobs as round ones."""
+"""Lineage graphs drawn from left to right: tables as boxes, jobs as rounded boxes."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -27,14 +27,14 @@ _PAGE_STYLE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPicture:
-    """What is to be drawn."""
+    """A graph to draw."""
 
     title: str
     headline: str
     graph: LineageGraph
-    roots: frozenset[GraphNode] = frozenset()  # what was asked for
-    facts: Mapping[GraphNode, str] | None = None  # a line under a node's name
-    links: Mapping[GraphNode, str] | None = None  # where a click on a node leads to
+    roots: frozenset[GraphNode] = frozenset()  # the nodes that the graph was computed for
+    facts: Mapping[GraphNode, str] | None = None  # a line of text below a node's name
+    links: Mapping[GraphNode, str] | None = None  # address of a node's link
 
 
 def graph_svg(picture: GraphPicture) -> str:
@@ -47,7 +47,7 @@ def graph_svg(picture: GraphPicture) -> str:
     canvas.label(_MARGIN, 46, picture.title, size=24, kind="strong", room=inner)
     canvas.label(_MARGIN, 68, picture.headline, size=12.5, kind="soft", room=inner)
     top, height = 96.0, max((sum(map(_room, column)) for column in columns), default=0.0)
-    places: dict[GraphNode, tuple[float, float]] = {}  # left end of the middle line
+    places: dict[GraphNode, tuple[float, float]] = {}  # left end of the horizontal centre line
     for at, column in enumerate(columns):
         y = top + (height - sum(map(_room, column))) / 2
         for node in column:
@@ -67,11 +67,11 @@ def graph_svg(picture: GraphPicture) -> str:
 
 
 def graph_page(picture: GraphPicture, details: Sequence[tuple[str, GraphPicture]]) -> str:
-    """The picture as a page of its own; a click on a node shows what its link names.
+    """The picture as a web page; a click on a node shows the detail that its link names.
 
     Args:
         picture: with links ``#name``.
-        details: (name, picture) of what links lead to.
+        details: (name, picture) for every link.
     """
     parts = [
         f'<section id="{html.escape(name, quote=True)}">\n{graph_svg(detail)}</section>\n' for name, detail in details
@@ -98,12 +98,12 @@ def _draw_node(canvas: Canvas, picture: GraphPicture, node: GraphNode, place: tu
 
 
 def _room(node: GraphNode) -> float:
-    """Height that a node takes in its column."""
+    """Height of a node in its column."""
     return _SPACE + (_HEIGHT if node.kind != "way" else 0.0)
 
 
 def _draw_way(canvas: Canvas, places: Sequence[tuple[float, float]]) -> None:
-    """From the right side of one box to the left side of another; over the top when that lies to the left."""
+    """From the right side of one box to the left side of another; over the top for an edge to the left."""
     points: list[tuple[float, float]] = []
     for (x1, y1), (x2, y2) in pairwise(places):
         points += _curve((x1 + _WIDTH, y1), (x2 - _HEAD, y2))

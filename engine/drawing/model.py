@@ -1,4 +1,4 @@
-"""What a picture of a table shows, as values: files with their places in key order, and the commits."""
+"""The content of a table's picture: files with their positions in key order, and the commits."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from filestore.system_tables.history import log_record_count
 from filestore.table_store import TableStore
 from lsm.keys.keys import KeyTuple
 
-_PAST: Final = 2  # snapshots read beyond those asked for: the differences of the oldest one need the one before
+_PAST: Final = 2  # snapshots read beyond the requested ones: the oldest one's differences need its predecessor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBox:
-    """One data file. Its place is counted in the bucket's boundaries of files, so disjoint files never overlap."""
+    """One data file. Positions are ranks among the bucket's file boundaries, so disjoint files never overlap."""
 
     name: str
     level: int
@@ -33,7 +33,7 @@ class FileBox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBoxes:
-    """A sorted run: boxes from left to right, none over another."""
+    """A sorted run: boxes from left to right, without overlaps."""
 
     level: int
     files: tuple[FileBox, ...]
@@ -70,7 +70,7 @@ class BucketBoxes:
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """The bucket's name in pictures."""
         return f"bucket {self.bucket}" if self.partition is None else f"{self.partition} · bucket {self.bucket}"
 
 
@@ -79,18 +79,18 @@ class DrawnCommit:
     """One snapshot of the history."""
 
     snapshot: Snapshot
-    log_rows: int | None  # records that it took from the log; None when that is not known
+    log_rows: int | None  # log records that the snapshot added; None: unknown
     tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePicture:
-    """A table at its newest snapshot, and how it came there."""
+    """A table at its newest snapshot, and its history."""
 
     table: str
     has_key: bool
     buckets: tuple[BucketBoxes, ...]  # by partition, then bucket
-    bucket_count: int  # of the table; more than shown when there was a limit
+    bucket_count: int  # of the table; may exceed len(buckets) because of the limit
     commits: tuple[DrawnCommit, ...]  # oldest first
     snapshot_count: int
     compaction_trigger: int  # sorted runs at which a bucket is compacted
@@ -106,12 +106,12 @@ class TablePicture:
 
 
 def picture_of(store: TableStore, *, snapshot_limit: int = 200, bucket_limit: int = 400) -> TablePicture:
-    """Look at a table.
+    """The picture of a table.
 
     Args:
-        store: the opened table.
-        snapshot_limit: how many of the newest snapshots.
-        bucket_limit: how many buckets, those with the most sorted runs.
+        store: the table.
+        snapshot_limit: number of newest snapshots.
+        bucket_limit: number of buckets, those with the most sorted runs.
     """
     ids = store.snapshots.ids()
     read = [store.snapshots.find(each) for each in ids[-snapshot_limit - _PAST :]]
@@ -196,7 +196,7 @@ def _keyed(
 
 
 def _appended(columns: FileColumns, key: BucketKey, partition: str | None) -> BucketBoxes:
-    """Without a key there is no order but that of writing: files side by side."""
+    """Without a key, the only order is the order of writing: files side by side."""
     files = sorted(columns.live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
     run = RunBoxes(level=0, files=tuple(_box(file, at) for at, file in enumerate(files)))
     return BucketBoxes(partition=partition, bucket=key.bucket, runs=(run,), width=max(len(files), 1))

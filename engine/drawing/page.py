@@ -1,4 +1,4 @@
-"""A whole picture: heading, history, trees, and what the colours mean."""
+"""A whole picture: heading, history, trees and legend."""
 
 import html
 from typing import Final
@@ -12,11 +12,11 @@ from engine.runtime.units import count_text, size_text
 
 _WIDTH: Final = 1200.0
 _MARGIN: Final = 32.0
-_LETTER: Final = 6.2  # of a legend
+_LETTER: Final = 6.2  # width of a character of the legend
 
 
 def svg_page(picture: TablePicture) -> str:
-    """The picture as an SVG document; tool tips have the details of every file and snapshot."""
+    """The picture as an SVG document; tooltips have the details of every file and snapshot."""
     canvas = Canvas(_WIDTH)
     inner = _WIDTH - 2 * _MARGIN
     canvas.label(_MARGIN, 46, picture.table, size=24, kind="strong", room=inner)
@@ -38,7 +38,7 @@ def svg_page(picture: TablePicture) -> str:
 
 
 def html_page(picture: TablePicture) -> str:
-    """The picture as a page of its own."""
+    """The picture as a web page."""
     title = html.escape(picture.table)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/><title>{title}</title>\n'
@@ -89,23 +89,23 @@ def _tree_facts(picture: TablePicture) -> str:
 
 def _draw_kinds(canvas: Canvas, picture: TablePicture, y: float) -> None:
     kinds = sorted({commit.snapshot.commit_kind.value for commit in picture.commits})
-    marks = [(f"k{kind}", kind.lower()) for kind in kinds] + [("key-total", "rows in files")]
+    entries = [(f"k{kind}", kind.lower()) for kind in kinds] + [("key-total", "rows in files")]
     if any(commit.snapshot.log_offsets for commit in picture.commits):
-        marks.append(("key-log", "log offsets"))
+        entries.append(("key-log", "log offsets"))
     if any(commit.tags for commit in picture.commits):
-        marks.append(("tag", "tag"))
-    _draw_marks(canvas, marks, y)
+        entries.append(("tag", "tag"))
+    _draw_legend(canvas, entries, y)
 
 
 def _draw_levels(canvas: Canvas, picture: TablePicture, y: float) -> None:
     levels = sorted({run.level for bucket in picture.buckets for run in bucket.runs})
-    _draw_marks(canvas, [(level_class(level, picture.top_level), f"level {level}") for level in levels], y)
+    _draw_legend(canvas, [(level_class(level, picture.top_level), f"level {level}") for level in levels], y)
 
 
-def _draw_marks(canvas: Canvas, marks: list[tuple[str, str]], y: float) -> None:
-    widths = [16 + len(words) * _LETTER + 14 for _, words in marks]
+def _draw_legend(canvas: Canvas, entries: list[tuple[str, str]], y: float) -> None:
+    widths = [16 + len(words) * _LETTER + 14 for _, words in entries]
     x = _WIDTH - _MARGIN - sum(widths) + 14
-    for (kind, words), width in zip(marks, widths, strict=True):
+    for (kind, words), width in zip(entries, widths, strict=True):
         canvas.rect(x, y - 8.5, 9, 9, kind=kind, radius=2)
         canvas.label(x + 14, y, words, size=11, kind="soft")
         x += width

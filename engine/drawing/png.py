@@ -1,7 +1,7 @@
-"""The same picture as a PNG: the elements of our own SVG, drawn by Pillow with the letters that it brings along.
+"""The same picture as a PNG: the elements of Fluvial's SVG, drawn by Pillow with its built-in font.
 
-Only what ``svg`` writes is understood: rectangles, labels, lines, polylines and polygons, in the classes of ``theme``.
-Pillow is an extra of the installation (``fluvial[png]``), because most users look at pictures in a browser.
+Only the elements of ``svg`` are supported: rectangles, labels, lines, polylines and polygons, in the classes of
+``theme``. Pillow is an optional dependency (``fluvial[png]``), because most users view pictures in a browser.
 """
 
 import io
@@ -14,11 +14,11 @@ from engine.drawing.svg import SVG
 from engine.drawing.theme import STYLE
 from lsm.errors import InvalidInputError
 
-_SCALE: Final = 2  # pixels of the file for one of the picture
-_FINER: Final = 2  # drawn so much larger and then made smaller, which smooths edges
-_MOST_PIXELS: Final = 30_000  # of a side: viewers refuse more
+_SCALE: Final = 2  # pixels per unit of the picture
+_FINER: Final = 2  # supersampling factor, for smooth edges
+_MOST_PIXELS: Final = 30_000  # per side: viewers refuse more
 _RULE: Final = re.compile(r"([^{}]+)\{([^{}]*)\}")
-_LETTERS: Final = {ord("×"): "x"}  # what Pillow's letters do not have
+_LETTERS: Final = {ord("×"): "x"}  # characters missing in Pillow's font
 _ANCHORS: Final = {"start": "ls", "middle": "ms", "end": "rs"}
 
 Colour = tuple[int, int, int, int]
@@ -27,7 +27,7 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How elements of a class look on a light page; None: nothing is drawn."""
+    """Style of a class on a light page; None: not drawn."""
 
     fill: Colour | None = None
     stroke: Colour | None = None
@@ -36,7 +36,7 @@ class Look:
 
 
 def png_picture(svg: str) -> bytes:
-    """A picture by ``svg_page`` as a PNG file, twice as large in pixels.
+    """A picture of ``svg_page`` as a PNG file, at twice the size.
 
     Raises:
         InvalidInputError: Pillow is not installed, or the picture is too high for viewers of PNG files.
@@ -64,7 +64,7 @@ def png_picture(svg: str) -> bytes:
 
 
 class _Sheet:
-    """Draws elements one over the other."""
+    """Draws elements on top of each other."""
 
     def __init__(self, width: float, height: float) -> None:
         from PIL import Image, ImageDraw
@@ -75,7 +75,7 @@ class _Sheet:
         self._fonts: dict[float, Any] = {}
 
     def draw(self, element: ET.Element) -> None:
-        """Draw one element; what is none (style, title) is passed over."""
+        """Draw one element; others (style, title) are ignored."""
         looks = [LOOKS[name] for name in element.get("class", "").split() if name in LOOKS]
         look = Look(
             fill=next((each.fill for each in looks if each.fill is not None), None),
@@ -135,8 +135,8 @@ class _Sheet:
         return [(x * self._scale, y * self._scale) for x, y in points]
 
 
-def dashes(points: Points, drawn: float, left_out: float) -> list[Points]:
-    """The pieces of a line through points that are drawn, when so much of it is drawn and so much left out by turns."""
+def dashes(points: Points, drawn: float, gap: float) -> list[Points]:
+    """The drawn pieces of a dashed line through points, with alternating lengths ``drawn`` and ``gap``."""
     pieces: list[Points] = []
     is_drawn, rest = True, drawn
     current: Points = points[:1]
@@ -151,7 +151,7 @@ def dashes(points: Points, drawn: float, left_out: float) -> list[Points]:
             if is_drawn:
                 pieces.append([*current, turn])
             current, is_drawn = [turn], not is_drawn
-            rest = drawn if is_drawn else left_out
+            rest = drawn if is_drawn else gap
         rest -= length - done
         current = [*current, end] if is_drawn else [end]
     if is_drawn and len(current) > 1:
@@ -160,7 +160,7 @@ def dashes(points: Points, drawn: float, left_out: float) -> list[Points]:
 
 
 def _looks(style: str) -> dict[str, Look]:
-    """The classes of a style sheet of ours, as they are on a light page and without a mouse."""
+    """The classes of Fluvial's style sheet, on a light page and without hovering."""
     facts: dict[str, dict[str, str]] = {}
     for selectors, body in _RULE.findall(style.partition("@media")[0]):
         values = dict(each.split(":", 1) for each in body.split(";") if each)
@@ -197,4 +197,4 @@ def _points(element: ET.Element) -> Points:
 
 
 LOOKS: Final = _looks(STYLE)
-"""Of every class."""
+"""Styles by class."""

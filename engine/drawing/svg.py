@@ -1,4 +1,4 @@
-"""SVG elements: a drawing is made of few kinds of them, and the standard library knows how to write XML."""
+"""SVG elements: drawings need few kinds, and the standard library writes the XML."""
 
 import re
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from xml.etree import ElementTree as ET
 from engine.drawing.theme import STYLE
 
 SVG: Final = "http://www.w3.org/2000/svg"
-# What XML 1.0 has no way to write.
+# Characters that XML 1.0 cannot represent.
 _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_CHARACTER: Final = {"strong": 0.66}  # mean width of a character, in sizes of the font
+_CHARACTER: Final = {"strong": 0.66}  # mean width of a character, in font sizes
 _PLAIN: Final = 0.58
 
 
 class Canvas:
-    """Collects elements; what comes later lies above."""
+    """Collects elements; later ones are drawn on top."""
 
     def __init__(self, width: float) -> None:
         self.width = width
@@ -27,7 +27,7 @@ class Canvas:
 
     @contextmanager
     def link(self, address: str) -> Iterator[None]:
-        """What is drawn meanwhile leads to an address when it is clicked."""
+        """Elements drawn inside the block become a link to an address."""
         outer = self._parent
         self._parent = ET.SubElement(outer, "a", {"href": writable(address)})
         try:
@@ -50,13 +50,13 @@ class Canvas:
         """A rectangle.
 
         Args:
-            x: of its left side, pixels.
-            y: of its upper side.
+            x: left side, pixels.
+            y: upper side.
             width: >= 0.
             height: >= 0.
             kind: class of the style.
-            radius: of its corners.
-            tip: shown when the mouse rests on it.
+            radius: corner radius.
+            tip: tooltip.
             more: further attributes, with ``_`` for ``-``.
         """
         body = {"x": _text(x), "y": _text(y), "width": _text(width), "height": _text(height), "class": kind}
@@ -67,7 +67,7 @@ class Canvas:
     def label(
         self, x: float, y: float, words: str, *, size: float, kind: str = "ink", anchor: str = "start", room: float = 0
     ) -> None:
-        """Text on a base line; with ``room`` it is cut to that many pixels and whole when the mouse rests on it."""
+        """Text on a base line; with ``room``, shortened to that many pixels with the whole text as tooltip."""
         shown = shortened(words, room, size * _CHARACTER.get(kind, _PLAIN)) if room else words
         body = {"x": _text(x), "y": _text(y), "class": kind, "font-size": _text(size)}
         if anchor != "start":
@@ -112,12 +112,12 @@ class Canvas:
 
 
 def writable(words: str) -> str:
-    """The same text without what XML cannot hold."""
+    """The same text with characters replaced that XML cannot represent."""
     return _UNWRITABLE.sub("\ufffd", words)
 
 
 def shortened(words: str, room: float, character: float) -> str:
-    """As much of a text as fits into ``room`` when a character is so wide, with an ellipsis in its middle."""
+    """As much of a text as fits into ``room`` at the given character width, with an ellipsis in the middle."""
     most = int(room / character)
     if len(words) <= most:
         return words

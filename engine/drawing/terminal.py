@@ -1,4 +1,4 @@
-"""The LSM trees of a table in a terminal: a line for each sorted run, blocks for its files."""
+"""The LSM trees of a table in a terminal: a line per sorted run, blocks for its files."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,7 +8,7 @@ from rich.text import Text
 from engine.drawing.model import BucketBoxes, RunBoxes, TablePicture
 from engine.runtime.units import count_text, size_text
 
-_SHADES: Final = ("█", "▓")  # neighbours differ, so that one sees where a file ends
+_SHADES: Final = ("█", "▓")  # alternate, to show where a file ends
 _COLOURS: Final = ("dark_orange", "yellow3", "chartreuse3", "medium_spring_green", "deep_sky_blue2", "royal_blue1")
 _CELLS: Final = 48
 
@@ -17,9 +17,9 @@ def tree_lines(picture: TablePicture, *, most: int, cells: int = _CELLS) -> Iter
     """Lines for the buckets with the most runs.
 
     Args:
-        picture: what to show.
-        most: how many buckets.
-        cells: characters for the whole range of keys.
+        picture: the table.
+        most: maximum number of buckets.
+        cells: characters for the whole key range.
     """
     chosen = sorted(picture.buckets, key=lambda each: (-len(each.runs), -each.size_bytes))[:most]
     for bucket in chosen:
@@ -31,7 +31,7 @@ def tree_lines(picture: TablePicture, *, most: int, cells: int = _CELLS) -> Iter
 
 
 def run_cells(run: RunBoxes, width: int, cells: int) -> str:
-    """A run as a line of ``cells`` characters: blocks where it has files, a light dot elsewhere."""
+    """A run as a line of ``cells`` characters: blocks for files, dots elsewhere."""
     line = ["·"] * cells
     for at, file in enumerate(run.files):
         first = file.first * cells // width

@@ -3,7 +3,7 @@
 from typing import Final
 
 LEVELS: Final = ("#f76707", "#f59f00", "#74b816", "#12b886", "#1098ad", "#4263eb", "#7048e8")
-"""Level 0 is hot, what is merged for good is cool."""
+"""By level: hot colours for level 0, cool ones for fully merged data."""
 KINDS: Final = {"APPEND": "#339af0", "COMPACT": "#9775fa", "OVERWRITE": "#fa5252", "ANALYZE": "#868e96"}
 
 STYLE: Final = "\n".join(
@@ -30,7 +30,7 @@ STYLE: Final = "\n".join(
 
 
 def level_class(level: int, top_level: int) -> str:
-    """Class of a level: 0 is the first colour, the highest the last but the extra one, others lie between."""
+    """Class of a level: the first colour for 0, the last regular one for the highest, others in between."""
     if level == 0:
         return "l0"
     last = len(LEVELS) - 2

@@ -1,4 +1,4 @@
-"""The LSM trees of a picture: a panel for each bucket, a lane for each sorted run, a box for each file."""
+"""The LSM trees of a picture: a panel per bucket, a lane per sorted run, a box per file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ _GAP: Final = 12.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Density:
-    """How large panels are: one bucket may fill the page, many have to share it."""
+    """Sizes of panels: one bucket may fill the page, many share it."""
 
-    most: int  # buckets up to which this fits
+    most: int  # maximum number of buckets
     columns: int
     lane: float  # height of a run
     font: float
@@ -37,7 +37,7 @@ DENSITIES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """Where a panel draws."""
+    """Position and sizes of a panel."""
 
     x: float
     y: float
@@ -48,22 +48,22 @@ class _Frame:
 
     @property
     def left(self) -> float:
-        """Where lanes begin."""
+        """Left end of the lanes."""
         return self.x + (34 if self.density.labels else 8)
 
     @property
     def right(self) -> float:
-        """Where lanes end."""
+        """Right end of the lanes."""
         return self.x + self.width - (92 if self.density.labels else 8)
 
     @property
     def lane_gap(self) -> float:
-        """Between lanes."""
+        """Distance between lanes."""
         return max(1.5, self.density.lane * 0.2)
 
 
 def draw_trees(canvas: Canvas, picture: TablePicture, x: float, y: float, width: float) -> float:
-    """Draw every bucket below ``y``; return where the drawing ends."""
+    """Draw every bucket below ``y``; return the lower end of the drawing."""
     if not picture.buckets:
         canvas.label(x, y + 14, "no data files", size=12, kind="soft")
         return y + 24
@@ -95,16 +95,16 @@ def draw_trees(canvas: Canvas, picture: TablePicture, x: float, y: float, width:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cell:
-    """The place of a bucket in the grid."""
+    """The position of a bucket in the grid."""
 
     bucket: BucketBoxes
     column: int
-    heading: str | None = None  # above this and the cells that follow
+    heading: str | None = None  # above this cell and the following ones of its group
     span: int = 1  # cells below the heading
 
 
 def _rows(buckets: Sequence[BucketBoxes], density: Density) -> list[list[_Cell]]:
-    """Buckets in a grid; where there is little room, those of a partition stand together below its name."""
+    """Buckets in a grid; in dense pictures, the buckets of a partition are grouped below its name."""
     columns = min(density.columns, len(buckets))
     if density.labels or all(bucket.partition is None for bucket in buckets):
         cells = [_Cell(bucket=bucket, column=at % columns) for at, bucket in enumerate(buckets)]

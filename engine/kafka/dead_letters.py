@@ -1,4 +1,4 @@
-"""Records that could not be decoded, put aside in a topic with where they came from and why they failed."""
+"""Records that could not be decoded, sent to a dead-letter topic with their origin and the reason."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,9 +18,9 @@ REASON_HEADER: Final = "fluvial.reason"
 
 
 class DeadLetters:
-    """The dead-letter topic of one task. No client is made before there is something to send.
+    """The dead-letter topic of one task. The producer is created with the first record.
 
-    A batch that is run again sends its bad records again; topic, partition and offset in their headers tell them apart.
+    A repeated batch sends its bad records again; the topic, partition and offset in their headers identify duplicates.
     """
 
     def __init__(self, properties: KafkaProperties, topic: str | None) -> None:
@@ -31,7 +31,7 @@ class DeadLetters:
         self._refusal: KafkaError | None = None
 
     def send(self, records: pa.RecordBatch, bad: Sequence[BadRecord], source: OffsetRange) -> None:
-        """Send the bad ones among some records, key and value as they were."""
+        """Send the bad records of a batch, with key and value unchanged."""
         if not bad:
             return
         if self._producer is None:
@@ -47,7 +47,7 @@ class DeadLetters:
             self._produce(record["key"], record["value"], headers)
 
     def flush(self) -> None:
-        """Wait until all are safe.
+        """Wait until all records are acknowledged.
 
         Raises:
             FluvialError: some are not. Run the batch again.
@@ -59,7 +59,7 @@ class DeadLetters:
             raise error_of_kafka(self._refusal, f"dead letter was refused: topic={self._topic}", self._notes)
         if left:
             raise UnavailableError(
-                f"dead letters were not taken in time: topic={self._topic} left={left}{self._notes.text}"
+                f"dead letters were not accepted in time: topic={self._topic} left={left}{self._notes.text}"
             )
 
     def _produce(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:

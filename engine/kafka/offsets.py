@@ -1,8 +1,8 @@
-"""Positions in Kafka topics as a stream's checkpoint holds them, and what can be computed about them without a broker.
+"""Positions in Kafka topics as stored in a stream's checkpoint, and computations on them without a broker.
 
-In a checkpoint they are ``{"topic": {"0": 12}, "@topic-ids": {"topic": "s8f…"}}``: per partition the offset of the
-next record to read, as Spark's own Kafka connector has it; and which topic of that name is meant. The end of a query's
-first batch also says, in ``@begin``, where the query began. Checkpoints of earlier versions have neither.
+A checkpoint has ``{"topic": {"0": 12}, "@topic-ids": {"topic": "s8f…"}}``: the next offset to read of each partition,
+as in Spark's own Kafka connector, and the id of each topic. The end of a query's first batch also has its start, in
+``@begin``. Checkpoints of earlier versions have neither.
 """
 
 import json
@@ -14,24 +14,24 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 LATEST_OFFSET: Final = -1
 EARLIEST: Final = -2
-"""Offsets that mean an end of the partition, where a user gives positions."""
+"""Values for the ends of a partition in offsets given by a user."""
 
 TopicPosition = tuple[str, int]
 Offsets = Mapping[TopicPosition, int]
-"""Next offset of each (topic, partition)."""
+"""Next offset to read of each (topic, partition)."""
 TopicIds = Mapping[str, str]
-"""Id of each topic: a new one each time a topic of a name is made."""
+"""Id of each topic; a recreated topic has a new one."""
 
-_OURS: Final = "@"  # no topic has one in its name
+_RESERVED: Final = "@"  # not allowed in topic names
 _IDS_KEY: Final = "@topic-ids"
 _BEGIN_KEY: Final = "@begin"
 UNSTARTED_OFFSET: Final[Mapping[str, dict[str, Any]]] = {"@unstarted": {}}
-"""The offset of a query that has not begun: it stays the same however often Spark asks before the first batch."""
+"""The offset of a query before its first batch, which stays the same however often Spark asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """Records of one partition with ``start_offset <= offset < end_offset``; there may be gaps."""
+    """Records of one partition with ``start_offset <= offset < end_offset``; offsets may have gaps."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ class OffsetRange:
 
 
 def to_json(offsets: Offsets, topic_ids: TopicIds) -> dict[str, dict[str, Any]]:
-    """As a checkpoint holds them, topics and partitions in order."""
+    """The offsets as JSON for a checkpoint, ordered by topic and partition."""
     nested: dict[str, dict[str, Any]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
@@ -54,23 +54,23 @@ def from_json(nested: Mapping[str, Mapping[str, Any]]) -> dict[TopicPosition, in
     return {
         (topic, int(partition)): offset
         for topic, offsets in nested.items()
-        if not topic.startswith(_OURS)
+        if not topic.startswith(_RESERVED)
         for partition, offset in offsets.items()
     }
 
 
 def with_begin(end: Mapping[str, Any], begin: Mapping[str, Any]) -> dict[str, Any]:
-    """The end of a query's first batch, with where the query began."""
+    """The end of a query's first batch, with the query's start."""
     return {**end, _BEGIN_KEY: dict(begin)}
 
 
 def without_begin(end: Mapping[str, Any]) -> dict[str, Any]:
-    """The same end as those of later batches are written."""
+    """The end of a batch without the query's start."""
     return {key: value for key, value in end.items() if key != _BEGIN_KEY}
 
 
 def begin_of(end: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Where a query began, by the end of its first batch; None when that was planned by an earlier version."""
+    """The query's start in the end of its first batch; None when an earlier version planned it."""
     return end.get(_BEGIN_KEY)
 
 
@@ -79,16 +79,16 @@ def topic_ids_of(nested: Mapping[str, Mapping[str, Any]]) -> TopicIds:
     return nested.get(_IDS_KEY, {})
 
 
-def made_again(then: TopicIds, now: TopicIds) -> frozenset[str]:
-    """Topics that are not the ones they were; what is known of one time only is not compared."""
+def recreated_topics(then: TopicIds, now: TopicIds) -> frozenset[str]:
+    """Topics with another id than before; topics known at one time only are not compared."""
     return frozenset(topic for topic in then.keys() & now.keys() if then[topic] != now[topic])
 
 
 def parse_positions(text: str, *, option: str) -> dict[TopicPosition, int]:
-    """Offsets that a user wrote as JSON; -1 is the latest and -2 the earliest.
+    """Offsets that a user wrote as JSON; -1 is the latest, -2 the earliest.
 
     Raises:
-        InvalidInputError: not of the form ``{"topic": {"0": 12}}``.
+        InvalidInputError: not in the form ``{"topic": {"0": 12}}``.
     """
     example = 'example={"topic": {"0": 12, "1": -2}}'
     try:
@@ -105,10 +105,10 @@ def parse_positions(text: str, *, option: str) -> dict[TopicPosition, int]:
 
 
 def positioned(wanted: Offsets, earliest: Offsets, latest: Offsets, *, option: str) -> dict[TopicPosition, int]:
-    """Offsets that a user gave, with -1 and -2 replaced by what they mean now.
+    """Offsets given by a user, with -1 and -2 resolved.
 
     Raises:
-        InvalidInputError: a partition is missing or does not exist, or an offset is not in it.
+        InvalidInputError: a partition is missing or unknown, or an offset is out of its range.
     """
     for position in wanted.keys() ^ latest.keys():
         word = "is missing" if position in latest else "does not exist or is not subscribed"
@@ -134,32 +134,32 @@ def checked_start(
     latest: Offsets,
     *,
     fail_on_data_loss: bool,
-    made_again: Collection[str] = (),
+    recreated: Collection[str] = (),
 ) -> tuple[dict[TopicPosition, int], list[str]]:
-    """From where to read on, for every partition that exists now, and what was lost where that is not ``start``.
+    """The offsets to continue from, for every existing partition, and what was lost where they differ from ``start``.
 
-    A partition that is new since ``start`` begins at its earliest record, and so does every one of a topic that was
-    ``made_again``.
+    A partition that is new since ``start`` is read from its earliest record, and so are all partitions of a
+    ``recreated`` topic.
 
     Returns:
-        Offsets, and sentences about lost records: empty unless ``fail_on_data_loss`` is false.
+        Offsets, and messages about lost records: empty unless ``fail_on_data_loss`` is false.
 
     Raises:
-        CorruptDataError: records were deleted before they were read, or a topic or partition is gone or was made anew.
+        CorruptDataError: records were deleted before they were read, or a topic or partition was deleted or recreated.
     """
     losses = []
     result = dict(earliest)
     for position, wanted in start.items():
         if position not in latest:
-            losses.append(_loss("a partition that was read before does not exist any more", position, wanted))
-        elif position[0] in made_again:
-            losses.append(_loss("the topic was deleted and made again since it was read", position, wanted))
+            losses.append(_loss("a partition that was read before no longer exists", position, wanted))
+        elif position[0] in recreated:
+            losses.append(_loss("the topic was deleted and recreated since it was read", position, wanted))
         elif wanted < earliest[position]:
             facts = f" earliest={earliest[position]} lost={earliest[position] - wanted}"
             losses.append(_loss("records were deleted before they were read", position, wanted) + facts)
         elif wanted > latest[position]:
-            facts = f" latest={latest[position]} cause=the topic was probably deleted and made anew"
-            losses.append(_loss("the partition ends before what was read", position, wanted) + facts)
+            facts = f" latest={latest[position]} cause=the topic was probably deleted and recreated"
+            losses.append(_loss("the partition ends before the position", position, wanted) + facts)
         else:
             result[position] = wanted
     if losses and fail_on_data_loss:
@@ -168,7 +168,7 @@ def checked_start(
 
 
 LOSS_ADVICE: Final = (
-    "fix=start with a new checkpoint, or set failOnDataLoss=false to go on with what is there; "
+    "fix=start with a new checkpoint, or set failOnDataLoss=false to continue with the remaining records; "
     "a longer retention.ms of the topic prevents it"
 )
 
@@ -178,12 +178,12 @@ def _loss(fact: str, position: TopicPosition, wanted: int) -> str:
 
 
 def limited(start: Offsets, latest: Offsets, max_count: int) -> dict[TopicPosition, int]:
-    """Ends that take at most ``max_count`` offsets, each partition in proportion to what waits in it.
+    """End offsets for at most ``max_count`` offsets, each partition in proportion to its waiting records.
 
     Args:
         start: for every partition of ``latest``.
         latest: not before ``start``.
-        max_count: > 0; all of it is used if that much waits.
+        max_count: > 0; used up if that many offsets are waiting.
     """
     waiting = {position: latest[position] - start[position] for position in latest}
     total = sum(waiting.values())
@@ -197,14 +197,14 @@ def limited(start: Offsets, latest: Offsets, max_count: int) -> dict[TopicPositi
 
 
 def without_topics(offsets: Offsets, topics: Collection[str]) -> dict[TopicPosition, int]:
-    """Positions in other topics than these."""
+    """Positions in topics other than the given ones."""
     return {position: offset for position, offset in offsets.items() if position[0] not in topics}
 
 
 def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """What lies between two positions, partition by partition, empty ranges left out.
+    """The ranges between two positions, without empty ones, ordered by topic and partition.
 
-    A partition that is new begins at 0, and so does one that was made anew (``end`` before ``start``).
+    A new partition starts at 0, and so does a recreated one (``end`` before ``start``).
     """
     found = []
     for position, end_offset in sorted(end.items()):
@@ -220,10 +220,10 @@ def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
 
 
 def waiting_count(start: Offsets, end: Offsets) -> int:
-    """Offsets between two positions, over all partitions."""
+    """Number of offsets between two positions, over all partitions."""
     return sum(max(0, offset - start.get(position, 0)) for position, offset in end.items())
 
 
 def topics_of(positions: Iterable[TopicPosition]) -> tuple[str, ...]:
-    """The topics of positions, each once, in order."""
+    """The distinct topics of positions, sorted."""
     return tuple(sorted({topic for topic, _ in positions}))

@@ -24,18 +24,18 @@ LATEST_WORD: Final = "latest"
 
 
 class ValueFormat(Enum):
-    """What the value of a record is."""
+    """Format of record values."""
 
-    RAW = "raw"  # bytes, handed on as they are
+    RAW = "raw"  # unchanged bytes
     DEBEZIUM_JSON = "debezium-json"  # envelopes: before, after, op
-    DEBEZIUM_AVRO = "debezium-avro"  # the same as Avro, with schemas in a registry
-    JSON = "json"  # the row; no value = the row of the key is deleted
+    DEBEZIUM_AVRO = "debezium-avro"  # the same in Avro, with schemas in a registry
+    JSON = "json"  # the row; a null value deletes the row of the key
 
 
 class DecimalForm(Enum):
-    """How envelopes without a schema part write decimals (Debezium's ``decimal.handling.mode``)."""
+    """Encoding of decimals in envelopes without a schema part (Debezium's ``decimal.handling.mode``)."""
 
-    NUMBER = "number"  # or a text that is one
+    NUMBER = "number"  # or a number as text
     BASE64 = "base64"  # precise: unscaled bytes
 
 
@@ -108,7 +108,7 @@ StartPositions = str | Mapping[TopicPosition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSourceOptions:
-    """What to read, from where, and how to take it apart."""
+    """Topics, positions, format and error handling of the source."""
 
     topics: tuple[str, ...]
     properties: KafkaProperties
@@ -117,9 +117,9 @@ class KafkaSourceOptions:
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     value_format: ValueFormat = ValueFormat.RAW
-    key_columns: tuple[str, ...] = ()  # needed where a delete carries its key only
+    key_columns: tuple[str, ...] = ()  # needed when deletes have a key only
     has_update_before: bool = False  # an update is -U and +U
-    epoch_units: Mapping[str, str] = field(default_factory=dict)  # by column: what its numbers count, D s ms us ns
+    epoch_units: Mapping[str, str] = field(default_factory=dict)  # by column: unit of its numbers, D s ms us ns
     has_base64_decimals: bool = False
     on_new_fields: OnNewFields = OnNewFields.IGNORE
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
@@ -128,16 +128,16 @@ class KafkaSourceOptions:
 
     @property
     def starts_at_latest(self) -> bool:
-        """Whether it depends on the time where a query starts: at the end of a partition."""
+        """Whether the start depends on the time of the query's start: at the end of a partition."""
         wanted = self.starting_offsets
         return wanted == LATEST_WORD if isinstance(wanted, str) else LATEST_OFFSET in wanted.values()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Options as Spark hands them over, which is with keys in any case.
+        """Parse options as Spark passes them, with keys in any case.
 
         Raises:
-            InvalidInputError: an option is unknown, missing, or has a value that it cannot have.
+            InvalidInputError: an option is unknown, missing, or has an invalid value.
         """
         known = {name.lower(): name for name in SourceValues.declared}
         named = {known.get(key.lower(), key.lower()): value for key, value in options.items()}
@@ -167,8 +167,8 @@ class KafkaSourceOptions:
         )
 
 
-def in_source_words(error: FluvialError) -> FluvialError:
-    """An error of a Kafka client, with the option names that users of the source know."""
+def with_source_option_names(error: FluvialError) -> FluvialError:
+    """An error of Fluvial's Kafka client, with the option names of the source."""
     return type(error)(str(error).replace(OPTION_PREFIX, CLIENT_PREFIX))
 
 
@@ -177,7 +177,7 @@ def check_reachable(properties: KafkaProperties) -> None:
     try:
         LogTopics(properties).check_reachable()
     except FluvialError as error:
-        raise in_source_words(error) from None
+        raise with_source_option_names(error) from None
 
 
 def _check_together(given: SourceValues) -> None:
@@ -195,7 +195,7 @@ def _properties(given: SourceValues) -> KafkaProperties:
     try:
         return KafkaProperties.parse(given.behind(CLIENT_PREFIX))
     except InvalidInputError as error:
-        raise in_source_words(error) from None
+        raise with_source_option_names(error) from None
 
 
 def _registry(given: SourceValues) -> SchemaRegistry | None:

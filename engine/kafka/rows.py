@@ -1,4 +1,4 @@
-"""Records of Kafka as rows for Spark: handed on as they are, or decoded into columns and a row kind."""
+"""Kafka records as rows for Spark: unchanged, or decoded into columns and a row kind."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _DECODED_AS: Final = {pa.time64("ns"): pa.time32("ms"), pa.time64("us"): pa.time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedRecords:
-    """The changes in some records, in their order, and the records that could not be decoded."""
+    """The changes in some records, in order, and the records that could not be decoded."""
 
     rows: pa.RecordBatch
     kinds: pa.Array  # (rows,) int8 RowKind
@@ -34,7 +34,7 @@ class DecodedRecords:
 
 
 Decode = Callable[[pa.Array, pa.Array], DecodedRecords]
-"""Keys and values, (n,) binary each, to changes. A record may be one, two, or none."""
+"""Decodes keys and values, (n,) binary each. A record may be zero, one or two changes."""
 
 
 def raw_rows(
@@ -43,11 +43,11 @@ def raw_rows(
     """Records with the columns of Spark's own connector.
 
     Args:
-        records: of ``LOG_SCHEMA``.
-        schema: of the result: columns among those that Spark's connector has.
-        topic: of all of them.
-        partition: likewise.
-        timestamp_type: 0 = made by the producer, 1 = by the broker, None = not known.
+        records: batch of ``LOG_SCHEMA``.
+        schema: of the result: some of the columns of Spark's connector.
+        topic: topic of all records.
+        partition: partition of all records.
+        timestamp_type: 0: set by the producer, 1: by the broker, None: unknown.
     """
     count = records.num_rows
     constants = {
@@ -63,11 +63,11 @@ def raw_rows(
 
 
 def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
-    """What takes records apart.
+    """The decoder for a source.
 
     Args:
-        options: with a format that is not raw.
-        schema: the columns to find in a record.
+        options: with a format other than raw.
+        schema: the columns to decode.
     """
     split: Split = split_payloads if options.registry is None else _avro_payloads(options.registry)
     if options.on_new_fields is OnNewFields.FAIL:
@@ -95,19 +95,19 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
 
 
 def _with_known_fields(split: Split, names: Sequence[str]) -> Split:
-    """Records of which every member of the row, as their schema part tells it, is a column.
+    """Checks that every field in the schema parts of records is a column.
 
-    Raises (when it is called): ConflictError, because the query has to be planned anew.
+    Raises (when it is called): ConflictError, because the query must be restarted with the new columns.
     """
 
     def checked(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
         groups, bad = split(records)
         for group in groups:
-            news = [name for name in columns_of_part(group.schema_part).names if name not in names]
-            if news:
+            new_names = [name for name in columns_of_part(group.schema_part).names if name not in names]
+            if new_names:
                 raise ConflictError(
-                    f"rows of the source have new columns: columns={news} new-fields=fail "
-                    "fix=start the query again with them; a pipeline with write.merge-schema=true finds them by itself"
+                    f"rows of the source have new columns: columns={new_names} new-fields=fail "
+                    "fix=restart the query with them; a pipeline with write.merge-schema=true adds them automatically"
                 )
         return groups, bad
 
@@ -116,12 +116,12 @@ def _with_known_fields(split: Split, names: Sequence[str]) -> Split:
 
 @lru_cache(maxsize=16)
 def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
-    """One for each registry and process: what it knows of schemas outlives a batch."""
+    """One per registry and process: its schema cache outlives a batch."""
     return AvroPayloads(registry)
 
 
 def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
-    """The changes in columns and types as Spark wants them; ``_row_kind`` gets the kinds as ``+I -U +U -D``."""
+    """The changes in Spark's columns and types; ``_row_kind`` has the kinds as ``+I -U +U -D``."""
     columns = [
         ROW_KIND_SYMBOLS.take(found.kinds)
         if field.name == ROW_KIND_COLUMN
@@ -132,7 +132,7 @@ def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _decode_plain(keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names: Sequence[str]) -> DecodedRecords:
-    """A value is the row; a record without one deletes the row that its key tells, as in Flink's upsert-kafka."""
+    """A value is the row; a record without a value deletes the row of its key, as in Flink's upsert-kafka."""
     has_value = values.is_valid().to_numpy(zero_copy_only=False)
     rows, indices, bad = _decode_some(values, np.flatnonzero(has_value), schema)
     if has_value.all():
@@ -140,7 +140,7 @@ def _decode_plain(keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names
 
     without = np.flatnonzero(~has_value)
     if not key_names:
-        reason = "the record has no value, and key.columns does not say which row that deletes"
+        reason = "the record has no value, and key.columns is not set, so the deleted row is unknown"
         bad += [BadRecord(index=int(index), reason=reason) for index in without]
         return DecodedRecords(rows=rows, kinds=_kinds(RowKind.INSERT, len(rows)), bad=_sorted(bad))
     key_schema = pa.schema([schema.field(name) for name in key_names])
@@ -159,7 +159,7 @@ def _decode_plain(keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names
 def _decode_some(
     texts: pa.Array, records: np.ndarray, schema: pa.Schema
 ) -> tuple[pa.RecordBatch, np.ndarray, list[BadRecord]]:
-    """The rows in some of the texts, which record each is from, and those that are none."""
+    """The rows in some of the texts, the record index of each, and the records that are not rows."""
     chosen = texts.take(pa.array(records))
     is_text = chosen.is_valid().to_numpy(zero_copy_only=False)
     bad = [BadRecord(index=int(index), reason="the record has neither value nor key") for index in records[~is_text]]

@@ -3,9 +3,9 @@
     spark.readStream.format("fluvial-kafka").option("kafka.bootstrap.servers", ...).option("subscribe", "orders")
          .option("value.format", "debezium-json").schema("id BIGINT, amount DECIMAL(10, 2), _row_kind STRING").load()
 
-Spark finds it by the installed module ``pyspark_fluvial_kafka``. Only committed records are read. Each topic partition
-is one Spark partition, read in bounded memory. A stream's position in Spark's checkpoint is that of
-``engine.kafka.offsets``, and a batch covers the same offsets however often it is run.
+Spark finds it through the installed module ``pyspark_fluvial_kafka``. Only committed records are read. Each topic
+partition is one Spark partition, read in bounded memory. Positions in Spark's checkpoint are those of
+``engine.kafka.offsets``, and a repeated batch covers the same offsets.
 
 Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and columns.
 """
@@ -37,9 +37,9 @@ from engine.kafka.offsets import (
     checked_start,
     from_json,
     limited,
-    made_again,
     positioned,
     ranges,
+    recreated_topics,
     to_json,
     topic_ids_of,
     with_begin,
@@ -52,7 +52,7 @@ from engine.kafka.options import (
     OnBadRecord,
     StartPositions,
     ValueFormat,
-    in_source_words,
+    with_source_option_names,
 )
 from engine.kafka.rows import decoder, raw_rows, spark_rows
 from engine.types.rows import ROW_KIND_COLUMN
@@ -72,7 +72,7 @@ RAW_SCHEMA: Final = (
     .add("timestamp", TimestampType())
     .add("timestampType", IntegerType())
 )
-"""Columns of records that are not decoded, those of Spark's own connector."""
+"""Columns of undecoded records, those of Spark's own connector."""
 
 _TOPIC_CHECK_S: Final = 30.0  # how soon new partitions are found
 _TIMESTAMP_TYPES: Final = {"CreateTime": 0, "LogAppendTime": 1}
@@ -81,15 +81,15 @@ logger = logging.getLogger("fluvial.kafka-source")
 
 
 class KafkaSource(DataSource):
-    """What Spark asks for when a frame of the format is made."""
+    """The data source that Spark instantiates for the format."""
 
     @classmethod
     def name(cls) -> str:
-        """The word for ``format(...)``."""
+        """The name for ``format(...)``."""
         return "fluvial-kafka"
 
     def schema(self) -> StructType:
-        """The columns when the user gives none, which is enough for raw records only."""
+        """The columns when the user gives no schema, which is possible for raw records only."""
         options = KafkaSourceOptions.parse(self.options)
         if options.value_format is not ValueFormat.RAW:
             raise InvalidInputError(
@@ -99,16 +99,16 @@ class KafkaSource(DataSource):
         return RAW_SCHEMA
 
     def reader(self, schema: StructType) -> "KafkaBatchReader":
-        """For ``spark.read``."""
+        """The reader for ``spark.read``."""
         return KafkaBatchReader(KafkaSourceOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> "KafkaStreamReader":
-        """For ``spark.readStream``."""
+        """The reader for ``spark.readStream``."""
         return KafkaStreamReader(KafkaSourceOptions.parse(self.options), schema)
 
 
 class _Topics:
-    """The subscribed topics as the cluster has them now. Keeps a connection; not picklable."""
+    """The current state of the subscribed topics. Keeps a connection; not picklable."""
 
     def __init__(self, options: KafkaSourceOptions) -> None:
         self._names = options.topics
@@ -128,7 +128,7 @@ class _Topics:
         }
 
     def latest(self) -> dict[TopicPosition, int]:
-        """End of what is committed, of every partition."""
+        """Committed end offset of every partition."""
         return {
             (name, partition): offset
             for name, count in self._counts().items()
@@ -141,16 +141,16 @@ class _Topics:
         return dict(self._ids)
 
     def positions(self, wanted: StartPositions, *, option: str) -> dict[TopicPosition, int]:
-        """Offsets for what the user gave."""
+        """The offsets for an option's value."""
         if isinstance(wanted, str):
             return self.earliest() if wanted == EARLIEST_WORD else self.latest()
         return positioned(wanted, self.earliest(), self.latest(), option=option)
 
     def timestamp_type(self, name: str) -> int | None:
-        """Who makes the timestamps of a topic; None when we may not know."""
+        """The timestamp type of a topic; None when access to its configuration is denied."""
         try:
             return _TIMESTAMP_TYPES.get(self._topics.topic_config(name).get("message.timestamp.type", ""))
-        except InvalidInputError:  # not allowed to look, which is no reason to fail
+        except InvalidInputError:  # access denied, which is no reason to fail
             return None
 
     def _counts(self) -> Mapping[str, int]:
@@ -164,8 +164,8 @@ class _Topics:
                 )
             if self._ids.setdefault(name, topic.topic_id) != topic.topic_id:
                 raise CorruptDataError(
-                    f"topic was deleted and made again while it was read: topic={name} "
-                    f"cause=its offsets mean other records now fix=start with a new checkpoint"
+                    f"topic was deleted and recreated while it was read: topic={name} "
+                    f"cause=its offsets now refer to other records fix=start with a new checkpoint"
                 )
             self._partition_counts[name] = topic.bucket_count
         self._checked_s = time.monotonic()
@@ -173,7 +173,7 @@ class _Topics:
 
 
 class _Reader:
-    """What batch and stream readers share: taking one range of one partition apart, in a task."""
+    """Common to batch and stream readers: decoding a range of one partition, in a task."""
 
     def __init__(self, options: KafkaSourceOptions, schema: StructType) -> None:
         self._options = options
@@ -182,11 +182,11 @@ class _Reader:
         self._connected: _Topics | None = None
 
     def __getstate__(self) -> Mapping[str, Any]:
-        # tasks get a copy; a connection stays in the process that made it
+        # tasks get a copy; a connection stays in the process that opened it
         return self.__dict__ | {"_connected": None}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, as batches."""
+        """The rows of one range, in batches."""
         offset_range, timestamp_type = partition.value
         letters = DeadLetters(self._options.properties, self._options.dead_letter_topic)
         try:
@@ -194,7 +194,7 @@ class _Reader:
                 yield from self._rows(records, offset_range, timestamp_type, letters)
             letters.flush()
         except FluvialError as error:
-            raise in_source_words(error) from None
+            raise with_source_option_names(error) from None
 
     def _topics(self) -> _Topics:
         if self._connected is None:
@@ -264,7 +264,7 @@ class KafkaBatchReader(_Reader, DataSourceReader):
     """Reads from ``startingOffsets`` to ``endingOffsets`` once."""
 
     def partitions(self) -> list[InputPartition]:
-        """One for each topic partition that has something in the range."""
+        """One for each topic partition with a non-empty range."""
         try:
             topics = self._topics()
             start = topics.positions(self._options.starting_offsets, option="startingOffsets")
@@ -272,24 +272,24 @@ class KafkaBatchReader(_Reader, DataSourceReader):
             for position, offset in end.items():
                 if offset < start[position]:
                     raise InvalidInputError(
-                        f"the range is turned round: topic={position[0]} partition={position[1]} "
+                        f"the range ends before it starts: topic={position[0]} partition={position[1]} "
                         f"startingOffsets={start[position]} endingOffsets={offset}"
                     )
             return self._partitions(ranges(start, end))
         except FluvialError as error:
-            raise in_source_words(error) from None
+            raise with_source_option_names(error) from None
 
 
 class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows topics from batch to batch. All but ``read`` runs in one process that lives as long as the query."""
+    """Follows topics. All methods but ``read`` run in one process that lives as long as the query."""
 
     def __init__(self, options: KafkaSourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._target: dict[TopicPosition, int] | None = None  # of a query that takes what is available now
-        self._latest: dict[TopicPosition, int] | None = None  # as last seen
+        self._target: dict[TopicPosition, int] | None = None  # of a query with the trigger availableNow
+        self._latest: dict[TopicPosition, int] | None = None  # when last checked
 
     def initialOffset(self) -> dict[str, Any]:
-        """The same for every new query: where it begins stands in the end of its first batch."""
+        """The same for every new query: its actual start is stored in the end of its first batch."""
         return dict(UNSTARTED_OFFSET)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -311,10 +311,10 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
                 self._topics().earliest(),
                 self._latest,
                 fail_on_data_loss=self._options.fail_on_data_loss,
-                made_again=made_again(topic_ids_of(here), ids),
+                recreated=recreated_topics(topic_ids_of(here), ids),
             )
         except FluvialError as error:
-            raise in_source_words(error) from None
+            raise with_source_option_names(error) from None
         for loss in losses:
             logger.warning("%s", loss)
         end = self._latest
@@ -326,42 +326,42 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         if start != UNSTARTED_OFFSET:
             return start if reached == here else reached
         if reached == here and not self._options.starts_at_latest:
-            return start  # it would begin there again
+            return start  # a restart would begin there again
         return with_begin(reached, here)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end of the topics, for the progress report: what lies before it and is not read yet is the lag."""
+        """The end of the topics, for the progress report and its lag."""
         return None if self._latest is None else to_json(self._latest, self._topics().ids())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember where the topics end now: the query ends there."""
+        """Remember the current ends of the topics, where the query will end."""
         try:
             self._target = self._topics().latest()
         except FluvialError as error:
-            raise in_source_words(error) from None
+            raise with_source_option_names(error) from None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One for each topic partition that has something between two offsets.
+        """One for each topic partition with records between two offsets.
 
         Raises:
-            CorruptDataError: ``end``, planned by an earlier run, is of a topic that was deleted and made again since.
+            CorruptDataError: ``end`` was planned by an earlier run, for a topic that was deleted and recreated since.
         """
         try:
             if start == UNSTARTED_OFFSET:
                 start = begin_of(end) or self._begin()
             self._check_same_topics(topic_ids_of(end))
-            begin = without_topics(from_json(start), made_again(topic_ids_of(start), topic_ids_of(end)))
+            begin = without_topics(from_json(start), recreated_topics(topic_ids_of(start), topic_ids_of(end)))
             return self._partitions(ranges(begin, from_json(end)))
         except FluvialError as error:
-            raise in_source_words(error) from None
+            raise with_source_option_names(error) from None
 
     def _begin(self) -> dict[str, Any]:
         topics = self._topics()
         return to_json(topics.positions(self._options.starting_offsets, option="startingOffsets"), topics.ids())
 
     def _check_same_topics(self, planned: TopicIds) -> None:
-        for topic in sorted(made_again(planned, self._topics().ids())):
-            message = f"the topic was deleted and made again since this batch was planned: topic={topic} {LOSS_ADVICE}"
+        for topic in sorted(recreated_topics(planned, self._topics().ids())):
+            message = f"the topic was deleted and recreated since this batch was planned: topic={topic} {LOSS_ADVICE}"
             if self._options.fail_on_data_loss:
                 raise CorruptDataError(message)
             logger.warning("%s", message)

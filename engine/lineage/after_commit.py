@@ -1,7 +1,7 @@
-"""What happens when a commit is visible, and only then: the catalog's lineage is told, and whoever listens. LN-74.
+"""What happens after a commit is visible, and only then: its lineage is recorded, and listeners are notified.
 
-``commit.callbacks`` names entry points of installed packages, not code: whoever may set an option of a table must not
-be able to make its writers run something.
+``commit.callbacks`` names entry points of installed packages, not code: a user who may set a table's options must not
+be able to run code in its writers.
 """
 
 import logging
@@ -24,29 +24,29 @@ CALLBACKS_KEY: Final = "commit.callbacks"
 
 
 class CommitListener(Protocol):
-    """Told about commits of one table's rows. Source: PIP "Table and data lineage", CommitListener."""
+    """Notified about commits of one table's rows. Source: PIP "Table and data lineage", CommitListener."""
 
     def notify_commit_complete(self, identifier: int, snapshot_id: int, commit_kind: CommitKind) -> None:
-        """A commit is visible. Told again when a batch is run again; what it raises is logged and changes nothing.
+        """A commit is visible. Called again when a batch is repeated; exceptions are logged and ignored.
 
         Args:
-            identifier: of the commit: the micro-batch of a stream.
-            snapshot_id: that it made.
+            identifier: commit identifier: the micro-batch of a stream.
+            snapshot_id: the snapshot of the commit.
             commit_kind: APPEND or OVERWRITE.
         """
 
 
 class AfterCommit:
-    """What one writer of a table does behind its commits."""
+    """What one writer of a table does after its commits."""
 
     def __init__(self, store: TableStore) -> None:
-        """Raises: InvalidInputError for a listener that nobody has installed."""
+        """Raises: InvalidInputError for a listener that is not installed."""
         self._store = store
         self._recorder = Recorder.of(store)
         self._listeners = listeners_of(store)
 
     def properties(self, origin: CommitOrigin | None) -> dict[str, str]:
-        """What a snapshot says about its rows."""
+        """The snapshot properties with the origin of its rows."""
         return {} if origin is None or self._recorder is None else origin.to_properties()
 
     def report(
@@ -55,7 +55,7 @@ class AfterCommit:
         """Report a commit to listeners and lineage, unless it made no snapshot, or its snapshot has expired.
 
         Raises:
-            UnavailableError: the store of lineage does not answer, and ``lineage.on-unavailable=fail``.
+            UnavailableError: the lineage store does not answer, and ``lineage.on-unavailable=fail``.
         """
         if (
             snapshot is None
@@ -68,7 +68,7 @@ class AfterCommit:
                 listener.notify_commit_complete(identifier, snapshot.id, snapshot.commit_kind)
             except Exception:
                 logger.warning(
-                    "a listener failed, the commit stands: table=%s snapshot=%d listener=%s",
+                    "a listener failed, the commit is visible: table=%s snapshot=%d listener=%s",
                     self._store.name, snapshot.id, type(listener).__name__, exc_info=True,
                 )  # fmt: skip
         if origin is not None and self._recorder is not None:
@@ -87,6 +87,6 @@ def _factory(name: str) -> Any:
     if name not in known:
         raise InvalidInputError(
             f"no such listener of commits: {CALLBACKS_KEY}={name} known={sorted(known)} "
-            f"fix='install the package that has it: it names it in the entry points {LISTENER_ENTRY_POINTS}'"
+            f"fix='install a package with this entry point in {LISTENER_ENTRY_POINTS}'"
         )
     return known[name].load()

@@ -1,7 +1,7 @@
 """Where the rows of a batch write come from.
 
-Its job is ``pipeline.name``, given to the write or set in the session; else the name of the Spark application, or of
-the program. Its barrier is made of the time and the commit user, so that every write has one of its own.
+The job is ``pipeline.name``, given to the write or set in the session; else the name of the Spark application, or of
+the program. The barrier is derived from the time and the commit user, so that every write has its own.
 """
 
 import os
@@ -22,7 +22,7 @@ _UNNAMED: Final = "python"
 def batch_origin(
     store: TableStore, job: str | None, commit_user: str, frame: "DataFrame | None" = None
 ) -> CommitOrigin:
-    """Of rows that one write brings.
+    """The origin of the rows of one write.
 
     Args:
         store: the table that is written.
@@ -31,14 +31,14 @@ def batch_origin(
         frame: the rows as a Spark frame; None: they are from this process.
     """
     reads: tuple[SourceRead, ...] = ()
-    if frame is not None and lineage_of_table(store) is not None:  # Spark plans the frame to answer
+    if frame is not None and lineage_of_table(store) is not None:  # makes Spark plan the frame
         reads = reads_beside(store, frame)
     job = job or _session_job(frame) or _program()
     return CommitOrigin(job=fitting_job(job), barrier_id=batch_barrier(store.clock.now_ms(), commit_user), reads=reads)
 
 
 def reads_beside(store: TableStore, frame: "DataFrame") -> tuple[SourceRead, ...]:
-    """What a frame reads, but of the table itself: that is changed in place, and no dependency of its own."""
+    """What a frame reads, except from the table itself, which is changed in place and so not its own dependency."""
     from engine.lineage.frame_sources import reads_of_frame
 
     own = (None if store.catalog is None else store.catalog.warehouse, store.name)
@@ -46,12 +46,12 @@ def reads_beside(store: TableStore, frame: "DataFrame") -> tuple[SourceRead, ...
 
 
 def fitting_job(name: str) -> str:
-    """As much of a name as every store of lineage can keep."""
+    """A name truncated to what every lineage store can keep."""
     return name.replace("\0", "")[:LONGEST_NAME] or _UNNAMED
 
 
 def session_job(session: Any) -> str | None:
-    """What ``SET pipeline.name=...`` said in a Spark session; None when nothing did."""
+    """``pipeline.name`` set in a Spark session; None when it is not set."""
     return session.conf.get(JOB_KEY, None) or None
 
 

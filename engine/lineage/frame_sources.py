@@ -1,9 +1,9 @@
-"""Which tables a Spark frame reads, and at which snapshots: found by the leaves of its plan.
+"""The tables that a Spark frame reads, and their snapshots: found by the leaves of its plan.
 
-A frame that ``table_frame`` made is known by the attributes of its leaves, and whatever is computed from it, by SQL or
-in Python, has the same leaves. Of ``spark.read.format("fluvial")`` Spark is asked for the partitions, which it plans
-once for each ``load()`` and keeps: the first one says what it is of. What goes through files, ``checkpoint()`` or an
-RDD has other leaves, and is not known.
+A frame of ``table_frame`` is recognised by the attributes of its leaves, and anything computed from it, by SQL or in
+Python, has the same leaves. For ``spark.read.format("fluvial")`` Spark is asked for the partitions, which it plans once
+for each ``load()`` and caches: the first one has the read. A frame that went through files, ``checkpoint()`` or an RDD
+has other leaves and is not recognised.
 """
 
 import logging
@@ -39,17 +39,17 @@ def note_frame(frame: DataFrame, read: SourceRead) -> None:
 
 
 def reads_of_frame(frame: DataFrame) -> tuple[SourceRead, ...]:
-    """The tables that a frame reads, each once, sorted; of one that has no such leaf it costs a look at its plan."""
-    found, asks = [], False
+    """The tables that a frame reads, each once, sorted; inspects the frame's plan if a leaf is not remembered."""
+    found, needs_plan = [], False
     for leaf in _leaves(frame):
         known = [_known[each] for each in _attribute_ids(leaf) if each in _known]
         found += known[:1]
-        asks = asks or (not known and _is_ours(leaf))
-    return newest_reads([*found, *(_planned_reads(frame) if asks else ())])
+        needs_plan = needs_plan or (not known and _is_fluvial(leaf))
+    return newest_reads([*found, *(_planned_reads(frame) if needs_plan else ())])
 
 
 def _leaves(frame: DataFrame) -> list[Any]:
-    """Of the plan and of its subqueries."""
+    """The leaves of the plan and of its subqueries."""
     inside = jvm_frame(frame)
     if inside is None:
         return []
@@ -58,29 +58,29 @@ def _leaves(frame: DataFrame) -> list[Any]:
 
 
 def _attribute_ids(leaf: Any) -> list[int]:
-    """Of the first attribute: it tells a leaf from every other."""
+    """The id of the first attribute, which identifies a leaf."""
     output = leaf.output()
     return [int(output.head().exprId().id())] if output.nonEmpty() else []
 
 
-def _is_ours(leaf: Any) -> bool:
+def _is_fluvial(leaf: Any) -> bool:
     return bool(leaf.getClass().getSimpleName() == _RELATION and leaf.table().name() == _FORMAT)
 
 
 def _planned_reads(frame: DataFrame) -> list[SourceRead]:
-    """What the scans of the frame's physical plan are of."""
+    """What the scans of the frame's physical plan read."""
     try:
         plan = jvm_frame(frame).queryExecution().executedPlan()
         scans = [each for each in _nodes(plan) if each.getClass().getSimpleName() == _SCAN]
         found = [_read_of(each) for each in scans if each.table().name() == _FORMAT]
-    except Py4JError as error:  # the plan is Spark's own, and may look different in another version
-        logger.warning("what a frame reads is not known to lineage: reason=%s", error)
+    except Py4JError as error:  # the plan is internal to Spark and may change between versions
+        logger.warning("lineage cannot determine what a frame reads: reason=%s", error)
         return []
     return [each for each in found if each is not None]
 
 
 def _nodes(plan: Any) -> Iterator[Any]:
-    """Every node of a physical plan, through what Spark wraps."""
+    """Every node of a physical plan, including wrapped ones."""
     yield plan
     name = plan.getClass().getSimpleName()
     inner = [plan.inputPlan()] if name == _ADAPTIVE else [plan.relation().cachedPlan()] if name == _CACHED else []

@@ -1,4 +1,4 @@
-"""The lineage of a catalog: what jobs write through, with what is done when the store does not answer."""
+"""The lineage of a catalog: how jobs write it, and what is done when the store does not answer."""
 
 import logging
 import os
@@ -21,15 +21,15 @@ from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 
 logger = logging.getLogger("fluvial.lineage")
 
-_REPLAYED_AT_ONCE: Final = 200  # files in one transaction
-_PAUSE_MS: Final = 30_000  # after a failure, before the store is asked again
+_REPLAYED_AT_ONCE: Final = 200  # files per transaction
+_PAUSE_MS: Final = 30_000  # after a failure, before the next attempt
 _LONGEST_SLEEP_S: Final = 30.0
 _RETENTION_EVERY_MS: Final = 60_000
-_LOOKS_EVERY_MS: Final = 60_000
+_REPLAY_EVERY_MS: Final = 60_000
 
 
 class Lineage:
-    """Stores what jobs do; reads it back. It can be pickled: every process connects by itself."""
+    """Stores what jobs do, and reads it back. Picklable: every process opens its own connections."""
 
     def __init__(
         self,
@@ -40,33 +40,33 @@ class Lineage:
         names: NameSource | None = None,
         meta: LineageMeta | None = None,
     ) -> None:
-        """Nothing is asked yet.
+        """Create it without connecting.
 
         Args:
-            settings: of the catalog.
-            io: where the warehouse is; None: as the settings say.
-            clock: None is the machine's.
-            names: of files of the queue; None is random.
-            meta: the store; None: as the settings say.
+            settings: settings of the catalog.
+            io: file access to the warehouse; None: from the settings.
+            clock: None: the system clock.
+            names: names of queue files; None: random.
+            meta: the store; None: from the settings.
         """
         self.settings = settings
         self._given_io, self._given_meta = io, meta
         self._clock = clock or SystemClock()
         self._names = names or RandomNames()
-        self._looks_again_ms = 0  # into the queue: others may have left something
-        self._asked_again_ms = 0
+        self._next_replay_ms = 0  # other processes may have queued records
+        self._next_attempt_ms = 0
         self._last_queued_ms = 0
         self._retention_ms = 0
         self._policy: str = settings.catalog_options.lineage_on_unavailable
         self._retained_ms: int | None = settings.catalog_options.lineage_data_time_retained_ms
 
     def __reduce__(self) -> tuple[Callable[..., "Lineage"], tuple[LineageSettings]]:
-        """Another process opens files and connections anew."""
+        """Another process opens its own files and connections."""
         return Lineage, (self.settings,)
 
     @cached_property
     def meta(self) -> LineageMeta:
-        """The store itself. Raises: InvalidInputError for options that cannot be."""
+        """The store itself. Raises: InvalidInputError for invalid options."""
         if self._given_meta is not None:
             return self._given_meta
         settings = self.settings
@@ -76,17 +76,17 @@ class Lineage:
         return find_factory(self.settings.catalog_options.lineage_meta).create(context)
 
     def now_ms(self) -> int:
-        """Epoch milliseconds of its clock."""
+        """Epoch milliseconds."""
         return self._clock.now_ms()
 
     def store(self, records: LineageRecords) -> None:
-        """Keep records; what table lineage and data lineage are off for is left out. Storing them again is fine.
+        """Store records, except those that table lineage and data lineage are off for. Idempotent.
 
-        When the store does not answer, ``lineage.on-unavailable`` decides: ``queue`` notes them in the warehouse, and
-        whoever stores next brings them in; ``wait`` tries until it answers; ``fail`` raises.
+        When the store does not answer, ``lineage.on-unavailable`` decides: ``queue`` saves them in the warehouse for
+        the next call of any process; ``wait`` retries until it answers; ``fail`` raises.
 
         Raises:
-            UnavailableError: nothing was kept; the rows of the tables are committed all the same.
+            UnavailableError: nothing was stored; the rows of the tables are committed nevertheless.
         """
         kept = self._wanted(records)
         if not kept:
@@ -95,7 +95,7 @@ class Lineage:
         sleep_s = 0.1
         while True:
             try:
-                if policy == "queue" and self._clock.now_ms() < self._asked_again_ms:
+                if policy == "queue" and self._clock.now_ms() < self._next_attempt_ms:
                     self._enqueue(kept)
                     return
                 self._store_now(kept)
@@ -105,7 +105,7 @@ class Lineage:
                 logger.warning("lineage store does not answer: policy=%s error=%s", policy, error)
                 if policy == "queue":
                     self._enqueue(kept)
-                    self._asked_again_ms = self._clock.now_ms() + _PAUSE_MS
+                    self._next_attempt_ms = self._clock.now_ms() + _PAUSE_MS
                     return
                 self._clock.sleep(sleep_s)
                 sleep_s = min(sleep_s * 2, _LONGEST_SLEEP_S)
@@ -113,17 +113,17 @@ class Lineage:
                 return
 
     def replay(self) -> int:
-        """Bring in what waits in the queue, oldest first; a file goes when its records are stored.
+        """Store the queued records, oldest first; a file is deleted when its records are stored.
 
         Returns:
-            files that were brought in.
+            Number of files.
 
         Raises:
-            UnavailableError: the store does not answer; the rest waits.
+            UnavailableError: the store does not answer; the remaining files stay queued.
         """
         directory = self.settings.queue_path
         names = self._io.list_names(directory)
-        brought = 0
+        count = 0
         for start in range(0, len(names), _REPLAYED_AT_ONCE):
             read = {
                 path: self._read(path)
@@ -131,28 +131,28 @@ class Lineage:
             }
             found = {path: records for path, records in read.items() if records is not None}
             if found:
-                self._asked(merged_lineage(list(found.values())))
+                self._store_in_meta(merged_lineage(list(found.values())))
             for path in found:
                 self._io.delete(path)
-            brought += len(found)
-        self._looks_again_ms = self._clock.now_ms() + _LOOKS_EVERY_MS
-        return brought
+            count += len(found)
+        self._next_replay_ms = self._clock.now_ms() + _REPLAY_EVERY_MS
+        return count
 
     def _store_now(self, records: LineageRecords) -> None:
-        if self._clock.now_ms() >= self._looks_again_ms:
+        if self._clock.now_ms() >= self._next_replay_ms:
             self.replay()
-        self._asked(records)
+        self._store_in_meta(records)
         retained_ms, now_ms = self._retained_ms, self._clock.now_ms()
         if retained_ms is not None and now_ms >= self._retention_ms:
             self._retention_ms = now_ms + _RETENTION_EVERY_MS
             self.meta.delete_data_lineage_before(time_of(now_ms - retained_ms))
 
-    def _asked(self, records: LineageRecords) -> None:
+    def _store_in_meta(self, records: LineageRecords) -> None:
         try:
             self.meta.store(records)
         except FluvialError:
             raise
-        except Exception as error:  # of somebody else's store, which must not end a stream
+        except Exception as error:  # a third-party store must not end a stream
             raise UnavailableError(f"lineage store failed: error={type(error).__name__}: {error}") from error
 
     def _wanted(self, records: LineageRecords) -> LineageRecords:
@@ -164,14 +164,14 @@ class Lineage:
         return replace(records, **without)
 
     def _enqueue(self, records: LineageRecords) -> None:
-        """Note records in the warehouse; files sort by their time."""
+        """Save records in the warehouse; file names sort by time."""
         self._last_queued_ms = max(self._last_queued_ms + 1, self._clock.now_ms())
         path = f"{self.settings.queue_path}/{self._last_queued_ms:015d}-{self._names.uuid()}.json"
         self._io.replace(path, orjson.dumps(records.to_json()))
-        self._looks_again_ms = 0
+        self._next_replay_ms = 0
 
     def _read(self, path: str) -> LineageRecords | None:
-        """Records of a file of the queue; None when somebody else has brought it in, or it is broken and stays."""
+        """The records of a queue file; None when another process has stored it, or it is broken and stays."""
         try:
             return LineageRecords.from_json(orjson.loads(self._io.read_bytes(path)))
         except FileNotFoundError:
@@ -190,7 +190,7 @@ class Lineage:
 
 
 def lineage_of(catalog: OpenCatalog) -> Lineage | None:
-    """The lineage of a catalog, in any process that can open the catalog; None when it keeps none.
+    """The lineage of a catalog, in any process that can open the catalog; None when it records none.
 
     Raises:
         CorruptDataError: the file with the catalog's options is broken.
@@ -200,7 +200,7 @@ def lineage_of(catalog: OpenCatalog) -> Lineage | None:
 
 
 def merged_lineage(records: Sequence[LineageRecords]) -> LineageRecords:
-    """All records in their order, as one."""
+    """All records in order, as one."""
     kinds = (field.name for field in fields(LineageRecords))
     return LineageRecords(
         **{kind: tuple(chain.from_iterable(getattr(each, kind) for each in records)) for kind in kinds}

@@ -1,7 +1,7 @@
-"""Where the rows of a commit come from: the job, its barrier, and what it had read by then.
+"""The origin of a commit's rows: the job, its barrier, and what it had read by then.
 
-A commit carries this as a property of its snapshot. So it is known as soon as the rows are, and the store of lineage
-can be completed from snapshots whenever a process died between the two.
+A commit stores it as a property of its snapshot. So it is known as soon as the rows are visible, and the lineage store
+can be completed from snapshots when a process died between the two.
 """
 
 import json
@@ -18,14 +18,14 @@ from lsm.errors import CorruptDataError
 PROPERTY: Final = "fluvial.lineage"
 JOB_KEY: Final = WriterOptions.pipeline_name.key
 FIRST_BATCH_BARRIER: Final = 1 << 62
-"""Micro-batches are below, batch writes from here on."""
+"""Barriers of micro-batches are below, those of batch writes start here."""
 _USER_BITS: Final = 20
 _TIME_BITS: Final = 42
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRead:
-    """A table, and the oldest of its snapshots that holds everything that was read of it."""
+    """A table, and its oldest snapshot that contains everything that was read from it."""
 
     warehouse: str  # path or address
     table: str  # "database.table", or "database.table$branch_b"
@@ -33,37 +33,37 @@ class SourceRead:
 
     @classmethod
     def of(cls, store: TableStore, snapshot: Snapshot | None) -> "SourceRead | None":
-        """A state of a table; None of a table without a catalog or without a snapshot."""
+        """A state of a table; None without a catalog or without a snapshot."""
         if store.catalog is None or snapshot is None:
             return None
         return cls(warehouse=store.catalog.warehouse, table=store.name, snapshot_id=snapshot.id)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """JSON values."""
         return {"warehouse": self.warehouse, "table": self.table, "snapshot": self.snapshot_id}
 
     @classmethod
     def from_json(cls, body: Any) -> "SourceRead":
-        """What ``to_json`` gave. Raises: KeyError, TypeError, ValueError for anything else."""
+        """The inverse of ``to_json``. Raises: KeyError, TypeError, ValueError for anything else."""
         return cls(warehouse=str(body["warehouse"]), table=str(body["table"]), snapshot_id=int(body["snapshot"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOrigin:
-    """Which barrier of which job wrote some rows."""
+    """The job and barrier that wrote some rows."""
 
     job: str
-    barrier_id: int  # micro-batch of a stream; of a batch write see ``batch_barrier``
+    barrier_id: int  # micro-batch of a stream; for a batch write, see ``batch_barrier``
     reads: tuple[SourceRead, ...] = ()  # each table once
 
     def to_properties(self) -> dict[str, str]:
-        """The property of a snapshot."""
+        """The snapshot property."""
         body = {"job": self.job, "barrier": self.barrier_id, "reads": [each.to_json() for each in self.reads]}
         return {PROPERTY: json.dumps(body, separators=(",", ":"))}
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "CommitOrigin | None":
-        """What a snapshot says; None when it does not. Raises: CorruptDataError."""
+        """The origin in a snapshot; None when it has none. Raises: CorruptDataError."""
         text = snapshot.properties.get(PROPERTY)
         if text is None:
             return None
@@ -78,9 +78,9 @@ class CommitOrigin:
 
 
 def batch_barrier(now_ms: int, commit_user: str) -> int:
-    """The barrier of a batch write, which is the only one of its commit user.
+    """The barrier of a batch write, the only one of its commit user.
 
-    Later writes have higher ones; writes of one millisecond are told apart by their users.
+    Later writes have higher ones; the commit user distinguishes writes of the same millisecond.
 
     Returns:
         >= ``FIRST_BATCH_BARRIER``, < 2**63.
@@ -91,7 +91,7 @@ def batch_barrier(now_ms: int, commit_user: str) -> int:
 
 
 def newest_reads(reads: Iterable[SourceRead]) -> tuple[SourceRead, ...]:
-    """Each table once, at the newest snapshot of it that was read; snapshot 0 is nothing read."""
+    """Each table once, with its newest snapshot; snapshot 0 means that nothing was read."""
     found: dict[tuple[str, str], SourceRead] = {}
     for each in reads:
         key = (each.warehouse, each.table)
@@ -101,10 +101,10 @@ def newest_reads(reads: Iterable[SourceRead]) -> tuple[SourceRead, ...]:
 
 
 def reads_of_offsets(offsets: Iterable[Any]) -> tuple[SourceRead, ...]:
-    """What a micro-batch had read, of the ends of its sources as Spark notes them; those that are not ours say nothing.
+    """What a micro-batch had read, from the end offsets of its sources; sources other than Fluvial's are ignored.
 
     Args:
-        offsets: JSON values; None for a source that has not begun.
+        offsets: JSON values; None for a source without an offset.
     """
     found = []
     for each in offsets:

@@ -1,14 +1,15 @@
-"""What a source and a sink tell the lineage of their catalog. Source: PIP, CommitListener; LN-01, LN-02, LN-13, LN-14.
+"""How sources and sinks record lineage in their catalog. Source: PIP "Table and data lineage", CommitListener.
 
-Everything is told after the fact and may be told again: a row of lineage is known by its job, barrier and table.
+Everything is recorded after the fact and may be recorded again: rows of lineage are keyed by job, barrier and table.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from engine.lineage.datasets import Dataset
 from engine.lineage.lineage import Lineage, lineage_of
-from engine.lineage.openlineage import Dataset, LineageEvents, events_of
+from engine.lineage.openlineage import LineageEvents, events_of
 from engine.lineage.origins import CommitOrigin, SourceRead
 from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.store.store import of_columns
@@ -20,12 +21,12 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
 _kept: Final[dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Lineage, LineageEvents | None]]] = {}
-"""One for each catalog, so that connections are kept."""
+"""One per catalog, to keep connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpenPlace:
-    """A catalog as far as its lineage is found by it."""
+    """The part of a catalog that identifies its lineage."""
 
     place: CatalogPlace
     file_io: FileIO
@@ -43,7 +44,7 @@ class _OpenPlace:
 
 
 def lineage_of_table(store: TableStore) -> Lineage | None:
-    """The lineage of a table's catalog; None when it keeps none, or the table was opened by its path."""
+    """The lineage of a table's catalog; None when it records none, or the table was opened by path."""
     found = _opened(store)
     return None if found is None else found[0]
 
@@ -61,39 +62,39 @@ def _opened(store: TableStore) -> tuple[Lineage, LineageEvents | None] | None:
 
 
 class Recorder:
-    """Tells what jobs do with one table, and with other tables of its catalog. Not for use by several threads."""
+    """Records what jobs do with one table, and with other tables of its catalog. Not thread-safe."""
 
     def __init__(self, store: TableStore, lineage: Lineage, events: LineageEvents | None = None) -> None:
-        """Nothing is told yet. ``events``: whoever collects such besides."""
+        """``events``: also sends OpenLineage events."""
         assert store.catalog is not None
         self._lineage = lineage
         self._events = events
         self._schema = seen_schema(store.schema)
         self._warehouse = store.catalog.warehouse
         self._name = lineage_name(store)
-        self._told: set[tuple[str, str, tuple[str, str]]] = set()
+        self._recorded: set[tuple[str, str, tuple[str, str]]] = set()
 
     @classmethod
     def of(cls, store: TableStore) -> "Recorder | None":
-        """None when the catalog keeps no lineage."""
+        """The recorder of a table; None when the catalog records no lineage."""
         found = _opened(store)
         return None if found is None else cls(store, *found)
 
     def read_here(self, snapshot_id: int) -> SourceRead:
-        """This table, read up to a snapshot."""
+        """A read of this table up to a snapshot."""
         return SourceRead(warehouse=self._warehouse, table=".".join(self._name), snapshot_id=snapshot_id)
 
     def opened(self, job: str, reads: tuple[SourceRead, ...] = ()) -> None:
-        """A job is going to write this table, and reads these. Raises: UnavailableError."""
+        """Record that a job will write this table and reads others. Raises: UnavailableError."""
         self._lineage.store(self._new_tables(job, reads, is_sink=True))
         if self._events is not None:
-            self._events.begun(job, reads=_datasets(reads), written=[self._written()])
+            self._events.started(job, reads=_datasets(reads), written=[self._written()])
 
     def committed(self, snapshot: Snapshot, origin: CommitOrigin) -> None:
-        """A barrier's rows are in this table. Raises: UnavailableError."""
+        """Record that the rows of a barrier are in this table. Raises: UnavailableError."""
         self._lineage.store(self.records(snapshot, origin))
         if self._events is not None:
-            self._events.went_on(
+            self._events.completed_barrier(
                 origin.job,
                 origin.barrier_id,
                 is_last=snapshot.commit_identifier == BATCH_IDENTIFIER,
@@ -102,14 +103,14 @@ class Recorder:
             )
 
     def has_read(self, origin: CommitOrigin) -> None:
-        """A barrier of a job has read tables of this catalog. Raises: UnavailableError."""
+        """Record that a barrier of a job has read tables of this catalog. Raises: UnavailableError."""
         tables = self._new_tables(origin.job, origin.reads, is_sink=False)
         self._lineage.store(LineageRecords(source_tables=tables.source_tables, source_snapshots=self._sources(origin)))
         if self._events is not None:
-            self._events.went_on(origin.job, origin.barrier_id, reads=_datasets(origin.reads))
+            self._events.completed_barrier(origin.job, origin.barrier_id, reads=_datasets(origin.reads))
 
     def read_by(self, job: str) -> int | None:
-        """The snapshot of this table that a job has read at its newest barrier; None when nothing is known.
+        """The snapshot of this table that a job had read at its newest barrier; None when it is unknown.
 
         Raises: UnavailableError.
         """
@@ -120,11 +121,11 @@ class Recorder:
         return None if newest is None else newest.snapshot_id
 
     def started(self, job: str, snapshot_id: int) -> None:
-        """A job begins at a snapshot of this table. Raises: UnavailableError."""
+        """Record that a job starts at a snapshot of this table. Raises: UnavailableError."""
         self._lineage.store(LineageRecords(startups=(JobStartup(job, *self._name, snapshot_id),)))
 
     def records(self, snapshot: Snapshot, origin: CommitOrigin) -> LineageRecords:
-        """What there is to be kept about a commit; tables only when they were not told before."""
+        """The records of a commit; tables only if they were not recorded before."""
         tables = self._new_tables(origin.job, origin.reads, is_sink=True)
         time = time_of(self._lineage.now_ms())
         return LineageRecords(
@@ -154,9 +155,9 @@ class Recorder:
     def _new_tables(self, job: str, reads: tuple[SourceRead, ...], *, is_sink: bool) -> LineageRecords:
         time = time_of(self._lineage.now_ms())
         sources = {split_name(each.table) for each in reads if each.warehouse == self._warehouse}
-        sources = {each for each in sources if ("source", job, each) not in self._told}
-        sinks = {self._name} if is_sink and ("sink", job, self._name) not in self._told else set()
-        self._told |= {("source", job, each) for each in sources} | {("sink", job, each) for each in sinks}
+        sources = {each for each in sources if ("source", job, each) not in self._recorded}
+        sinks = {self._name} if is_sink and ("sink", job, self._name) not in self._recorded else set()
+        self._recorded |= {("source", job, each) for each in sources} | {("sink", job, each) for each in sinks}
         return LineageRecords(
             source_tables=tuple(TableLineage(job, *each, time) for each in sorted(sources)),
             sink_tables=tuple(TableLineage(job, *each, time) for each in sinks),

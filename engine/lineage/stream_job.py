@@ -1,11 +1,11 @@
-"""The streaming query as lineage knows it: the name of its job, and what each of its batches had read. LN-12, LN-71.
+"""The lineage of a streaming query: the name of its job, and what each of its batches had read.
 
 The job is ``pipeline.name``, given to the sink (and the source) or set in the session; else the name of the query; else
 its id, which its checkpoint keeps. The barrier is the micro-batch.
 
-What a batch read stands in the checkpoint before the batch begins: Spark notes where each source ends, and ours say
-there which table that is and which snapshot. So a sink can tell both sides. Where it cannot, because the sink is not
-ours or the checkpoint is elsewhere, the tasks that read tell theirs.
+The checkpoint has what a batch read before the batch starts: Spark stores the end of each source, and Fluvial's ends
+name the table and snapshot. So a sink can report both sides. Where it cannot, because the sink is not Fluvial's or the
+checkpoint is elsewhere, the reading tasks report their own reads.
 """
 
 import json
@@ -32,14 +32,14 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
 _DESCRIPTION: Final = "spark.job.description"
-_REPORTED_BY_SINK: Final = "fluvial.lineage.told-by-sink"
+_REPORTED_BY_SINK: Final = "fluvial.lineage.reported-by-sink"
 # Source: Spark's StreamExecution.getBatchDescriptionString
 _NAME: Final = re.compile(r"(?P<name>.*)\nid = [0-9a-f-]{36}\nrunId = ", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningQuery:
-    """A streaming query that runs in this driver."""
+    """A streaming query of this driver."""
 
     name: str | None
     checkpoint: str  # its resolved location
@@ -47,17 +47,17 @@ class RunningQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamJob:
-    """A job whose barriers are the micro-batches of a query."""
+    """A job with the micro-batches of a query as barriers."""
 
     name: str
-    checkpoint: str | None  # location; None: not known here
+    checkpoint: str | None  # location; None: unknown
 
     def origin(self, batch_id: int, beside: Iterable[SourceRead] = ()) -> CommitOrigin:
-        """Of the rows of a batch. What its streams gave stays open when its checkpoint cannot be read here.
+        """The origin of the rows of a batch, without its streams' reads if its checkpoint cannot be read here.
 
         Args:
             batch_id: the barrier.
-            beside: what it read beside its streams.
+            beside: what it read besides its streams.
         """
         return CommitOrigin(job=self.name, barrier_id=batch_id, reads=newest_reads((*self._reads(batch_id), *beside)))
 
@@ -67,14 +67,14 @@ class StreamJob:
         try:
             return reads_of_offsets(offsets_of(checkpoint_root(self.checkpoint), self.checkpoint, batch_id).sources)
         except (FluvialError, OSError, KeyError, TypeError, ValueError) as error:
-            logger.debug("a sink cannot tell what its batch read: checkpoint=%s reason=%s", self.checkpoint, error)
+            logger.debug("a sink cannot determine what its batch read: checkpoint=%s reason=%s", self.checkpoint, error)
             return ()
 
 
 def running_query(frame: DataFrame) -> RunningQuery | None:
-    """The streaming query whose micro-batch a frame is; None when it is of none."""
+    """The streaming query of a micro-batch's frame; None for other frames."""
     query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-    # The frame belongs to a clone of the session, which does not list the query; the state that sessions share does.
+    # The frame belongs to a clone of the session, which does not list the query; the sessions' shared state does.
     for each in jvm_session(frame.sparkSession).sharedState().activeStreamingQueries().values():
         if each.id().toString() == query_id:
             return RunningQuery(name=each.name() or None, checkpoint=str(each.resolvedCheckpointRoot()))
@@ -82,7 +82,7 @@ def running_query(frame: DataFrame) -> RunningQuery | None:
 
 
 def job_of_frame(frame: DataFrame, job: str | None, commit_user: str) -> StreamJob:
-    """The job of the query whose micro-batch a frame is.
+    """The job of the query of a micro-batch's frame.
 
     Args:
         frame: in ``foreachBatch``.
@@ -97,14 +97,14 @@ def job_of_frame(frame: DataFrame, job: str | None, commit_user: str) -> StreamJ
 
 
 def report_tasks(frame: DataFrame, reads: Iterable[SourceRead], sink: TableStore) -> None:
-    """Let the tasks of a batch know which of its sources the sink tells about: those of its own catalog, and itself."""
+    """Let the tasks of a batch know which sources the sink reports: those of its own catalog, and itself."""
     warehouse = None if sink.catalog is None else sink.catalog.warehouse
-    told = sorted({each.table for each in reads if each.warehouse == warehouse} | {sink.name})
-    frame.sparkSession.sparkContext.setLocalProperty(_REPORTED_BY_SINK, json.dumps([warehouse, told]))
+    reported = sorted({each.table for each in reads if each.warehouse == warehouse} | {sink.name})
+    frame.sparkSession.sparkContext.setLocalProperty(_REPORTED_BY_SINK, json.dumps([warehouse, reported]))
 
 
 def task_job(given: str | None) -> tuple[str, int] | None:
-    """Job and batch that the task belongs to; None outside of a streaming query.
+    """Job and batch of the task; None outside of a streaming query.
 
     Args:
         given: ``pipeline.name`` of the source or sink.
@@ -118,15 +118,15 @@ def task_job(given: str | None) -> tuple[str, int] | None:
 
 
 def report_read(store: TableStore, read: SourceRead, given: str | None) -> None:
-    """Tell the catalog of a source what the batch of this task has read, unless the batch's sink does that.
+    """Record what the batch of this task has read, unless the batch's sink does.
 
     Args:
-        store: the table that is read.
-        read: up to where.
+        store: the table.
+        read: table and snapshot.
         given: ``pipeline.name`` of the source.
 
     Raises:
-        UnavailableError: the store does not answer, and ``lineage.on-unavailable`` says to fail.
+        UnavailableError: the store does not answer, and ``lineage.on-unavailable=fail``.
     """
     place = task_job(given)
     if place is None or read.snapshot_id == 0 or _is_reported_by_sink(read):
@@ -137,7 +137,7 @@ def report_read(store: TableStore, read: SourceRead, given: str | None) -> None:
 
 
 def _is_reported_by_sink(read: SourceRead) -> bool:
-    """Whether the sink of the task's batch tells about a source."""
+    """Whether the sink of the task's batch reports a source."""
     text = _properties()(_REPORTED_BY_SINK)
     if text is None:
         return False

@@ -1,6 +1,6 @@
-"""The tables of database ``paimon``, read-only: options of the catalog, lineage, and views of it.
+"""The read-only tables of the database ``paimon``: options of the catalog, lineage, and views of it.
 
-Source: PIP "Table and data lineage", Metadata Database; LN-10, LN-11, LN-15 to LN-29, LN-66.
+Source: PIP "Table and data lineage", Metadata Database.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.lineage.lineage import Lineage, lineage_of
-from engine.lineage.settings import OpenCatalog, noted_options
+from engine.lineage.settings import OpenCatalog, stored_options
 from engine.lineage.store.store import LineageMeta
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS, CatalogOptions
 from filestore.options.secrets import without_secrets
@@ -61,7 +61,7 @@ LINEAGE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "job_startup": _schema(_JOB, *_TABLE, _SNAPSHOT),
     **_VIEWS,
 }
-"""Columns by table. ``name`` is ``key`` under the name that the PIP's sample shows."""
+"""Columns by table. ``name`` equals ``key``, under the name in the PIP's example."""
 
 _ENTITIES: Final[Mapping[str, Callable[[LineageMeta, Predicate | None, int | None], Iterable[Any]]]] = {
     "source_job_lineage": lambda meta, predicate, limit: meta.source_table_lineages(predicate, limit=limit),
@@ -75,16 +75,16 @@ _ENTITIES: Final[Mapping[str, Callable[[LineageMeta, Predicate | None, int | Non
 def read_lineage_table(
     catalog: OpenCatalog, name: str, predicate: Predicate | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of ``paimon.<name>``. The store of lineage applies filter and limit, not we.
+    """Rows of ``paimon.<name>``. The lineage store applies filter and limit.
 
     Args:
-        catalog: whose.
-        name: of ``LINEAGE_SCHEMAS``; ``catalog_options`` comes whole.
+        catalog: the catalog.
+        name: of ``LINEAGE_SCHEMAS``; ``catalog_options`` ignores filter and limit.
         predicate: on its columns.
-        limit: rows at most; None is all.
+        limit: maximum number of rows; None is all.
 
     Raises:
-        InvalidInputError: the catalog keeps no lineage.
+        InvalidInputError: the catalog records no lineage.
         UnavailableError: the store does not answer.
     """
     rows = _rows(catalog, name, predicate, limit)
@@ -92,16 +92,16 @@ def read_lineage_table(
         yield pa.RecordBatch.from_pylist(some, schema=LINEAGE_SCHEMAS[name])
 
 
-def kept_lineage(catalog: OpenCatalog) -> Lineage:
-    """The lineage of a catalog. Raises: InvalidInputError when it keeps none."""
+def require_lineage(catalog: OpenCatalog) -> Lineage:
+    """The lineage of a catalog. Raises: InvalidInputError when it records none."""
     lineage = lineage_of(catalog)
     if lineage is not None:
         return lineage
     fix = "open the catalog with table-lineage=true or data-lineage=true"
-    if noted_options(catalog):
-        fix = "these options stand once a catalog is made: make another one"
+    if stored_options(catalog):
+        fix = "these options of a catalog cannot be changed: create another catalog"
     raise InvalidInputError(
-        f"catalog keeps no lineage: warehouse={catalog.warehouse} "
+        f"catalog records no lineage: warehouse={catalog.warehouse} "
         f"{' '.join(f'{key}=false' for key in FIXED_CATALOG_KEYS)} fix='{fix}'"
     )
 
@@ -111,11 +111,11 @@ def _rows(
 ) -> Iterator[Mapping[str, Any]]:
     if name == CATALOG_OPTIONS_TABLE:
         return iter(_options(catalog))
-    lineage = kept_lineage(catalog)
-    with suppress(UnavailableError):  # the read itself says what is wrong
+    lineage = require_lineage(catalog)
+    with suppress(UnavailableError):  # the read itself raises it
         lineage.replay()
     if name in _VIEWS:
-        from engine.lineage.views import view_rows  # SQLAlchemy takes its time to import
+        from engine.lineage.views import view_rows  # SQLAlchemy is slow to import
 
         return view_rows(lineage.meta, name, predicate, limit)
     return (asdict(each) for each in _ENTITIES[name](lineage.meta, predicate, limit))
@@ -126,7 +126,7 @@ def _options(catalog: OpenCatalog) -> list[dict[str, str]]:
     known = {
         **dict.fromkeys(FIXED_CATALOG_KEYS, "false"),
         **given.table_defaults,
-        **noted_options(catalog),
+        **stored_options(catalog),
         **given.given,
     }
     return [{"key": key, "value": value, "name": key} for key, value in without_secrets(known).items()]

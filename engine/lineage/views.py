@@ -1,10 +1,10 @@
-"""What lineage says of tables that are not neighbours, as queries that follow it step by step.
+"""Transitive lineage of tables, as recursive queries.
 
-A query begins at the rows that the filter chooses and goes on from there, so it costs what it finds. From one job to
-the next a snapshot leads to the last one of a job that is not newer (upstream), or the first that is not older
-(downstream): snapshots of compactions lie between them, and a job may read several at once.
-Source: PIP "Table and data lineage", queries; LN-26 to LN-29. The PIP's own text joins snapshots by the tables of
-jobs, which have none: here they are joined by those of snapshots.
+A query starts at the rows that the filter selects and follows them, so its cost depends on its result. From one job to
+the next, a snapshot leads to a job's last one that is not newer (upstream), or its first one that is not older
+(downstream): snapshots of compactions lie between them, and a job may read several at once. Source: PIP "Table and data
+lineage", queries. The PIP's own text joins snapshots by the tables of jobs, which have none: here they are joined by
+those of snapshots.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,32 +40,32 @@ _BOUNDS: Final = {CompareOp.EQ: 0, CompareOp.LE: 0, CompareOp.LT: -1}
 class _Direction:
     """Upstream leads from what jobs write to what they read, downstream the other way."""
 
-    prefix: str  # of the columns that are led to
-    near: sa.Table  # jobs of the table where a step begins
+    prefix: str  # prefix of the target columns
+    near: sa.Table  # jobs of the table where a step starts
     far: sa.Table
     near_snapshots: sa.Table
-    near_jobs: sa.Table  # that have rows there
+    near_jobs: sa.Table  # with rows in near_snapshots
     far_snapshots: sa.Table
     is_back: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """A closure: where it begins, and what one more step finds."""
+    """A transitive closure: its start, and one further step."""
 
-    start: tuple[str, ...]  # columns that a filter may choose the beginning by
-    first: "sa.Select[Any]"  # one step, with names of columns, without the depth
-    next: Callable[["sa.CTE"], "sa.Select[Any]"]  # from what was found to one step more
+    start: tuple[str, ...]  # columns by which a filter may restrict the start
+    first: "sa.Select[Any]"  # the first step, with column names, without the depth
+    next: Callable[["sa.CTE"], "sa.Select[Any]"]  # from the rows found to the next step
 
 
 def view_rows(meta: LineageMeta, name: str, predicate: Predicate | None, limit: int | None) -> Iterator[dict[str, Any]]:
     """Rows of a view, sorted.
 
     Args:
-        meta: the store; of one that is not ours a copy is asked.
-        name: ``upstream_tables`` and so on.
+        meta: the store; a store other than Fluvial's is copied first.
+        name: ``upstream_tables`` etc.
         predicate: on its columns.
-        limit: rows at most; None is all.
+        limit: maximum number of rows; None is all.
 
     Raises:
         UnavailableError: the store does not answer.
@@ -92,7 +92,7 @@ def view_query(name: str, predicate: Predicate | None, dialect: str) -> "sa.Sele
 
 
 def _deepest(predicate: Predicate | None) -> int:
-    """Steps after which nothing passes the filter any more."""
+    """The maximum depth of rows that can pass the filter."""
     parts = conjuncts(predicate) if predicate is not None else []
     bounds: list[int] = [
         each.value + _BOUNDS[each.op]
@@ -160,7 +160,7 @@ def _snapshots(way: _Direction) -> _View:
             .order_by(there.snapshot_id.desc() if way.is_back else there.snapshot_id.asc())
             .limit(1)
         )
-        # Expressions, so that every planner goes from job to nearest row to its barrier, and never through all rows.
+        # Expressions, so that every planner goes from job to nearest row to its barrier, and never scans all rows.
         is_nearest = sa.and_(
             near.job == jobs.job.concat(""),
             near.database == jobs.database.concat(""),

@@ -19,7 +19,7 @@ from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
 from lsm.row_kind import RowKind
 
-PAYLOAD_DIRECTORY: Final = "log-payload"  # beside snapshot/ and manifest/: names that no reader of the layout looks at
+PAYLOAD_DIRECTORY: Final = "log-payload"  # next to snapshot/ and manifest/; other readers of the layout ignore it
 
 
 class BucketLog:
@@ -35,14 +35,14 @@ class BucketLog:
         self._may_be_visible = False
 
     def open(self, *, known_end: int) -> CommitMarker | None:
-        """Shut out other writers; return the marker when this batch is in the log already, else None: ``begin``.
+        """Fence other writers; return the marker if this batch is already in the log, else None: call ``begin`` next.
 
         Args:
-            known_end: the next offset of this bucket in the snapshot that the batch builds on.
+            known_end: the bucket's next offset in the snapshot that the batch builds on.
 
         Raises:
             ConflictError: a later batch is in the log, or another writer's batch that is in no snapshot yet.
-            CorruptDataError: the log is shorter than the table knows it.
+            CorruptDataError: the log ends before the table's position.
         """
         marker = self._writer.fence()
         match next_step(marker, query=self._query, batch=self._batch):
@@ -59,12 +59,12 @@ class BucketLog:
         return None
 
     def begin(self, schema_id: int) -> None:
-        """Rows follow, if there are any: with the columns of this version of the schema."""
-        told = self._store.options.log_header_schema_id
-        self._writer.begin(query=self._query, batch=self._batch, schema_id=schema_id if told else None)
+        """Start the batch; its rows have the columns of this schema version."""
+        has_schema_id = self._store.options.log_header_schema_id
+        self._writer.begin(query=self._query, batch=self._batch, schema_id=schema_id if has_schema_id else None)
 
     def append(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
-        """Write rows, in order. ``-U`` is left out unless ``log.changelog-mode=all``. Source: FL-61, FL-62, FL-130."""
+        """Write rows, in order. ``-U`` is dropped unless ``log.changelog-mode=all``."""
         if not self._log.keeps_update_before:
             is_old = pc.equal(kinds, RowKind.UPDATE_BEFORE.value)
             if pc.any(is_old).as_py():
@@ -83,14 +83,14 @@ class BucketLog:
     def commit(
         self, messages: Sequence[CommitMessage], *, changelog_base_snapshot: int | None = None
     ) -> LogSlice | None:
-        """End the batch: from here on log and files belong together. None when no row went to the log.
+        """Commit the batch's transaction. None when no row was written to the log.
 
         Args:
             messages: the files.
-            changelog_base_snapshot: the snapshot that the rows of the log were looked up in, if they were.
+            changelog_base_snapshot: the snapshot in which changes were looked up, if they were.
 
         Raises:
-            OutcomeUnknownError: the slice may be visible: keep the files, open again.
+            OutcomeUnknownError: the slice may be visible: keep the files and open the bucket again.
         """
         texts = [message.to_json() for message in messages]
         body = texts if changelog_base_snapshot is None else {"messages": texts, "told_since": changelog_base_snapshot}
@@ -111,11 +111,11 @@ class BucketLog:
         return piece
 
     def close(self) -> None:
-        """Let go of the producer."""
+        """Close the producer."""
         self._writer.close()
 
     def abort(self) -> bool:
-        """Close; True when nothing of this batch is, or can become, visible in the log."""
+        """Close; True when nothing of this batch is or can become visible in the log."""
         self._writer.close()
         return not self._may_be_visible
 
@@ -124,12 +124,12 @@ class BucketLog:
         return f"table={self._store.name} topic={self._log.topic} bucket={self._bucket}"
 
     def _check_known(self, tail: LogTail, known_end: int) -> None:
-        """Only batches that a snapshot holds may be before ours: streams that start from it would miss others."""
+        """All earlier batches must be in a snapshot: streams that start from this batch's snapshot would miss them."""
         check_not_shorter(self._store, self._log, tail, known_end)
         marker = tail.marker
         if marker is None or tail.end_offset <= known_end or not marker.is_final:
             return
-        latest = self._store.snapshots.latest()  # the other writer may have committed since our batch was planned
+        latest = self._store.snapshots.latest()  # the other writer may have committed since this batch was planned
         committed = carried_offsets(self._store.snapshots.back_from(latest)) or {}
         if tail.end_offset <= committed.get(self._bucket, 0):
             return
@@ -144,26 +144,26 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
     """Refuse a log that ends before the position that the table knows.
 
     Raises:
-        CorruptDataError: records are gone that the table was told of.
+        CorruptDataError: records that a snapshot refers to are gone.
     """
     if tail.end_offset < known_end:
         raise CorruptDataError(
             f"the log ends before the table's position: table={store.name} topic={log.topic} bucket={tail.bucket} "
-            f"log_end={tail.end_offset} table_end={known_end} cause=the topic was emptied or made again "
+            f"log_end={tail.end_offset} table_end={known_end} cause=the topic was emptied or recreated "
             f"fix=give the table a new log"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedFiles:
-    """What a marker tells of the files that belong to its slice."""
+    """The files of a marker's slice."""
 
     messages: tuple[CommitMessage, ...]
     changelog_base_snapshot: int | None  # see ``BucketLog.commit``
 
 
 def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:
-    """The files that a marker carries or points to.
+    """The files that a marker contains or points to.
 
     Raises:
         CorruptDataError: they cannot be read.

@@ -24,7 +24,7 @@ from lsm.merge.merge import RunSource, merge_runs
 from lsm.merge.merge_function import Deduplicate
 from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 
-_BEFORE_THE_TAIL: Final = -1  # its own numbers begin at 0
+_BEFORE_THE_TAIL: Final = -1  # the tail's numbers begin at 0
 _MERGING: Final = ("sequence.field", "merge-engine", "ignore-delete", "ignore-update-before", "rowkind.field")
 _MERGING_PREFIXES: Final = ("fields.", "aggregation.", "partial-update.", "first-row.")
 
@@ -46,17 +46,17 @@ def replaced_rows(
     columns: Sequence[str] | None,
     filter: Predicate | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket after its tail.
+    """The rows of a bucket, with its tail applied.
 
     Args:
-        store: has a key.
+        store: a table with a key.
         split: files of the table and of the tail.
-        tail: the names of the latter; of level 0, as ``TableWrite`` makes them.
-        columns: to return, in this order; None is all.
-        filter: rows for which it is not true are left out.
+        tail: names of the tail's files; of level 0, as ``TableWrite`` writes them.
+        columns: the columns to return, in this order; None is all.
+        filter: rows for which it is not true are dropped.
 
     Yields:
-        Batches in key order, none of them empty.
+        Non-empty batches in key order.
     """
     names = list(store.schema.column_names if columns is None else columns)
     keys = store.schema.trimmed_primary_keys

@@ -1,4 +1,4 @@
-"""The columns of a table in the records of its log, which keep the names and types that they were written with."""
+"""The columns of a table in the records of its log, which have the names and types at the time of writing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,27 +16,27 @@ from lsm.row_kind import RowKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogColumns:
-    """How records become rows of an opened table, whoever changed its schema since it was opened."""
+    """Converts records to the rows of an opened table, across schema changes since it was opened."""
 
-    schema: pa.Schema  # what to find in a record: every name that a column had is a column of its own
-    names: Mapping[str, Sequence[str]]  # other names of columns
+    schema: pa.Schema  # to decode: one column per former or current name
+    names: Mapping[str, Sequence[str]]  # other names by column
     mapping: SchemaMapping | None  # from the newest version of the schema to the opened one; None: it is the newest
-    never_null: Sequence[str]  # of the opened version; in the newest they may be null
+    never_null: Sequence[str]  # NOT NULL in the opened version, nullable in the newest
 
     @classmethod
     def of(cls, table: TableView, columns: Sequence[str]) -> "LogColumns":
-        """Look up the versions that there are now.
+        """For the current schema versions.
 
         Args:
             table: the opened table.
-            columns: of its schema.
+            columns: columns of its schema.
         """
         versions = table.store.schema_versions()
         newest = versions[-1]
         wanted = table.schema.fields_of(columns)
         newer = newer_than(table.schema, newest)
         by_id = {} if newer is None else {field.id: field for field in newest.fields}
-        read = [by_id.get(field.id, field) for field in wanted]  # what was dropped is in old records still
+        read = [by_id.get(field.id, field) for field in wanted]  # dropped columns are still in old records
         others = other_names(read, versions) if len(versions) > 1 else {}
         fields = [arrow_field(field).with_nullable(True) for field in read]
         fields += [field.with_name(name) for field in fields for name in others.get(field.name, ())]
@@ -57,7 +57,7 @@ class LogColumns:
             kinds: (n,) int8; deletes may have their key only.
 
         Raises:
-            InvalidInputError: a value is none of the column as it was when the table was opened. Names it.
+            InvalidInputError: a value does not fit its column's type when the table was opened. Names the column.
         """
         for name, names in self.names.items():
             index = rows.schema.get_field_index(name)

@@ -25,32 +25,32 @@ _BATCHES_AHEAD: Final = 2  # fetched while one is decoded
 def log_rows(
     table: TableView, log: TableLog, log_range: LogRange, *, columns: Sequence[str], with_origin: bool = False
 ) -> Iterator[RowChanges]:
-    """The changes in a range of one bucket's log, in order; no batch is empty.
+    """The changes in a range of one bucket's log, in order, in non-empty batches.
 
-    Records keep the names that columns had when they were written; a column is found under any of them. They are
-    decoded as the newest version of the schema has the columns, and then shown as ``store`` was opened: so a stream
-    that runs while somebody renames or widens a column goes on with its own.
+    Records have the column names at the time of writing; a column is found under any of its names. Records are decoded
+    with the newest schema version and then converted to the one ``store`` was opened with, so a running stream keeps
+    its own columns when a column is renamed or widened.
 
-    With ``log.changelog-mode=all`` a row that is taken back just before its key is added again is ``-U`` and its
-    follower ``+U``; the log itself tells adds from retracts only.
+    With ``log.changelog-mode=all``, a retract directly before an add of the same key becomes ``-U`` and ``+U``; the log
+    itself only distinguishes adds from retracts.
 
     Args:
-        table: the table; its schema says what the columns are.
-        log: where its records are.
+        table: the table; its schema defines the columns.
+        log: the table's log.
         log_range: bucket and offsets.
         columns: value columns to return, in this order.
-        with_origin: also offsets and timestamps.
+        with_origin: also return offsets and timestamps.
 
     Raises:
-        CorruptDataError: offsets are lost, or a record is not of the table's format. Names bucket and offsets.
+        CorruptDataError: offsets are lost, or a record cannot be decoded. Names bucket and offsets.
         UnavailableError: no progress in time.
-        InvalidInputError: a value is none of the column as ``store`` knows it, because it was made wider meanwhile.
+        InvalidInputError: a value does not fit its column of ``store``, because the column was widened meanwhile.
     """
     needed = list(columns)
     if log.key_names and (log.log_format == "json" or log.keeps_update_before):
         needed += [name for name in log.key_names if name not in columns]
     columns_of_log = LogColumns.of(table, needed)
-    # keys are needed for deletes without a value only
+    # keys are only needed for deletes without a value
     parts = [*(["key"] if log.log_format == "json" else []), "value", *(["offset", "timestamp"] if with_origin else [])]
     batches = read_range(log.properties, topic=log.topic, log_range=log_range, columns=parts)
     for records in prefetched(batches, depth=_BATCHES_AHEAD):
@@ -80,7 +80,7 @@ def log_rows(
 
 
 def paired_kinds(keys: Sequence[pa.Array], kinds: NDArray[np.int8]) -> pa.Array:
-    """Retracts directly followed by an add of the same key as ``-U`` and ``+U``; other kinds stay.
+    """Retracts directly followed by an add of the same key as ``-U`` and ``+U``; other kinds are unchanged.
 
     Args:
         keys: key columns of (n,) rows.

@@ -1,9 +1,9 @@
-"""The tail of a bucket's log merged over the bucket's files: what one task of a union read does.
+"""The tail of a bucket's log merged over the bucket's files: the task side of a union read.
 
-The records become level-0 files in a temporary directory, written as a writer of the table would: numbered above the
-rows that they meet, each key once per file, no more in memory than ``write-buffer-size``. Then table and temporary
-files are read together as any split is, so every merge engine, row kind and ``sequence.field`` means what it always
-does. Records of an exact log are rows as they are after merging: these replace the rows of the files.
+The records become level-0 files in a temporary directory, written as a writer of the table would: with higher sequence
+numbers than the rows below, each key once per file, in at most ``write-buffer-size`` of memory. Then the table's and
+the temporary files are read together like any split, so merge engines, row kinds and ``sequence.field`` work as always.
+Records of an exact log are rows after merging: these replace the rows of the files.
 """
 
 from collections import defaultdict
@@ -46,7 +46,7 @@ _SCRATCH_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailSplit:
-    """A range of a bucket's log, and the files of that bucket in all partitions. Picklable."""
+    """A range of a bucket's log, and the bucket's files in all partitions. Picklable."""
 
     log: TableLog
     log_range: LogRange
@@ -63,11 +63,11 @@ def refusal(table: TableView, log: TableLog | None) -> str | None:
         return None
     is_folded = options.merge_engine != "deduplicate"
     if log.log_format == "json" and (is_folded or options.sequence_fields):
-        return "log.format=json reason='its deletes have no values, by which the table would order or fold them'"
+        return "log.format=json reason='its deletes have no values, which the table needs to order or merge them'"
     if is_folded and not log.keeps_update_before and _takes_old_values(table):
         return (
             f"merge-engine={options.merge_engine} log.changelog-mode=upsert "
-            "reason='what updates take back (-U) is not in the log'"
+            "reason='the old values of updates (-U) are not in the log'"
         )
     return None
 
@@ -75,7 +75,7 @@ def refusal(table: TableView, log: TableLog | None) -> str | None:
 def read_tail_split(
     table: TableView, split: TailSplit, *, columns: Sequence[str] | None, filter: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket, in all partitions, as they are at the end of the range.
+    """The rows of a bucket, in all partitions, at the end of the range.
 
     Args:
         table: opened with the schema of the rows.
@@ -84,7 +84,7 @@ def read_tail_split(
         filter: rows for which it is not true are left out.
 
     Raises:
-        CorruptDataError: records are lost or not of the table's format.
+        CorruptDataError: records are lost or cannot be decoded.
         UnavailableError: the brokers do not answer.
     """
     places: defaultdict[BucketKey, list[DataSplit]] = defaultdict(list)
@@ -118,7 +118,7 @@ def _spooled(
     places: "defaultdict[BucketKey, list[DataSplit]]",
     filter: Predicate | None,
 ) -> list[CommitMessage]:
-    """The records of the range as files of a directory."""
+    """Writes the records of the range to files in a directory."""
 
     def highest(partition: bytes, bucket: int) -> int:
         splits = places.get(BucketKey(partition, bucket), [])
@@ -137,13 +137,13 @@ def _spooled(
             raise CorruptDataError(
                 f"a log record lies in the wrong bucket: table={table.name} topic={split.log.topic} "
                 f"bucket={split.log_range.bucket} wanted_bucket={message.bucket} "
-                "cause=another program writes to the log"
+                "cause=another program writes the log"
             )
     return messages
 
 
 def _scratch(store: TableStore, directory: str, *, is_exact: bool) -> TableStore:
-    """The table as a writer of temporary files sees it."""
+    """The table for a writer of temporary files."""
     stored = store.schema
     given = without_merging(stored.options) if is_exact else stored.options
     fields = tuple(
@@ -165,11 +165,11 @@ def _with_tail(
     directory: str,
     expiry_moment_ms: int | None,
 ) -> DataSplit:
-    """The files of a bucket with those of its tail above them."""
+    """The files of a bucket with the tail's files above them."""
     counts = {each.total_buckets for each in splits} - {message.total_buckets}
     if counts:
         raise InvalidInputError(
-            f"a partition was written for another number of buckets: table={store.name} "
+            f"a partition was written with another number of buckets: table={store.name} "
             f"partition={store.partition_values(message.partition)} live={min(counts)} now={message.total_buckets} "
             "fix=read without scan.log.union, or overwrite the partition"
         )
@@ -190,7 +190,7 @@ def _with_tail(
 
 
 def _takes_old_values(table: TableView) -> bool:
-    """Whether rows of kind -U may have been written into the files."""
+    """Whether the files may contain rows of kind -U."""
     options = table.options
     if options.ignore_delete or options.ignore_update_before:
         return False

@@ -27,7 +27,7 @@ _OF_ENGINE: Final = frozenset({"topic", "topic-id"})  # behind log.kafka., but n
 
 
 class OrphanPolicy(Enum):
-    """What to do about a batch of another query that is in the log and in no snapshot."""
+    """What to do about another query's batch that is in the log and in no snapshot."""
 
     FAIL = "fail"
     ADOPT = "adopt"
@@ -35,16 +35,16 @@ class OrphanPolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLog:
-    """Where a table's changes go, and how."""
+    """Destination and format of a table's changes."""
 
     topic: str
     topic_id: str | None
     bucket_count: int
     properties: KafkaProperties
-    table_id: str  # part of the transactional ids: another table under this name is another writer
+    table_id: str  # part of the transactional ids: a recreated table is another writer
     log_format: LogFormat
     keeps_update_before: bool  # log.changelog-mode=all
-    is_exact: bool  # the writer looks up what its rows change, and the log gets that: see ``exact_changes``
+    is_exact: bool  # the writer looks up the rows it changes and logs exact changes
     is_eventual: bool
     key_names: tuple[str, ...]  # () for a table without a key
     orphans: OrphanPolicy = OrphanPolicy.FAIL
@@ -80,25 +80,25 @@ class TableLog:
         )
 
     def writer(self, bucket: int) -> BucketLogWriter:
-        """A new writer of a bucket. It owns a producer: close it."""
+        """A new writer of a bucket, with its own producer: close it."""
         return BucketLogWriter(self._target(bucket), eventual=self.is_eventual)
 
     def fence_all(self) -> Mapping[int, LogTail]:
-        """Stop every other writer of this log and say how each bucket ends.
+        """Fence all other writers of this log and return the end of each bucket.
 
         Raises:
-            CorruptDataError: the topic is not the one that the table was made with.
+            CorruptDataError: the topic is not the table's original one.
             UnavailableError: the brokers cannot be reached.
         """
         self.checked_topics()
         return fence_all(self._target(bucket) for bucket in range(self.bucket_count))
 
     def end_offsets(self) -> Mapping[int, int]:
-        """The next offset of each bucket, as readers of committed records see it. Raises: UnavailableError."""
+        """The committed next offset of each bucket. Raises: UnavailableError."""
         return self.reached_topics().end_offsets(self.topic, range(self.bucket_count))
 
     def reached_topics(self) -> LogTopics:
-        """A connection to brokers that answer. Raises: UnavailableError, within seconds where nobody listens."""
+        """A connection to brokers that answer. Raises: UnavailableError, within seconds."""
         topics = LogTopics(self.properties)
         topics.check_reachable()
         return topics
@@ -107,8 +107,8 @@ class TableLog:
         """A connection to brokers that have the table's topic.
 
         Raises:
-            UnavailableError: they cannot be reached.
-            CorruptDataError: the topic is not the one that the table was made with.
+            UnavailableError: the brokers cannot be reached.
+            CorruptDataError: the topic is not the table's original one.
         """
         topics = self.reached_topics()
         topics.describe_topic(self.topic, topic_id=self.topic_id, bucket_count=self.bucket_count)
@@ -124,5 +124,5 @@ def tracks_changes(store: TableStore, writer: WriterOptions = NO_OPTIONS) -> boo
 
 
 def default_topic(table_name: str) -> str:
-    """Topic of a table whose options name none: the table's name, with underscores for what Kafka does not allow."""
+    """The default topic of a table: its name, with underscores for characters that Kafka does not allow."""
     return "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in table_name)

@@ -1,4 +1,4 @@
-"""The ranges of a log behind a snapshot, and whether retention has removed some of their records."""
+"""The ranges of a log after a snapshot, and whether retention has removed any of them."""
 
 import time
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _POLL_S: Final = 0.05
 
 
 class TailLostError(CorruptDataError):
-    """Records behind a snapshot are gone from the log, or it is not known where they begin."""
+    """Records after a snapshot are no longer in the log, or their start is unknown."""
 
 
 def tail_ranges(
@@ -24,14 +24,14 @@ def tail_ranges(
     ends: Mapping[int, int],
     stable_ends: Mapping[int, int] | None = None,
 ) -> tuple[LogRange, ...]:
-    """One range for each bucket that may have a record behind a position, by bucket.
+    """The records after a position: one non-empty range per bucket, by bucket.
 
     Args:
-        topics: of the log's brokers.
-        topic: of the log.
-        start: next offsets at the snapshot; a bucket without one starts at 0.
-        ends: where to stop, by bucket; one that is before the start has nothing.
-        stable_ends: end of the committed records, if known: the marker of the last commit is the last one.
+        topics: connection to the log's brokers.
+        topic: topic of the log.
+        start: next offsets at the snapshot; 0 for a missing bucket.
+        ends: exclusive end by bucket; one before the start is an empty range.
+        stable_ends: the committed ends where known: there is the marker of the last commit.
 
     Raises:
         TailLostError: retention has removed a part of a range. Names bucket, wanted and earliest offset.
@@ -55,24 +55,24 @@ def tail_ranges(
 
 
 def _is_marker(start: int, end: int, stable_end: int | None) -> bool:
-    """True for the one offset behind the last record of a log: a transaction with a row takes two at least."""
+    """True for a range of one offset at the end of the log: a transaction with a row has at least two."""
     return end == stable_end == start + 1
 
 
 def missing_after_wait(
     topics: LogTopics, topic: str, wanted: Mapping[int, int], clock: Clock, *, patience_s: float
 ) -> str | None:
-    """Wait until the log is at least as long: readers see a commit a moment after it.
+    """Wait until the log is at least this long: readers see a commit with a short delay.
 
     Args:
-        topics: of the log's brokers.
-        topic: of the log.
+        topics: connection to the log's brokers.
+        topic: topic of the log.
         wanted: next offsets by bucket.
-        clock: to wait by.
-        patience_s: how long to wait.
+        clock: for waiting.
+        patience_s: maximum wait.
 
     Returns:
-        Facts of a bucket that is still too short, for a message; None when there is none.
+        Facts about a bucket that is still too short, for a message; None when there is none.
 
     Raises:
         CorruptDataError: the topic is gone.

@@ -1,1 +1,1 @@
-"""How a table is doing: inspection, probe, lag, doctor, metrics of tables and queries."""
+"""The state of tables and queries: inspection, probe, lag, doctor, metrics."""

@@ -1,6 +1,6 @@
-"""What is not as good as it could be about a table, why it matters, and which option or command changes it.
+"""Findings about a table: what costs time, space or safety, and which option or command changes it.
 
-``diagnose`` decides, on values alone; ``examine`` looks at a table and asks it.
+``diagnose`` decides on values alone; ``examine`` collects them from a table.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ class Severity(IntEnum):
     OK = 0
     NOTE = 1  # good to know
     WARNING = 2  # costs time or space
-    CRITICAL = 3  # holds writers back, or will lose something
+    CRITICAL = 3  # blocks writers, or will lose data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,28 +40,28 @@ class Symptom:
     check: str
     severity: Severity
     fact: str
-    fix: str | None = None  # the option or command to change it, and what to expect
+    fix: str | None = None  # the option or command to change it, and the expected effect
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for a script."""
+        """JSON values for scripts."""
         return asdict(self) | {"severity": self.severity.name.lower(), "values": dict(self.values)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """What keeps an old snapshot, and the files that only it needs."""
+    """A consumer or tag that keeps an old snapshot and its files."""
 
     kind: str  # consumer or tag
     name: str
     snapshot_id: int
-    age_ms: int | None  # of that snapshot; None: it is gone, or not there yet
-    has_end: bool  # forgotten by itself after some time
+    age_ms: int | None  # of that snapshot; None: it does not exist, or not yet
+    has_end: bool  # expires automatically
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """All that the checks look at."""
+    """The input of the checks."""
 
     health: TableHealth
     has_key: bool
@@ -80,7 +80,7 @@ class Examined:
 
 
 def examine(table: Table) -> Examined:
-    """Look at a table. Raises: UnavailableError, CorruptDataError."""
+    """Collect the facts about a table. Raises: UnavailableError, CorruptDataError."""
     store, options = table.store, table.options
     health = TableProbe(table).look()
     ids = store.snapshots.ids()
@@ -144,9 +144,7 @@ def _read_amplification(seen: Examined) -> Symptom:
     if runs <= trigger and not seen.write_only:
         severity = Severity.NOTE
     if seen.write_only:
-        fix = (
-            "writers do not compact (write-only=true): run fluvial compact --watch beside them, or set write-only=false"
-        )
+        fix = "writers do not compact (write-only=true): run fluvial compact --watch, or set write-only=false"
     else:
         fix = (
             "run fluvial compact; if it comes back, give writers more time between batches, or more buckets. "
@@ -170,7 +168,7 @@ def _compaction_debt(seen: Examined) -> Symptom:
         check="compaction debt",
         severity=Severity.NOTE,
         fact=fact,
-        fix="fluvial compact pays it now; writers with write-only=false pay it beside their batches",
+        fix="fluvial compact pays it now; writers with write-only=false pay it between batches",
         values=values,
     )
 
@@ -183,7 +181,7 @@ def _space(seen: Examined) -> Symptom:
     fact = f"rows above the last level are {percent} % of those in it: older versions take at most that much space"
     if not seen.has_key or percent <= 200:
         return Symptom(check="space amplification", severity=Severity.OK, fact=fact, values=values)
-    fix = "fluvial compact --full; compaction.max-size-amplification-percent says when it happens by itself"
+    fix = "fluvial compact --full; compaction.max-size-amplification-percent sets when it happens automatically"
     return Symptom(check="space amplification", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
 
@@ -206,7 +204,7 @@ def _small_files(seen: Examined) -> Symptom:
     fact = f"{count_text(small)} of {count_text(files)} files are below an eighth of target-file-size"
     if files < _MANY_FILES or small * 2 < files:
         return Symptom(check="small files", severity=Severity.OK, fact=fact, values=values)
-    fix = "fluvial compact --full joins the files of each bucket"
+    fix = "fluvial compact --full merges the files of each bucket"
     if mean < _FULL_TARGET_BYTES and buckets > 1:
         fix = (
             f"{_many(buckets, 'bucket')} hold {size_text(mean)} each: fewer buckets (bucket) or coarser partitions; "
@@ -266,7 +264,7 @@ def _held_snapshots(seen: Examined) -> Symptom:
     if consumers:
         fix = "a reader that does not come back: delete the consumer, or set consumer.expiration-time"
         return Symptom(check="held snapshots", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
-    fix = "delete the tag when it is not needed; tags made with a time to live go by themselves"
+    fix = "delete the tag when it is not needed; tags created with a time to live expire automatically"
     return Symptom(check="held snapshots", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
 
 
@@ -291,7 +289,7 @@ def _manifests(seen: Examined) -> Symptom:
     fact = f"planning a read opens {_many(seen.manifest_count, 'manifest')}"
     if seen.manifest_count <= 4 * seen.manifest_merge_count:
         return Symptom(check="manifests", severity=Severity.OK, fact=fact, values=values)
-    fix = "a lower manifest.merge-min-count or manifest.full-compaction-threshold-size joins them sooner"
+    fix = "a lower manifest.merge-min-count or manifest.full-compaction-threshold-size merges them sooner"
     return Symptom(check="manifests", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
 
 
@@ -303,7 +301,7 @@ def _options(seen: Examined) -> Symptom:
             check="options", severity=Severity.OK, fact="every option that is set has an effect", values=values
         )
     fact = f"without effect here: {', '.join(f'{key} ({UNBUILT[key]})' for key in keys)}"
-    return Symptom(check="options", severity=Severity.NOTE, fact=fact, fix="reset them, or know it", values=values)
+    return Symptom(check="options", severity=Severity.NOTE, fact=fact, fix="reset them, or ignore this", values=values)
 
 
 _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (

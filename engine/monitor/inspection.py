@@ -1,4 +1,4 @@
-"""What a table is made of right now, as values: for ``fluvial inspect``, and for whoever asks how a table is doing."""
+"""The structure of a table as values, for ``fluvial inspect`` and for programs."""
 
 import re
 from dataclasses import asdict, dataclass
@@ -50,7 +50,7 @@ class TableState:
     """A table at its newest snapshot."""
 
     table: str
-    snapshots: tuple[Snapshot, ...]  # those that were asked for, newest first
+    snapshots: tuple[Snapshot, ...]  # the requested ones, newest first
     snapshot_count: int
     buckets: tuple[BucketTree, ...]  # by partition, then bucket
 
@@ -61,11 +61,11 @@ class TableState:
 
     @property
     def max_run_count(self) -> int:
-        """Runs of the bucket that has most: what a read of one key has to merge at worst."""
+        """Runs of the bucket with the most: the maximum that a read of one key has to merge."""
         return max((len(bucket.runs) for bucket in self.buckets), default=0)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for a script."""
+        """JSON values for scripts."""
         return {
             "table": self.table,
             "snapshot_count": self.snapshot_count,
@@ -91,7 +91,7 @@ def inspect_table(store: TableStore, *, snapshot_limit: int = 10) -> TableState:
 
     Args:
         store: the opened table.
-        snapshot_limit: how many of the newest snapshots to read.
+        snapshot_limit: number of newest snapshots to read.
     """
     ids = sorted(store.snapshots.ids(), reverse=True)
     found = (store.snapshots.find(each) for each in ids[:snapshot_limit])
@@ -106,7 +106,7 @@ def inspect_table(store: TableStore, *, snapshot_limit: int = 10) -> TableState:
 
 
 def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
-    """The parts of a snapshot that people ask for."""
+    """The main fields of a snapshot."""
     return {
         "id": snapshot.id,
         "commit_kind": snapshot.commit_kind.value,

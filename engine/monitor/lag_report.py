@@ -1,4 +1,4 @@
-"""How far a table is behind its log, and named streams behind the table."""
+"""The lag of a table behind its log, and of named streams behind the table."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from lsm.errors import InvalidInputError
 
 
 def log_lags(table: Table) -> list[dict[str, int]]:
-    """By bucket: the offset of the newest snapshot, the end of the log, and the offsets between; empty without a log.
+    """By bucket: the newest snapshot's offset, the end of the log, and the offsets between; empty without a log.
 
     Raises: UnavailableError when the brokers do not answer.
     """
@@ -29,7 +29,7 @@ def log_lags(table: Table) -> list[dict[str, int]]:
             "bucket": bucket,
             "snapshot_offset": committed.get(bucket, 0),
             "log_end_offset": end,
-            # behind the last record of a snapshot stands the marker that ended its transaction: not a record
+            # a snapshot's last record is followed by the marker that ended its transaction, which is not a record
             "lag": max(0, end - committed.get(bucket, 0) - 1),
         }
         for bucket, end in sorted(table.log_end_offsets().items())
@@ -37,7 +37,7 @@ def log_lags(table: Table) -> list[dict[str, int]]:
 
 
 def stream_lags(table: Table, checkpoints: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """One line for each consumer and each checkpoint: stream, snapshot, and ``lag_*`` in every unit."""
+    """One row for each consumer and each checkpoint: stream, snapshot, and ``lag_*`` in every unit."""
     log = log_to_read(table.files, table.log, table.options)
     history = TableHistory(table.store, reads_log=log is not None)
     newest = table.latest_snapshot()
@@ -59,24 +59,24 @@ def _consumer_places(table: Table, history: TableHistory, target: ReadTarget) ->
     places = {}
     for consumer, next_id in table.store.consumers.next_snapshots().items():
         if consumer.endswith(BASE_SUFFIX):
-            continue  # of a stream whose place has a line of its own
+            continue  # the base of a stream that has its own row
         delivered = min(next_id - 1, target.snapshot_id)
         offsets = history.facts(delivered).offsets if delivered and history.exists(delivered) else LogOffsets()
         places[f"consumer {consumer}"] = Position.in_log(delivered, offsets, schema_id=0, topic_id=None)
     return places
 
 
-_HEADER_LINES = 2  # version of the file, and of the batch
+_HEADER_LINES = 2  # of an offsets file: the version, then the batch's metadata
 
 
 def committed_position(directory: str) -> Position | None:
-    """What a query has processed for sure; None before its first batch.
+    """What a query has certainly processed; None before its first batch.
 
     Args:
-        directory: its ``checkpointLocation``, on this machine.
+        directory: the query's ``checkpointLocation``, on this machine.
 
     Raises:
-        InvalidInputError: no checkpoint, or one of a query that does not read a Fluvial table.
+        InvalidInputError: not a checkpoint, or the query does not read a Fluvial table.
     """
     root = Path(directory.removeprefix("file://"))
     if not (root / "metadata").exists():

@@ -15,7 +15,7 @@ _LAGS: Final = ("lag_records", "lag_seconds", "lag_bytes", "lag_snapshots")
 
 
 class QueryMetrics:
-    """What is known of streaming queries. One for each registry."""
+    """Metrics of streaming queries. One per registry."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         """Add the metrics to a registry."""
@@ -35,7 +35,7 @@ class QueryMetrics:
         }
 
     def started(self, query: str) -> None:
-        """A query was started; what counts begins at 0, so that the first increase is seen."""
+        """A query has started; its counters start at 0, so that the first increase is visible."""
         self._running.labels(query).set(1)
         for counter in (self._batches, self._rows, self._failures):
             counter.labels(query)
@@ -61,7 +61,7 @@ class QueryMetrics:
 
 
 def lags_of(progress: Mapping[str, Any]) -> dict[str, float]:
-    """The lag of a query behind the tables that it reads, added up; seconds are those of the latest one."""
+    """The lag of a query behind the tables that it reads: sums, but the maximum for seconds."""
     found: dict[str, float] = {}
     for source in progress.get("sources") or ():
         latest = source.get("latestOffset")
@@ -83,25 +83,25 @@ class MetricsListener(StreamingQueryListener):
     """Feeds ``QueryMetrics`` from ``spark.streams.addListener(MetricsListener())``."""
 
     def __init__(self, metrics: QueryMetrics | None = None) -> None:
-        """``metrics`` None: those of Fluvial's registry, made with the first listener."""
+        """``metrics`` None: those of Fluvial's registry, created with the first listener."""
         self._metrics = metrics or _shared_metrics()
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:
-        """A query was started."""
+        """Count a started query."""
         self._names[str(event.id)] = name = event.name or str(event.id)
         self._metrics.started(name)
 
     def onQueryProgress(self, event: Any) -> None:
-        """A query made progress."""
+        """Record a progress report."""
         progress = json.loads(event.progress.json)
         self._metrics.progressed(progress.get("name") or str(progress.get("id")), progress)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing is new."""
+        """Nothing to do."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """A query has ended."""
+        """Record the end of a query."""
         name = self._names.pop(str(event.id), str(event.id))
         self._metrics.ended(name, failed=event.exception is not None)
 

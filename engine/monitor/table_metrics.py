@@ -1,4 +1,4 @@
-"""What tables look like now, as Prometheus metrics: measured when they are scraped, from the table's own files."""
+"""The current state of tables as Prometheus metrics, measured at each scrape from the tables' own files."""
 
 import logging
 import threading
@@ -17,20 +17,20 @@ from lsm.errors import FluvialError
 
 logger = logging.getLogger("fluvial.metrics")
 
-_MOST_BUCKETS: Final = 1000  # with a line of their own: those with the most runs
+_MOST_BUCKETS: Final = 1000  # with their own samples: those with the most runs
 
 _TABLE: Final = {
     "fluvial_table_snapshot": "Newest snapshot.",
-    "fluvial_table_commit_age_seconds": "Since the newest snapshot was committed.",
+    "fluvial_table_commit_age_seconds": "Time since the commit of the newest snapshot.",
     "fluvial_table_row_count": "Rows in live files, deletes and older versions included.",
     "fluvial_table_delete_count": "Deletes in live files.",
     "fluvial_table_size_bytes": "Bytes of live files.",
     "fluvial_table_file_count": "Live files.",
     "fluvial_table_small_file_count": "Live files below an eighth of target-file-size.",
     "fluvial_table_bucket_count": "Buckets with files.",
-    "fluvial_table_max_sorted_runs": "Sorted runs of the bucket that has most.",
+    "fluvial_table_max_sorted_runs": "Maximum number of sorted runs in a bucket.",
     "fluvial_table_compaction_debt_bytes": "Bytes that the next compactions read.",
-    "fluvial_table_up": "Whether the table could be looked at.",
+    "fluvial_table_up": "Whether the table could be measured.",
 }
 _STREAM: Final = {
     "lag_records": "fluvial_stream_lag_records",
@@ -41,21 +41,20 @@ _STREAM: Final = {
 
 
 class TableCollector(Collector):
-    """Looks at tables when it is asked; each look reads only what is new since the one before."""
+    """Measures tables at each scrape, reading only new metadata."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
-        """Nothing is looked at yet."""
         self._tables = [(table, TableProbe(table)) for table in tables]
         self._lock = threading.Lock()  # scrapes may overlap
 
     def describe(self) -> list[Metric]:
-        """Nothing: names are known when tables have been looked at."""
+        """Empty: names depend on the tables' state."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric of every table; one that cannot be looked at has ``fluvial_table_up`` 0 and no other."""
+        """Every metric of every table; a table that cannot be measured only has ``fluvial_table_up`` 0."""
         with self._lock:
-            found = [self._look(table, probe) for table, probe in self._tables]
+            found = [self._measure(table, probe) for table, probe in self._tables]
         names = [table.name for table, _ in self._tables]
         values: dict[str, list[tuple[list[str], float]]] = {}
         for name, (health, streams) in zip(names, found, strict=True):
@@ -64,7 +63,7 @@ class TableCollector(Collector):
         for metric, samples in values.items():
             yield _family(metric, samples)
 
-    def _look(self, table: Table, probe: TableProbe) -> tuple[TableHealth | None, list[dict[str, Any]]]:
+    def _measure(self, table: Table, probe: TableProbe) -> tuple[TableHealth | None, list[dict[str, Any]]]:
         try:
             health = probe.look()
             return health, [] if health.log_problem else stream_lags(table)
@@ -74,7 +73,7 @@ class TableCollector(Collector):
 
 
 def watch_tables(tables: Sequence[Table], registry: CollectorRegistry = REGISTRY) -> TableCollector:
-    """Show tables in every scrape of a registry, until ``registry.unregister`` of what is returned."""
+    """Add tables to every scrape of a registry, until ``registry.unregister`` with the result."""
     collector = TableCollector(tables)
     registry.register(collector)
     return collector
@@ -131,10 +130,10 @@ _MORE: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "Offsets of the log behind the newest snapshot, markers of transactions included.",
         ("table", "bucket"),
     ),
-    "fluvial_stream_lag_records": ("Records that a consumer has not had yet.", ("table", "stream")),
-    "fluvial_stream_lag_seconds": ("Age of the oldest commit that a consumer has not had yet.", ("table", "stream")),
-    "fluvial_stream_lag_bytes": ("Bytes that a consumer has not had yet.", ("table", "stream")),
-    "fluvial_stream_lag_snapshots": ("Snapshots that a consumer has not had yet.", ("table", "stream")),
+    "fluvial_stream_lag_records": ("Records not yet delivered to a consumer.", ("table", "stream")),
+    "fluvial_stream_lag_seconds": ("Age of the oldest commit not yet delivered to a consumer.", ("table", "stream")),
+    "fluvial_stream_lag_bytes": ("Bytes not yet delivered to a consumer.", ("table", "stream")),
+    "fluvial_stream_lag_snapshots": ("Snapshots not yet delivered to a consumer.", ("table", "stream")),
 }
 
 

@@ -1,4 +1,4 @@
-"""Looking at a table again and again: each look reads only what is new since the one before."""
+"""Repeated measurements of a table: each one reads only what is new since the previous one."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,13 @@ from filestore.system_tables.files import partition_texts
 from filestore.system_tables.layout import compaction_debts
 from lsm.errors import UnavailableError
 
-_KEPT: Final = 50  # newest snapshots that rates are taken of
+_KEPT: Final = 50  # newest snapshots, for rates
 _SMALL: Final = 8  # a file is small when it is below an eighth of its target size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketHealth:
-    """One bucket now."""
+    """The state of one bucket."""
 
     partition: str | None
     bucket: int
@@ -54,7 +54,7 @@ class CommitFacts:
 
     @property
     def added_rows(self) -> int:
-        """Rows that a write brought; compactions bring none."""
+        """Rows added by a write; 0 for compactions."""
         if self.snapshot.commit_kind not in (CommitKind.APPEND, CommitKind.OVERWRITE):
             return 0
         return max(0, self.snapshot.delta_record_count or 0)
@@ -62,9 +62,9 @@ class CommitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Of the commits of the last while."""
+    """Rates of recent commits."""
 
-    seconds: float  # that the commits span; 0: fewer than two
+    seconds: float  # spanned by the commits; 0: fewer than two
     rows_per_s: float
     bytes_per_s: float
     commits_per_minute: float
@@ -72,24 +72,24 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHealth:
-    """A table as one look found it."""
+    """The state of a table at one time."""
 
     table: str
     time_ms: int
     commits: tuple[CommitFacts, ...]  # newest first
     buckets: tuple[BucketHealth, ...]  # by partition, then bucket
     levels: tuple[LevelSize, ...]
-    log_lag: Mapping[int, int] | None  # records by bucket; None: the table has no log, or nobody asked
-    log_problem: str | None = None  # why the log could not be asked
+    log_lag: Mapping[int, int] | None  # records by bucket; None: no log, or not requested
+    log_problem: str | None = None  # why the brokers could not be queried
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The newest."""
+        """The newest snapshot."""
         return self.commits[0].snapshot if self.commits else None
 
     @property
     def max_runs(self) -> int:
-        """Sorted runs of the bucket that has most."""
+        """Maximum number of sorted runs in a bucket."""
         return max((each.sorted_runs for each in self.buckets), default=0)
 
     @property
@@ -99,15 +99,15 @@ class TableHealth:
 
     @property
     def age_ms(self) -> int | None:
-        """Since the newest commit."""
+        """Time since the newest commit."""
         return None if self.snapshot is None else max(0, self.time_ms - self.snapshot.time_ms)
 
     def sum(self, name: str) -> int:
-        """A number of all buckets together."""
+        """The sum of a field over all buckets."""
         return sum(getattr(each, name) for each in self.buckets)
 
     def rates(self, window_s: float = 300.0) -> Rates:
-        """Of the writes in the last seconds before now, from the commit before the first of them."""
+        """Rates of the writes in the last ``window_s`` seconds."""
         writes = [each for each in self.commits if each.snapshot.commit_kind is not CommitKind.COMPACT]
         recent = [each for each in writes if self.time_ms - each.snapshot.time_ms <= window_s * 1000]
         if len(recent) == len(writes):
@@ -125,7 +125,7 @@ class TableHealth:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for a script."""
+        """JSON values for scripts."""
         snapshot, rates = self.snapshot, self.rates()
         return {
             "table": self.table,
@@ -147,10 +147,10 @@ class TableHealth:
 
 
 class TableProbe:
-    """Keeps what it saw of a table, so that the next look is cheap. Not for use by several threads."""
+    """Caches a table's state, so that the next measurement is cheap. Not thread-safe."""
 
     def __init__(self, table: Table, *, asks_log: bool = True) -> None:
-        """Nothing is looked at yet. ``asks_log``: whether looks ask the brokers for the end of the log."""
+        """``asks_log``: whether to query the brokers for the end of the log."""
         self._table = table
         self._asks_log = asks_log and table.log is not None
         self._live: LiveFiles | None = None
@@ -159,7 +159,7 @@ class TableProbe:
         self._commits: deque[CommitFacts] = deque(maxlen=_KEPT)  # oldest first
 
     def look(self) -> TableHealth:
-        """The table now. Raises: UnavailableError, CorruptDataError."""
+        """The current state. Raises: UnavailableError, CorruptDataError."""
         store = self._table.store
         if self._live is None:
             self._live = LiveFiles.latest(store)
@@ -224,7 +224,7 @@ class TableProbe:
             )
 
     def _advance_commits(self) -> None:
-        """Read the snapshots that are new; all of them again after a rollback."""
+        """Read new snapshots; all of them after a rollback."""
         assert self._live is not None
         latest = self._live.snapshot
         if latest is None:
@@ -246,7 +246,7 @@ class TableProbe:
         try:
             entries = delta_entries(self._table.store, snapshot)
         except FileNotFoundError:
-            return 0  # it expired since it was listed
+            return 0  # it has expired meanwhile
         return sum(entry.file.size_bytes for entry in entries if entry.kind is EntryKind.ADD)
 
     def _log_lag(self) -> tuple[Mapping[int, int] | None, str | None]:

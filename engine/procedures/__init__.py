@@ -105,7 +105,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     migrate_table,
 )
 PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _ALL}
-"""By name, in the order in which they are shown."""
+"""By name, in display order."""
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Procedures about consumers: named readers, and the snapshots that they hold back from expiry."""
+"""Procedures for consumers: named readers, and the snapshots that they protect from expiry."""
 
 from typing import Final
 
@@ -13,26 +13,27 @@ from lsm.errors import InvalidInputError
 _CONSUMERS: Final = pa.schema(
     [
         pa.field("consumer_id", pa.string(), nullable=False),
-        pa.field("previous_snapshot_id", pa.int64()),  # null: it was not there
-        pa.field("next_snapshot_id", pa.int64()),  # null: it is gone
+        pa.field("previous_snapshot_id", pa.int64()),  # null: it did not exist
+        pa.field("next_snapshot_id", pa.int64()),  # null: deleted
     ]
 )
 
 
 @procedure(_CONSUMERS)
 def reset_consumer(table: Table, consumer_id: str, next_snapshot_id: int | None = None) -> pa.Table:
-    """Put a named reader to another place, or forget it. The reader must not be running.
+    """Move a named reader to another snapshot, or delete it. The reader must not be running.
 
     Args:
-        table: that it reads.
-        consumer_id: its name.
-        next_snapshot_id: the snapshot whose changes it gets next. Default: it is forgotten, and begins anew.
+        table: the table of the reader.
+        consumer_id: name of the reader.
+        next_snapshot_id: the snapshot with the changes to deliver next. Default: delete the reader, which then starts
+            over.
 
     Returns:
-        One row for the reader, and one for the base of its differences when it had one.
+        One row for the reader, and one for the base of its differences if it had one.
 
     Raises:
-        InvalidInputError: there is no such reader to forget, or the place is no snapshot of the table.
+        InvalidInputError: the reader to delete does not exist, or the snapshot is out of range.
     """
     consumers = table.store.consumers
     known = consumers.next_snapshots()
@@ -60,15 +61,15 @@ def clear_consumers(
     including_consumers: str = ".*",
     excluding_consumers: str | None = None,
 ) -> pa.Table:
-    """Forget named readers, so that they hold nothing back any more.
+    """Delete named readers, so that they protect no snapshots.
 
     Args:
-        table: that they read.
+        table: the table of the readers.
         including_consumers: regular expression of whole names.
-        excluding_consumers: regular expression of whole names that are kept.
+        excluding_consumers: regular expression of whole names to keep.
 
     Returns:
-        One row for each that is forgotten.
+        One row for each deleted reader.
     """
     wanted = pattern("including_consumers", including_consumers)
     unwanted = None if excluding_consumers is None else pattern("excluding_consumers", excluding_consumers)
@@ -82,7 +83,7 @@ def clear_consumers(
 
 
 def _base_of(table: Table, next_snapshot_id: int) -> int | None:
-    """The snapshot before the next one, as far as there is one. Raises: InvalidInputError."""
+    """The snapshot before the next one, if it exists. Raises: InvalidInputError."""
     snapshots = table.store.snapshots
     earliest, latest = snapshots.earliest_id(), snapshots.latest_id()
     if earliest is None or latest is None or not earliest <= next_snapshot_id <= latest + 1:

@@ -1,4 +1,4 @@
-"""Procedures about what is known of jobs. Source: PIP "Table and data lineage", actions; LN-67 to LN-69."""
+"""Procedures for the lineage of jobs. Source: PIP "Table and data lineage", actions."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from engine.catalog import Catalog
 from engine.lineage.store.store import LineageMeta, of_columns
-from engine.lineage.tables import kept_lineage
+from engine.lineage.tables import require_lineage
 from engine.procedures.registry import procedure, rows_table
 from filestore.predicate.predicate import Predicate
 
@@ -22,18 +22,18 @@ _DELETED: Final = pa.schema(
 
 @procedure(_DELETED)
 def delete_table_lineage(catalog: Catalog, job: str) -> pa.Table:
-    """Forget which tables a job reads and writes, when the job has ended for good.
+    """Delete which tables a job reads and writes, for a job that has ended permanently.
 
     Args:
-        catalog: that keeps the lineage.
-        job: its name, as in paimon.source_job_lineage.
+        catalog: the catalog of the lineage.
+        job: name of the job, as in paimon.source_job_lineage.
 
     Returns:
-        One row: how many tables it read and wrote. A job that is not known gives zeros.
+        One row: the number of tables that it read and wrote. Zeros for an unknown job.
 
     Raises:
-        InvalidInputError: the catalog keeps no lineage.
-        UnavailableError: the store of lineage does not answer; nothing was deleted, or some: run it again.
+        InvalidInputError: the catalog records no lineage.
+        UnavailableError: the lineage store does not answer; nothing, or only some, was deleted: run it again.
     """
     meta = _replayed(catalog)
     row = _row(job, meta.source_table_lineages, meta.sink_table_lineages)
@@ -44,18 +44,18 @@ def delete_table_lineage(catalog: Catalog, job: str) -> pa.Table:
 
 @procedure(_DELETED)
 def delete_data_lineage(catalog: Catalog, job: str) -> pa.Table:
-    """Forget which snapshots a job read and wrote, and where it began.
+    """Delete which snapshots a job read and wrote, and where it started.
 
     Args:
-        catalog: that keeps the lineage.
-        job: its name, as in paimon.source_snapshot_lineage.
+        catalog: the catalog of the lineage.
+        job: name of the job, as in paimon.source_snapshot_lineage.
 
     Returns:
-        One row: how many rows of snapshots there were. A job that is not known gives zeros.
+        One row: the number of deleted rows. Zeros for an unknown job.
 
     Raises:
-        InvalidInputError: the catalog keeps no lineage.
-        UnavailableError: the store of lineage does not answer; nothing was deleted.
+        InvalidInputError: the catalog records no lineage.
+        UnavailableError: the lineage store does not answer; nothing was deleted.
     """
     meta = _replayed(catalog)
     row = _row(job, meta.source_data_lineages, meta.sink_data_lineages)
@@ -64,8 +64,8 @@ def delete_data_lineage(catalog: Catalog, job: str) -> pa.Table:
 
 
 def _replayed(catalog: Catalog) -> LineageMeta:
-    """The store, with what waited for it."""
-    lineage = kept_lineage(catalog)
+    """The store, after storing queued records."""
+    lineage = require_lineage(catalog)
     lineage.replay()
     return lineage.meta
 
@@ -73,6 +73,6 @@ def _replayed(catalog: Catalog) -> LineageMeta:
 def _row(
     job: str, sources: Callable[[Predicate], Iterable[Any]], sinks: Callable[[Predicate], Iterable[Any]]
 ) -> dict[str, Any]:
-    """How many rows of a job there are."""
+    """The number of rows of a job."""
     of_job = of_columns(job=job)
     return {"job": job, "source_rows": sum(1 for _ in sources(of_job)), "sink_rows": sum(1 for _ in sinks(of_job))}

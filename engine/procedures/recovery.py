@@ -1,4 +1,4 @@
-"""Procedures that answer from lineage: what a snapshot went into, how to recover, and whether a job did right."""
+"""Procedures based on lineage: the impact of a snapshot, recovery plans, and validation of jobs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -60,20 +60,20 @@ _VALIDATED: Final = pa.schema(
 
 @procedure(_REPAIRED)
 def repair_lineage(table: Table) -> pa.Table:
-    """Put into the store of lineage what the snapshots of a table say and the store does not.
+    """Add the lineage of a table's snapshots to the store where it is missing.
 
-    A stream does so by itself when it is started again. This is for jobs that died between commit and lineage and will
-    not run again, and for a store that was lost.
+    A stream does this itself when it restarts. This is for jobs that died between commit and lineage and will not run
+    again, and for a lost store.
 
     Args:
-        table: whose snapshots; those that are recorded are not read.
+        table: the table; snapshots that are already recorded are not read.
 
     Returns:
-        One row: how many barriers were recorded.
+        One row: the number of recorded barriers.
 
     Raises:
-        InvalidInputError: the catalog keeps no lineage.
-        UnavailableError: the store does not answer; some may be recorded: run it again.
+        InvalidInputError: the catalog records no lineage.
+        UnavailableError: the store does not answer; some barriers may be recorded: run it again.
     """
     store, recorder = table.store, Recorder.of(table.store)
     lineage = _lineage(table)
@@ -101,19 +101,19 @@ def repair_lineage(table: Table) -> pa.Table:
 
 @procedure(_IMPACT)
 def impact(table: Table, snapshot: int) -> pa.Table:
-    """List what a snapshot went into: the jobs that read it, directly or through others, and what they made of it.
+    """List what contains a snapshot: the jobs that read it, directly or through others, and what they wrote from it.
 
     Args:
-        table: whose snapshot.
-        snapshot: its id; later ones contain it.
+        table: the table of the snapshot.
+        snapshot: id of the snapshot; later ones contain it.
 
     Returns:
-        One row for each job, table that it read and table that it wrote, nearest first; of each table the first
-        snapshot that is affected and the newest, which is too, and the command that shows what changed with them.
+        One row for each job, table that it read and table that it wrote, nearest first; for each table the first
+        affected snapshot, the newest, and the command that shows the changes between them.
 
     Raises:
-        InvalidInputError: the catalog keeps no lineage.
-        UnavailableError: the store of lineage does not answer.
+        InvalidInputError: the catalog records no lineage.
+        UnavailableError: the lineage store does not answer.
     """
     lineage = _lineage(table)
     lineage.replay()
@@ -123,24 +123,24 @@ def impact(table: Table, snapshot: int) -> pa.Table:
 
 @procedure(_PLAN)
 def recovery_plan(table: Table, snapshot: int, branch: str = "fix", incremental: bool = False) -> pa.Table:
-    """Say how to correct a table behind a snapshot, and to compute everything again that was made of it.
+    """List the steps to correct a table after a snapshot, and to recompute everything downstream.
 
-    Corrections and new results go to branches, which share the files of what stays, while the old jobs run on. A full
-    recovery computes all tables behind the corrected one anew. An incremental one goes on from where each job was, in
-    its checkpoint, when the snapshot was the newest that it had read.
+    Corrections and new results go to branches, which share unchanged files, while the old jobs continue. A full
+    recovery recomputes all tables downstream of the corrected one. An incremental one resumes each job from its
+    checkpoint, at the batch where the snapshot was the newest that it had read.
 
     Args:
-        table: to be corrected.
-        snapshot: the newest one that stays; later rows of the table come again, or are part of the correction.
+        table: the table to correct.
+        snapshot: the newest correct one; later rows of the table are written again, or are part of the correction.
         branch: name of the new branches.
-        incremental: jobs go on from their checkpoints, of which Spark keeps the last 100 batches.
+        incremental: jobs resume from their checkpoints, of which Spark keeps the last 100 batches.
 
     Returns:
-        The steps in their order, each with the command, or the options of the query, for it.
+        The steps in order, each with its command, or the options of its query.
 
     Raises:
-        InvalidInputError: the catalog keeps no lineage; incremental, and a job has no barrier that ends there.
-        UnavailableError: the store of lineage does not answer.
+        InvalidInputError: the catalog records no lineage; incremental, and a job has no barrier that ends there.
+        UnavailableError: the lineage store does not answer.
     """
     lineage = _lineage(table)
     lineage.replay()
@@ -151,20 +151,20 @@ def recovery_plan(table: Table, snapshot: int, branch: str = "fix", incremental:
 
 @procedure(_VALIDATED, fails_with_rows=True)
 def validate_snapshot(catalog: Catalog, table: str, snapshot: int, query: str) -> pa.Table:
-    """Compute a snapshot again from what its job had read, and count what differs. Needs Spark.
+    """Recompute a snapshot from what its job had read, and count the differences. Needs Spark.
 
     Args:
-        catalog: of the table and its sources.
+        catalog: the catalog of the table and its sources.
         table: "database.table", with a primary key.
-        snapshot: id of a snapshot that a job made.
-        query: SQL that gives the rows of the table; its sources are views with the names of the tables, without their
-            databases, each at the snapshot that the job had read.
+        snapshot: id of a snapshot written by a job.
+        query: SQL that returns the rows of the table; its sources are views with the names of the tables, without
+            their databases, each at the snapshot that the job had read.
 
     Returns:
-        One row of counts when anything differs, none when the snapshot is right.
+        One row of counts if there are differences, none if the snapshot is right.
 
     Raises:
-        InvalidInputError: the job or a snapshot is not known any more, or the query is wrong.
+        InvalidInputError: the job or a snapshot is unknown, or the query is invalid.
     """
     from engine.runtime.spark_messages import fluvial_error
     from engine.spark.session import session
@@ -191,8 +191,8 @@ def _lineage(table: Table) -> Lineage:
     found = lineage_of_table(table.store)
     if found is None:
         raise InvalidInputError(
-            f"the catalog keeps no lineage: table={table.name} "
-            "fix='make a catalog with table-lineage=true and data-lineage=true'"
+            f"the catalog records no lineage: table={table.name} "
+            "fix='create a catalog with table-lineage=true and data-lineage=true'"
         )
     return found
 

@@ -1,8 +1,7 @@
-"""What can be done to a table beside reading and writing it: declared once, called from Python, SQL and the shell.
+"""Operations on tables besides reading and writing: declared once, called from Python, SQL and the shell.
 
-A procedure is a function of a table (or a catalog) with a docstring. Its signature says what can be given, its
-docstring what that means, and its result is an Arrow table with one row for each thing that was done. Nothing is said
-twice.
+A procedure is a function of a table (or a catalog) with a docstring. Its signature and docstring define the arguments
+and their documentation, and its result is an Arrow table with one row per action.
 """
 
 import difflib
@@ -29,18 +28,18 @@ TABLE_ARGUMENT: Final = "table"
 
 
 class Progress(Protocol):
-    """Told how far a procedure is, from time to time."""
+    """Called periodically with the progress of a procedure."""
 
     def __call__(self, done: int, of: int | None) -> None:
-        """``of`` None: nobody knows how much there is."""
+        """``of`` None: the total is unknown."""
 
 
 def silent(done: int, of: int | None) -> None:
-    """Tells nobody."""
+    """Ignores progress."""
 
 
 class ParameterKind(Enum):
-    """How a value is written."""
+    """The type of an argument."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -49,7 +48,7 @@ class ParameterKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Something that can be given to a procedure."""
+    """An argument of a procedure."""
 
     name: str
     kind: ParameterKind
@@ -58,12 +57,12 @@ class Parameter:
     default: str | int | bool | None = None
     choices: tuple[str, ...] = ()  # of a text; () is any
     takes_integer: bool = False  # a text that may be written as a number: times, durations
-    aliases: tuple[str, ...] = ()  # other names of it
+    aliases: tuple[str, ...] = ()  # alternative names
 
     def accepted(self, value: object) -> object:
-        """A value as the procedure takes it: from SQL as a literal, from the shell as text.
+        """Convert a value for the procedure: a literal from SQL, or text from the shell.
 
-        Raises: InvalidInputError naming the parameter, the value and what it may be.
+        Raises: InvalidInputError naming the parameter, the value and the allowed values.
         """
         if value is None and not self.is_required and self.default is None:
             return None
@@ -92,11 +91,11 @@ class Procedure(Generic[P]):
     name: str
     function: Callable[P, pa.Table]
     result: pa.Schema
-    aliases: Mapping[str, str] = field(default_factory=dict)  # other names of parameters, to their names
-    fails_with_rows: bool = False  # a row of the result is a problem: the command ends with a code that says so
+    aliases: Mapping[str, str] = field(default_factory=dict)  # parameter names by alternative name
+    fails_with_rows: bool = False  # rows of the result are problems: the command exits with an error
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> pa.Table:
-        """Run it on a table, or a catalog; see its docstring."""
+        """Run it on a table or a catalog; see the function's docstring."""
         return self.function(*arguments, **named)
 
     def run(self, target: Table | Catalog, arguments: Mapping[str, object], progress: Progress = silent) -> pa.Table:
@@ -106,12 +105,12 @@ class Procedure(Generic[P]):
 
     @cached_property
     def summary(self) -> str:
-        """The first line of its documentation."""
+        """The first line of the docstring."""
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
     @cached_property
     def description(self) -> str:
-        """Its documentation without that of the arguments."""
+        """The docstring without its sections."""
         return inspect.cleandoc(self.function.__doc__ or "").partition("\n\nArgs:")[0]
 
     @cached_property
@@ -121,17 +120,17 @@ class Procedure(Generic[P]):
 
     @cached_property
     def reports_progress(self) -> bool:
-        """Whether it takes long enough to say how far it is."""
+        """Whether it reports progress."""
         return "progress" in inspect.signature(self.function).parameters
 
     @cached_property
     def deletes(self) -> bool:
-        """Whether it may delete files; then ``dry_run`` shows which."""
+        """Whether it may delete files; then it has ``dry_run``."""
         return any(each.name == DRY_RUN for each in self.parameters)
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What can be given beside the table, in the order of positional arguments."""
+        """The parameters besides the table, in the order of positional arguments."""
         hints, docs = get_type_hints(self.function), _argument_docs(self.function.__doc__ or "")
         signature = list(inspect.signature(self.function).parameters.values())[1:]
         return tuple(
@@ -159,7 +158,7 @@ def procedure(
             aliases=aliases or {},
             fails_with_rows=fails_with_rows,
         )
-        # a frozen dataclass still has attributes that documentation tools look for
+        # set for documentation tools, which a frozen dataclass would otherwise prevent
         object.__setattr__(declared, "__doc__", function.__doc__)
         return declared
 
@@ -170,13 +169,13 @@ def bind(procedure: Procedure[Any], positional: Sequence[object], named: Mapping
     """The arguments of a call, by the procedure's own names.
 
     Args:
-        procedure: to be called.
-        positional: values in the order of its parameters; the table is not one of them.
-        named: values by name; case and underscores do not count, so Paimon's ``consumerId`` is ``consumer_id``.
+        procedure: the procedure to call.
+        positional: values in the order of its parameters, without the table.
+        named: values by name; case and underscores are ignored, so Paimon's ``consumerId`` is ``consumer_id``.
 
     Raises:
-        InvalidInputError: both kinds at once, an unknown name (says which is near), a name given twice, too many or
-            too few arguments, or a value of the wrong kind.
+        InvalidInputError: both kinds of arguments, an unknown name (with the nearest known one), a duplicate, too many
+            or too few arguments, or a value of the wrong type.
     """
     known = {_plain(name): each for each in procedure.parameters for name in (each.name, *each.aliases)}
     if positional and named:
@@ -207,7 +206,7 @@ def bind(procedure: Procedure[Any], positional: Sequence[object], named: Mapping
 
 
 def rows_table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The result of a procedure from its rows."""
+    """The result of a procedure."""
     return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
 
@@ -243,7 +242,7 @@ def _parameter(given: inspect.Parameter, hint: Any, doc: str, *, aliases: tuple[
 
 
 def _argument_docs(docstring: str) -> Mapping[str, str]:
-    """What a docstring of Google's form says of each argument."""
+    """The arguments' descriptions in a Google-style docstring."""
     section = re.search(r"^Args:\n(?P<body>(?:(?: +.*)?\n)*)", inspect.cleandoc(docstring) + "\n", re.MULTILINE)
     found: dict[str, str] = {}
     name = ""

@@ -1,7 +1,7 @@
-"""Whether a snapshot is what its job should have made of its sources: computed again, and compared.
+"""Whether a snapshot is what its job should have written: recomputed from its sources, and compared.
 
-The sources are read at the snapshots that the lineage names. The result goes to a branch of the table, which has its
-columns and keys and costs no copy, and is gone behind the comparison. LN-05, LN-31 to LN-34.
+The sources are read at the snapshots in the lineage. The result is written to a branch of the table, which has the
+table's columns and keys and copies no files, and is deleted after the comparison.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,19 +32,19 @@ _SHOWN_ROWS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotOrigin:
-    """The barrier that made a snapshot, and what it had read."""
+    """The barrier that wrote a snapshot, and what it had read."""
 
     job: str
     barrier_id: int
-    sources: Mapping[ImpactedTable, int]  # newest snapshot that is in it
+    sources: Mapping[ImpactedTable, int]  # newest snapshot that was read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """What comes of a comparison."""
+    """The result of a comparison."""
 
     origin: SnapshotOrigin
-    summary: DiffSummary  # of what must be done to the snapshot to get what was computed
+    summary: DiffSummary  # of the changes from the snapshot to the recomputed rows
     rows: pa.Table  # the first of these changes, with their kinds
 
     @property
@@ -54,22 +54,22 @@ class Validation:
 
 
 def origin_of_snapshot(table: Table, snapshot_id: int) -> SnapshotOrigin:
-    """Where a snapshot comes from: by the store of lineage, else by what it says itself.
+    """The origin of a snapshot, from the lineage store, else from the snapshot itself.
 
     Raises:
-        InvalidInputError: nobody knows: of another engine, a compaction, or before lineage was kept.
+        InvalidInputError: unknown: written by another engine or a compaction, or before lineage was recorded.
     """
     lineage = lineage_of_table(table.store)
     found = None if lineage is None else _stored_origin(lineage, split_name(table.name), snapshot_id)
     if found is None:
         snapshot = table.store.snapshots.find(snapshot_id)
-        said = None if snapshot is None else CommitOrigin.of(snapshot)
-        if said is not None:
-            sources = {split_name(each.table): each.snapshot_id for each in said.reads}
-            found = SnapshotOrigin(job=said.job, barrier_id=said.barrier_id, sources=sources)
+        recorded = None if snapshot is None else CommitOrigin.of(snapshot)
+        if recorded is not None:
+            sources = {split_name(each.table): each.snapshot_id for each in recorded.reads}
+            found = SnapshotOrigin(job=recorded.job, barrier_id=recorded.barrier_id, sources=sources)
     if found is None:
         raise InvalidInputError(
-            f"it is not known which job made the snapshot: table={table.name} snapshot={snapshot_id} "
+            f"the job of the snapshot is unknown: table={table.name} snapshot={snapshot_id} "
             "fix=name a snapshot of paimon.sink_snapshot_lineage"
         )
     return found
@@ -84,19 +84,19 @@ def validate(
     *,
     row_limit: int = _SHOWN_ROWS,
 ) -> Validation:
-    """Compute a snapshot again from its sources, and compare.
+    """Recompute a snapshot from its sources, and compare.
 
     Args:
-        catalog: of the table and its sources.
+        catalog: the catalog of the table and its sources.
         table: ``database.table``, with a primary key.
-        snapshot_id: of it, made by a job that the lineage knows.
-        recompute: gives the rows of the table out of frames of its sources, by their names ``database.table``; the
-            job's own logic, or a changed one that is to be looked at.
+        snapshot_id: a snapshot written by a job, with lineage.
+        recompute: returns the rows of the table from frames of its sources, by ``database.table``: the job's own
+            logic, or a modified one to evaluate.
         spark: the session.
-        row_limit: most rows of the answer; all are counted.
+        row_limit: maximum rows of the result; all differences are counted.
 
     Raises:
-        InvalidInputError: the job or a snapshot is not known any more, or the rows do not fit the table.
+        InvalidInputError: the job or a snapshot is unknown, or the rows do not fit the table.
     """
     target = catalog.table(table)
     origin = origin_of_snapshot(target, snapshot_id)

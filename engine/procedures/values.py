@@ -1,6 +1,5 @@
-"""Times and lists as procedures take them: as numbers from programs, as text from SQL and the shell."""
+"""Arguments of procedures: numbers from programs, text from SQL and the shell."""
 
-import datetime as dt
 import re
 
 from filestore.options.parsing import duration_ms
@@ -24,7 +23,7 @@ def parse_duration_ms(argument: str, value: Duration) -> int:
 def moment_ms(argument: str, value: MomentText) -> int:
     """Epoch milliseconds. Raises: InvalidInputError naming the argument."""
     text = str(value).strip()
-    if text.isascii() and text.isdigit() and len(text) > 8:  # 20240131 is a day that somebody forgot to dash
+    if text.isascii() and text.isdigit() and len(text) > 8:  # 20240131 is a date without dashes
         return int(text)
     try:
         return parse_moment(text) // 1_000_000
@@ -32,11 +31,6 @@ def moment_ms(argument: str, value: MomentText) -> int:
         raise InvalidInputError(
             f"not a time: argument={argument} value={value!r} fix='write 2024-01-31 12:30:00 or epoch milliseconds'"
         ) from error
-
-
-def time_text(time_ms: int) -> str:
-    """A time of the past in UTC, to the millisecond."""
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).isoformat(sep=" ", timespec="milliseconds")[:-6]
 
 
 def names_of(argument: str, text: str) -> list[str]:

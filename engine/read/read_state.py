@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from engine.log.table_log import TableLog
-from engine.request.scan_time import time_text
+from engine.runtime.times import iso_time_text
 from filestore.diff.table_diff import TableDiff
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
@@ -37,7 +37,7 @@ class Served:
         if self.log_offsets:
             facts.append("log_offsets=" + ",".join(f"{b}={at}" for b, at in sorted(self.log_offsets.items())))
         if self.as_of_ms is not None:
-            facts.append(f"as_of={time_text(self.as_of_ms)}")
+            facts.append(f"as_of={iso_time_text(self.as_of_ms)}")
         if self.staleness_ms is not None:
             facts.append(f"staleness_ms={self.staleness_ms}")
         return " ".join([*facts, f"reason='{self.reason}'"])

@@ -1,7 +1,5 @@
 """The time that a reader asks for, as text or as a number."""
 
-import datetime as dt
-
 from filestore.types.text_values import LiteralMismatchError, parse_moment
 from lsm.errors import InvalidInputError
 
@@ -25,9 +23,3 @@ def scan_time_ms(text: str) -> int:
             f"not a time: scan.timestamp={text} example='2024-02-29 12:30:00' (UTC), '2024-02-29T12:30:00+01:00' "
             "or epoch milliseconds"
         ) from None
-
-
-def time_text(time_ms: int) -> str:
-    """ISO 8601 in UTC, to the millisecond."""
-    moment = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=time_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

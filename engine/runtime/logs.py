@@ -1,6 +1,6 @@
 """Log messages as text for people or as JSON lines for machines.
 
-Our messages are a fact followed by ``key=value`` pairs; as JSON the pairs are fields, so that nobody has to parse them.
+Our messages are a fact followed by ``key=value`` pairs; in JSON the pairs are fields, so nothing has to parse them.
 """
 
 import datetime as dt
@@ -25,10 +25,10 @@ _RESERVED: Final = frozenset({"time", "level", "logger", "message", "error"})
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object for each message: time (UTC), level, logger, message, then what the message says by name."""
+    """One JSON object per message: time (UTC), level, logger, message, then the message's ``key=value`` pairs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """The line, without a line break."""
         message = _writable(record.getMessage())
         body: dict[str, object] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
@@ -43,7 +43,7 @@ class JsonLines(logging.Formatter):
 
 
 def fields_of(message: str) -> dict[str, int | str]:
-    """The ``key=value`` pairs of a message; whole numbers are numbers, quotes are taken off."""
+    """The ``key=value`` pairs of a message; whole numbers become integers, quotes are removed."""
     found: dict[str, int | str] = {}
     for key, text in _PAIR.findall(message):
         name = f"{key}_" if key in _RESERVED else key
@@ -53,12 +53,12 @@ def fields_of(message: str) -> dict[str, int | str]:
 
 
 def _writable(text: str) -> str:
-    """The same text without halves of characters, which no UTF-8 can hold."""
+    """The same text with lone surrogates replaced, which UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()
 
 
 class StandardError(logging.Handler):
-    """Log messages to what standard error is at the time: progress bars and Spark's log file change that."""
+    """Log messages to the current ``sys.stderr``: progress bars and Spark's log file replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -73,20 +73,20 @@ def configure_logging(
     levels: Mapping[str, str] | None = None,
     all_loggers: bool = False,
 ) -> logging.Handler:
-    """Send log messages to one place, instead of where ``configure_logging`` sent them before.
+    """Send log messages to one place, replacing an earlier ``configure_logging``.
 
     Args:
-        level: the least that is shown.
+        level: the lowest level shown.
         form: text, or one JSON object per line.
         file: appended to; None is standard error.
-        levels: other levels by logger; messages of these loggers are shown, too.
-        all_loggers: messages of libraries, too; else only those of ``fluvial``.
+        levels: levels of individual loggers, which are then shown too.
+        all_loggers: show messages of libraries too, not only those of ``fluvial``.
 
     Returns:
-        The handler, for whoever wants to remove it.
+        The handler, for callers that want to remove it.
 
     Raises:
-        InvalidInputError: the file cannot be opened, or there is no such level.
+        InvalidInputError: the file cannot be opened, or the level is unknown.
     """
     if isinstance(level, str) and not isinstance(logging.getLevelName(level.upper()), int):
         raise InvalidInputError(f"no such log level: level={level} known=debug, info, warning, error")

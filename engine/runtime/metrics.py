@@ -1,7 +1,7 @@
-"""What this process has done, as Prometheus metrics, and the ways out: a port, or a file.
+"""What this process has done, as Prometheus metrics, exported through a port or a file.
 
-Counters and times of batches and compactions are noted where they happen, in the process that commits. What tables and
-streams look like is measured when somebody asks (``table_metrics``, ``metrics_listener``).
+Counters and durations of batches and compactions are recorded where they happen, in the process that commits. Sizes
+and lags of tables and streams are measured at each scrape (``table_metrics``, ``metrics_listener``).
 """
 
 import threading
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from lsm.errors import InvalidInputError
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
-"""Everything of Fluvial's in this process; it is not prometheus_client's default one."""
+"""All of Fluvial's metrics of this process; separate from prometheus_client's default registry."""
 
 _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _TABLE: Final = ("table",)
@@ -56,7 +56,7 @@ def record_batch(
     commit_seconds: float,
     snapshot_id: int | None,
 ) -> None:
-    """Note a batch that became visible; ``snapshot_id`` None: it was empty."""
+    """Record a batch that became visible; ``snapshot_id`` None: an empty batch."""
     BATCHES.labels(table).inc()
     ROWS.labels(table).inc(rows)
     BYTES_WRITTEN.labels(table).inc(size_bytes)
@@ -68,13 +68,13 @@ def record_batch(
 
 
 def record_compaction(table: str, *, size_bytes: int, seconds: float) -> None:
-    """Note a compaction that became visible; the bytes are those it read."""
+    """Record a compaction that became visible; ``size_bytes`` are the bytes read."""
     COMPACTED_BYTES.labels(table).inc(size_bytes)
     COMPACTION_SECONDS.labels(table).observe(seconds)
 
 
 def metrics_text(registry: CollectorRegistry = REGISTRY) -> str:
-    """One scrape in Prometheus' text format."""
+    """One scrape in the Prometheus text format."""
     return generate_latest(registry).decode()
 
 
@@ -83,12 +83,12 @@ def serve_metrics(port: int, *, host: str = "0.0.0.0", registry: CollectorRegist
     """Answer scrapes at ``http://host:port/metrics`` while the block runs.
 
     Args:
-        port: 0 takes a free one.
+        port: 0 picks a free one.
         host: interface to listen on.
-        registry: what to show.
+        registry: the metrics to show.
 
     Yields:
-        The port.
+        The port in use.
 
     Raises:
         InvalidInputError: the port is taken or not allowed.
@@ -111,9 +111,9 @@ def serve_metrics(port: int, *, host: str = "0.0.0.0", registry: CollectorRegist
 def metrics_file(
     path: str | Path, *, every_s: float = _EVERY_S, registry: CollectorRegistry = REGISTRY
 ) -> Iterator[None]:
-    """Keep a file up to date while the block runs, for node_exporter's textfile collector; it is replaced at once.
+    """Keep a file up to date while the block runs, for node_exporter's textfile collector; replaced atomically.
 
-    Its directory is made.
+    Creates missing parent directories.
 
     Raises:
         InvalidInputError: the file cannot be written.

@@ -1,7 +1,7 @@
-"""Temporary directories on this machine, of which none outlives its process for long.
+"""Temporary directories on this machine that do not outlive their process for long.
 
-A directory is held by a lock that the system frees when its process dies, however it dies. So what a killed process
-left can be told from what is in use, and the first directory that another process makes clears it away.
+A lock that the system releases when its process dies, however it dies, marks a directory as in use. So the leftovers of
+a killed process can be recognised, and the first directory that another process creates removes them.
 """
 
 import fcntl
@@ -15,12 +15,12 @@ from functools import cache
 from typing import Final
 
 PREFIX: Final = "fluvial-tail-"
-_LEAST_AGE_S: Final = 600.0  # far longer than a new directory takes to be held
+_LEAST_AGE_S: Final = 600.0  # far longer than it takes to lock a new directory
 
 
 @contextmanager
 def scratch_directory() -> Iterator[str]:
-    """A new and empty directory, which is removed at the end."""
+    """A new, empty directory, removed at the end of the block."""
     _clear_once(tempfile.gettempdir())
     directory = tempfile.mkdtemp(prefix=PREFIX)
     holder = _hold(directory)
@@ -33,14 +33,14 @@ def scratch_directory() -> Iterator[str]:
 
 
 def remove_abandoned(parent: str, *, now_s: float) -> list[str]:
-    """Remove the directories of processes that died; what cannot be removed stays.
+    """Remove the directories of processes that died; those that cannot be removed stay.
 
     Args:
-        parent: where they are.
-        now_s: epoch seconds; what changed within ten minutes before is not looked at.
+        parent: their parent directory.
+        now_s: epoch seconds; directories changed in the ten minutes before are skipped.
 
     Returns:
-        Names of what was removed.
+        Names of the removed directories.
     """
     removed = []
     for name in _names(parent):
@@ -68,7 +68,7 @@ def _names(parent: str) -> list[str]:
 
 
 def _hold(directory: str) -> int | None:
-    """A descriptor that holds a directory; None when somebody else does, or nobody may."""
+    """A file descriptor that locks a directory; None when another process holds the lock, or locking fails."""
     try:
         descriptor = os.open(directory, os.O_RDONLY)
     except OSError:

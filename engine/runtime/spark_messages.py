@@ -1,4 +1,4 @@
-"""What Spark prints and raises: its progress bars kept off the terminal, our errors found in its own."""
+"""Spark's output kept off the terminal, and Fluvial's errors found in Spark's."""
 
 import os
 import re
@@ -12,24 +12,24 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from lsm import errors
 from lsm.errors import FluvialError, InvalidInputError
 
-_OURS: Final = re.compile(r"^\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
+_FLUVIAL: Final = re.compile(r"^\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
 _PYTHON: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+?)\s*$", re.MULTILINE)
 
 
 def fluvial_error(error: BaseException, doing: str) -> FluvialError:
     """The error to show for one that came through Spark.
 
-    An error of ours keeps its class and its words; a query that Spark does not understand is the user's to change.
+    A Fluvial error keeps its class and message; a query that Spark rejects is an InvalidInputError.
 
     Args:
-        error: what Spark raised.
-        doing: opens the message of an error that is not ours: ``pipeline failed: name=a``.
+        error: the error that Spark raised.
+        doing: the start of the message of all other errors: ``pipeline failed: name=a``.
     """
     if isinstance(error, FluvialError):
         return error
     text = str(error)
-    # the last one printed is the outermost: the one that the others were turned into
-    for name, message in reversed(_OURS.findall(text)):
+    # the last one printed is the outermost, into which the others were converted
+    for name, message in reversed(_FLUVIAL.findall(text)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, FluvialError):
             return kind(message)
@@ -48,7 +48,7 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def spark_output(log_file: str) -> Iterator[None]:
-    """Spark, its JVM and its workers inherit standard error: let them write to a file, and keep the terminal for us."""
+    """Redirect standard error, which Spark, its JVM and its workers inherit, to a file; ``sys.stderr`` stays."""
     sys.stderr.flush()
     terminal = os.dup(2)
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

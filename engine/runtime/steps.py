@@ -1,10 +1,10 @@
-"""The steps of one micro-batch, told to whoever watches: progress, metrics, and tests that stop the world at a step.
+"""The steps of one micro-batch, reported to an observer: progress, metrics, and tests that stop at a step.
 
 driver   BATCH_STARTED → LOG_RECOVERED → (tasks) → TASKS_DONE → TABLE_COMMITTED
 task     PART_STARTED → per bucket BUCKET_FENCED → ROWS_WRITTEN … → FILES_FLUSHED → per bucket LOG_COMMITTED → PART_DONE
-         (where the log gets looked up changes: FILES_FLUSHED → per bucket CHANGES_EMITTED → LOG_COMMITTED)
+         (where the log gets exact changes: FILES_FLUSHED → per bucket CHANGES_EMITTED → LOG_COMMITTED)
 
-With ``format("fluvial")`` tasks reach ROWS_STAGED only; all else happens in the committing process.
+With ``format("fluvial")`` tasks reach ROWS_STAGED only; all other steps happen in the committing process.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,27 +13,26 @@ from enum import Enum
 
 
 class Step(Enum):
-    """Where a micro-batch is; the value is what logs show."""
+    """Where a micro-batch is; the value is shown in logs."""
 
     BATCH_STARTED = "batch-started"  # driver: not committed before, nothing written yet
-    LOG_RECOVERED = (
-        "log-recovered"  # driver: first batch of a run with a log: every bucket is fenced and its marker read
-    )
+    # driver: first batch of a run with a log: every bucket is fenced and its marker read
+    LOG_RECOVERED = "log-recovered"
     ROWS_STAGED = "rows-staged"  # task of format("fluvial"): its rows wait for the committing process
     PART_STARTED = "part-started"  # task: before its first row
     BUCKET_FENCED = "bucket-fenced"  # task: older writers of the bucket cannot write any more
     ROWS_WRITTEN = "rows-written"  # task: some rows are in the memtable and in the open Kafka transaction
     FILES_FLUSHED = "files-flushed"  # task: all data files are on disk, no transaction has ended
-    CHANGES_EMITTED = "changes-told"  # task: the bucket's changes were looked up and are in the open Kafka transaction
-    LOG_COMMITTED = "log-committed"  # task: the bucket's transaction has ended: its point of no return
+    CHANGES_EMITTED = "changes-emitted"  # task: the bucket's changes are looked up and in the open Kafka transaction
+    LOG_COMMITTED = "log-committed"  # task: the bucket's transaction has ended, the point of no return
     PART_DONE = "part-done"  # task: about to hand its result to the driver
     TASKS_DONE = "tasks-done"  # driver: has every result
-    TABLE_COMMITTED = "table-committed"  # driver: the snapshot is visible; Spark has not noted the batch yet
+    TABLE_COMMITTED = "table-committed"  # driver: the snapshot is visible; Spark has not recorded the batch yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEvent:
-    """One step that was just reached."""
+    """A step that was just reached."""
 
     step: Step
     batch_id: int
@@ -42,8 +41,8 @@ class StepEvent:
 
 
 Observer = Callable[[StepEvent], None]
-"""Called in the process where the step happens; must be picklable and must not raise."""
+"""Called in the process of the step; must be picklable and must not raise."""
 
 
 def ignore(event: StepEvent) -> None:
-    """The observer of those who do not watch."""
+    """The observer that does nothing."""

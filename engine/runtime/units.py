@@ -1,13 +1,12 @@
-"""Amounts and times as people say them."""
+"""Byte sizes and counts as text for people."""
 
-import datetime as dt
 from typing import Final
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size_text(size_bytes: int) -> str:
-    """A number of bytes."""
+    """``1.5 KiB``: bytes with a binary unit."""
     size = float(size_bytes)
     for unit in _UNITS[:-1]:
         if size < 1024:
@@ -17,10 +16,5 @@ def size_text(size_bytes: int) -> str:
 
 
 def count_text(count: int) -> str:
-    """A whole number, with separators."""
+    """``1,234,567``."""
     return f"{count:,}"
-
-
-def time_text(time_ms: int) -> str:
-    """A time of the past, to the second, in UTC."""
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,12 +1,12 @@
 """``spark.readStream.format("fluvial")``: the hybrid source. A snapshot first, then the log from exactly its offsets.
 
-position    what was delivered, as Spark's checkpoint keeps it
+position    what was delivered, as stored in Spark's checkpoint
 plan        where a batch ends, and what lies between two positions: pure
-history     the snapshots that a plan asks about
-options     what a user chose; start: where a stream begins
-watch       the table and its log as they are now; loss: when something needed is gone; lag: how far behind
-schemas     which changes of the table's schema it crosses
-place       what the table knows of a stream with a consumer-id
+history     the snapshots that a plan needs
+options     the user's options; start: where a stream begins
+watch       the current table and log; loss: when needed data is gone; lag: how far behind
+schemas     the schema changes that a stream can follow
+place       the progress that the table keeps for a stream with a consumer-id
 partitions  which task reads what; rows: what a task does; normalizer: exact kinds by look-up
-reader      what Spark calls
+reader      the interface to Spark
 """

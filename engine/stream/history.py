@@ -1,4 +1,4 @@
-"""The snapshots of a table as a stream needs them, read once and kept: a snapshot never changes."""
+"""The snapshots of a table as a stream needs them, cached, because a snapshot never changes."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -28,17 +28,17 @@ _KEPT_PLANS: Final = 4
 
 
 class TableHistory:
-    """What a plan asks about a table's snapshots. Keeps what it read; not picklable."""
+    """A plan's view of a table's snapshots. Caches what it reads; not picklable."""
 
     def __init__(
         self, store: TableStore, *, reads_log: bool, is_exact: bool = False, filter: Predicate | None = None
     ) -> None:
-        """Nothing is read yet.
+        """Create an empty cache.
 
         Args:
-            store: opened with the schema that the stream's rows have.
-            reads_log: changes that are in the log are read there; else all are read from files.
-            is_exact: changes from files say what they replace, as those of a normalized log do.
+            store: the table, opened with the schema of the stream's rows.
+            reads_log: read changes from the log where it has them; else read all changes from files.
+            is_exact: changes from files include what they replace, as those of a normalized log do.
             filter: on key columns, for whole snapshots.
         """
         options = store.options
@@ -46,9 +46,8 @@ class TableHistory:
         self._store = store
         self._reads_log = reads_log
         self._is_exact = is_exact
-        self._changelog_level = (
-            0 if reads_log else changelog_level(store)
-        )  # from 1: rows come with compactions' changelogs
+        # from 1 on, rows come with the changelogs of compactions
+        self._changelog_level = 0 if reads_log else changelog_level(store)
         self._filter = filter
         self._skips_overwrites = not (
             options.streaming_read_overwrite if store.has_key else options.streaming_read_append_overwrite
@@ -63,8 +62,8 @@ class TableHistory:
         latest_id = self._store.snapshots.latest_id()
         return None if latest_id is None else self._find(latest_id) or self._store.snapshots.latest()
 
-    def forget_what_was_taken_back(self) -> None:
-        """Forget everything when the table was rolled back since, because numbers mean other snapshots then."""
+    def forget_after_rollback(self) -> None:
+        """Clear the caches when the table was rolled back, because snapshot ids are then reused."""
         newest_id = max(self._snapshots, default=0)
         if newest_id == 0:
             return
@@ -77,21 +76,21 @@ class TableHistory:
             self._change_plan.cache_clear()
 
     def commit_of(self, snapshot_id: int) -> str | None:
-        """A word for the commit that made a snapshot; None when it is gone, or for 0, which is none."""
+        """An identifier of the commit that made a snapshot; None when the snapshot is gone, or for 0."""
         snapshot = self._find(snapshot_id) if snapshot_id else None
         return None if snapshot is None else _commit_of(snapshot)
 
     @property
     def reads_by_difference(self) -> bool:
-        """True when a scan of a snapshot has not the rows that a stream starts with, more or fewer of level 0."""
+        """True when a snapshot scan returns other rows than the stream starts with, because of level 0."""
         return self._changelog_level > 0 or TableScan(self._store).skips_level0
 
     def exists(self, snapshot_id: int) -> bool:
-        """Whether a snapshot can still be read, or a tag keeps it."""
+        """Whether a snapshot can still be read, as a snapshot or through a tag."""
         return self._store.snapshots.exists(snapshot_id) or self._tagged(snapshot_id) is not None
 
     def has_changes(self, snapshot_id: int) -> bool:
-        """Whether a commit has something for a stream, in the log or in files."""
+        """Whether a commit has changes for a stream, in the log or in files."""
         snapshot = self._read(snapshot_id)
         return changes_of(snapshot, has_log=True) is ChangeSource.LOG or self._is_from_files(snapshot)
 
@@ -110,13 +109,13 @@ class TableHistory:
         )
 
     def kept_facts(self, snapshot_id: int) -> SnapshotFacts:
-        """Of a snapshot whose rows are still to be read. Raises: SnapshotExpiredError."""
+        """Facts of a snapshot that is still to be read. Raises: SnapshotExpiredError."""
         if not self.exists(snapshot_id):
             raise self._expired(snapshot_id)
         return self.facts(snapshot_id)
 
     def base_of(self, snapshot_id: int, bucket: int) -> tuple[int, int]:
-        """A snapshot, and the offset at it of a bucket's log; before the first commit both are 0."""
+        """The snapshot and the bucket's log offset in it; both are 0 before the first commit."""
         return snapshot_id, self.facts(snapshot_id).offsets.get(bucket, 0) if snapshot_id else 0
 
     def next_from_files(self, after_id: int, until_id: int) -> int | None:
@@ -125,8 +124,8 @@ class TableHistory:
             return None
         if not self._reads_log:
             return self._first_from_files(after_id + 1, until_id)
-        # Our own commits say which was the last that the log does not hold; others say nothing.
-        foreign: list[int] = []
+        # Fluvial's commits record the last snapshot that is not in the log; other engines' commits do not.
+        other_engines: list[int] = []
         for snapshot_id in range(until_id, after_id, -1):
             snapshot = self._read(snapshot_id)
             known = snapshot.properties.get(UNLOGGED_KEY)
@@ -135,8 +134,8 @@ class TableHistory:
                     return self._first_from_files(after_id + 1, int(known))
                 break
             if self._is_from_files(snapshot):
-                foreign.append(snapshot_id)
-        return foreign[-1] if foreign else None
+                other_engines.append(snapshot_id)
+        return other_engines[-1] if other_engines else None
 
     def snapshot_splits(self, snapshot_id: int) -> Sequence[SplitSize]:
         """See ``History``."""
@@ -153,11 +152,11 @@ class TableHistory:
         ]
 
     def planned_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
-        """The splits of a snapshot, always the same. Raises: SnapshotExpiredError."""
+        """The splits of a snapshot, deterministic. Raises: SnapshotExpiredError."""
         return self._snapshot_plan(snapshot_id)
 
     def planned_changes(self, before_id: int, after_id: int) -> tuple[ChangeSplit, ...]:
-        """The splits of what lies between two snapshots, always the same. Raises: SnapshotExpiredError."""
+        """The splits of the changes between two snapshots, deterministic. Raises: SnapshotExpiredError."""
         return self._change_plan(before_id, after_id)
 
     def _plan_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
@@ -199,7 +198,7 @@ class TableHistory:
         return not (snapshot.commit_kind is CommitKind.OVERWRITE and self._skips_overwrites)
 
     def _offsets_at(self, snapshot: Snapshot) -> LogOffsets:
-        """Its own offsets, or those of the newest before it that has some: other engines do not carry them on."""
+        """The snapshot's own offsets, or those of the newest one before: other engines do not carry them over."""
         if not self._reads_log:
             return LogOffsets()
         found = self._offsets.get(snapshot.id)
@@ -232,10 +231,10 @@ class TableHistory:
         return snapshot
 
     def _tagged(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot that a tag keeps, whether or not it expired."""
+        """A snapshot kept by a tag, expired or not."""
         snapshots = self._store.snapshots
         return next((each for each in map(snapshots.tag, snapshots.tag_names()) if each.id == snapshot_id), None)
 
 
 def _commit_of(snapshot: Snapshot) -> str:
-    return snapshot.delta_manifest_list  # the name is new with every commit of any engine
+    return snapshot.delta_manifest_list  # unique per commit, in all engines

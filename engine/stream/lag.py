@@ -1,4 +1,4 @@
-"""How far a stream is behind its table, in each unit that people ask for."""
+"""The lag of a stream behind its table, in several units."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -7,20 +7,20 @@ from engine.stream.history import TableHistory
 from engine.stream.position.plan import ReadTarget, SnapshotExpiredError, end_of_log
 from engine.stream.position.position import Phase, Position
 
-_LOOKED_AT: Final = 1000  # snapshots that are added up
+_SUMMED_SNAPSHOTS: Final = 1000  # at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """What is committed and not delivered yet; estimates where files are counted."""
+    """What is committed and not yet delivered; estimates where files are counted."""
 
     snapshots: int
-    records: int  # of the log by offsets, so that the markers of transactions count as well
+    records: int  # of the log by offsets, including transaction markers
     size_bytes: int
-    age_ms: int  # since the oldest snapshot that is not delivered was committed
+    age_ms: int  # since the commit of the oldest undelivered snapshot
 
     def to_json(self) -> dict[str, Any]:
-        """For progress reports: ``lag_records`` and so on, whole numbers."""
+        """For progress reports: ``lag_records`` etc., whole numbers."""
         return {
             "lag_snapshots": self.snapshots,
             "lag_records": self.records,
@@ -34,9 +34,9 @@ def lag_of(here: Position, target: ReadTarget, history: TableHistory, *, record_
 
     Args:
         here: what is delivered.
-        target: how far the table is.
-        history: its snapshots.
-        record_bytes: of a record of the log.
+        target: the end of the table.
+        history: the table's snapshots.
+        record_bytes: size of a log record.
         now_ms: epoch milliseconds.
     """
     if here.phase is Phase.SNAPSHOT:
@@ -62,14 +62,14 @@ def _pending_in_files(here: Position, target: ReadTarget, history: TableHistory)
     rows = 0
     after_id = here.snapshot_id
     try:
-        for _ in range(_LOOKED_AT):
+        for _ in range(_SUMMED_SNAPSHOTS):
             found = history.next_from_files(after_id, target.snapshot_id)
             if found is None:
                 break
             rows += history.facts(found).changed_rows
             after_id = found
     except SnapshotExpiredError:
-        return rows  # the plan says so, with what to do about it
+        return rows  # the plan raises it, with a fix
     return rows
 
 

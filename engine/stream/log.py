@@ -1,4 +1,4 @@
-"""The log that a stream follows, as its brokers have it now."""
+"""The log that a stream follows, in its brokers' current state."""
 
 import time
 from collections.abc import Mapping
@@ -12,18 +12,17 @@ from lsm.errors import CorruptDataError, FluvialError
 
 _TOPIC_CHECK_S: Final = 30.0
 _SAMPLE_RECORDS: Final = 100
-_RECORD_BYTES: Final = 256  # until one was seen
+_RECORD_BYTES: Final = 256  # until a sample is read
 
 
 class OffsetLostError(CorruptDataError):
-    """Records that a stream still needs are gone from the log."""
+    """Records that a stream still needs are no longer in the log."""
 
 
 class StreamLog:
     """Keeps a connection; not picklable."""
 
     def __init__(self, log: TableLog) -> None:
-        """Nothing is asked yet."""
         self._log = log
         self._topics = LogTopics(log.properties)
         self._checked_s = float("-inf")
@@ -31,34 +30,34 @@ class StreamLog:
 
     @property
     def topic_id(self) -> str | None:
-        """Id of the topic that the table was made with."""
+        """Id of the table's original topic."""
         return self._log.topic_id
 
     def check_topic(self) -> None:
-        """Make sure, now and then, that the topic is still the table's. Raises: CorruptDataError."""
+        """Check periodically that the topic is still the table's. Raises: CorruptDataError."""
         if time.monotonic() - self._checked_s < _TOPIC_CHECK_S:
             return
         self._topics.describe_topic(self._log.topic, topic_id=self._log.topic_id, bucket_count=self._log.bucket_count)
         self._checked_s = time.monotonic()
 
     def ends(self) -> LogOffsets:
-        """The end of what can be read, of every bucket."""
+        """The committed end offset of every bucket."""
         return self._topics.end_offsets(self._log.topic, self._buckets)
 
     def earliest(self) -> LogOffsets:
-        """The first record that retention has left, of every bucket."""
+        """The first available offset of every bucket."""
         return self._topics.earliest_offsets(self._log.topic, self._buckets)
 
     def offsets_at(self, time_ms: int) -> LogOffsets:
-        """The first record of a time or later, of every bucket; the end where there is none."""
+        """The first offset at a time or later, of every bucket; the end where there is none."""
         return self._topics.offsets_at(self._log.topic, self._buckets, time_ms)
 
     def check_kept(self, here: Mapping[int, int], goal: Mapping[int, int]) -> None:
-        """Make sure that nothing between here and the goal has left the log.
+        """Check that all records between here and the goal are still in the log.
 
         Raises:
             OffsetLostError: names bucket, wanted and earliest offset.
-            CorruptDataError: the topic is not the table's any more.
+            CorruptDataError: the topic is no longer the table's.
         """
         self.check_topic()
         wanted = {bucket: here.get(bucket, 0) for bucket, offset in goal.items() if offset > here.get(bucket, 0)}
@@ -73,7 +72,7 @@ class StreamLog:
                 )
 
     def record_bytes(self, here: Mapping[int, int], goal: Mapping[int, int]) -> int:
-        """Bytes of a record, about: of a sample, taken once."""
+        """Approximate size of a record, from a sample taken once."""
         if self._record_bytes is None:
             for bucket, end in goal.items():
                 start = max(here.get(bucket, 0), end - _SAMPLE_RECORDS)
@@ -91,5 +90,5 @@ class StreamLog:
             for records in read_range(self._log.properties, topic=self._log.topic, log_range=log_range):
                 return max(1, int(records.nbytes) // len(records))
         except FluvialError:
-            return None  # whoever reads the range in earnest says what is wrong with it
+            return None  # the actual read of the range reports the error
         return None

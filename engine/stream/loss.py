@@ -1,8 +1,8 @@
-"""What a stream does when something that it needs is gone: ``log.on-offset-lost``.
+"""What a stream does when needed data is gone: ``log.on-offset-lost``.
 
-``fail`` stops and says what is missing. ``resnapshot`` goes on without a gap: while the last delivered snapshot is
-there, with the difference between it and the newest, which is exact; else with all rows of the newest snapshot, where
-rows deleted meanwhile are not taken back. ``earliest`` goes on with what is left, and so leaves rows out.
+``fail`` stops and reports what is missing. ``resnapshot`` continues without a gap: while the last delivered snapshot
+exists, with the difference between it and the newest, which is exact; else with all rows of the newest snapshot, where
+rows deleted meanwhile are not retracted. ``earliest`` continues with the remaining data, and so skips rows.
 """
 
 import logging
@@ -26,37 +26,37 @@ def after_loss(
     log: StreamLog | None,
     target: ReadTarget,
 ) -> Position:
-    """Where the stream goes on; nothing is delivered on the way there.
+    """The position from which the stream continues; nothing is delivered on the way there.
 
     Raises:
-        CorruptDataError: it does not go on. Names what is missing, the snapshot, and the ways out.
+        CorruptDataError: the stream stops. Names what is missing, the snapshot, and the possible fixes.
     """
     name = options.table.name
-    told = f"{loss} table={name} delivered_snapshot={here.snapshot_id} latest_snapshot={target.snapshot_id}"
+    facts = f"{loss} table={name} delivered_snapshot={here.snapshot_id} latest_snapshot={target.snapshot_id}"
     match options.on_loss:
         case OnLoss.FAIL:
             raise CorruptDataError(
-                f"{told} fix=set log.on-offset-lost=resnapshot (the newest snapshot, or the difference to it) or "
-                "earliest (what is left, with a gap), or start with a new checkpoint; keep log and snapshots longer "
-                "than a stream's longest pause"
+                f"{facts} fix=set log.on-offset-lost=resnapshot (the newest snapshot, or the difference to it) or "
+                "earliest (the remaining data, with a gap), or start with a new checkpoint; keep log and snapshots "
+                "longer than a stream's longest pause"
             ) from loss
         case OnLoss.RESNAPSHOT:
-            _check_whole(told, history, log, target)
+            _check_whole(facts, history, log, target)
             found = _resnapshot(here, history, target)
         case OnLoss.EARLIEST:
             found = _earliest(here, history, log, options, target)
-    logger.warning("a stream goes on after a loss: policy=%s %s position=%s", options.on_loss.value, told, found)
+    logger.warning("a stream continues after a loss: policy=%s %s position=%s", options.on_loss.value, facts, found)
     return replace(found, is_jump=True)
 
 
-def _check_whole(told: str, history: TableHistory, log: StreamLog | None, target: ReadTarget) -> None:
-    """Eventual mode: what left the log before its commit is in no snapshot either, so none can stand for it."""
+def _check_whole(facts: str, history: TableHistory, log: StreamLog | None, target: ReadTarget) -> None:
+    """Eventual mode: records that left the log before their commit are in no snapshot, so none can replace them."""
     if log is None or not history.is_eventual:
         return
     then = history.facts(target.snapshot_id).offsets if target.snapshot_id else {}
     if any(then.get(bucket, 0) < offset for bucket, offset in log.earliest().items()):
         raise CorruptDataError(
-            f"{told} cause=the newest snapshot does not have the lost records either "
+            f"{facts} cause=the newest snapshot does not have the lost records either "
             "fix=restart the query once their writer has committed; keep the log longer than a commit takes"
         )
 
@@ -71,7 +71,7 @@ def _resnapshot(here: Position, history: TableHistory, target: ReadTarget) -> Po
 
 
 def at_whole_snapshot(here: Position, snapshot_id: int, history: TableHistory) -> Position:
-    """Before the rows of a whole snapshot; behind it already when it has none."""
+    """Before the rows of a whole snapshot; after it when the snapshot has none."""
     offsets = history.facts(snapshot_id).offsets
     if history.reads_by_difference:
         of = len(history.change_splits(0, snapshot_id))
@@ -83,7 +83,7 @@ def at_whole_snapshot(here: Position, snapshot_id: int, history: TableHistory) -
 
 
 def _is_exactly_at_snapshot(here: Position, history: TableHistory) -> bool:
-    """Whether what was delivered is a snapshot that is still there, no less and no more."""
+    """Whether exactly an existing snapshot was delivered."""
     if here.phase is not Phase.LOG or not history.exists(here.snapshot_id):
         return False
     then = history.facts(here.snapshot_id).offsets
@@ -97,6 +97,6 @@ def _earliest(
     snapshot_id = max(here.snapshot_id, earliest_id - 1)
     offsets = here.offsets.joined({} if log is None else log.earliest())
     if here.phase is Phase.LOG and snapshot_id == here.snapshot_id and offsets == here.offsets:
-        # not even the changes of the oldest snapshot can be told: they are part of the gap
+        # not even the changes of the oldest snapshot can be emitted: they are part of the gap
         snapshot_id, offsets = earliest_id, offsets.joined(history.facts(earliest_id).offsets)
     return here.behind(snapshot_id, offsets)

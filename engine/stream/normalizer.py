@@ -1,13 +1,13 @@
-"""Upsert changes completed: what each of them replaces, looked up in the table's files.
+"""Upsert changes completed with the rows that they replace, looked up in the table's files.
 
-The log of a table with a key says what a row is now, not what it was (FL-61, FL-130). With
-``log.scan.normalize=true`` the state before a range is known all the same: it is the snapshot before it, changed by
-the part of the log between. So every change gets its exact kind, every update comes as ``-U`` and ``+U``, every delete
-with the row that went, and a change that changes nothing is left out, such as one that was written twice (FL-129).
+The log of a table with a key has new rows, not old ones. With ``log.scan.normalize=true`` the state before a range is
+still known: it is the snapshot before it, changed by the part of the log between. So every change gets its exact kind,
+every update comes as ``-U`` and ``+U``, every delete with the deleted row, and a change without effect is dropped, such
+as one that was written twice.
 
-Cost: every micro-batch reads, in each bucket that changed, the files that may hold its keys; memory grows with the
-rows of a micro-batch, which ``read.stream.maxRowsPerTrigger`` bounds. FLIP-188 keeps all rows in the consumer's state
-instead (FL-131), which costs a copy of the table for each stream.
+Cost: every micro-batch reads, in each changed bucket, the files that may have its keys; memory grows with the rows of a
+micro-batch, which ``read.stream.maxRowsPerTrigger`` bounds. FLIP-188 keeps all rows in the consumer's state instead,
+which costs a copy of the table for each stream.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ from lsm.keys.words import BoolArray
 from lsm.merge.row_diff import differs
 from lsm.row_kind import RowKind
 
-Ints = NDArray[np.int64]
+_Ints = NDArray[np.int64]
 
 
 def normalized(
@@ -49,15 +49,15 @@ def normalized(
     """The changes of a range of one bucket's log with their exact kinds, in the log's order.
 
     Args:
-        table: the table; it has a key.
-        log: where the records are.
+        table: a table with a key.
+        log: the table's log.
         log_range: bucket and offsets.
-        base_id: a snapshot from before the range; 0: the empty table.
-        base_offset: of the bucket's log at that snapshot.
-        columns: value columns to return; a change of others only is left out.
+        base_id: a snapshot before the range; 0: the empty table.
+        base_offset: the bucket's log offset in that snapshot.
+        columns: value columns to return; a change in other columns only is dropped.
 
     Raises:
-        SnapshotExpiredError: the snapshot is gone.
+        SnapshotExpiredError: the snapshot has expired.
     """
     needed = [*columns, *(name for name in log.key_names if name not in columns)]
     whole = LogRange(
@@ -78,14 +78,14 @@ def normalized(
 def exact_changes(
     before: pa.Table, changes: RowChanges, *, key_names: Sequence[str], first_offset: int, columns: Sequence[str]
 ) -> Iterator[RowChanges]:
-    """Adds and retracts as ``+I``, ``-U`` ``+U`` and ``-D``, each with the row that it is about.
+    """Adds and retracts as ``+I``, ``-U`` ``+U`` and ``-D``, each with its row.
 
     Args:
-        before: (m,) rows of the keys, each at most once, before the first change.
+        before: (m,) rows of the keys before the first change, each key at most once.
         changes: (n,) in order, with offsets.
         key_names: the key columns.
-        first_offset: changes before it are part of the state only.
-        columns: to compare and to return.
+        first_offset: earlier changes only affect the state.
+        columns: columns to compare and to return.
     """
     rows = pa.concat_tables([before, pa.Table.from_batches([changes.rows])]).combine_chunks()
     count, known = rows.num_rows, before.num_rows
@@ -95,13 +95,13 @@ def exact_changes(
     previous = np.full(count, -1, np.int64)
     previous[order[1:]] = np.where(starts[1:], -1, order[:-1])
     existed = (previous >= 0) & is_add[previous]
-    asked = np.zeros(count, np.bool_)
-    asked[known:] = np.asarray(changes.offsets) >= first_offset
-    updates = np.flatnonzero(asked & is_add & existed)
+    is_wanted = np.zeros(count, np.bool_)
+    is_wanted[known:] = np.asarray(changes.offsets) >= first_offset
+    updates = np.flatnonzero(is_wanted & is_add & existed)
     updates = updates[_differ(rows.select(list(columns)), updates, previous[updates])]
-    inserts = np.flatnonzero(asked & is_add & ~existed)
-    deletes = np.flatnonzero(asked & ~is_add & existed)
-    # every output row: which row it shows, the change that it belongs to, its kind; -U sorts before its +U
+    inserts = np.flatnonzero(is_wanted & is_add & ~existed)
+    deletes = np.flatnonzero(is_wanted & ~is_add & existed)
+    # for every output row: the row to show, its change, and its kind; -U sorts before its +U
     shown = np.concatenate([inserts, previous[updates], updates, previous[deletes]])
     change = np.concatenate([inserts, updates, updates, deletes])
     kind = np.repeat(
@@ -134,7 +134,7 @@ def _joined(pieces: Sequence[RowChanges]) -> RowChanges:
 def _rows_before(
     table: TableView, bucket: int, base_id: int, changed: pa.RecordBatch, columns: Sequence[str]
 ) -> pa.Table:
-    """The rows of a snapshot whose keys occur among the changed ones."""
+    """The rows of a snapshot with keys among the changed ones."""
     schema = changed.schema
     if base_id == 0:
         return schema.empty_table()
@@ -164,10 +164,10 @@ def _distinct_keys(table: TableView, changed: pa.RecordBatch) -> pa.Table:
 
 
 def _key_span(table: TableView, keys: pa.Table) -> Predicate | None:
-    """From the least to the greatest value of the leading key column: leaves out files that hold none of the keys."""
+    """From the minimum to the maximum of the leading key column: skips files without any of the keys."""
     name = table.schema.trimmed_primary_keys[0]
     if pa.types.is_floating(keys.column(name).type):
-        return None  # the greatest of them may be NaN, which min_max does not count
+        return None  # the maximum may be NaN, which min_max ignores
     try:
         span = pc.min_max(keys.column(name))
     except pa.ArrowNotImplementedError:
@@ -178,7 +178,7 @@ def _key_span(table: TableView, keys: pa.Table) -> Predicate | None:
     )
 
 
-def _differ(rows: pa.Table, left: Ints, right: Ints) -> BoolArray:
+def _differ(rows: pa.Table, left: _Ints, right: _Ints) -> BoolArray:
     """(m,) whether pairs of rows differ in any column."""
     found = np.zeros(len(left), np.bool_)
     for column in rows.columns:

@@ -1,4 +1,4 @@
-"""What a user chose for a stream, checked before anything is read."""
+"""The options of a stream, validated before anything is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
 
 NORMALIZED_ROWS: Final = 1_000_000
-"""Most rows of a batch that is normalized, when no limit is given: they are held in memory."""
+"""Default maximum of rows in a normalized batch, which are held in memory."""
 
 
 _FROM_JOB: Final = "scan.start-from-job"
@@ -40,7 +40,7 @@ class Alignment:
 
 
 class OnLoss(Enum):
-    """What to do when something that a stream needs is gone: ``log.on-offset-lost``."""
+    """What to do when needed data is gone: ``log.on-offset-lost``."""
 
     FAIL = "fail"
     RESNAPSHOT = "resnapshot"
@@ -49,29 +49,29 @@ class OnLoss(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """A stream of one table. Picklable: it goes to every task."""
+    """A stream of one table. Picklable: every task gets it."""
 
     table: TableView
     log: TableLog | None  # None: changes come from files
-    schema: pa.Schema  # of the rows as Spark takes them: the table's columns, the row kind's, metadata
+    schema: pa.Schema  # of the rows for Spark: the table's columns, row kind, metadata
     filter: Predicate | None
     start: Start
     limits: Limits
     normalizes: bool
-    is_exact: bool  # changes come with what they replace, from the log as they are or normalized, so from files too
+    is_exact: bool  # changes include what they replace, from the log and from files
     on_loss: OnLoss
     consumer_id: str | None
     ignores_consumer: bool
-    at_least: CommitHandle | None  # a commit that must be visible before the stream looks how far it may read
+    at_least: CommitHandle | None  # a commit that must be visible before the stream plans a batch
     at_least_timeout_s: float
-    drops_as_null: bool  # a column that is dropped while the stream runs is null from then on
-    job: str | None  # in the catalog's lineage, if it is named
-    from_job: str | None  # the start is where that job is
+    drops_as_null: bool  # a column dropped while the stream runs becomes null
+    job: str | None  # name in the catalog's lineage, if set
+    from_job: str | None  # start at the position of that job
     aligned: Alignment | None  # batches end at snapshots
 
     @property
     def columns(self) -> list[str]:
-        """The table's columns that are read, for rows or for the filter, in the table's order."""
+        """The table's columns to read, for rows or for the filter, in the table's order."""
         wanted = {*self.schema.names, *(columns_of(self.filter) if self.filter is not None else ())}
         return [name for name in self.table.schema.column_names if name in wanted]
 
@@ -95,7 +95,7 @@ class StreamOptions:
             job: its name in the catalog's lineage, if it has one.
 
         Raises:
-            InvalidInputError: choices that do not go together, or that would lose or repeat rows.
+            InvalidInputError: options that contradict each other, or that would lose or repeat rows.
         """
         options, names = table.options, schema.fieldNames()
         log = log_to_read(table, TableLog.of(table), options)
@@ -142,15 +142,15 @@ def log_to_read(table: TableView, log: TableLog | None, options: TableOptions) -
         return log
     if mode == "log":
         raise InvalidInputError(
-            f"the log holds changes before they are merged, which readers cannot fold: table={table.name} {reason} "
-            "fix=set streaming-read-mode=file, or remove streaming-read-mode; a table that is made with "
+            f"the log holds unmerged changes, which readers cannot merge: table={table.name} {reason} "
+            "fix=set streaming-read-mode=file, or remove streaming-read-mode; a table created with "
             "log.changelog-mode=all and changelog-producer=lookup has merged rows in its log"
         )
     return None
 
 
 def _not_in_log(options: TableOptions) -> str | None:
-    """Why the newest log record of a key is not the row of the table; None when it is."""
+    """Why the newest log record of a key is not the table's row; None when it is."""
     if options.merge_engine != "deduplicate":
         return f"merge-engine={options.merge_engine}"
     if options.sequence_fields:
@@ -159,12 +159,12 @@ def _not_in_log(options: TableOptions) -> str | None:
 
 
 def _start(options: TableOptions, given: Mapping[str, str], job: str | None) -> Start:
-    """What the reader says about its start; with ``scan.start-from-job`` the snapshot is looked up later."""
+    """The reader's start; with ``scan.start-from-job`` the snapshot is looked up later."""
     if options.scan_start_from_job is None:
         return parse_start(options, given)
     if job is None:
         raise InvalidInputError(
-            f"where a job begins is noted under its name: {_FROM_JOB}={options.scan_start_from_job} "
+            f"the start of a job is recorded under its name: {_FROM_JOB}={options.scan_start_from_job} "
             "fix=set pipeline.name"
         )
     others = sorted(
@@ -175,7 +175,8 @@ def _start(options: TableOptions, given: Mapping[str, str], job: str | None) -> 
         other = others[0] if others else "scan.mode"
         raise InvalidInputError(
             f"the start is given twice: {_FROM_JOB}={options.scan_start_from_job} {other}={given[other]} "
-            "fix=remove one of them; only scan.mode=from-snapshot (what follows) and from-snapshot-full go with it"
+            "fix=remove one of them; "
+            "only scan.mode=from-snapshot (later changes) and from-snapshot-full may be combined with it"
         )
     return Start(kind=StartKind.CHANGES if mode == "from-snapshot" else StartKind.FULL)
 
@@ -188,7 +189,7 @@ def _alignment(options: TableOptions, *, normalizes: bool) -> Alignment | None:
     ] * normalizes
     if limits:
         raise InvalidInputError(
-            "a batch of whole snapshots has no limit of its own: source.checkpoint-align.enabled=true "
+            "a batch of whole snapshots cannot be limited: source.checkpoint-align.enabled=true "
             f"{limits[0]}={options[TableOptions.declared[limits[0]]]} fix=remove one of them"
         )
     return Alignment(
@@ -209,7 +210,7 @@ def _normalizes(table: TableView, log: TableLog | None, options: TableOptions) -
             "cause=only the upsert log of a table with a key leaves out what a change replaces fix=remove it"
         )
     if log.is_exact:
-        return False  # every change is complete already
+        return False  # every change is already complete
     if log.keeps_update_before:
         raise InvalidInputError(
             f"nothing to normalize: table={table.name} log.changelog-mode=all log.scan.normalize=true "
@@ -235,7 +236,7 @@ def _checked_filter(text: str | None, table: TableView) -> Predicate | None:
     if others:
         raise InvalidInputError(
             f"a stream can be filtered by key columns only: filter={text!r} column={others[0]} "
-            f"key={', '.join(table.schema.primary_keys)} cause=a row that leaves the filter would never be taken back "
+            f"key={', '.join(table.schema.primary_keys)} cause=a row that no longer matches would never be retracted "
             "fix=filter the frame, and keep the last kind of each key"
         )
     return predicate

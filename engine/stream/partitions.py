@@ -1,4 +1,4 @@
-"""Which task reads what of a micro-batch."""
+"""The assignment of a micro-batch's data to tasks."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,7 @@ from engine.stream.position.plan import ChangeStep, LogStep, PlanStep, SnapshotS
 from engine.stream.rows import ChangePiece, LogPiece, SnapshotPiece, StreamPiece
 
 _TASK_ROWS: Final = 8192
-"""Buckets share a task up to so many rows: starting one costs more than reading these."""
+"""Maximum rows of buckets that share a task: starting a task costs more than reading these."""
 
 
 def partitions_of(
@@ -17,12 +17,12 @@ def partitions_of(
 ) -> list[Sequence[StreamPiece]]:
     """The pieces of each task.
 
-    Splits of a whole snapshot go to a task each. Of the rest, everything of one bucket goes to one task in its order.
+    Each split of a whole snapshot is a task. Of the rest, everything of one bucket goes to one task, in order.
 
     Args:
-        walked: what lies between two positions, in order.
-        history: where splits come from.
-        base_of: to normalize: the snapshot and the offset before a bucket's range, by snapshot id and bucket.
+        walked: the steps between two positions, in order.
+        history: source of the splits.
+        base_of: for normalizing: snapshot and offset before a bucket's range, by snapshot id and bucket.
     """
     parts: list[Sequence[StreamPiece]] = []
     by_bucket: defaultdict[int, list[StreamPiece]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""What Spark calls: ends of batches, the parts between them, and their rows.
+"""The interface to Spark: ends of batches, the partitions between them, and their rows.
 
-Spark keeps the end of every batch in its checkpoint and asks for the parts between two ends, again after a restart.
-Where a batch ends is decided in ``plan``, from what ``watch`` sees of the table.
+Spark stores the end of every batch in its checkpoint and asks for the partitions between two ends, again after a
+restart. ``plan`` decides where a batch ends, from the table's state in ``watch``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,17 +24,16 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 
 class _Part(InputPartition):
-    def __init__(self, pieces: Sequence[StreamPiece], tells: SourceRead | None) -> None:
+    def __init__(self, pieces: Sequence[StreamPiece], lineage_read: SourceRead | None) -> None:
         super().__init__(None)
         self.pieces = pieces
-        self.tells = tells  # one part of a batch tells what the batch read
+        self.lineage_read = lineage_read  # one part of a batch reports what the batch read
 
 
 class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a table. All but ``read`` runs in one process that lives as long as the query."""
+    """Follows a table. All methods but ``read`` run in one process that lives as long as the query."""
 
     def __init__(self, options: StreamOptions) -> None:
-        """Nothing is looked at yet."""
         self._options = options
         self._rows = StreamRows(
             table=options.table,
@@ -50,18 +49,18 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.__dict__ | {"_watching": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """The same for every new query: where it begins stands in the end of its first batch."""
+        """The same for every new query: its actual start is stored in the end of its first batch."""
         return dict(UNSTARTED)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """A limit by rows, which may be so high as to be none; the others are kept by ``latestOffset`` itself."""
+        """The limit by rows, possibly unlimited; ``latestOffset`` applies the other limits itself."""
         return ReadMaxRows(self._options.limits.rows)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; equal to ``start`` when there is nothing to deliver.
 
         Raises:
-            CorruptDataError: what ``start`` needs is lost, and the options do not say how to go on.
+            CorruptDataError: data after ``start`` is lost, and the options do not say how to continue.
             InvalidInputError: the table's schema changed in a way that the stream cannot follow.
         """
         if isinstance(limit, ReadAllAvailable):
@@ -79,11 +78,11 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """What tasks read between two offsets; the same after a restart."""
+        """The tasks' input between two offsets; the same after a restart."""
         last = Position.from_json(end)
         first = last.begin if start == UNSTARTED else Position.from_json(start)
         if first is None:
-            raise CorruptDataError(f"end of the first batch does not say where the stream began: end={end}")
+            raise CorruptDataError(f"the end of the first batch has no start of the stream: end={end}")
         self._watch.check_history(last)
         history = self._watch.history
         base_of = history.base_of if self._options.normalizes else None
@@ -91,23 +90,23 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [_Part(pieces, last.read if index == 0 else None) for index, pieces in enumerate(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part; an empty batch has one part, which Spark makes without asking."""
+        """The rows of one part; Spark creates the part of an empty batch itself."""
         if isinstance(partition, _Part):
             yield from self._rows.read(partition.pieces)
-            if partition.tells is not None:
-                report_read(self._options.table.store, partition.tells, self._options.job)
+            if partition.lineage_read is not None:
+                report_read(self._options.table.store, partition.lineage_read, self._options.job)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Everything before this offset is processed: let go of the snapshots before it."""
+        """Everything before this offset is processed: earlier snapshots may expire."""
         if end != UNSTARTED:
-            self._watch.keep_place(Position.from_json(end))
+            self._watch.record_progress(Position.from_json(end))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember how far the table is now: the query ends there."""
+        """Remember the current end of the table, where the query will end."""
         self._watch.stop_at_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the table is and how far behind the stream is, for the progress report."""
+        """The end of the table and the stream's lag, for the progress report."""
         watching = self._watching
         return None if watching is None or watching.lag is None else watching.lag.to_json()
 

@@ -1,7 +1,7 @@
-"""What a task of a stream does: pieces of a table's history, one after the other, as rows with their kinds.
+"""The task side of a stream: pieces of a table's history, one after another, as rows with their kinds.
 
-All pieces of one bucket's log and file changes are in one task and in order, so rows of one key come in the order in
-which they were written. Rows of a whole snapshot have no order, and each key is there once.
+All log and file changes of one bucket are read by one task and in order, so rows of one key keep the order in which
+they were written. Rows of a whole snapshot have no order, and each key occurs once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class LogPiece:
     """A range of one bucket's log."""
 
     log_range: LogRange
-    base_id: int | None = None  # to normalize: a snapshot from before the range
+    base_id: int | None = None  # for normalizing: a snapshot before the range
     base_offset: int = 0  # of the log at that snapshot
 
 
@@ -52,21 +52,21 @@ StreamPiece = SnapshotPiece | ChangePiece | LogPiece
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRows:
-    """How pieces become rows of the stream; goes to every task."""
+    """Converts pieces to rows of the stream; every task gets it."""
 
     table: TableView
     log: TableLog | None
-    schema: pa.Schema  # of the rows: the table's columns, the row kind's, metadata
-    columns: Sequence[str]  # of the table, that are needed
+    schema: pa.Schema  # of the rows: the table's columns, row kind, metadata
+    columns: Sequence[str]  # needed columns of the table
     filter: Predicate | None
 
     def read(self, pieces: Sequence[StreamPiece]) -> Iterator[pa.RecordBatch]:
-        """The rows of pieces, in their order, as Spark takes them; no batch is empty."""
+        """The rows of pieces, in order, in Spark's types and non-empty batches."""
         for piece in pieces:
             for found in self._changes(piece):
                 rows = self._matching(found)
                 if rows.rows.num_rows:
-                    yield self._as_asked(rows)
+                    yield self._in_stream_schema(rows)
 
     @property
     def _shows_origin(self) -> bool:
@@ -103,10 +103,10 @@ class StreamRows:
     def _matching(self, found: RowChanges) -> RowChanges:
         return found if self.filter is None else found.taken(filter_mask(self.filter, found.rows))
 
-    def _as_asked(self, found: RowChanges) -> pa.RecordBatch:
+    def _in_stream_schema(self, found: RowChanges) -> pa.RecordBatch:
         if ROW_KIND_COLUMN not in self.schema.names and found.has_retracts:
             raise InvalidInputError(
-                f"a row was taken back, and the stream has no row kinds: table={self.table.name} "
+                f"a row was retracted, and the stream has no row kinds: table={self.table.name} "
                 "fix=set read.changelog=true"
             )
         columns: list[pa.Array] = []

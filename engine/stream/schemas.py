@@ -1,8 +1,8 @@
-"""A table's schema changes while a stream runs: the stream goes on with its own columns where that is no lie.
+"""Schema changes while a stream runs: the stream keeps its own columns where they can still represent the rows.
 
-Spark fixes the columns of a frame when the query starts. What is decided here, before a batch is planned, is whether
-rows that were written since can be shown with them (``filestore.evolution.crossing``). Tasks find the rest out by
-themselves: files name the version of the schema that they were written with, and records of the log name their columns.
+Spark fixes the columns of a frame when the query starts. Before a batch is planned, this module decides whether newer
+rows can be shown with them (``filestore.evolution.crossing``). Tasks handle the rest: files name the schema version
+they were written with, and records of the log name their columns.
 """
 
 import logging
@@ -16,20 +16,19 @@ logger = logging.getLogger("fluvial.stream")
 
 
 class SchemaWatch:
-    """Looks at every version of a schema once."""
+    """Checks every version of a schema once."""
 
     def __init__(self, options: StreamOptions) -> None:
-        """Nothing is looked at yet."""
         self._table = options.table
         self._columns = options.columns
         self._drops_as_null = options.drops_as_null
         self._checked_id = options.table.schema.id  # the newest version that the stream can cross to
 
     def check(self) -> None:
-        """Go on, or say why not. Lists the versions; a new one is read, and told in the process's log.
+        """Check the newest schema version. A new one is read once, and its changes are logged.
 
         Raises:
-            InvalidInputError: the columns of the stream are not what they were. Names them and the way on.
+            InvalidInputError: the stream's columns can no longer represent the rows. Names them and the fix.
         """
         ids = self._table.store.schemas.ids()
         if not ids or ids[-1] == self._checked_id:
@@ -40,7 +39,7 @@ class SchemaWatch:
         dropped = () if self._drops_as_null else found.dropped
         if found.refused or dropped:
             reasons = [*found.refused, *(f"column={name} reason='it was dropped'" for name in dropped)]
-            fix = "restart the query, it goes on from here with the new columns"
+            fix = "restart the query, it continues from here with the new columns"
             if dropped and not found.refused:
                 fix += "; or set read.stream.on-dropped-column=null: null from now on"
             raise InvalidInputError(
@@ -48,17 +47,17 @@ class SchemaWatch:
                 f"stream_schema={known_id} fix={fix}"
             )
         self._checked_id = newest.id
-        told = _told(found)
-        if told:
+        facts = _facts(found)
+        if facts:
             logger.warning(
-                "the table's schema changed, the stream goes on with its own columns: table=%s schema=%d "
+                "the table's schema changed, the stream continues with its own columns: table=%s schema=%d "
                 "stream_schema=%d %s",
-                self._table.name, newest.id, known_id, told,
+                self._table.name, newest.id, known_id, facts,
             )  # fmt: skip
 
 
-def _told(found: Crossing) -> str:
-    """What a user may want to know, '' when nothing."""
+def _facts(found: Crossing) -> str:
+    """The changes for the log message, '' when there are none."""
     parts = {
         "not_delivered_until_restart": found.added,
         "renamed": found.renamed,

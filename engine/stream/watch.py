@@ -1,4 +1,4 @@
-"""A table and its log as they are now, for one stream: where it begins, how far it may read, what it keeps."""
+"""The current state of a table and its log, for one stream: start, readable end, and what to retain."""
 
 from dataclasses import replace
 from typing import Final
@@ -10,7 +10,7 @@ from engine.stream.lag import Lag, lag_of
 from engine.stream.log import OffsetLostError, StreamLog
 from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import Alignment, StreamOptions
-from engine.stream.position.alignment import next_cut, snapshot_read
+from engine.stream.position.alignment import next_aligned_id, snapshot_read
 from engine.stream.position.place import ConsumerPlace
 from engine.stream.position.plan import ReadTarget, SnapshotExpiredError, advance, end_of_log
 from engine.stream.position.position import Phase, Position
@@ -19,14 +19,13 @@ from engine.stream.schemas import SchemaWatch
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
 
-_LOOK_EVERY_MS: Final = 50
+_POLL_MS: Final = 50
 
 
 class TableWatch:
-    """What the planning process of a stream knows. Keeps connections and caches; not picklable."""
+    """State of a stream's planning process. Keeps connections and caches; not picklable."""
 
     def __init__(self, options: StreamOptions) -> None:
-        """Nothing is looked at yet."""
         self._options = options
         self._store = options.table.store
         self.history = TableHistory(
@@ -36,7 +35,7 @@ class TableWatch:
         self.lag: Lag | None = None
         self._stop: ReadTarget | None = None
         self._schemas = SchemaWatch(options)
-        self._newest_id = 0  # at the last look
+        self._newest_id = 0  # at the last check
         self._recorder = Recorder.of(options.table.store)
         self._place: ConsumerPlace | None = None
         if options.consumer_id is not None:
@@ -45,20 +44,20 @@ class TableWatch:
 
     @property
     def is_bounded(self) -> bool:
-        """True for a query that ends at what was there when it started."""
+        """True for a query that ends at the state of the table when it started."""
         return self._stop is not None
 
     def stop_at_now(self) -> None:
-        """The stream ends at what is there now. Raises: UnavailableError when a commit to wait for does not come."""
+        """End the stream at the table's current state. Raises: UnavailableError when a commit does not appear."""
         self._wait_for_commit()
         self._stop = self._now()
 
     def begin(self) -> Position:
-        """Where a stream without a checkpoint begins.
+        """The start of a stream without a checkpoint.
 
         Raises:
-            InvalidInputError: the snapshot, tag or time is not there.
-            UnavailableError: a commit to wait for does not come.
+            InvalidInputError: the snapshot, tag or time is not available.
+            UnavailableError: a commit to wait for does not appear.
         """
         self._wait_for_commit()
         start, target = self._options.start, self._stop or self._now()
@@ -82,13 +81,14 @@ class TableWatch:
         """The end of the next batch; ``here`` itself when there is nothing to deliver.
 
         Raises:
-            CorruptDataError: something needed is lost, and the options do not say how to go on.
+            CorruptDataError: needed data is lost, and the options do not say how to continue.
             InvalidInputError: the table's schema changed in a way that the stream cannot follow.
         """
-        self.history.forget_what_was_taken_back()
+        self.history.forget_after_rollback()
         target = self._stop or self._now()
         self._check_table(here, target)
-        reachable = target if self._options.aligned is None else self._cut(here, target, self._options.aligned)
+        aligned = self._options.aligned
+        reachable = target if aligned is None else self._aligned_target(here, target, aligned)
         goal = end_of_log(reachable, self.history)
         record_bytes = 0 if self.log is None else self.log.record_bytes(here.offsets, goal)
         limits = replace(self._options.limits, record_bytes=record_bytes or self._options.limits.record_bytes)
@@ -104,10 +104,7 @@ class TableWatch:
         return end if end == here else self.with_commit(end)
 
     def with_commit(self, here: Position) -> Position:
-        """The position with the commit of its snapshot, so that a rollback is noticed, and the version of its rows.
-
-        Also what it means for lineage.
-        """
+        """The position with its snapshot's commit, to detect rollbacks, its schema version, and its lineage."""
         read = self._recorder and self._recorder.read_here(snapshot_read(here, self._newest_id, self.history))
         return replace(
             here,
@@ -117,25 +114,25 @@ class TableWatch:
         )
 
     def check_history(self, here: Position) -> None:
-        """Refuse a table that was rolled back behind the stream, even when it has as many snapshots again.
+        """Refuse a table that was rolled back below the stream's position, even if it has as many snapshots again.
 
         Raises: CorruptDataError.
         """
-        self.history.forget_what_was_taken_back()
+        self.history.forget_after_rollback()
         self._check_commit(here)
 
     def _check_commit(self, here: Position) -> None:
         known = None if here.commit is None else self.history.commit_of(here.newest_id)
         if known is not None and known != here.commit:
-            raise _went_back(self._store.name, here, "another commit has its number")
+            raise _rolled_back(self._store.name, here, "another commit has its number")
 
-    def keep_place(self, here: Position) -> None:
-        """Note for the table what this stream still needs, if it has a ``consumer-id``."""
+    def record_progress(self, here: Position) -> None:
+        """Record what this stream still needs, if it has a ``consumer-id``."""
         if self._place is not None:
-            self._place.note(here)
+            self._place.record(here)
 
     def wait_at(self, here: Position) -> None:
-        """There is nothing to deliver, and everything before is processed."""
+        """Keep the consumer alive while there is nothing to deliver and everything before is processed."""
         if self._place is not None:
             self._place.refresh(here)
 
@@ -151,25 +148,25 @@ class TableWatch:
         self._newest_id = 0 if newest is None else newest.id
         return ReadTarget(snapshot_id=self._newest_id, log_end=log_end)
 
-    def _cut(self, here: Position, target: ReadTarget, aligned: Alignment) -> ReadTarget:
-        """The end of an aligned batch; where the stream is, when that is not there yet."""
+    def _aligned_target(self, here: Position, target: ReadTarget, aligned: Alignment) -> ReadTarget:
+        """The end of an aligned batch; the stream's position when that snapshot does not exist yet."""
         if here.phase is not Phase.LOG:
             return ReadTarget(snapshot_id=here.newest_id)
         clock = self._store.clock
         until_ms = clock.now_ms() + (0 if self.is_bounded else aligned.timeout_ms)
         while True:
             earliest_id = self._store.snapshots.earliest_id() or 1
-            cut = next_cut(here.snapshot_id, target.snapshot_id, earliest_id=earliest_id, every=aligned.every)
-            if cut is not None:
-                return ReadTarget(snapshot_id=cut)
+            end_id = next_aligned_id(here.snapshot_id, target.snapshot_id, earliest_id=earliest_id, every=aligned.every)
+            if end_id is not None:
+                return ReadTarget(snapshot_id=end_id)
             left_ms = until_ms - clock.now_ms()
             if left_ms <= 0:
                 return ReadTarget(snapshot_id=here.snapshot_id)
-            clock.sleep(min(left_ms, _LOOK_EVERY_MS) / 1000)
+            clock.sleep(min(left_ms, _POLL_MS) / 1000)
             target = self._now()
 
     def _behind_job(self, other: str, start: Start) -> Position:
-        """Where another job is by the catalog's lineage; noted as the startup of this one."""
+        """The position of another job in the catalog's lineage; recorded as the startup of this one."""
         recorder, job = self._recorder, self._options.job
         snapshot_id = None if recorder is None else recorder.read_by(other)
         if recorder is None or job is None or snapshot_id is None:
@@ -184,7 +181,7 @@ class TableWatch:
         return self._behind(snapshot_id, self.history.facts(snapshot_id).offsets)
 
     def _needed_from(self, here: Position, goal: LogOffsets) -> LogOffsets:
-        """Where the log must still begin: at the snapshot before, for a stream that looks up what changes replace."""
+        """The log start that the stream needs: the previous snapshot's, when it looks up replaced rows."""
         if not self._options.normalizes or not here.snapshot_id or not here.offsets.ranges_until(goal):
             return here.offsets
         base = self.history.kept_facts(here.snapshot_id).offsets
@@ -202,7 +199,7 @@ class TableWatch:
         return at_whole_snapshot(self._behind(0, LogOffsets()), snapshot_id, self.history)
 
     def _changes_of(self, snapshot_id: int) -> Position:
-        """Before the changes of a snapshot, even when the snapshot before it is gone."""
+        """Before the changes of a snapshot, even when the previous snapshot is gone."""
         before_id = snapshot_id - 1
         if before_id == 0:
             return self._behind(0, LogOffsets())
@@ -229,7 +226,7 @@ class TableWatch:
             return self._behind(base_id, LogOffsets())
         at_newest = self.history.facts(newest.id).offsets
         then = self.log.offsets_at(time_ms)
-        left = self.log.earliest()  # after the other: retention goes on
+        left = self.log.earliest()  # read last, because retention continues
         return self._behind(base_id, offsets_of_time(facts, then, at_newest, left))
 
     def _kept_place(self) -> Position | None:
@@ -256,7 +253,7 @@ class TableWatch:
         return Position.in_log(snapshot_id, offsets, schema_id=self._store.schema.id, topic_id=topic_id)
 
     def _check_table(self, here: Position, target: ReadTarget) -> None:
-        """Refuse a table that is not the one that the position belongs to, or that the reader was opened with."""
+        """Refuse a table that is not the one of the position, or that the reader was opened with."""
         if self.log is not None:
             self.log.check_topic()
         topic_id = None if self.log is None else self.log.topic_id
@@ -267,12 +264,13 @@ class TableWatch:
             )
         self._check_commit(here)
         if here.snapshot_id > target.snapshot_id and not self.is_bounded:
-            raise _went_back(self._store.name, here, f"latest_snapshot={target.snapshot_id}")
+            raise _rolled_back(self._store.name, here, f"latest_snapshot={target.snapshot_id}")
         self._schemas.check()
 
 
-def _went_back(table: str, here: Position, told: str) -> CorruptDataError:
+def _rolled_back(table: str, here: Position, facts: str) -> CorruptDataError:
     return CorruptDataError(
-        f"the table went back behind the stream: table={table} {told} delivered_snapshot={here.newest_id} "
-        "cause=a rollback, or the table was made again fix=start with a new checkpoint"
+        f"the table was rolled back below the stream's position: table={table} {facts} "
+        f"delivered_snapshot={here.newest_id} "
+        "cause=a rollback, or the table was recreated fix=start with a new checkpoint"
     )

@@ -1,6 +1,6 @@
-"""Rows of ``t$binlog``: each column an array, an update one row with what was and what is. Source: Paimon BinlogTable.
+"""Rows of ``t$binlog``: each column an array, an update one row with old and new values. Source: Paimon BinlogTable.
 
-A ``-U`` and the ``+U`` behind it are one row ``+U`` of ``[before, after]``; every other row has arrays of one value.
+A ``-U`` and the following ``+U`` are one row ``+U`` of ``[before, after]``; all other rows have arrays of one value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ def binlog_fields(fields: Sequence[DataField]) -> tuple[DataField, ...]:
 
 
 def arrays_of_one(rows: pa.RecordBatch, kind_name: str) -> pa.RecordBatch:
-    """Rows of which none is an update, as rows of the binlog; a column of this name, if any, stays as it is."""
+    """Rows without updates as rows of the binlog; a column named ``kind_name`` is unchanged."""
     offsets = pa.array(np.arange(rows.num_rows + 1, dtype=np.int32))
     arrays = [
         column if name == kind_name else pa.ListArray.from_arrays(offsets, _whole(column))
@@ -36,8 +36,8 @@ def packed(batches: Iterator[pa.RecordBatch], kind_name: str) -> Iterator[pa.Rec
     """Rows with their kinds as rows of the binlog.
 
     Args:
-        batches: rows in order; a text column of this name has their kinds, all others are values.
-        kind_name: of the column that stays as it is.
+        batches: rows in order, with their kinds in a text column of this name.
+        kind_name: the column that is unchanged.
     """
     waiting: pa.RecordBatch | None = None  # a -U at the end of a batch
     for batch in batches:
@@ -66,5 +66,5 @@ def _packed(rows: pa.RecordBatch, kind_name: str) -> pa.RecordBatch:
 
 
 def _whole(column: pa.Array) -> pa.Array:
-    """Without an offset of its own, which an array of arrays would count twice."""
+    """Without an offset, which an array of arrays would apply twice."""
     return pa.concat_arrays([column]) if column.offset else column

@@ -1,4 +1,4 @@
-"""The tables of database ``sys``: what a catalog holds, as rows."""
+"""The tables of database ``sys``: the content of a catalog, as rows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -15,7 +15,7 @@ from lsm.errors import FluvialError
 
 
 class Tables(OpenCatalog, Protocol):
-    """What is asked of a catalog."""
+    """The part of a catalog that these tables need."""
 
     def list_tables(self, database: str) -> list[str]:
         """Names of a database's tables."""
@@ -111,7 +111,7 @@ def _catalog_options(catalog: Tables) -> list[dict[str, Any]]:
 
 
 def _opened(catalog: Tables) -> Iterator[tuple[dict[str, str], Table | None, str | None]]:
-    """Every table, opened; one that cannot be opened has a problem instead, so that it does not hide the others."""
+    """Every table, opened; a table that cannot be opened is returned as a problem, so that the others are listed."""
     for database in catalog.list_databases():
         for name in catalog.list_tables(database):
             place = {"database_name": database, "table_name": name}

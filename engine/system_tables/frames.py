@@ -30,11 +30,11 @@ def system_frame(
 
     Args:
         spark: the session.
-        catalog: an ``engine.Catalog``, or what holds one as ``catalog`` (the context of SQL statements).
+        catalog: an ``engine.Catalog``, or an object with one as ``catalog`` (the context of SQL statements).
         table_name: ``db.t`` or ``db.t$branch_b``; ``sys`` or ``paimon`` for the tables of the catalog.
         system_name: ``files``.
         options: see ``open_system``.
-        filter: what the statement asks of its rows anyway; tables of lineage leave out the others.
+        filter: the statement's own filter; tables of lineage apply it.
 
     Raises:
         InvalidInputError: no such table, branch, system table or option; no such snapshot.
@@ -45,7 +45,7 @@ def system_frame(
 
 
 def system_table_frame(spark: SparkSession, read: SystemRead, filter: Predicate | None = None) -> DataFrame:
-    """The frame of an opened system table: rows of the table itself are read by tasks, all others are here at once."""
+    """The frame of an opened system table: the table's own rows are read by tasks, all others immediately."""
     if read.name.table is None or read.name.system not in ROW_TABLES:
         rows = read.to_arrow(filter=filter if read.name.is_lineage else None)
         batches = [to_spark_batch(batch) for batch in rows.to_batches()]

@@ -14,21 +14,21 @@ AUDIT_LOG: Final = "audit_log"
 BINLOG: Final = "binlog"
 READ_OPTIMIZED: Final = "ro"
 ROW_TABLES: Final = (AUDIT_LOG, BINLOG, READ_OPTIMIZED)
-"""System tables that hold the table's own rows."""
+"""System tables with the table's own rows."""
 CHANGE_TABLES: Final = (AUDIT_LOG, BINLOG)
-"""Those that have the kind of each row, and can be streamed."""
+"""Those with the kind of each row, which can be streamed."""
 SYSTEM_DATABASE: Final = "sys"
-"""Its tables speak of all tables of a catalog."""
+"""Its tables cover all tables of a catalog."""
 CATALOG_TABLES: Final = ("tables", "partitions", "all_table_options", "catalog_options")
 LINEAGE_TABLES: Final = tuple(lineage.LINEAGE_SCHEMAS)
-"""Tables of database ``paimon``; those of ``sys`` go before where names are the same."""
+"""Tables of database ``paimon``; tables of ``sys`` take precedence where names are the same."""
 CATALOG_DATABASES: Final = {SYSTEM_DATABASE: (*CATALOG_TABLES, *LINEAGE_TABLES), lineage.DATABASE: LINEAGE_TABLES}
-"""Databases that every catalog has, and their tables. A user's table goes before one of ``paimon``."""
+"""Databases of every catalog, and their tables. A user's table takes precedence over one of ``paimon``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemName:
-    """What a name stands for."""
+    """The parts of a system table's name."""
 
     table: str | None  # "db.t"; None: the catalog itself
     branch: str = MAIN_BRANCH
@@ -37,7 +37,7 @@ class SystemName:
 
     @property
     def is_lineage(self) -> bool:
-        """Whether it is about lineage, and not about tables."""
+        """Whether it is a table of lineage."""
         of_paimon = self.database == lineage.DATABASE or self.system not in CATALOG_TABLES
         return self.table is None and of_paimon
 
@@ -48,7 +48,7 @@ class SystemName:
 
 
 def is_system_name(name: str) -> bool:
-    """Whether a name is that of a system table, right or wrong; ``db.t$branch_b`` is not."""
+    """Whether a name has the form of a system table, valid or not; ``db.t$branch_b`` does not."""
     database, _, table = name.partition(".")
     if table in CATALOG_DATABASES.get(database, ()):
         return True
@@ -57,23 +57,23 @@ def is_system_name(name: str) -> bool:
 
 
 class HasTables(Protocol):
-    """What is asked of a catalog."""
+    """The part of a catalog that names need."""
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is a table ``database.table``."""
+        """Whether the table ``database.table`` exists."""
 
 
 def is_system_table(catalog: HasTables, name: str) -> bool:
-    """Whether a name means a system table in this catalog: a database ``paimon`` may be a user's, from before."""
+    """Whether a name is a system table in this catalog: an older catalog may have a user's database ``paimon``."""
     is_users = name.startswith(f"{lineage.DATABASE}.") and SEPARATOR not in name
     return is_system_name(name) and not (is_users and catalog.table_exists(name))
 
 
 def parse_system_name(name: str) -> SystemName:
-    """Understand the name of a system table.
+    """Parse the name of a system table.
 
     Raises:
-        InvalidInputError: there is no such system table; names the nearest and all there are.
+        InvalidInputError: the system table is unknown; names the nearest and all known ones.
     """
     database, _, table = name.partition(".")
     if database in CATALOG_DATABASES and SEPARATOR not in name:

@@ -28,11 +28,11 @@ CHANGELOG_KEY: Final = "read.changelog"
 
 @dataclass(frozen=True, kw_only=True)
 class RowTable:
-    """Rows of a table at one state, planned; a Spark task reads a piece of it."""
+    """A planned read of a table's rows at one state; each Spark task reads a piece."""
 
     table: FileTable  # with the schema of the rows
     plan: BatchPlan
-    constants: Mapping[str, pa.Scalar]  # columns in front of the table's
+    constants: Mapping[str, pa.Scalar]  # columns before the table's
     schema: pa.Schema
     is_packed: bool = False  # each column is an array of its values
 
@@ -40,8 +40,8 @@ class RowTable:
         """The rows of a piece of the plan.
 
         Args:
-            piece: of ``plan``.
-            names: of columns of ``schema``, in the wanted order.
+            piece: a piece of ``plan``.
+            names: columns of ``schema``, in the requested order.
         """
         inner = [ROW_KIND_COLUMN if name == ROW_KIND and name in self.constants else name for name in names]
         for rows in self.plan.reader(inner)(piece):
@@ -57,13 +57,13 @@ def open_row_table(files: FileTable, system: str, given: Mapping[str, str], filt
     """Plan ``audit_log``, ``binlog`` or ``ro``.
 
     Args:
-        files: of the table, of the branch that is meant.
-        system: which of them.
-        given: options of this read, as those of a batch read.
+        files: of the table, on the requested branch.
+        system: one of these names.
+        given: options of this read, as for a batch read.
         filter: on the table's columns.
 
     Raises:
-        InvalidInputError: options that contradict each other, no such state, or a filter that cannot be read.
+        InvalidInputError: options that contradict each other, a missing state, or an invalid filter.
     """
     if system == READ_OPTIMIZED:
         table, snapshot = snapshot_of_read(files, given)
@@ -102,7 +102,7 @@ def row_schema(schema: TableSchema, system: str) -> TableSchema:
 
 
 def snapshot_of_read(files: FileTable, given: Mapping[str, str]) -> tuple[FileTable, Snapshot | None]:
-    """The snapshot that ``scan.*`` options name, the newest without any, and the table with its schema.
+    """The snapshot of the ``scan.*`` options, by default the newest, and the table with its schema.
 
     Raises:
         InvalidInputError: there is no such snapshot, or the options contradict each other.
@@ -112,7 +112,7 @@ def snapshot_of_read(files: FileTable, given: Mapping[str, str]) -> tuple[FileTa
 
 
 class _TopLevel(TableScan):
-    """Only what a full compaction has made: nothing there has to be merged."""
+    """Only files of the last level, which need no merging."""
 
     @property
     def min_level(self) -> int:

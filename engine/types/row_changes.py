@@ -1,4 +1,4 @@
-"""Changes of rows on their way to a reader: columns, kinds, and where they came from."""
+"""Row changes on their way to a reader: columns, kinds and origin."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -10,18 +10,18 @@ from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 
 class MetadataColumn(StrEnum):
-    """Columns that say where a row came from; option ``read.metadata-columns``."""
+    """Columns with the origin of a row; option ``read.metadata-columns``."""
 
     LOG_OFFSET = "_log_offset"  # bigint; null for rows from files
     LOG_TIMESTAMP = "_log_timestamp"  # timestamp; null for rows from files
-    # bigint: the snapshot whose rows or changes these are, in a batch read the one under the log's tail; null for
-    # rows that a stream has from the log
+    # bigint: the snapshot of these rows or changes, in a batch read the one below the log's tail; null for rows that a
+    # stream reads from the log
     SNAPSHOT_ID = "_snapshot_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChanges:
-    """(n,) rows, the kind of each, and what is known of their origin."""
+    """(n,) rows, their kinds, and their origin as far as it is known."""
 
     rows: pa.RecordBatch
     kinds: pa.Array  # (n,) int8 RowKind, no nulls
@@ -60,6 +60,6 @@ class RowChanges:
 
     @property
     def has_retracts(self) -> bool:
-        """True when a row is taken away."""
+        """True when a row is a delete or an update-before."""
         numbers = np.asarray(self.kinds)
         return bool(np.any((numbers == RowKind.DELETE) | (numbers == RowKind.UPDATE_BEFORE)))

@@ -1,4 +1,4 @@
-"""Rows as Spark or a user hands them over, turned into the table's rows and their kinds."""
+"""Rows from Spark or a user, converted to the table's columns and row kinds."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,19 +18,19 @@ _UNIT_NAMES: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "
 
 
 def change_rows(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch, pa.Array | None]:
-    """The table's columns in its order and types, and the kind of each row.
+    """The rows in the table's column order and types, and the kind of each row.
 
-    Kinds come from the column ``_row_kind``, else from the table's ``rowkind.field``; None: every row is an insert.
+    Kinds come from the column ``_row_kind``, else from the table's ``rowkind.field``; None: all rows are inserts.
 
     Args:
-        batch: columns by name; nullable columns may be missing, others than the table's are refused.
+        batch: columns by name; nullable columns may be missing, unknown columns are refused.
         table: the table.
 
     Returns:
         (n rows, (n,) int8 kinds or None).
 
     Raises:
-        InvalidInputError: an unknown or missing column, a value that its column cannot hold, an unknown row kind.
+        InvalidInputError: an unknown or missing column, a value out of its column's range, or an unknown row kind.
     """
     kinds = None
     index = batch.schema.get_field_index(ROW_KIND_COLUMN)
@@ -45,7 +45,7 @@ def change_rows(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch
 
 
 def row_buckets(rows: pa.RecordBatch, table: TableView) -> NDArray[np.int32]:
-    """(n,) the bucket of every row of a table with fixed buckets; see ``bucket_places``."""
+    """(n,) bucket of every row of a table with fixed buckets; see ``bucket_places``."""
     schema, options = table.store.schema, table.options
     keyed = rows if table.row_counts is None else table.row_counts.hashed(rows)
     columns = [keyed.column(name) for name in schema.bucket_keys]
@@ -54,14 +54,14 @@ def row_buckets(rows: pa.RecordBatch, table: TableView) -> NDArray[np.int32]:
 
 
 def bucket_places(rows: pa.RecordBatch, table: TableView) -> Iterator[tuple[int, pa.Array | None]]:
-    """Where the rows of each bucket are, in arrival order.
+    """The row numbers of each bucket, in arrival order.
 
     Args:
         rows: at least one; the table's columns.
-        table: the table; one without fixed buckets has the bucket 0 only.
+        table: the table; without fixed buckets, bucket 0 is the only one.
 
     Yields:
-        (bucket, row numbers), buckets rising; row numbers None: all rows are in this bucket.
+        (bucket, row numbers) in ascending bucket order; row numbers None: all rows are in this bucket.
     """
     if table.options.bucket <= 1:
         yield 0, None
@@ -79,7 +79,7 @@ def bucket_places(rows: pa.RecordBatch, table: TableView) -> Iterator[tuple[int,
 
 
 def _in_precision(batch: pa.RecordBatch, table: TableView) -> pa.RecordBatch:
-    """Times with the digits that their columns have (Spark knows microseconds only), cut off towards the past."""
+    """Times truncated to their column's precision (Spark only has microseconds), towards the past."""
     for index, field in enumerate(batch.schema):
         if not (pa.types.is_timestamp(field.type) or pa.types.is_time(field.type)):
             continue

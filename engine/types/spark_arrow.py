@@ -1,4 +1,4 @@
-"""Arrow batches as Spark's Python workers must hand them over: microsecond times, and nothing else changed."""
+"""Arrow batches in the types that Spark's Python workers require: microsecond timestamps, nanosecond times."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Table types as Spark sees them, and a frame brought into the shape of a table.
+"""Table types as Spark types, and frames cast to a table's columns.
 
 Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``TimeType(3)``; TIMESTAMP without zone is
     ``TimestampNTZType``.
@@ -52,10 +52,10 @@ _DIGITS: Final[Mapping[type[T.DataType], int]] = {
 
 
 def spark_type(data_type: DataType) -> T.DataType:
-    """The Spark type that holds every value of a table type.
+    """The Spark type for all values of a table type.
 
     Raises:
-        InvalidInputError: Spark has no such type; leave the column out of what you read.
+        InvalidInputError: Spark has no such type; leave the column out of the read.
     """
     simple = _SIMPLE.get(data_type.root)
     if simple is not None:
@@ -89,10 +89,10 @@ def spark_schema(fields: Sequence[DataField]) -> T.StructType:
 
 
 def fields_of_spark(schema: T.StructType) -> list[DataField]:
-    """Table columns for the columns of a frame; their ids are given by the table.
+    """Table columns for the columns of a frame; the table assigns the ids.
 
     Raises:
-        InvalidInputError: a table cannot hold one of the types; says what to cast to.
+        InvalidInputError: a type is not supported by tables; the message suggests a cast.
     """
     fields = []
     for index, column in enumerate(schema.fields):
@@ -107,10 +107,10 @@ def fields_of_spark(schema: T.StructType) -> list[DataField]:
 
 
 def fields_of_frame(schema: T.StructType, known: TableSchema) -> list[DataField]:
-    """The columns of a frame that is written, without the row kind, and without those that are null in every row.
+    """The columns of a frame to write, without the row kind, and without known columns of the null type.
 
     Raises:
-        InvalidInputError: a new column has no type, or one that no table can hold.
+        InvalidInputError: a new column has the null type, or a type that tables do not support.
     """
     kept = [
         column
@@ -136,9 +136,9 @@ def cast_frame(frame: DataFrame, schema: TableSchema) -> DataFrame:
 
 
 def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
-    """The frame with the table's columns, in the table's order and types, then ``_row_kind`` if the frame has one.
+    """The frame with the table's columns, in order and types of the table, then ``_row_kind`` if the frame has it.
 
-    A missing nullable column becomes null. Types change only where no value can be lost.
+    A missing nullable column becomes null. Columns are cast only where no value can be lost.
 
     Raises:
         InvalidInputError: see ``check_frame``.
@@ -152,10 +152,10 @@ def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
 
 
 def check_frame(frame: T.StructType, schema: TableSchema) -> None:
-    """Whether a frame with these columns can be written to the table without losing a value.
+    """Refuse a frame that cannot be written to the table without losing values.
 
     Raises:
-        InvalidInputError: an unknown column, a missing column that may not be null, or a type that could lose values.
+        InvalidInputError: an unknown column, a missing non-nullable column, or a type that could lose values.
     """
     given = {field.name: field.dataType for field in frame.fields}
     names = [field.name for field in schema.fields]
@@ -194,7 +194,7 @@ def _aligned_column(field: DataField, given: T.DataType | None) -> Column:
 
 
 def fits(given: T.DataType, wanted: T.DataType) -> bool:
-    """Whether a column takes every value; fields inside are found by their names, and missing ones are null."""
+    """Whether a column accepts every value; nested fields match by name, and missing ones become null."""
     if is_same_type(given, wanted) or is_wider_type(given, wanted) or isinstance(given, T.NullType):
         return True
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
@@ -208,7 +208,7 @@ def fits(given: T.DataType, wanted: T.DataType) -> bool:
 
 
 def _as_type(value: Column, given: T.DataType, wanted: T.DataType) -> Column:
-    """A value as one of another type; Spark's cast takes fields of structs by their place, this by their names."""
+    """A value cast to another type; Spark's cast matches nested fields by position, this one by name."""
     if is_same_type(given, wanted):
         return value
     if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
@@ -231,7 +231,7 @@ def _as_type(value: Column, given: T.DataType, wanted: T.DataType) -> Column:
 
 
 def is_same_type(given: T.DataType, wanted: T.DataType) -> bool:
-    """Equal but for nullability and metadata, which values decide."""
+    """Equal except for nullability and metadata."""
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
         return is_same_type(given.elementType, wanted.elementType)
     if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):

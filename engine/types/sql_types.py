@@ -1,6 +1,6 @@
-"""Column types as people write them: ``DECIMAL(10, 2) NOT NULL``, ``ARRAY<STRING>``, ``ROW<a INT, b STRING>``.
+"""Column types in SQL: ``DECIMAL(10, 2) NOT NULL``, ``ARRAY<STRING>``, ``ROW<a INT, b STRING>``.
 
-Words and parameters are those of Paimon's and Flink's SQL; Spark's ``STRUCT<a: INT>`` is understood too.
+Words and parameters are those of Paimon's and Flink's SQL; Spark's ``STRUCT<a: INT>`` is accepted too.
 """
 
 import re
@@ -17,15 +17,15 @@ _ATOMIC_END: Final = ",>"
 
 
 def quoted(name: str) -> str:
-    """A column or table name in backquotes, as SQL and Spark read it, whatever characters it has."""
+    """A column or table name in backquotes, for SQL and Spark, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def parse_sql_type(text: str) -> DataType:
-    """The type that a text names; field ids inside a ROW count from 0.
+    """Parse a column type; field ids inside a ROW count from 0.
 
     Raises:
-        InvalidInputError: no such type; the message says where reading stopped.
+        InvalidInputError: not a type; the message has the position of the error.
     """
     parser = _Parser(text)
     found = parser.read_type()
@@ -81,7 +81,7 @@ class _Parser:
             self.at += 1
 
     def _read_atomic(self) -> DataType:
-        """Up to the comma or bracket that ends it; the comma inside ``DECIMAL(10, 2)`` does not."""
+        """Up to the comma or bracket that ends the type; the comma inside ``DECIMAL(10, 2)`` does not."""
         depth = 0
         end = self.at
         while end < len(self.text) and (depth or self.text[end] not in _ATOMIC_END):

@@ -28,7 +28,7 @@ from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import BucketKey, LiveFiles
-from filestore.snapshot.change_tracking import ChangeSource
+from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
 from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
 from filestore.table_view import TableView

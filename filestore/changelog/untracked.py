@@ -56,7 +56,7 @@ def is_untracked(store: TableStore, options: TableOptions, partition: bytes) -> 
 
     Args:
         store: the table.
-            options: option texts, of the newest schema version if that matters.
+        options: options of the table, of the newest schema version if that matters.
         partition: BinaryRow bytes.
     """
     untracked = untracked_partitions(options)

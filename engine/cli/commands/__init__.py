@@ -1,1 +1,1 @@
-"""The commands of ``fluvial``, a module for each group."""
+"""The commands of ``fluvial``, one module per group."""

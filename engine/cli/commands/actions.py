@@ -1,7 +1,7 @@
-"""The actions: one command for each procedure, made from its declaration.
+"""The actions: one command for each procedure, generated from its declaration.
 
-``fluvial expire-snapshots --warehouse W --database D --table T --retain-max 5``; the table may also be written as one
-name, behind the command or after ``--table``: ``database.table``.
+``fluvial expire-snapshots --warehouse W --database D --table T --retain-max 5``; the table may also be given as
+``database.table``, as an argument or to ``--table``.
 """
 
 import sys
@@ -26,7 +26,7 @@ from lsm.errors import InvalidInputError
 
 EXIT_PROBLEMS: Final = 1
 _BYTES: Final = "_bytes"
-# options of one word for what is asked for most: command, option, argument, value, help
+# short options for common arguments: command, option, argument, value, help
 _SHORTHANDS: Final = (("compact", "--full", "compact_strategy", "full", "Short for --compact-strategy full."),)
 
 
@@ -37,15 +37,15 @@ def action_commands() -> Iterator[click.Command]:
 
 
 def table_name(database: str | None, table: str | None, positional: str | None) -> str:
-    """The table that is meant, as ``database.table``.
+    """The table's full name, ``database.table``.
 
     Args:
-        database: of ``--database``.
-        table: of ``--table``; may hold the database too.
-        positional: what stood behind the command, as one name.
+        database: value of ``--database``.
+        table: value of ``--table``; may include the database.
+        positional: the table given as an argument.
 
     Raises:
-        InvalidInputError: none is named, two are, or the database is missing.
+        InvalidInputError: no table is given, two are, or the database is missing.
     """
     if (table is None) == (positional is None):
         raise InvalidInputError(f"name one table: table={table} argument={positional} fix=give --database D --table T")
@@ -67,8 +67,8 @@ def _command(procedure: Procedure[Any]) -> click.Command:
         catalog = place.catalog
         target: Table | Catalog = catalog
         if procedure.is_of_table:
-            asked = (given.pop("database"), given.pop("table"), given.pop("table_name"))
-            target = catalog.table(table_name(*asked))
+            name_parts = (given.pop("database"), given.pop("table"), given.pop("table_name"))
+            target = catalog.table(table_name(*name_parts))
         arguments = bind(procedure, (), {key: value for key, value in given.items() if value is not None})
         if watched is not None:
             watch(target, catalog, arguments, watched, as_json=as_json)
@@ -84,8 +84,8 @@ def _command(procedure: Procedure[Any]) -> click.Command:
     for option in reversed([*options, *(watch_options() if procedure.name in WATCHED else ())]):
         command = option(command)
     if procedure.is_of_table:
-        command = click.option("--table", metavar="T", help="The table; or --table D.T.")(command)
-        command = click.option("--database", metavar="D", help="Its database.")(command)
+        command = click.option("--table", metavar="T", help="Table name, or D.T.")(command)
+        command = click.option("--database", metavar="D", help="Database of the table.")(command)
         command = click.argument("table_name", metavar="[D.T]", required=False)(command)
     return click.command(name, help=procedure.description, short_help=procedure.summary)(with_place(command))
 
@@ -124,7 +124,7 @@ def _shorthands(command: str) -> list[Callable[[Any], Any]]:
 
 @contextmanager
 def _progress(words: str, *, shown: bool) -> Iterator[OnProgress]:
-    """A bar on a terminal; nothing in a pipe."""
+    """A progress bar on a terminal, else nothing."""
     if not sys.stderr.isatty():
         yield silent
         return

@@ -13,7 +13,7 @@ NOT_RUNNING: Final = 1
 
 @click.group()
 def broker() -> None:
-    """A real Kafka broker on this machine, for trying out and for a single machine."""
+    """A real Kafka broker on this machine, for demos and single-machine use."""
 
 
 _dir_option = click.option(
@@ -24,18 +24,16 @@ _dir_option = click.option(
     show_envvar=True,
     default=".fluvial/broker",
     show_default=True,
-    help="Where its data are; it is known by this directory.",
+    help="Data directory, which identifies the broker.",
 )
 
 
 @broker.command()
 @_dir_option
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="[default: that of the last start, else a free one]"
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="[default: the last one, else a free one]")
 @json_option
 def start(data_dir: str, port: int, as_json: bool) -> None:
-    """Start it, and leave it running; does nothing if it runs already. Prints the address for clients."""
+    """Start it in the background; does nothing if it is running. Prints the address for clients."""
     with waiting("starting a Kafka broker (the first time, its archives are fetched)"):
         started = Broker(data_dir, port=port, detached=True).start()
     _print_broker(started, as_json=as_json)
@@ -45,7 +43,7 @@ def start(data_dir: str, port: int, as_json: bool) -> None:
 @_dir_option
 @json_option
 def stop(data_dir: str, as_json: bool) -> None:
-    """Stop it; its data stay."""
+    """Stop it; its data stays."""
     stopped = Broker(data_dir)
     with waiting("stopping the Kafka broker"):
         stopped.stop()
@@ -56,15 +54,15 @@ def stop(data_dir: str, as_json: bool) -> None:
 @_dir_option
 @json_option
 def status(data_dir: str, as_json: bool) -> None:
-    """Tell whether it runs, and where. The exit code is 0 if it runs, else 1."""
-    asked = Broker(data_dir)
-    _print_broker(asked, as_json=as_json)
-    if not asked.status().running:
+    """Show whether it is running, and its address. The exit code is 0 if it is running, else 1."""
+    found = Broker(data_dir)
+    _print_broker(found, as_json=as_json)
+    if not found.status().running:
         click.get_current_context().exit(NOT_RUNNING)
 
 
-def _print_broker(asked: Broker, *, as_json: bool) -> None:
-    found = asked.status()
+def _print_broker(broker: Broker, *, as_json: bool) -> None:
+    found = broker.status()
     if as_json:
         print_json(asdict(found))
     elif found.running:

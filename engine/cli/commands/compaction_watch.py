@@ -1,4 +1,4 @@
-"""``fluvial compact --watch`` and ``fluvial compact-database --watch``: compaction as a job of its own."""
+"""``fluvial compact --watch`` and ``fluvial compact-database --watch``: compaction as a separate job."""
 
 import json
 import signal
@@ -11,7 +11,7 @@ import click
 
 from engine.catalog import Catalog
 from engine.cli.output import console
-from engine.cli.signals import asks_for_an_end
+from engine.cli.signals import stop_on_signals
 from engine.deploy.compaction_job import CompactionJob, JobEvent, JobPolicy, every_bucket
 from engine.procedures.maintenance.compaction import chosen_buckets, matching_tables
 from engine.procedures.values import parse_duration_ms
@@ -19,42 +19,42 @@ from engine.runtime.units import size_text
 from engine.table import Table
 
 WATCHED: Final = frozenset({"compact", "compact_database"})
-_OF_THE_POLICY: Final = ("compact_strategy", "most_buckets", "time_limit")
+_POLICY_ARGUMENTS: Final = ("compact_strategy", "most_buckets", "time_limit")
 _OPTIONS: Final = ("watch", "interval", "max_interval", "parallelism")
 
 
 def watch_options() -> list[Callable[[Any], Any]]:
-    """What such a command takes beside the arguments of its procedure."""
+    """The options of a watching command, besides the arguments of its procedure."""
     policy = JobPolicy()
     seconds = click.FloatRange(0.05)
     return [
-        click.option("--watch", is_flag=True, help="Go on until SIGINT or SIGTERM; running merges are finished then."),
+        click.option("--watch", is_flag=True, help="Run until SIGINT or SIGTERM; running merges are completed."),
         click.option(
             "--interval",
             type=seconds,
             default=policy.interval_s,
             show_default=True,
-            help="With --watch: seconds between two looks at a table that changes.",
+            help="With --watch: seconds between two checks of a changing table.",
         ),
         click.option(
             "--max-interval",
             type=seconds,
             default=policy.most_wait_s,
             show_default=True,
-            help="With --watch: at most so many at one that does not, or that fails.",
+            help="With --watch: maximum seconds between checks of an idle or failing table.",
         ),
         click.option(
             "--parallelism",
             type=click.IntRange(1),
             default=policy.parallelism,
             show_default=True,
-            help="With --watch: buckets that are merged at once.",
+            help="With --watch: buckets to merge concurrently.",
         ),
     ]
 
 
 def take_watch_options(given: dict[str, Any]) -> Mapping[str, Any] | None:
-    """Take the options of ``watch_options`` out of what was given; None: it is not to be watched."""
+    """Remove the options of ``watch_options`` from the given ones; None: --watch is not set."""
     taken = {name: given.pop(name) for name in _OPTIONS}
     return taken if taken["watch"] else None
 
@@ -67,7 +67,7 @@ def watch(
     *,
     as_json: bool,
 ) -> None:
-    """Compact until a signal comes, and print what was done, a line for each commit."""
+    """Compact until a signal arrives, and print one line per commit."""
     policy = JobPolicy(
         is_full=arguments.get("compact_strategy") == "full",
         interval_s=options["interval"],
@@ -75,7 +75,7 @@ def watch(
         parallelism=options["parallelism"],
         buckets_per_commit=arguments.get("most_buckets") or JobPolicy().buckets_per_commit,
     )
-    chosen = {key: value for key, value in arguments.items() if key not in _OF_THE_POLICY}
+    chosen = {key: value for key, value in arguments.items() if key not in _POLICY_ARGUMENTS}
     stop = threading.Event()
     time_limit = arguments.get("time_limit")
     if time_limit is not None:
@@ -91,7 +91,7 @@ def watch(
         )
     else:
         job = CompactionJob(catalog, lambda: matching_tables(catalog, **chosen), policy=policy, on_event=print_event)
-    with asks_for_an_end(stop, (signal.SIGINT, signal.SIGTERM)):
+    with stop_on_signals(stop, (signal.SIGINT, signal.SIGTERM)):
         job.run(stop)
 
 
@@ -107,7 +107,7 @@ def _print_line(event: JobEvent) -> None:
             f"{event.files_after}, {size_text(event.size_before_bytes)} became {size_text(event.size_after_bytes)}, "
             f"{event.seconds:.1f} s"
         )
-        facts += f", {event.tasks_left} merges to do" if event.tasks_left else ""
+        facts += f", {event.tasks_left} merges left" if event.tasks_left else ""
     else:
         facts = f"{event.event}, next try in {event.retry_s:.0f} s: {event.error}"
     console().print(f"{event.table}: {facts}", soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""The command ``fluvial config``: every option, its value in force, and where that came from."""
+"""The command ``fluvial config``: every option, its effective value and origin."""
 
 import os
 from collections.abc import Sequence
@@ -37,11 +37,11 @@ def _print_reference(context: click.Context, _: click.Parameter, is_wanted: bool
     callback=_print_reference,
     help="Print the page with all options, docs/options.md, and stop.",
 )
-@click.option("--all", "is_all", is_flag=True, help="Also options that have their defaults. JSON has them always.")
+@click.option("--all", "is_all", is_flag=True, help="Include options with their defaults; JSON always does.")
 @json_option
 @with_place
 def config(place: WarehousePlace, table: str | None, is_all: bool, as_json: bool) -> None:
-    """Show the options of the catalog, and of a table or of tables that will be made, with where they come from.
+    """Show the options of the catalog, and of a table or of new tables, with the origin of each value.
 
     Weakest first, a value is the default, derived from other options, of the environment, of the configuration file, of
     the command line, of the catalog, of the table. Of lineage it is what is fixed, or will be with the first database.
@@ -50,8 +50,8 @@ def config(place: WarehousePlace, table: str | None, is_all: bool, as_json: bool
     if table is not None:
         schema = place.table(table).schema
         options = effective_table_options(schema.options, primary_key=schema.primary_keys)
-    stands = Layer(origin=OptionOrigin.CATALOG, options=options_in_force(place.catalog))
-    catalog = effective_catalog_options([*place.layers, stands], os.environ)
+    in_force = Layer(origin=OptionOrigin.CATALOG, options=options_in_force(place.catalog))
+    catalog = effective_catalog_options([*place.layers, in_force], os.environ)
     if as_json:
         sections = {"catalog": [asdict(each) for each in catalog], "options": [asdict(each) for each in options]}
         print_json({"warehouse": place.warehouse, "table": table, **sections})
@@ -65,4 +65,4 @@ def _print_section(name: str, options: Sequence[EffectiveOption], *, is_all: boo
     rows = [(each.key, each.value, each.origin.value, each.doc) for each in shown]
     console().print(grid(name, ("option", "value", "from", ""), rows))
     if len(shown) < len(options):
-        console().print(f"{len(options) - len(shown)} more have their defaults: --all shows them")
+        console().print(f"{len(options) - len(shown)} more have their defaults, see --all")

@@ -1,7 +1,7 @@
-"""The commands about job files: ``init``, ``validate``, ``plan``, ``run``, ``package``, ``spark-conf``.
+"""The commands for job files: ``init``, ``validate``, ``plan``, ``run``, ``package``, ``spark-conf``.
 
-Exit codes of ``run``: 0 every pipeline has come to its end, or an endless one was asked to stop; 1 one failed; 2 the
-request is wrong; 130 interrupted (Ctrl-C); 143 asked to stop (SIGTERM) before a pipeline that ends by itself had ended.
+Exit codes of ``run``: 0 every pipeline finished, or an endless one was stopped; 1 a pipeline failed; 2 the request is
+invalid; 130 interrupted (Ctrl-C); 143 stopped (SIGTERM) before a finite pipeline finished.
 """
 
 import logging
@@ -18,9 +18,11 @@ from typing import Any, Final
 import click
 
 from engine.broker.broker import Broker
+from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, print_json
-from engine.cli.signals import asks_for_an_end
+from engine.cli.place import Command
+from engine.cli.signals import stop_on_signals
 from engine.deploy.application import AppliedStep, apply_steps, steps_to_apply
 from engine.deploy.checks import check_job
 from engine.deploy.config.job_config import JobConfig, load_job
@@ -37,18 +39,13 @@ from engine.spark.session import submit_settings
 from filestore.options.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
 
-EXIT_INVALID: Final = 2
-EXIT_CHANGES: Final = 3
-EXIT_TERMINATED: Final = 143
 _STARS: Final = "******"
 _DEFAULT_BROKERS: Final = "localhost:9092"
 _BROKER_DIR: Final = "FLUVIAL_BROKER_DIR"
 
-Command = Callable[..., Any]
-
 
 def with_layers(command: Command) -> Command:
-    """Adds the options that lie upon a job file, and hands over a function that loads one as ``load``."""
+    """Adds the options that override a job file, and passes a function that loads one as ``load``."""
 
     def with_loader(overlays: tuple[str, ...], profile: str | None, overrides: tuple[str, ...], **rest: Any) -> Any:
         def load(path: str) -> JobConfig:
@@ -67,9 +64,9 @@ def with_layers(command: Command) -> Command:
             help="Replace a value of the job file; repeatable.",
         ),
         click.option(
-            "--overlay", "overlays", metavar="FILE", multiple=True, help="File with keys that differ; repeatable."
+            "--overlay", "overlays", metavar="FILE", multiple=True, help="File with keys to override; repeatable."
         ),
-        click.option("--profile", metavar="NAME", help="Profile of the job file to take."),
+        click.option("--profile", metavar="NAME", help="Profile of the job file to use."),
     ):
         with_loader = option(with_loader)
     return with_loader
@@ -77,11 +74,11 @@ def with_layers(command: Command) -> Command:
 
 @click.command()
 @click.argument("config")
-@click.option("--pipeline", "pipelines", metavar="NAME", multiple=True, help="Run only this one; repeatable.")
-@click.option("--spark-log", metavar="FILE", help="Where Spark's own messages go. [default: a temporary file]")
-@click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics there, for Prometheus.")
-@click.option("--metrics-file", metavar="FILE", help="Keep the same in a file, for node_exporter.")
+@click.option("--pipeline", "pipelines", metavar="NAME", multiple=True, help="Run only this pipeline; repeatable.")
+@click.option("--spark-log", metavar="FILE", help="File for Spark's log messages. [default: a temporary file]")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port, for Prometheus.")
+@click.option("--metrics-file", metavar="FILE", help="Keep metrics in a file, for node_exporter.")
 @json_option
 @with_layers
 @click.pass_context
@@ -96,12 +93,12 @@ def run(
     metrics_file: str | None,
     as_json: bool,
 ) -> int:
-    """Run the pipelines of a job file until they end.
+    """Run the pipelines of a job file until they finish.
 
-    Pipelines with a processing-time trigger run until they are asked to stop. SIGTERM lets the running micro-batches
-    end (stop-timeout), Ctrl-C cancels them. What was committed stays, and the next run goes on from there.
+    Pipelines with a processing-time trigger run until they are stopped. SIGTERM lets running micro-batches finish
+    (stop-timeout), Ctrl-C cancels them. Committed batches stay, and the next run continues after them.
 
-    Exit codes: 0 done, or stopped where nothing ends by itself; 1 failed; 2 the request is wrong; 130 Ctrl-C; 143
+    Exit codes: 0 finished, or stopped if all pipelines are endless; 1 failed; 2 invalid request; 130 Ctrl-C; 143
     stopped by SIGTERM before the end.
     """
     job = _with_metrics(load(config).chosen(pipelines), metrics_port, metrics_file)
@@ -110,7 +107,7 @@ def run(
     _import_from_here()
     stop = threading.Event()
     with (
-        asks_for_an_end(stop, (signal.SIGTERM,)),
+        stop_on_signals(stop, (signal.SIGTERM,)),
         spark_output(log_file),
         job_progress([each.name for each in job.pipelines], quiet=quiet) as on_progress,
     ):
@@ -126,7 +123,7 @@ def run(
 
 
 def _set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:
-    """As the job file says, unless the command line asked for something else."""
+    """Apply the job file's logging options; those of the command line take precedence."""
     is_debug = bool(given.get("debug"))
     form: Form = "json" if "json" in (wanted.format, given.get("log_format")) else "text"
     configure_logging(
@@ -136,7 +133,7 @@ def _set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:
 
 @click.command()
 @click.argument("configs", metavar="CONFIG...", nargs=-1)
-@click.option("--online", is_flag=True, help="Look at warehouse, brokers, topics and checkpoints, too.")
+@click.option("--online", is_flag=True, help="Also check warehouse, brokers, topics and checkpoints.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of job files, for editors.")
 @json_option
 @with_layers
@@ -165,11 +162,9 @@ def validate(
 
 @click.command()
 @click.argument("config")
-@click.option("--detailed-exitcode", is_flag=True, help="Exit with 3 when there is something to change.")
-@click.option(
-    "--apply", "is_applied", is_flag=True, help="Make tables that are missing, and run the SQL that is shown."
-)
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="With --apply: do not ask.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 3 if there are changes.")
+@click.option("--apply", "is_applied", is_flag=True, help="Create missing tables, and run the SQL shown.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="With --apply: do not ask for confirmation.")
 @json_option
 @with_layers
 def plan(
@@ -180,12 +175,12 @@ def plan(
     is_sure: bool,
     as_json: bool,
 ) -> int:
-    """Show what a run of a job file would make, begin and go on with, without doing it.
+    """Show what a run of a job file would create, start and resume, without doing it.
 
-    With --apply tables are brought in line with the file; pipelines are left to a run. What no statement can change,
-    keys and partitions, is refused before anything is done.
+    With --apply, tables are changed to match the file; pipelines are left to a run. Differences that no statement can
+    change (keys and partitions) are refused before anything is done.
 
-    Exit codes: 0; 2 a run would be refused; 3 (with --detailed-exitcode) there is something to change.
+    Exit codes: 0; 2 a run would be refused; 3 (with --detailed-exitcode) there are changes.
     """
     _import_from_here()
     job = load(config)
@@ -195,14 +190,14 @@ def plan(
         steps = steps_to_apply(made)
         if steps and not is_sure:
             _print_plan(made)
-            _ask(f"{len(steps)} changes of tables: do them?")
+            _confirm(f"{len(steps)} table changes: apply them?")
         applied = apply_steps(job, steps)
         made = make_plan(job) if applied else made
     if as_json:
         print_json(made.as_json() | ({"applied": [asdict(each) for each in applied]} if is_applied else {}))
     else:
         for each in applied:
-            console().print(f"done: {each.statement or f'made table {each.table}'}", soft_wrap=True, markup=False)
+            console().print(f"done: {each.statement or f'created table {each.table}'}", soft_wrap=True, markup=False)
         _print_plan(made)
     if not made.is_possible:
         return EXIT_INVALID
@@ -211,12 +206,10 @@ def plan(
 
 @click.command("spark-conf")
 @click.option("--local", "is_local", is_flag=True, help="For a local master, with checkpoints on a local disk.")
-@click.option(
-    "--properties", is_flag=True, help="As a file for spark-submit --properties-file, or spark-defaults.conf."
-)
+@click.option("--properties", is_flag=True, help="As spark-submit --properties-file or spark-defaults.conf.")
 @json_option
 def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
-    """Print the settings that sessions of Fluvial have, for sessions that are made by others.
+    """Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.
 
     For example: spark-submit $(fluvial spark-conf) my_script.py
     """
@@ -231,20 +224,20 @@ def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
 @click.command()
 @click.argument("directory")
 @click.option(
-    "--kafka", metavar="HOST:PORT", help="Brokers. [default: that of `fluvial broker start`, else localhost:9092]"
+    "--kafka", metavar="HOST:PORT", help="Brokers. [default: from `fluvial broker start`, else localhost:9092]"
 )
 @json_option
 def init(directory: str, kafka: str | None, as_json: bool) -> None:
-    """Make a directory with a job file that works, and a script that sends it changes.
+    """Create a directory with a working job file, and a script that sends it changes.
 
-    What is there already is never overwritten.
+    Existing files are never overwritten.
     """
     files = write_example(Path(directory), bootstrap_servers=kafka or _local_broker() or _DEFAULT_BROKERS)
     if as_json:
         print_json([str(each) for each in files])
         return
     for line in (
-        "made:",
+        "created:",
         *(f"  {each}" for each in files),
         "next:",
         *(f"  {each}" for each in next_commands(directory)),
@@ -256,7 +249,7 @@ def init(directory: str, kafka: str | None, as_json: bool) -> None:
 @click.argument("directory")
 @json_option
 def package(directory: str, as_json: bool) -> None:
-    """Write what spark-submit ships to a cluster that has no Fluvial: an archive, and the script to submit.
+    """Write what spark-submit needs on a cluster without Fluvial: an archive, and the script to submit.
 
     Then: PYTHONPATH=DIRECTORY/fluvial.zip spark-submit --master ... --py-files DIRECTORY/fluvial.zip
     DIRECTORY/fluvial_job.py JOB.yaml
@@ -270,26 +263,26 @@ def package(directory: str, as_json: bool) -> None:
 
 def _print_plan(made: DeployPlan) -> None:
     rows = [(each.action.value, each.kind, each.name, each.fact, each.statement) for each in made.steps]
-    console().print(grid(made.job, ("action", "what", "name", "", "SQL that changes it"), rows))
+    console().print(grid(made.job, ("action", "what", "name", "", "SQL"), rows))
 
 
-def _ask(question: str) -> None:
-    """Raises: InvalidInputError when there is nobody to ask; click.Abort when the answer is no."""
+def _confirm(question: str) -> None:
+    """Raises: InvalidInputError without a terminal; click.Abort when the answer is no."""
     if not sys.stdin.isatty():
-        raise InvalidInputError("nobody is there to ask, nothing was done: fix=give --yes")
+        raise InvalidInputError("confirmation needs a terminal, nothing was done: fix=give --yes")
     click.confirm(question, abort=True, err=True)
 
 
 def _with_metrics(job: JobConfig, port: int | None, file: str | None) -> JobConfig:
-    """The job with what the command line says of metrics; the rest is as its file says."""
+    """The job with the command line's metrics options; its own values for the rest."""
     given = {name: value for name, value in (("port", port), ("file", file)) if value is not None}
     return job.model_copy(update={"metrics": job.metrics.model_copy(update=given)}) if given else job
 
 
 def exit_code(job: JobConfig, results: Sequence[PipelineResult]) -> int:
-    """Of a run in which nothing failed: 143 when a pipeline that ends by itself was stopped before its end.
+    """Exit code of a run without failures: 143 when a finite pipeline was stopped before its end, else 0.
 
-    Else a scheduler would take a job that was evicted for one that is done.
+    With 0, a scheduler would consider an evicted job complete.
     """
     ends = {each.name: each.trigger.ends for each in job.pipelines}
     is_cut = any(ends[each.pipeline] and not each.is_complete for each in results)
@@ -315,7 +308,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _hidden(value: Any, secrets: frozenset[str]) -> Any:
-    """Texts out of files of secrets are hidden wherever they stand."""
+    """Secrets read from files are hidden wherever they occur."""
     if isinstance(value, dict):
         return {key: _hidden(each, secrets) for key, each in value.items()}
     if isinstance(value, list):
@@ -327,7 +320,7 @@ def _hidden(value: Any, secrets: frozenset[str]) -> Any:
 
 
 def _import_from_here() -> None:
-    """Functions of a job file are found in the directory where the command is run, here and in Spark's workers."""
+    """Make functions of a job file importable from the current directory, here and in Spark's workers."""
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)

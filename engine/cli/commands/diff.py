@@ -1,4 +1,4 @@
-"""The command ``fluvial diff``: what differs between two states of a table."""
+"""The command ``fluvial diff``: the differences between two states of a table."""
 
 from typing import Final
 
@@ -16,35 +16,40 @@ _SHOWN_ROWS: Final = 20
 @click.argument("table")
 @click.argument("before")
 @click.argument("after", default="latest")
-@click.option("--columns", "by_column", is_flag=True, help="Only count what differs, by rows and by columns.")
-@click.option("--limit", type=click.IntRange(0), help=f"Most rows to show. [default: {_SHOWN_ROWS}, as JSON all]")
+@click.option("--columns", "by_column", is_flag=True, help="Only count differences, by rows and by columns.")
+@click.option("--limit", type=click.IntRange(0), help=f"Maximum number of rows. [default: {_SHOWN_ROWS}, as JSON all]")
 @json_option
 @with_place
 def diff(
     place: WarehousePlace, table: str, before: str, after: str, by_column: bool, limit: int | None, as_json: bool
 ) -> None:
-    """Show what differs between two states of a table: rows with their kinds, or counts.
+    """Show the differences between two states of a table: rows with their kinds, or counts.
 
     A state is a snapshot (5), a tag (eod), savepoint.3, timestamp.2026-01-31T12:00:00, watermark.N, latest, or any of
-    these behind a branch and a dot (dev.eod); 0 is the empty table. JSON is one object per row.
+    these prefixed with a branch and a dot (dev.eod); 0 is the empty table. JSON is one object per row.
     """
     found = place.table(table).diff(before, after)
-    told = [str(each) for each in found.columns]
+    column_changes = [str(each) for each in found.columns]
     if by_column:
         summary = found.summary()
         counts = {"inserted": summary.inserted, "deleted": summary.deleted, "updated": summary.updated}
         if as_json:
             print_json(
-                {"table": table, "rows": counts, "changed_values": dict(summary.changed_values), "columns": told}
+                {
+                    "table": table,
+                    "rows": counts,
+                    "changed_values": dict(summary.changed_values),
+                    "columns": column_changes,
+                }
             )
             return
         console().print(grid("rows", list(counts), [list(counts.values())], numbers=list(counts)))
         values = sorted(summary.changed_values.items())
         console().print(grid("columns", ("column", "changed values"), values, numbers=("changed values",)))
-        for line in told:
+        for line in column_changes:
             console().print(f"column {line}")
         return
-    for line in told:
+    for line in column_changes:
         notes().print(f"column {line}", soft_wrap=True)
     shown = limit if limit is not None else None if as_json else _SHOWN_ROWS
     names = [ROW_KIND_COLUMN, *(name for name in found.schema.names if name != ROW_KIND_COLUMN)]

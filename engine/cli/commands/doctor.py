@@ -1,4 +1,4 @@
-"""The command ``fluvial doctor``: what could be better about a table, and how."""
+"""The command ``fluvial doctor``: findings about a table, and how to fix them."""
 
 from typing import Final
 
@@ -9,8 +9,8 @@ from engine.cli.output import console, json_option, print_json
 from engine.cli.place import WarehousePlace, with_place
 from engine.monitor.doctor import Severity, Symptom, diagnose, examine
 
-_EXIT_UNWELL: Final = 1
-_MARKS: Final = {
+_EXIT_WARNING: Final = 1
+_SYMBOLS: Final = {
     Severity.OK: ("✓", "green"),
     Severity.NOTE: ("i", "blue"),
     Severity.WARNING: ("!", "yellow"),
@@ -20,11 +20,11 @@ _MARKS: Final = {
 
 @click.command()
 @click.argument("table")
-@click.option("--strict", is_flag=True, help="Exit with 1 when there is a warning or worse.")
+@click.option("--strict", is_flag=True, help="Exit with 1 on a warning or worse.")
 @json_option
 @with_place
 def doctor(place: WarehousePlace, table: str, strict: bool, as_json: bool) -> int:
-    """Explain what costs a table time, space or safety, with the option or command that changes it.
+    """Explain what costs a table time, space or safety, with the option or command to change it.
 
     Exit codes: 0; with --strict 1 when a finding is a warning or critical.
     """
@@ -41,11 +41,11 @@ def doctor(place: WarehousePlace, table: str, strict: bool, as_json: bool) -> in
         for each in findings:
             for line in _lines(each):
                 out.print(line, soft_wrap=True)
-    return _EXIT_UNWELL if strict and worst >= Severity.WARNING else 0
+    return _EXIT_WARNING if strict and worst >= Severity.WARNING else 0
 
 
 def _lines(finding: Symptom) -> list[Text]:
-    mark, colour = _MARKS[finding.severity]
-    first = Text(f" {mark} ", style=colour).append(f"{finding.check}: ", style="bold").append(finding.fact, style="")
+    symbol, colour = _SYMBOLS[finding.severity]
+    first = Text(f" {symbol} ", style=colour).append(f"{finding.check}: ", style="bold").append(finding.fact, style="")
     first.stylize("default", 3)
     return [first] if finding.fix is None else [first, Text(f"     → {finding.fix}", style="cyan")]

@@ -1,4 +1,4 @@
-"""The command ``fluvial inspect``: what a table is made of, as tables, as JSON and as a picture."""
+"""The command ``fluvial inspect``: the structure of a table, as text, as JSON and as a picture."""
 
 from pathlib import Path
 from typing import Final
@@ -25,16 +25,16 @@ _LISTED_BUCKETS: Final = 4
 @click.option(
     "--snapshots",
     type=click.IntRange(1),
-    help=f"How many of the newest. [default: {_LISTED_SNAPSHOTS}, in a picture {_DRAWN_SNAPSHOTS}]",
+    help=f"Number of newest snapshots. [default: {_LISTED_SNAPSHOTS}, in a picture {_DRAWN_SNAPSHOTS}]",
 )
 @click.option(
     "--buckets",
     type=click.IntRange(0),
-    help=f"How many trees to draw, worst first. [default: {_LISTED_BUCKETS}, in a picture {_DRAWN_BUCKETS}]",
+    help=f"Number of trees to draw, worst first. [default: {_LISTED_BUCKETS}, in a picture {_DRAWN_BUCKETS}]",
 )
 @click.option("--svg", metavar="FILE", help="Draw the trees and the history as an SVG picture.")
-@click.option("--html", metavar="FILE", help="The same as a page for a browser.")
-@click.option("--png", metavar="FILE", help="The same in pixels; needs Pillow, the extra fluvial[png].")
+@click.option("--html", metavar="FILE", help="Draw the same as a web page.")
+@click.option("--png", metavar="FILE", help="Draw the same as PNG; needs Pillow, the extra fluvial[png].")
 @json_option
 @with_place
 def inspect(
@@ -82,7 +82,7 @@ def _png(picture: TablePicture) -> bytes:
 
 
 def write_picture(path: Path, body: bytes) -> None:
-    """Leave a picture where it was asked for. Raises: UnavailableError."""
+    """Write a picture to a file. Raises: UnavailableError."""
     try:
         path.write_bytes(body)
     except OSError as error:

@@ -1,24 +1,29 @@
-"""The command ``fluvial lag``: how far streams are behind a table, and a table behind its log."""
+"""The command ``fluvial lag``: the lag of streams behind a table, and of a table behind its log."""
 
 import click
 
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.place import WarehousePlace, with_place
 from engine.monitor.lag_report import log_lags, stream_lags
-from engine.runtime.units import size_text, time_text
+from engine.runtime.times import time_text
+from engine.runtime.units import size_text
 
 
 @click.command()
 @click.argument("table")
 @click.option(
-    "--checkpoint", "checkpoints", metavar="DIR", multiple=True, help="Of a query that reads the table; repeatable."
+    "--checkpoint",
+    "checkpoints",
+    metavar="DIR",
+    multiple=True,
+    help="Checkpoint of a query on the table; repeatable.",
 )
 @json_option
 @with_place
 def lag(place: WarehousePlace, table: str, checkpoints: tuple[str, ...], as_json: bool) -> None:
-    """Show how far streams are behind a table, and the table behind its log.
+    """Show the lag of streams behind a table, and of the table behind its log.
 
-    Streams are those with a consumer-id, and those whose checkpoints are given.
+    Streams are those with a consumer-id, and those with a given checkpoint.
     """
     found = place.table(table)
     buckets, streams = log_lags(found), stream_lags(found, checkpoints)

@@ -1,4 +1,4 @@
-"""The command ``fluvial lineage``: what a table is made of, and what is made of it."""
+"""The command ``fluvial lineage``: the upstream and downstream of a table."""
 
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,12 @@ _LAST: Final = 20
 @click.command()
 @click.argument("table")
 @click.option("--snapshot", type=click.IntRange(1), help="Snapshots and barriers around this one, instead of tables.")
-@click.option("--upstream", "is_up", is_flag=True, help="Only what it is made of.")
-@click.option("--downstream", "is_down", is_flag=True, help="Only what is made of it.")
-@click.option("--depth", type=click.IntRange(1), help="Jobs on a way, at most. [default: all]")
-@click.option("--last", type=click.IntRange(1), default=_LAST, help=f"Newest snapshots of a table. [default: {_LAST}]")
+@click.option("--upstream", "is_up", is_flag=True, help="Only upstream.")
+@click.option("--downstream", "is_down", is_flag=True, help="Only downstream.")
+@click.option("--depth", type=click.IntRange(1), help="Maximum number of jobs on a path. [default: all]")
+@click.option("--last", type=click.IntRange(1), default=_LAST, help=f"Newest snapshots per table. [default: {_LAST}]")
 @click.option("--svg", metavar="FILE", help="Draw the graph as an SVG picture.")
-@click.option("--html", metavar="FILE", help="The same as a page: a click on a table or job shows its snapshots.")
+@click.option("--html", metavar="FILE", help="Draw the graph as a web page with snapshots of each table.")
 @json_option
 @with_place
 def lineage(
@@ -43,12 +43,12 @@ def lineage(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Show the tables and jobs that a table comes from, and those that come from it."""
+    """Show the tables and jobs upstream and downstream of a table."""
     catalog = place.catalog
     found = lineage_of(catalog)
     if found is None:
         raise InvalidInputError(
-            f"the catalog keeps no lineage: warehouse={place.warehouse} fix=open it once with the options "
+            f"the catalog records no lineage: warehouse={place.warehouse} fix=open it once with the options "
             "table-lineage=true and data-lineage=true"
         )
     found.replay()
@@ -77,13 +77,13 @@ def lineage(
 
 
 def _newest(catalog: Catalog, table: str) -> int | None:
-    """The newest snapshot of a table; None when it has none, or is gone."""
+    """The newest snapshot of a table; None when the table has none or was dropped."""
     snapshot = catalog.table(table).latest_snapshot() if catalog.table_exists(table) else None
     return None if snapshot is None else snapshot.id
 
 
 def _check_known(catalog: Catalog, table: str, view: LineageView) -> None:
-    """A dropped table may still have lineage; one that nobody knows is a mistake. Raises: InvalidInputError."""
+    """A dropped table may still have lineage; an unknown one is an error. Raises: InvalidInputError."""
     if not view.graph.edges:
         catalog.table(table)
 
@@ -94,9 +94,9 @@ def _print(view: LineageView, *, upstream: bool, downstream: bool) -> None:
     console().print(Text(view.root.title, style="bold").append(fact, style="dim"), soft_wrap=True)
     for is_wanted, is_up, name in ((upstream, True, "made of"), (downstream, False, "makes")):
         if is_wanted:
-            told = list(lines(view.graph, view.root, facts, upstream=is_up))
-            console().print(Text(name if told else f"{name}: nothing", style="bold"))
-            for depth, text in told:
+            found = list(lines(view.graph, view.root, facts, upstream=is_up))
+            console().print(Text(name if found else f"{name}: nothing", style="bold"))
+            for depth, text in found:
                 console().print(Text(f"{'  ' * depth}{text}"), soft_wrap=True)
 
 
@@ -104,7 +104,7 @@ def _picture(view: LineageView, links: dict[GraphNode, str] | None = None) -> Gr
     tables = sum(node.kind == "table" for node in view.graph.nodes)
     return GraphPicture(
         title=f"lineage of {view.root.title}",
-        headline=f"{tables} tables, {len(view.graph.nodes) - tables} jobs; arrows show where rows go",
+        headline=f"{tables} tables, {len(view.graph.nodes) - tables} jobs; arrows show the flow of rows",
         graph=view.graph,
         roots=frozenset([view.root]),
         facts=view.facts(),

@@ -1,4 +1,4 @@
-"""The command ``fluvial metrics``: what tables look like now, for Prometheus."""
+"""The command ``fluvial metrics``: the current state of tables, for Prometheus."""
 
 import sys
 
@@ -12,9 +12,9 @@ from engine.monitor.table_metrics import table_metrics_text
 @click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
 @with_place
 def metrics(place: WarehousePlace, tables: tuple[str, ...]) -> None:
-    """Print one scrape of some tables as Prometheus text, from their own files.
+    """Print one scrape of some tables as Prometheus text, from their files.
 
     Sizes, files, sorted runs and compaction debt by bucket and level, age of the newest commit, lag of the log and of
-    consumers. A running job serves the same, and what it does, itself: engine.runtime.metrics.serve_metrics.
+    consumers. A running job serves the same and its own activity: see engine.serve_metrics.
     """
     sys.stdout.write(table_metrics_text([place.table(name) for name in tables]))

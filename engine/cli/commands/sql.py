@@ -1,6 +1,6 @@
 """``fluvial sql``: statements from the command line, a file, a pipe or a prompt.
 
-Spark is started by the first statement that needs it.
+Spark starts with the first statement that needs it.
 """
 
 import os
@@ -22,9 +22,10 @@ from engine.cli.prompt import statements_typed
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.dialect.grammar.statements import Statement
-from engine.dialect.scope.context import DEFAULT_DATABASE, SqlContext
+from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlResult, SqlSession
 from engine.runtime.spark_messages import fluvial_error
+from filestore.catalog.catalog import DEFAULT_DATABASE
 from lsm.errors import FluvialError, InvalidInputError
 
 _SHOWN_ROWS: Final = 1000
@@ -32,13 +33,15 @@ _SHOWN_ROWS: Final = 1000
 
 @click.command()
 @click.argument("text", required=False)
-@click.option("-f", "--file", "path", metavar="FILE", help="Statements to run, with ; between them.")
-@click.option("--database", default=DEFAULT_DATABASE, show_default=True, help="Current database at the start.")
+@click.option("-f", "--file", "path", metavar="FILE", help="Statements to run, separated by ;")
+@click.option("--database", default=DEFAULT_DATABASE, show_default=True, help="Initial current database.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option(
-    "--limit", type=click.IntRange(0), help=f"Most rows of a result. [default: {_SHOWN_ROWS} for a table, else all]"
+    "--limit",
+    type=click.IntRange(0),
+    help=f"Maximum rows per result. [default: {_SHOWN_ROWS} for a table, else all]",
 )
-@click.option("--spark-log", metavar="FILE", help="Where Spark's own messages go. [default: a temporary file]")
+@click.option("--spark-log", metavar="FILE", help="File for Spark's log messages. [default: a temporary file]")
 @with_place
 def sql(
     place: WarehousePlace,
@@ -51,8 +54,8 @@ def sql(
 ) -> None:
     """Run SQL statements on the tables of a warehouse.
 
-    Without TEXT and --file they are read from standard input; on a terminal, one after the other from a prompt.
-    Spark is started when a statement needs it: queries and changes of rows do, most others do not.
+    Without TEXT and --file, statements are read from standard input; on a terminal, one by one from a prompt. Spark
+    starts when a statement needs it: queries and changes of rows do, most others do not.
     """
     shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
     with ExitStack() as open_things:
@@ -73,7 +76,7 @@ def sql(
 
 
 def _given(text: str | None, path: str | None) -> str | None:
-    """The statements, None when they are typed at a prompt."""
+    """The statements; None: read them from a prompt."""
     if text is not None and path is not None:
         raise InvalidInputError(f"statements are given twice: file={path} fix=give TEXT or --file")
     if path is not None:
@@ -87,7 +90,7 @@ def _given(text: str | None, path: str | None) -> str | None:
 
 
 def _converse(run: Callable[[Statement], None]) -> None:
-    """Statements as they are typed; a mistake is told, and the next one is asked for."""
+    """Run statements as they are typed; an error is printed, and the prompt continues."""
     for typed in statements_typed():
         try:
             for statement in parse_statements(typed):
@@ -102,7 +105,7 @@ def _result(session: SqlSession, statement: Statement) -> SqlResult:
     try:
         return session.run(statement)
     except PySparkException as error:
-        raise _told(error) from error
+        raise _as_fluvial_error(error) from error
 
 
 def _print(result: SqlResult, shown: int | None, form: str) -> None:
@@ -112,7 +115,7 @@ def _print(result: SqlResult, shown: int | None, form: str) -> None:
         try:
             rows = frame.toArrow()
         except PySparkException as error:
-            raise _told(error) from error
+            raise _as_fluvial_error(error) from error
     if rows is None or not rows.num_columns:
         return
     printable = _printable(rows)
@@ -121,15 +124,15 @@ def _print(result: SqlResult, shown: int | None, form: str) -> None:
         notes().print(f"only {shown} rows are shown: see --limit")
 
 
-def _told(error: PySparkException) -> FluvialError:
-    """What Spark says; of a mistake in the statement without the plan that it prints below it."""
+def _as_fluvial_error(error: PySparkException) -> FluvialError:
+    """Spark's error; for a mistake in the statement, without the query plan that Spark appends."""
     if isinstance(error, ParseException | AnalysisException):
         return SqlSyntaxError(str(error).split("\n\nJVM stacktrace")[0].split(";\n'")[0].strip())
     return fluvial_error(error, "statement failed:")
 
 
 def _printable(rows: pa.Table) -> pa.Table:
-    """Columns of types that no table has, such as intervals, as texts."""
+    """Columns of types that tables do not have, such as intervals, as text."""
     for index, field in enumerate(rows.schema):
         if pa.types.is_null(field.type) or pa.types.is_interval(field.type) or pa.types.is_duration(field.type):
             texts = pa.array([None if value is None else str(value) for value in rows[index].to_pylist()], pa.string())

@@ -1,4 +1,4 @@
-"""The command ``fluvial top``: tables as they live."""
+"""The command ``fluvial top``: a live view of tables."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,8 @@ from rich.text import Text
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.place import WarehousePlace, with_place
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
-from engine.runtime.units import count_text, size_text, time_text
+from engine.runtime.times import time_text
+from engine.runtime.units import count_text, size_text
 from engine.table import Table
 
 _BUCKETS: Final = 12
@@ -24,15 +25,17 @@ _WINDOW_S: Final = 300.0
 
 @click.command()
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between looks.")
-@click.option("--once", is_flag=True, help="Look once and end; so it is where there is no terminal.")
+@click.option(
+    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between refreshes."
+)
+@click.option("--once", is_flag=True, help="Print once and exit; default without a TTY.")
 @json_option
 @with_place
 def top(place: WarehousePlace, tables: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
-    """Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C ends it.
+    """Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.
 
-    Without a name all tables of the warehouse are watched. Rates are those of the last five minutes. Each look reads
-    only what is new.
+    Without names, all tables of the warehouse are shown. Rates cover the last five minutes. A refresh reads only new
+    metadata.
     """
     opened = [place.table(name) for name in tables] if tables else list(_all(place))
     probes = [TableProbe(table) for table in opened]
@@ -60,7 +63,7 @@ def _all(place: WarehousePlace) -> Iterator[Table]:
 
 
 def screen(healths: Sequence[TableHealth], tables: Sequence[Table]) -> RenderableType:
-    """All that is shown: a line for each table; of a single one its worst buckets and newest commits, too."""
+    """The whole screen: a line per table; for a single table also its worst buckets and newest commits."""
     parts: list[RenderableType] = [_overview(healths)]
     if len(healths) == 1:
         [health], [table] = healths, tables
@@ -128,7 +131,7 @@ def _buckets(health: TableHealth, table: Table) -> Grid:
 
 
 def _bar(bucket: BucketHealth, trigger: int, stop: int) -> Text:
-    """Runs up to where writers wait: green, yellow from the trigger on, red from the stop on."""
+    """Runs up to the stop trigger: green, yellow from the compaction trigger on, red from the stop trigger on."""
     runs = bucket.sorted_runs
     colour = "red" if runs >= stop else "yellow" if runs >= trigger else "green"
     filled = min(_BAR, round(_BAR * runs / max(stop, 1)))

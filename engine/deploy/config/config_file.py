@@ -1,7 +1,7 @@
-"""A YAML file as a tree of values, each with the place where it is written.
+"""A YAML file as a tree of values with source locations.
 
-Every scalar stays text until a field wants something else, so ``bucket: 4``, ``on: yes`` and ``mode: 0644`` mean what
-they say. Trees are merged, never changed in place, so that a message can name file and line of any value.
+Every scalar stays text until a field converts it, so ``bucket: 4``, ``on: yes`` and ``mode: 0644`` keep their literal
+meaning. Trees are merged into new ones, so that a message can name the file and line of any value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ Content: TypeAlias = "Mapping[str, ConfigNode] | tuple[ConfigNode, ...] | str | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLine:
-    """Where a value is written."""
+    """Source location of a value."""
 
     file: str
-    line: int | None  # None: not in a file, but on the command line
+    line: int | None  # None: on the command line
 
     def __str__(self) -> str:
         return f"file={self.file}" + ("" if self.line is None else f" line={self.line}")
@@ -38,7 +38,7 @@ class ConfigNode:
     place: SourceLine
 
     def plain(self) -> Any:
-        """The values without their places: dicts, lists, texts and None."""
+        """The values without locations: dicts, lists, texts and None."""
         if isinstance(self.content, Mapping):
             return {key: node.plain() for key, node in self.content.items()}
         if isinstance(self.content, tuple):
@@ -46,7 +46,7 @@ class ConfigNode:
         return self.content
 
     def place_of(self, path: KeyPath) -> SourceLine:
-        """Place of a key, or of the nearest thing around it that is written somewhere."""
+        """Location of a key, or of its nearest ancestor with one."""
         below = self._child(path[0]) if path else None
         return self.place if below is None else below.place_of(path[1:])
 
@@ -67,14 +67,14 @@ class ConfigNode:
 
 
 def parse_config(text: str, *, name: str) -> ConfigNode:
-    """The values of a YAML text.
+    """Parse a YAML text.
 
     Args:
         text: the YAML.
-        name: what messages call the file.
+        name: file name for messages.
 
     Raises:
-        InvalidInputError: not YAML, or a key twice in one mapping; file and line are named.
+        InvalidInputError: not YAML, or a duplicate key; the message has file and line.
     """
     loader = yaml.SafeLoader(text)
     try:
@@ -90,9 +90,9 @@ def parse_config(text: str, *, name: str) -> ConfigNode:
 
 
 def merged(base: ConfigNode, over: ConfigNode) -> ConfigNode:
-    """``over`` laid upon ``base``: mappings key by key, everything else replaced; a key with nothing behind it removes.
+    """``base`` overlaid with ``over``: mappings key by key, everything else replaced; an empty value removes a key.
 
-    A mapping upon a list of things that have a ``name`` changes those that it names and appends the others.
+    A mapping over a list of items with a ``name`` changes the items it names and appends the others.
     """
     below, above = base.content, over.content
     if not isinstance(above, Mapping):
@@ -100,8 +100,8 @@ def merged(base: ConfigNode, over: ConfigNode) -> ConfigNode:
     if isinstance(below, tuple) and below and all(_name_of(item) is not None for item in below):
         named = {str(_name_of(item)): item for item in below}
         for name, node in above.items():
-            fresh = ConfigNode(content={_NAME: ConfigNode(content=name, place=node.place)}, place=node.place)
-            named[name] = merged(named.get(name, fresh), node)
+            new_item = ConfigNode(content={_NAME: ConfigNode(content=name, place=node.place)}, place=node.place)
+            named[name] = merged(named.get(name, new_item), node)
         return ConfigNode(content=tuple(each for each in named.values() if each.content is not None), place=base.place)
     if not isinstance(below, Mapping):
         return over
@@ -112,14 +112,14 @@ def merged(base: ConfigNode, over: ConfigNode) -> ConfigNode:
 
 
 def overridden(tree: ConfigNode, path: str, value: ConfigNode, *, free_keys: frozenset[str]) -> ConfigNode:
-    """A tree with a value at a dotted path; mappings on the way are made where they are missing.
+    """A tree with a value at a dotted path; missing mappings along the path are created.
 
     Args:
-        tree: to start from.
-        path: keys with dots between. Where a key itself has dots (table names), the longest key that exists is
-            taken. An item of a list is meant by its number or by its ``name``.
-        value: what to put there.
-        free_keys: mappings of options: what follows them in the path is one key, dots and all.
+        tree: the original tree.
+        path: keys separated by dots. Where a key itself contains dots (table names), the longest existing key is used.
+            An item of a list is selected by its index or its ``name``.
+        value: the new value.
+        free_keys: mappings of options: the rest of the path after one of them is a single key, dots included.
 
     Raises:
         InvalidInputError: no such item in a list.
@@ -148,7 +148,7 @@ def _item(items: tuple[ConfigNode, ...], path: str) -> tuple[int, str]:
     if index >= len(items):
         raise InvalidInputError(
             f"no such item in a list: item={first} known={', '.join(str(name) for name in names)} "
-            "fix=take a name or a number from 0"
+            "fix=use a name or an index from 0"
         )
     return index, rest
 
@@ -177,9 +177,9 @@ class _Reader:
     loader: yaml.SafeLoader
 
     def node(self, node: Any, line: int, around: tuple[Any, ...]) -> ConfigNode:
-        """A value whose key stands in ``line``; ``around`` are the mappings and lists that hold it."""
+        """The value of a key in ``line``; ``around`` are the enclosing mappings and lists."""
         if any(node is each for each in around):
-            raise InvalidInputError(f"an alias refers to what it is a part of: {self._place(line)} fix=write it out")
+            raise InvalidInputError(f"an alias refers to its own ancestor: {self._place(line)} fix=write it out")
         if isinstance(node, yaml.SequenceNode):
             items = tuple(self.node(item, _line(item), (*around, node)) for item in node.value)
             return ConfigNode(content=items, place=self._place(line))

@@ -1,7 +1,7 @@
-"""One tree out of several files: what a file includes, then itself, its profile, overlays, and single values.
+"""One tree from several files: included files, the file itself, its profile, overlays, and single values.
 
-Each lies upon the ones before it, as ``config_file.merged`` says. References are looked up last, so what a later layer
-replaces need not exist.
+Each layer overrides the earlier ones, see ``config_file.merged``. References are resolved last, so a replaced reference
+need not exist.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ PROFILES: Final = "profiles"
 
 
 def read_layers(path: str, references: References) -> ConfigNode:
-    """A file upon those that it includes, in their order; references in its other values are left as they are.
+    """A file merged over its includes, in order; references in other values are not resolved.
 
     Raises:
         InvalidInputError: a file is missing, not YAML, not a mapping, or includes itself.
@@ -26,15 +26,15 @@ def read_layers(path: str, references: References) -> ConfigNode:
 
 
 def parse_layers(text: str, *, name: str, references: References) -> ConfigNode:
-    """As ``read_layers``, from text; what it includes is looked for beside ``name``."""
+    """Like ``read_layers``, from text; includes are relative to ``name``."""
     return _with_includes(parse_config(text, name=name), Path(name), references, ())
 
 
 def with_profile(tree: ConfigNode, name: str | None) -> ConfigNode:
-    """The tree without its ``profiles``, and with the named one laid upon it.
+    """The tree without its ``profiles``, merged with the named one.
 
     Raises:
-        InvalidInputError: there is no such profile.
+        InvalidInputError: the profile is unknown.
     """
     content = dict(tree.content) if isinstance(tree.content, Mapping) else {}
     profiles = content.pop(PROFILES, None)
@@ -46,17 +46,17 @@ def with_profile(tree: ConfigNode, name: str | None) -> ConfigNode:
         place = tree.place if profiles is None else profiles.place
         raise InvalidInputError(
             f"no such profile: profile={name} key={PROFILES} {place} known={', '.join(sorted(known)) or 'none'} "
-            f"fix=write it under {PROFILES}, or take a known one"
+            f"fix=write it under {PROFILES}, or use a known one"
         )
     profile = known[name]
     return rest if profile.content is None else merged(rest, profile)
 
 
 def with_overrides(tree: ConfigNode, overrides: Sequence[str], *, free_keys: frozenset[str]) -> ConfigNode:
-    """The tree with single values replaced, in the order of the ``a.b=c`` texts; each value is read as YAML.
+    """The tree with single values replaced, by ``a.b=c`` texts in order; each value is parsed as YAML.
 
     Raises:
-        InvalidInputError: a text is not of that form, or names an item that a list does not have.
+        InvalidInputError: a text has another form, or names an unknown item of a list.
     """
     for given in overrides:
         path, equals, value = given.partition("=")

@@ -1,6 +1,6 @@
-"""What a job file says: tables, pipelines and settings as frozen values, checked before anything is started.
+"""Job files as frozen values: tables, pipelines and settings, validated before anything is started.
 
-A job file is YAML; ``config_layers`` tells how several become one, ``conf/orders.yaml`` shows every key with a comment.
+A job file is YAML; ``config_layers`` merges several into one, ``conf/orders.yaml`` shows every key with a comment.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,21 +31,21 @@ class JobConfig(Section):
     """A whole job file."""
 
     name: str = Field(min_length=1)
-    """In messages and in Spark's UI."""
+    """Job name in messages and in Spark's UI."""
     warehouse: str = Field(min_length=1)
     """Where the tables are: a directory or a URL."""
     catalog: Options = Field(default_factory=dict)
-    """Options of the catalog. Others than its own are defaults for the tables made here."""
+    """Catalog options; other options are defaults for the tables created here."""
     log: Options = Field(default_factory=dict)
-    """Defaults for the logs of the tables made here: the options that start with `log.`, without that."""
+    """Defaults for the logs of the tables created here: table options without their prefix `log.`."""
     tables: Mapping[TableName, TableConfig] = Field(default_factory=dict)
     """Tables by database.table."""
     pipelines: tuple[PipelineConfig, ...]
     """Streaming queries; all run in one process."""
     on_failure: OnFailureConfig = Field(default=OnFailureConfig(), alias="on-failure")
-    """When a pipeline fails: stop-all (default), restart or continue."""
+    """What to do when a pipeline fails: stop-all (default), restart or continue."""
     stop_timeout: Seconds = Field(default=30.0, alias="stop-timeout", ge=0)
-    """On SIGTERM, how long running micro-batches may take to end; after that they are cancelled."""
+    """On SIGTERM, how long running micro-batches may take to finish before they are cancelled."""
     health: HealthConfig = HealthConfig()
     metrics: MetricsConfig = MetricsConfig()
     logging: LoggingConfig = LoggingConfig()
@@ -76,24 +76,24 @@ class JobConfig(Section):
 
     @property
     def catalog_options(self) -> dict[str, str]:
-        """What the catalog is opened with: its options, and the defaults of logs."""
+        """The options of the catalog, including the defaults of logs."""
         return {**self.catalog, **{f"{LOG_PREFIX}{key}": value for key, value in self.log.items()}}
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Texts out of files of secrets, which nobody may print."""
+        """Texts of secret files, which must not be printed."""
         return self._secrets
 
     def where(self, path: KeyPath) -> str:
-        """How messages name a key of this job: ``key=… file=… line=…``."""
+        """A key of this job in messages: ``key=… file=… line=…``."""
         place = "" if self._tree is None else f" {self._tree.place_of(path)}"
         return f"key={dotted(path)}{place}"
 
     def chosen(self, names: Iterable[str]) -> "JobConfig":
-        """The same job with some of its pipelines only; all when none is named.
+        """The same job with the named pipelines only; all of them when none is named.
 
         Raises:
-            InvalidInputError: there is no such pipeline.
+            InvalidInputError: a pipeline is unknown.
         """
         wanted, known = list(names), [each.name for each in self.pipelines]
         for name in wanted:
@@ -115,18 +115,18 @@ def load_job(
     overrides: Sequence[str] = (),
     environment: Mapping[str, str],
 ) -> JobConfig:
-    """The job that a file describes, with other files and values laid upon it.
+    """The job of a file, with other files and values merged over it.
 
     Args:
         path: the YAML file; it may include others.
-        overlays: files with the keys that differ, in their order.
-        profile: of those in the file.
-        overrides: ``a.b=c`` texts, applied in their order; an item of a list is meant by its number or its ``name``.
-        environment: what ``${NAME}`` refers to.
+        overlays: files with keys to override, in order.
+        profile: name of a profile in the file.
+        overrides: ``a.b=c`` texts, applied in order; an item of a list is selected by its index or its ``name``.
+        environment: values of ``${NAME}`` references.
 
     Raises:
-        InvalidInputError: a file is missing or not YAML, a key is unknown or missing, a value does not fit; file,
-            line and key are named.
+        InvalidInputError: a file is missing or not YAML, a key is unknown or missing, or a value is invalid; the
+            message has file, line and key.
     """
     references = References(environment)
     return _job(read_layers(path, references), references, overlays, profile, overrides)
@@ -141,7 +141,7 @@ def parse_job(
     overrides: Sequence[str] = (),
     environment: Mapping[str, str],
 ) -> JobConfig:
-    """As ``load_job``, from text; ``name`` is what messages call the file."""
+    """Like ``load_job``, from text; ``name`` is the file name for messages."""
     references = References(environment)
     return _job(parse_layers(text, name=name, references=references), references, overlays, profile, overrides)
 

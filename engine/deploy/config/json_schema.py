@@ -1,7 +1,7 @@
-"""The JSON Schema of job files, for editors: completion, descriptions, and what is wrong while it is typed.
+"""The JSON Schema of job files, for editors: completion, descriptions and validation.
 
-A job file may say more than the values that come of it: short forms, numbers where text is meant, references instead
-of numbers, sections with nothing behind them.
+A job file allows more than its values' types: short forms, numbers for text, references for numbers, and empty
+sections.
 """
 
 import json
@@ -32,7 +32,7 @@ _DECLARED: Final[Mapping[tuple[str, str], Sequence[Option[Any]]]] = {
 }
 """Options by section and key, for completion; others are taken too: free keys, defaults of tables, other sources."""
 _SHORT_FORMS: Final = ("ColumnConfig", "TransformConfig", "TargetConfig", "TriggerConfig", "OnFailureConfig")
-"""Sections for which a plain text stands."""
+"""Sections with a short form as plain text."""
 
 
 class _AsWritten(GenerateJsonSchema):
@@ -62,21 +62,21 @@ class _AsWritten(GenerateJsonSchema):
 
 
 def job_schema() -> dict[str, Any]:
-    """The schema."""
+    """The JSON Schema."""
     made = JobConfig.model_json_schema(by_alias=True, schema_generator=_AsWritten)
     files = {"type": "string"}
     made["properties"] |= {
         INCLUDE: {
-            "description": "Files that this one lies upon, relative to it.",
+            "description": "Files that this one overrides, relative to it.",
             "anyOf": [files, {"type": "array", "items": files}],
         },
         PROFILES: {
-            "description": "By name, keys that differ: fluvial run FILE --profile NAME.",
+            "description": "Overrides by profile name: fluvial run FILE --profile NAME.",
             "type": ["object", "null"],
             "additionalProperties": {"type": ["object", "null"]},
         },
     }
-    # what is required may stand in the included files
+    # required keys may be in the included files
     made["if"] = {"not": {"required": [INCLUDE]}}
     made["then"] = {"required": made.pop("required")}
     made["title"] = "Fluvial job file"
@@ -84,7 +84,7 @@ def job_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as the file has it."""
+    """The schema as JSON text."""
     return json.dumps(job_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -96,7 +96,7 @@ def _option(option: Option[Any]) -> dict[str, Any]:
 
 
 def _or_nothing(described: dict[str, Any]) -> dict[str, Any]:
-    """Empty is as good as absent."""
+    """An empty value is allowed, too."""
     description = {"description": described.pop("description")} if "description" in described else {}
     if "anyOf" in described:
         options = [each for each in described.pop("anyOf") if each != {"type": "null"}]

@@ -1,4 +1,4 @@
-"""How a job is run, in a job file: Spark, failures, the end, health and log messages."""
+"""Operation of a job, in a job file: Spark, failures, health, metrics and log messages."""
 
 from typing import Final
 
@@ -18,23 +18,23 @@ class SparkConfig(Section):
     """The Spark session."""
 
     master: str | None = None
-    """local[2], spark://…, yarn, k8s://…; default: what spark-submit says, else all cores of this machine."""
+    """local[2], spark://…, yarn, k8s://…; default: the one of spark-submit, else all cores of this machine."""
     conf: Options = Field(default_factory=dict)
-    """Spark's own settings. What is given here is never changed by Fluvial."""
+    """Spark settings, which Fluvial never overrides."""
 
 
 class OnFailureConfig(Section):
     """What to do when a pipeline fails. Plain text is the policy."""
 
     policy: str = STOP_ALL
-    """stop-all: the others end after their running micro-batch, and the job fails. restart: that pipeline is started
-    again after a while. continue: the others go on, and the job fails when they have ended."""
+    """stop-all: the others stop after their running micro-batch, and the job fails. restart: the pipeline is restarted
+    after a delay. continue: the others continue, and the job fails when they have ended."""
     max_attempts: int = Field(default=5, alias="max-attempts", gt=0)
-    """Restarts without a finished micro-batch in between; after that as stop-all."""
+    """Restarts without a finished micro-batch in between; then the policy is stop-all."""
     backoff: Seconds = Field(default=1.0, ge=0)
-    """Time before the first restart; each further one waits twice as long."""
+    """Delay before the first restart; doubled for each further one."""
     max_backoff: Seconds = Field(default=60.0, alias="max-backoff", ge=0)
-    """Longest time before a restart."""
+    """Maximum delay before a restart."""
 
     @model_validator(mode="before")
     @classmethod
@@ -48,25 +48,25 @@ class OnFailureConfig(Section):
 
 
 class HealthConfig(Section):
-    """Where others see whether the job is well."""
+    """Health checks of the job."""
 
     file: str | None = None
-    """File that is replaced every few seconds by JSON: live, ready, and each pipeline."""
+    """JSON file, replaced every few seconds: live, ready, and each pipeline."""
     port: int | None = Field(default=None, ge=0, le=65535)
     """HTTP port for GET /live and /ready (200 or 503), and / (the JSON)."""
     host: str = "127.0.0.1"
-    """Address that the port belongs to; 0.0.0.0 for probes from outside, as Kubernetes makes them."""
+    """Address to bind; 0.0.0.0 for probes from other hosts, such as Kubernetes'."""
     batch_timeout: Seconds | None = Field(default=None, alias="batch-timeout", gt=0)
-    """A micro-batch that takes longer means: not live; none = however long."""
+    """A micro-batch that takes longer makes the job not live; none: no limit."""
 
 
 class MetricsConfig(Section):
-    """Where Prometheus finds what the job does: queries, batches, tables, logs and lag."""
+    """Prometheus metrics of the job: queries, batches, tables, logs and lag."""
 
     port: int | None = Field(default=None, ge=0, le=65535)
     """HTTP port for GET /metrics."""
     host: str = "127.0.0.1"
-    """Address that the port belongs to; 0.0.0.0 for scrapes from outside."""
+    """Address to bind; 0.0.0.0 for scrapes from other hosts."""
     file: str | None = None
     """File for node_exporter's textfile collector, replaced every few seconds."""
 
@@ -77,7 +77,7 @@ class LoggingConfig(Section):
     level: str = "warning"
     """debug, info, warning or error."""
     levels: Options = Field(default_factory=dict)
-    """Other levels for single loggers: fluvial.sink: debug."""
+    """Levels of individual loggers: fluvial.sink: debug."""
     format: str = "text"
     """text, or json: one object per line."""
     file: str | None = None

@@ -1,4 +1,4 @@
-"""Pipelines in a job file: source, transforms, targets, and when micro-batches start."""
+"""Pipelines in a job file: source, transforms, targets and triggers."""
 
 import re
 from collections.abc import Mapping
@@ -29,27 +29,27 @@ LIMIT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     **dict.fromkeys(FILE_FORMATS, _FILE_LIMITS),
 }
-"""By source format, the option that each limit is."""
+"""By source format: the source option of each limit."""
 
 _INTERVAL: Final = re.compile(r"(\d+) *(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)")
 _LONG_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
-"""Units of time that Spark does not know by their short names."""
+"""Units of time with short names that Spark does not accept."""
 
 
 class SourceConfig(Section):
-    """Where rows come from."""
+    """The source of a pipeline's rows."""
 
     format: str = KAFKA
     """kafka: Fluvial's own reader. fluvial: another table, changes with their kinds. Files: json, csv, parquet, orc,
-    text. Else a streaming source that Spark knows."""
+    text. Otherwise any streaming source of Spark."""
     columns: Mapping[str, ColumnConfig] = Field(default_factory=dict)
-    """Columns to decode from each record or file; none = those of the target table."""
+    """Columns to decode from each record or file; none: those of the target table."""
     options: Options = Field(default_factory=dict)
-    """Options of the source; paths in them are relative to where the command is run."""
+    """Options of the source; relative paths are relative to the working directory of the command."""
 
 
 class LimitsConfig(Section):
-    """The most that one micro-batch takes in."""
+    """Maximum input of one micro-batch."""
 
     records: int | None = Field(default=None, gt=0)
     """Records, over all topics."""
@@ -70,9 +70,9 @@ class TransformConfig(Section):
     """
 
     sql: str | None = None
-    """A query over the view `source`, which is what the step before gives. Keep `_row_kind`."""
+    """A query over the view `source`, the result of the previous step. Keep `_row_kind`."""
     python: str | None = None
-    """module:function, of a frame, that returns a frame."""
+    """module:function, which takes a frame and returns a frame."""
 
     @model_validator(mode="before")
     @classmethod
@@ -97,16 +97,16 @@ def _as_list(given: object) -> object:
 
 
 class TargetConfig(Section):
-    """A table that a pipeline fills. Plain text is its name."""
+    """A table that a pipeline writes. Plain text is its name."""
 
     table: TableName
     """database.table, or database.table$branch_name"""
     branch: str | None = Field(default=None, min_length=1)
-    """Branch of the table to fill; none = main."""
+    """Branch of the table to write; none: main."""
     transform: Transforms = ()
-    """Steps for this table alone, after those of the pipeline; they see one micro-batch at a time."""
+    """Steps for this table only, after those of the pipeline; they see one micro-batch at a time."""
     options: Options = Field(default_factory=dict)
-    """Options of the sink for this table."""
+    """Sink options for this table."""
 
     _one_step_is_a_list = field_validator("transform", mode="before")(staticmethod(_as_list))
 
@@ -117,10 +117,10 @@ class TargetConfig(Section):
 
 
 class TriggerConfig(Section):
-    """When micro-batches start: once over what is there (``available-now``), or every so often for ever."""
+    """When micro-batches start: once over the available data (``available-now``), or periodically without end."""
 
     processing_time: str | None = Field(default=None, alias=PROCESSING_TIME)
-    """Look for news every so often, for ever: 5 seconds."""
+    """Interval between micro-batches of an endless pipeline: 5 seconds."""
 
     @model_validator(mode="before")
     @classmethod
@@ -144,7 +144,7 @@ class TriggerConfig(Section):
 
     @property
     def ends(self) -> bool:
-        """Whether the pipeline ends by itself."""
+        """Whether the pipeline is finite."""
         return self.processing_time is None
 
 
@@ -152,22 +152,22 @@ class PipelineConfig(Section):
     """One streaming query: source, transforms, target tables."""
 
     name: str = Field(min_length=1)
-    """In messages and in Spark's UI."""
+    """Pipeline name in messages and in Spark's UI."""
     source: SourceConfig
     transform: Transforms = ()
-    """Steps between source and tables, one or a list; each sees what the one before gives."""
+    """Steps between source and tables, one or a list; each sees the result of the previous one."""
     target: TableName | None = None
-    """The table to fill."""
+    """The table to write."""
     targets: tuple[TargetConfig, ...] = ()
-    """Several tables, each filled from the same micro-batches; instead of `target`."""
+    """Several tables, each written from the same micro-batches; instead of `target`."""
     trigger: TriggerConfig = TriggerConfig()
-    """available-now (default): take what is there and end. {processing-time: 5 seconds}: for ever."""
+    """available-now (default): process the available data and end. {processing-time: 5 seconds}: run without end."""
     limits: LimitsConfig = LimitsConfig()
-    """The most that one micro-batch takes in; none = all that is there."""
+    """Maximum input of one micro-batch; none: all available data."""
     checkpoint: str = Field(min_length=1)
-    """Directory where Spark notes how far the pipeline has come; it belongs to this pipeline for ever."""
+    """Directory of Spark's checkpoint; it belongs to this pipeline permanently."""
     options: Options = Field(default_factory=dict)
-    """Options of the sink, for every target."""
+    """Sink options for every target."""
 
     _one_step_is_a_list = field_validator("transform", mode="before")(staticmethod(_as_list))
 
@@ -185,7 +185,7 @@ class PipelineConfig(Section):
         tables = [each.table for each in self.outputs]
         for table in tables:
             if tables.count(table) > 1:
-                raise problem("a table twice among the targets", key="targets", facts=f"table={table} fix=UNION them")
+                raise problem("a table is a target twice", key="targets", facts=f"table={table} fix=UNION them")
         return self
 
     @model_validator(mode="after")
@@ -201,13 +201,13 @@ class PipelineConfig(Section):
 
     @property
     def outputs(self) -> tuple[TargetConfig, ...]:
-        """The tables to fill, with all options that hold for each."""
+        """The target tables, with their merged options."""
         given = self.targets or (TargetConfig(table=self.target or ""),)
         return tuple(_on_branch(each, {**self.options, **each.options}) for each in given)
 
 
 def _on_branch(target: TargetConfig, options: Mapping[str, str]) -> TargetConfig:
-    """A target whose branch stands in its table's name alone, with all its other options."""
+    """A target with its branch in the table's name only, and all other options."""
     try:
         table, branch = agreed_branch(target.table, target.branch, options.get(BRANCH_KEY))
     except InvalidInputError as error:

@@ -1,7 +1,7 @@
-"""What a value of a job file refers to: the environment, or a file that holds a secret.
+"""References in values of a job file: to the environment, or to a file with a secret.
 
-``${NAME}`` and ``${NAME:-default}`` as in a shell, ``${file:/run/secrets/kafka}`` for the text of a file without its
-last line end, and ``$${`` for a plain ``${``. What is put in is a text: it is not read as YAML.
+``${NAME}`` and ``${NAME:-default}`` as in a shell, ``${file:/run/secrets/kafka}`` for the content of a file without its
+last line break, and ``$${`` for a literal ``${``. Resolved values are text, not parsed as YAML.
 """
 
 import re
@@ -16,17 +16,17 @@ _REFERENCE: Final = re.compile(r"\$(\$?)\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]
 
 
 class References:
-    """Looks up what texts refer to, and remembers which of it was secret."""
+    """Resolves references, and remembers the secret values."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self.secrets: set[str] = set()
 
     def resolved(self, node: ConfigNode) -> ConfigNode:
-        """A tree without references.
+        """A tree with all references resolved.
 
         Raises:
-            InvalidInputError: a variable is not set, or a file cannot be read; the place of the reference is named.
+            InvalidInputError: a variable is not set, or a file cannot be read; the message has the location.
         """
         content = node.content
         if isinstance(content, Mapping):
@@ -36,7 +36,7 @@ class References:
         return node if content is None else ConfigNode(content=self.text(content, node.place), place=node.place)
 
     def text(self, text: str, place: SourceLine) -> str:
-        """One text without references. Raises: as ``resolved``."""
+        """One text with its references resolved. Raises: like ``resolved``."""
 
         def value_of(match: re.Match[str]) -> str:
             escape, path, name, default = match.groups()

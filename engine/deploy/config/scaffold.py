@@ -1,4 +1,4 @@
-"""A first deploy: a job file that works as it is, and a script that sends changes for it to take in."""
+"""An example deployment: a working job file, and a script that sends changes to it."""
 
 from pathlib import Path
 from string import Template
@@ -10,7 +10,7 @@ JOB_FILE: Final = "orders.yaml"
 SCRIPT: Final = "send_changes.py"
 
 _JOB: Final = Template("""\
-# What this job is: fluvial plan $directory/orders.yaml. What else a job file may say: fluvial validate --schema
+# What a run would do: fluvial plan $directory/orders.yaml. All keys of a job file: fluvial validate --schema
 name: orders
 
 warehouse: $${WAREHOUSE:-.fluvial/warehouse}
@@ -39,7 +39,7 @@ pipelines:
   trigger: available-now
   checkpoint: $${CHECKPOINTS:-.fluvial/checkpoints}/orders
 
-# fluvial run $directory/orders.yaml --profile live: for ever, until it is asked to stop
+# fluvial run $directory/orders.yaml --profile live: runs until it is stopped
 profiles:
   live:
     on-failure: restart
@@ -51,7 +51,7 @@ spark:
   conf: {spark.ui.enabled: false}
 """)
 _SCRIPT: Final = Template('''\
-"""Sends changes of orders to a topic, as Debezium would: each order is made, paid, and perhaps cancelled."""
+"""Sends changes of orders to a topic, as Debezium would: each order is created, paid, and perhaps cancelled."""
 
 import json
 import os
@@ -76,8 +76,8 @@ if TOPIC not in admin.list_topics(timeout=30).topics:
 
 producer, sent = Producer(BROKERS), 0
 for number in range(COUNT):
-    made, paid = order(number, "new"), order(number, "paid")
-    changes = [("c", None, made), ("u", made, paid)]
+    created, paid = order(number, "new"), order(number, "paid")
+    changes = [("c", None, created), ("u", created, paid)]
     if number % 10 == 0:
         changes.append(("d", paid, None))
     for op, before, after in changes:
@@ -86,20 +86,20 @@ for number in range(COUNT):
         producer.poll(0)
         sent += 1
 if producer.flush(60):
-    sys.exit("some changes were not taken by the brokers")
+    sys.exit("some changes were not accepted by the brokers")
 print(f"{sent} changes of {COUNT} orders sent to {TOPIC}")
 ''')
 
 
 def write_example(directory: Path, *, bootstrap_servers: str) -> list[Path]:
-    """Write the files, and return their paths.
+    """Write the example and return the paths of its files.
 
     Args:
-        directory: made when missing.
-        bootstrap_servers: brokers that both talk to.
+        directory: created if missing.
+        bootstrap_servers: brokers for the job and the script.
 
     Raises:
-        InvalidInputError: one of the files is there already, or the directory cannot be written. Nothing was written.
+        InvalidInputError: one of the files exists, or the directory cannot be written. Nothing was written.
     """
     values = {"directory": str(directory), "bootstrap_servers": bootstrap_servers}
     files = {directory / JOB_FILE: _JOB.substitute(values), directory / SCRIPT: _SCRIPT.substitute(values)}
@@ -118,7 +118,7 @@ def write_example(directory: Path, *, bootstrap_servers: str) -> list[Path]:
 
 
 def next_commands(directory: str) -> list[str]:
-    """What to do with the files."""
+    """Commands to try with the example."""
     job = f"{directory.rstrip('/')}/{JOB_FILE}"
     return [
         f"python {directory.rstrip('/')}/{SCRIPT}",

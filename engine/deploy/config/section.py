@@ -1,4 +1,4 @@
-"""What every section of a job file has in common: known keys, units, and words for what is wrong."""
+"""Common base of the sections of a job file: known keys, units and error messages."""
 
 import difflib
 import re
@@ -22,32 +22,32 @@ _WORDS: Final = {
     "int_parsing": ("a whole number belongs here", "write digits only"),
     "bool_parsing": ("true or false belongs here", "write one of them"),
 }
-"""What pydantic's error types are in words of a job file, and what to do about them."""
+"""By pydantic error type: the fact and fix in terms of a job file."""
 
 _MAX_SHOWN: Final = 80
 _HIDDEN: Final = "******"
 
 
 def problem(fact: str, *, key: str | None = None, facts: str = "") -> PydanticCustomError:
-    """An error about a section, or about one of its keys.
+    """An error in a section, or in one of its keys.
 
     Args:
-        fact: what is wrong, in lower case.
-        key: of the section; None = the section itself.
-        facts: ``key=value`` pairs with the value, and with ``fix=`` or a hint at the end.
+        fact: the problem, in lower case.
+        key: key in the section; None: the section itself.
+        facts: ``key=value`` pairs with the value, followed by ``fix=`` or a hint.
     """
     return PydanticCustomError("job", "{fact}", {"fact": fact, "key": key, "facts": facts})
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """The nearest known name, or all of them."""
+    """A hint with the nearest known name, or with all of them."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, 1)
     return f"did_you_mean={close[0]}" if close else f"known={', '.join(names)}"
 
 
 def explained(error: ValidationError, tree: ConfigNode, secrets: Iterable[str]) -> str:
-    """All problems of a job: each with key, file, line, value and what to do."""
+    """All problems of a job: each with key, file, line, value and fix."""
     problems = []
     for found in error.errors(include_url=False):
         context = found.get("ctx", {})
@@ -63,7 +63,7 @@ def explained(error: ValidationError, tree: ConfigNode, secrets: Iterable[str]) 
 
 
 def dotted(path: KeyPath) -> str:
-    """A path as messages write it: ``pipelines[0].target``."""
+    """A path in messages: ``pipelines[0].target``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -109,9 +109,9 @@ SizeBytes = Annotated[int, BeforeValidator(_bytes)]
 
 
 class Section(BaseModel):
-    """A mapping whose keys are known; another key is an error that names the nearest known one.
+    """A mapping with known keys; an unknown key is an error with the nearest known one.
 
-    A key with nothing behind it is as good as absent, so that a section may be emptied by comments.
+    An empty value is equivalent to an absent key, so that a section may be emptied by comments.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -129,7 +129,7 @@ class Section(BaseModel):
 
 
 def one_of(value: str, known: Sequence[str], *, what: str) -> str:
-    """A word among known ones. Raises: PydanticCustomError with the nearest."""
+    """Checks that a word is known. Raises: PydanticCustomError with the nearest."""
     if value not in known:
         raise problem(f"unknown {what}", facts=f"given={value} {hint(value, known)}")
     return value

@@ -12,7 +12,7 @@ from lsm.errors import InvalidInputError
 
 
 class ColumnConfig(Section):
-    """A column: its SQL type, and perhaps a comment. A plain text is the type alone."""
+    """A column: its SQL type and an optional comment. Plain text is the type."""
 
     type: str
     """SQL type: BIGINT, STRING, DECIMAL(10, 2), TIMESTAMP_LTZ(3), ARRAY<INT>, ROW<a INT>; NOT NULL may follow."""
@@ -38,16 +38,16 @@ Columns = Mapping[str, ColumnConfig]
 
 
 class TableConfig(Section):
-    """A table that the job makes if it does not exist. If it exists, it must have these columns and keys."""
+    """A table, created if missing. An existing one must have these columns and keys."""
 
     columns: Columns
-    """Columns in their order: name and type."""
+    """Columns in order: name and type."""
     primary_key: tuple[str, ...] = ()
-    """Rows of the same key replace each other; none: every row is kept. It holds the partition columns."""
+    """Rows with the same key replace each other; none: all rows are kept. It includes the partition columns."""
     partition_by: tuple[str, ...] = ()
     """One directory for each value of these columns."""
     options: Options = Field(default_factory=dict)
-    """Options of the table, as Paimon names them."""
+    """Options of the table, with Paimon's names."""
     comment: str | None = None
     """Shown to users."""
 
@@ -63,7 +63,7 @@ class TableConfig(Section):
 
 
 def data_fields_of(columns: Columns, *, not_null: Sequence[str] = ()) -> list[DataField]:
-    """The columns as the table format describes them; those of ``not_null`` are never null."""
+    """The columns in the table format; columns in ``not_null`` become NOT NULL."""
     return [
         DataField(id=index, name=name, type=parse_sql_type(_type_text(name, spec, not_null)), description=spec.comment)
         for index, (name, spec) in enumerate(columns.items())
@@ -71,5 +71,5 @@ def data_fields_of(columns: Columns, *, not_null: Sequence[str] = ()) -> list[Da
 
 
 def _type_text(name: str, spec: ColumnConfig, not_null: Sequence[str]) -> str:
-    is_said = spec.type.upper().endswith("NOT NULL")
-    return f"{spec.type} NOT NULL" if name in not_null and not is_said else spec.type
+    is_not_null = spec.type.upper().endswith("NOT NULL")
+    return f"{spec.type} NOT NULL" if name in not_null and not is_not_null else spec.type

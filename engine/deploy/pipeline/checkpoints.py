@@ -1,4 +1,4 @@
-"""How far a pipeline has come, read from its checkpoint without Spark."""
+"""The progress of a pipeline, read from its checkpoint without Spark."""
 
 import json
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA
 from engine.kafka.offsets import from_json
 from lsm.errors import InvalidInputError
 
-_HEADER_LINES: Final = 2  # version of the file, and of the batch
+_HEADER_LINES: Final = 2  # of an offsets file: the version, then the batch's metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointState:
-    """What a query has done."""
+    """The progress of a query."""
 
     query_id: str
-    batch_id: int | None  # of the last finished micro-batch; None: none
-    offsets: tuple[Any, ...]  # end of that batch, one of each source
+    batch_id: int | None  # of the last finished micro-batch; None: no batch has finished
+    offsets: tuple[Any, ...]  # end offsets of that batch, one per source
 
 
 def is_readable(location: str) -> bool:
-    """Whether we can look into a checkpoint: those on this machine."""
+    """Whether this process can read a checkpoint: only local ones."""
     return urlsplit(location).scheme in ("", "file")
 
 
@@ -32,13 +32,13 @@ def read_checkpoint(location: str) -> CheckpointState | None:
     """The state of a checkpoint; None when no query has used it yet.
 
     Raises:
-        InvalidInputError: what is there is not a checkpoint, or cannot be read.
+        InvalidInputError: the directory is not a checkpoint, or cannot be read.
     """
     root = Path(location.removeprefix("file://"))
     if not (root / "metadata").exists():
         if root.is_dir() and any(root.iterdir()):
             raise InvalidInputError(
-                f"the directory is not a checkpoint, and not empty: checkpoint={location} fix=take another directory"
+                f"the directory is not a checkpoint, and not empty: checkpoint={location} fix=use another directory"
             )
         return None
     try:
@@ -49,18 +49,18 @@ def read_checkpoint(location: str) -> CheckpointState | None:
         offsets = tuple(json.loads(line) for line in lines[_HEADER_LINES:] if line != "-")
     except (OSError, ValueError, KeyError) as error:
         raise InvalidInputError(
-            f"the checkpoint cannot be read: checkpoint={location} reason={error} fix=take another directory"
+            f"the checkpoint cannot be read: checkpoint={location} reason={error} fix=use another directory"
         ) from error
     return CheckpointState(query_id=query_id, batch_id=batch_id, offsets=offsets)
 
 
 def source_difference(state: CheckpointState, source_format: str, topics: tuple[str, ...]) -> str | None:
-    """Why a pipeline cannot go on from a checkpoint; None: nothing speaks against it.
+    """Why a pipeline cannot resume from a checkpoint; None: it can.
 
     Args:
-        state: of the checkpoint.
-        source_format: of the pipeline's source.
-        topics: that it reads; () for a source without topics.
+        state: state of the checkpoint.
+        source_format: format of the pipeline's source.
+        topics: topics of the source; () for a source without topics.
     """
     kinds = {_kind(offset) for offset in state.offsets} - {None}
     wanted = "files" if source_format in FILE_FORMATS else source_format

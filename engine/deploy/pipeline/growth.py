@@ -1,10 +1,10 @@
-"""A source whose rows get new columns, into a table that grows with them: ``write.merge-schema`` in a job file.
+"""A table that grows with the columns of its source: ``write.merge-schema`` in a job file.
 
-Spark fixes the columns of a stream when the query starts. So a pipeline looks, at its start, at the newest records of
-its topics, whose schema part tells the columns and types of the source table as it is now. While it runs, a record with
-a column that was not known fails its micro-batch before anything is written (``new-fields=fail``); started again, by
-``on_failure`` or by hand, the pipeline knows the column, and no value is lost. Where records do not tell types (plain
-JSON, Avro) columns cannot be made.
+Spark fixes the columns of a stream when the query starts. So at its start, a pipeline reads the newest records of its
+topics: their schema part has the current columns and types of the source table. While the pipeline runs, a record with
+an unknown column fails its micro-batch before anything is written (``new-fields=fail``); after a restart, by
+``on_failure`` or by hand, the pipeline knows the column, and no value is lost. Where records carry no types (plain
+JSON, Avro), columns cannot be added.
 """
 
 from collections.abc import Sequence
@@ -27,25 +27,25 @@ from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
 
-_LOOKED_AT: Final = 200  # newest records of each partition
+_SAMPLE_SIZE: Final = 200  # newest records of each partition
 
 
 def grown_fields(
     pipeline: PipelineConfig, tables: Sequence[Table], source: KafkaSourceOptions | None
 ) -> tuple[DataField, ...] | None:
-    """The columns of a pipeline's first table as they are once it holds the newest records of the source.
+    """The columns of a pipeline's first table, with those of the source's newest records added.
 
     Args:
-        pipeline: of the job.
-        tables: of its outputs.
-        source: its topics; None for other sources.
+        pipeline: the pipeline.
+        tables: tables of its outputs.
+        source: options of its source; None for sources other than topics.
 
     Returns:
-        None when no table grows, or the source does not tell columns.
+        None when no table grows, or the source carries no types.
 
     Raises:
         UnavailableError: the brokers do not answer.
-        InvalidInputError: a column of the source cannot be one of the table, or an option has no such value.
+        InvalidInputError: a source column cannot be a table column, or an option has an invalid value.
     """
     if source is None or source.value_format is not ValueFormat.DEBEZIUM_JSON or pipeline.source.columns:
         return None
@@ -53,7 +53,7 @@ def grown_fields(
     if rules is None:
         return None
     table = tables[0].files
-    schema = table.at_version(table.store.schemas.ids()[-1]).schema  # it may have grown since the job began
+    schema = table.at_version(table.store.schemas.ids()[-1]).schema  # it may have grown since the job started
     for columns in _newest_columns(source):
         changes = merge_changes(schema, fields_of_rows(columns, schema), rules)
         schema = apply_changes(schema, changes, has_rows=False)
@@ -61,7 +61,7 @@ def grown_fields(
 
 
 def _rules(pipeline: PipelineConfig, tables: Sequence[Table]) -> MergeRules | None:
-    """How the tables may grow; types that do not go together are left to the decoder, which checks every value."""
+    """How the tables may grow; incompatible types are left to the decoder, which checks every value."""
     found = [
         merge_rules(table.store, WriterOptions.parse(output.options, SINK_KEYS, "sink option"))
         for output, table in zip(pipeline.outputs, tables, strict=True)
@@ -78,7 +78,7 @@ def _newest_columns(source: KafkaSourceOptions) -> list[pa.Schema]:
         partitions = range(0 if topic is None else topic.bucket_count)
         earliest, ends = topics.earliest_offsets(name, partitions), topics.end_offsets(name, partitions)
         for partition, end in ends.items():
-            start = max(earliest[partition], end - _LOOKED_AT)
+            start = max(earliest[partition], end - _SAMPLE_SIZE)
             log_range = LogRange(bucket=partition, start_offset=start, end_offset=end)
             for records in read_range(source.properties, topic=name, log_range=log_range, columns=["value"]):
                 groups, _ = split_payloads(records["value"].drop_null())

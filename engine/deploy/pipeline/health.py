@@ -1,7 +1,7 @@
-"""Whether a job is well, for those who started it: a file, an HTTP port, and systemd's notifications.
+"""The health of a job: a file, an HTTP port, and systemd notifications.
 
-Live: the job looks after its pipelines, and no micro-batch takes longer than it may. Ready: every pipeline runs or has
-ended; none waits for a restart or has failed.
+Live: the pipelines are supervised, and no micro-batch exceeds its timeout. Ready: every pipeline runs or has ended;
+none waits for a restart or has failed.
 """
 
 import json
@@ -21,27 +21,27 @@ from engine.deploy.pipeline.supervision import PipelineState, Supervisor
 from lsm.errors import InvalidInputError
 
 _EVERY_S: Final = 2.0
-_STALE_S: Final = 120.0  # nobody has looked after the pipelines for so long
+_STALE_S: Final = 120.0  # since the last supervision
 _NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
 
 
 class Health:
-    """What is known of a running job."""
+    """The health of a running job."""
 
     def __init__(self, config: HealthConfig, job: str, supervisor: Supervisor) -> None:
         self._config = config
         self._job = job
         self._supervisor = supervisor
-        self._looked_s: float | None = None  # Spark is still being started
-        self._told_s = float("-inf")
+        self._looked_s: float | None = None  # None: Spark is starting
+        self._published_s = float("-inf")
         self._is_announced = False
 
     def look(self) -> None:
-        """Called several times a second by whoever looks after the pipelines."""
+        """Publish the state; called several times a second by the supervising thread."""
         now_s = self._looked_s = time.monotonic()
-        if now_s - self._told_s < _EVERY_S:
+        if now_s - self._published_s < _EVERY_S:
             return
-        self._told_s = now_s
+        self._published_s = now_s
         state = self.state()
         if self._config.file is not None:
             _replace(Path(self._config.file), json.dumps(state, indent=2))
@@ -52,7 +52,7 @@ class Health:
             self._is_announced = True
 
     def state(self) -> dict[str, Any]:
-        """For JSON: live, ready, and each pipeline."""
+        """The state for JSON: live, ready, and each pipeline."""
         states = self._supervisor.states()
         pipelines: dict[str, dict[str, Any]] = {
             each.name: {
@@ -65,10 +65,10 @@ class Health:
             for each in self._supervisor.pipelines()
         }
         limit_s = self._config.batch_timeout or float("inf")
-        is_looked_after = self._looked_s is None or time.monotonic() - self._looked_s < _STALE_S
+        is_supervised = self._looked_s is None or time.monotonic() - self._looked_s < _STALE_S
         return {
             "job": self._job,
-            "live": is_looked_after and all(each["batch_seconds"] <= limit_s for each in pipelines.values()),
+            "live": is_supervised and all(each["batch_seconds"] <= limit_s for each in pipelines.values()),
             "ready": all(each in (PipelineState.RUNNING, PipelineState.ENDED) for each in states.values()),
             "pipelines": pipelines,
         }
@@ -114,34 +114,34 @@ def _server(config: HealthConfig, health: Health) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """A probe every few seconds is no news."""
+            """Probes every few seconds are not logged."""
 
     try:
         return ThreadingHTTPServer((config.host, config.port or 0), Handler)
     except OSError as error:
         raise InvalidInputError(
             f"health cannot be served: health.host={config.host} health.port={config.port} reason={error.strerror} "
-            "fix=take another port"
+            "fix=choose another port"
         ) from error
 
 
 def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text + "\n", encoding="utf-8")
-        beside.replace(path)
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(path)
     except OSError as error:
         raise InvalidInputError(
-            f"health file cannot be written: health.file={path} reason={error.strerror} fix=name a place to write"
+            f"health file cannot be written: health.file={path} reason={error.strerror} fix=name a writable file"
         ) from error
 
 
 def _notify(text: str) -> None:
-    """Tell systemd, if it asked to be told. Source: sd_notify(3)."""
+    """Notify systemd, if NOTIFY_SOCKET is set. Source: sd_notify(3)."""
     address = os.environ.get(_NOTIFY_SOCKET)
     if not address:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.connect("\0" + address[1:] if address.startswith("@") else address)
-        told.sendall(text.encode())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+        notifier.connect("\0" + address[1:] if address.startswith("@") else address)
+        notifier.sendall(text.encode())

@@ -1,4 +1,4 @@
-"""Metrics of a running job, where its file wants them."""
+"""Metrics of a running job, exported as its job file says."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,19 +14,19 @@ from engine.table import Table
 
 @contextmanager
 def metrics_of(config: MetricsConfig, spark: SparkSession, tables: Sequence[Table]) -> Iterator[None]:
-    """Show queries and tables while the block runs; nothing is measured where nobody looks.
+    """Export metrics of queries and tables while the block runs; without a port or file, nothing is measured.
 
     Raises:
         InvalidInputError: the port is taken, or the file cannot be written.
     """
-    with ExitStack() as ways:
+    with ExitStack() as exits:
         if config.port is not None or config.file is not None:
             listener, collector = MetricsListener(), watch_tables(tables)
-            ways.callback(REGISTRY.unregister, collector)
+            exits.callback(REGISTRY.unregister, collector)
             spark.streams.addListener(listener)
-            ways.callback(spark.streams.removeListener, listener)
+            exits.callback(spark.streams.removeListener, listener)
         if config.port is not None:
-            ways.enter_context(serve_metrics(config.port, host=config.host))
+            exits.enter_context(serve_metrics(config.port, host=config.host))
         if config.file is not None:
-            ways.enter_context(metrics_file(config.file))
+            exits.enter_context(metrics_file(config.file))
         yield

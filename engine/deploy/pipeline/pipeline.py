@@ -1,4 +1,4 @@
-"""One pipeline at work: a streaming query from a source into tables, and what it tells.
+"""One running pipeline: a streaming query from a source into tables, its progress and results.
 
 source → transforms → ``_row_kind`` and columns of the tables → ``engine.sink`` → log and files
 """
@@ -32,35 +32,35 @@ _STOP_POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineProgress:
-    """Where a pipeline is after a batch."""
+    """Progress of a pipeline after a batch."""
 
     pipeline: str
     batch_count: int
-    row_count: int  # changes taken in since the start of this run
+    row_count: int  # changes processed since the start of this run
     rows_per_second: float  # of the last batch
-    waiting_count: int | None  # records in the topics that are not taken in yet; None = the source does not tell
+    waiting_count: int | None  # records in the topics that are not yet processed; None: unknown for this source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """What became of one table."""
+    """The result for one table."""
 
     table: str
-    snapshot_id: int | None  # newest of the table; None = nothing was ever committed
-    compaction_failure_count: int = 0  # they cost no data, but reads get slower
+    snapshot_id: int | None  # newest of the table; None: it has none
+    compaction_failure_count: int = 0  # no data is lost, but reads get slower
     last_compaction_failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineResult:
-    """What a pipeline did in this run."""
+    """The result of a pipeline's run."""
 
     pipeline: str
     targets: tuple[TargetResult, ...]
     batch_count: int
     row_count: int
     seconds: float  # from its start to its end
-    is_complete: bool  # False: it was told to stop before its end
+    is_complete: bool  # False: it was stopped before its end
     restart_count: int = 0
 
 
@@ -68,10 +68,10 @@ OnProgress = Callable[[PipelineProgress], None]
 
 
 class RunningPipeline:
-    """A pipeline of a job that runs, over all its restarts."""
+    """A pipeline of a running job, across all its restarts."""
 
     def __init__(self, config: JobConfig, pipeline: PipelineConfig, tables: Sequence[Table]) -> None:
-        """Nothing is started yet; ``tables`` are those of ``pipeline.outputs``."""
+        """``tables`` are those of ``pipeline.outputs``."""
         self.config = pipeline
         self._job = config
         self._tables = tables
@@ -82,15 +82,15 @@ class RunningPipeline:
         self.batch_count = 0
         self.row_count = 0
         self.restart_count = 0
-        self.has_ended = False  # by itself, while it was asked to
+        self.has_ended = False  # on its own, while it was being stopped
 
     @property
     def name(self) -> str:
-        """Of the pipeline."""
+        """The name of the pipeline."""
         return self.config.name
 
     def start(self, spark: SparkSession) -> None:
-        """Start the query, or start it again.
+        """Start or restart the query.
 
         Raises:
             InvalidInputError: source, transforms or target do not fit together.
@@ -102,7 +102,7 @@ class RunningPipeline:
             grown = grown_fields(pipeline, self._tables, kafka_options(self._job, pipeline))
             spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown)
             frame = transformed(source_frame(spark, spec), pipeline.transform, pipeline=self.name)
-            for target in write.targets:  # Spark looks at queries now, not in the first micro-batch
+            for target in write.targets:  # Spark checks queries now, not in the first micro-batch
                 transformed(frame, [step for step in target.steps if step.sql is not None], pipeline=self.name)
             writer = frame.writeStream.queryName(self.name).foreachBatch(write).option("checkpointLocation", checkpoint)
             interval = pipeline.trigger.processing_time
@@ -114,7 +114,7 @@ class RunningPipeline:
         self._last_batch_id = -1
 
     def is_active(self, wait_s: float) -> bool:
-        """Wait a moment for the end; False when it has come.
+        """Wait up to ``wait_s`` for the end; False when the query has ended.
 
         Raises:
             FluvialError: the query has failed.
@@ -128,46 +128,46 @@ class RunningPipeline:
         return not ended
 
     def take_progress(self) -> PipelineProgress | None:
-        """What has happened since the last call; None = nothing."""
+        """Progress since the last call; None: no new batch."""
         if self._query is None:
             return None
         last = self._query.lastProgress
         if last is None or last["batchId"] <= self._last_batch_id:
             return None
         # Spark keeps the last 100: more than can happen between two calls
-        news = [
+        batches = [
             each
             for each in self._query.recentProgress
-            if each["batchId"] > self._last_batch_id and each["numInputRows"]  # idle, it tells of the next batch
+            if each["batchId"] > self._last_batch_id and each["numInputRows"]  # an idle query reports its next batch
         ]
-        if not news:
+        if not batches:
             return None
-        self._last_batch_id = news[-1]["batchId"]
-        self.batch_count += len(news)
-        self.row_count += sum(each["numInputRows"] for each in news)
+        self._last_batch_id = batches[-1]["batchId"]
+        self.batch_count += len(batches)
+        self.row_count += sum(each["numInputRows"] for each in batches)
         return PipelineProgress(
             pipeline=self.name,
             batch_count=self.batch_count,
             row_count=self.row_count,
-            rows_per_second=float(news[-1].get("processedRowsPerSecond") or 0.0),
-            waiting_count=_waiting_count(news[-1]["sources"]),
+            rows_per_second=float(batches[-1].get("processedRowsPerSecond") or 0.0),
+            waiting_count=_waiting_count(batches[-1]["sources"]),
         )
 
     def end_after_batch(self, deadline_s: float) -> bool:
-        """Let the running micro-batch end and be noted in the checkpoint, then stop the query.
+        """Let the running micro-batch finish and be recorded in the checkpoint, then stop the query.
 
         Args:
-            deadline_s: of ``time.monotonic``; after it the micro-batch is cancelled, to be run again in the next run.
+            deadline_s: on ``time.monotonic``; afterwards the micro-batch is cancelled, and repeated by the next run.
 
         Returns:
-            False when a micro-batch had to be cancelled.
+            False when a micro-batch was cancelled.
 
         Raises:
             FluvialError: the query has failed meanwhile.
         """
         if self._query is None or self.write is None:
             return True
-        self.write.begin_no_more()
+        self.write.refuse_new_batches()
         is_idle = False
         while not is_idle and time.monotonic() < deadline_s:
             is_idle = not (self._query.isActive and self._query.status["isTriggerActive"])
@@ -181,7 +181,7 @@ class RunningPipeline:
         return is_idle
 
     def stop(self) -> None:
-        """Stop the query now, wait for the compaction that is running, and start no other."""
+        """Stop the query now, wait for a running compaction, and start no other."""
         if self._query is not None:
             self._query.stop()
         if self.write is not None:
@@ -189,7 +189,7 @@ class RunningPipeline:
         self._end_s = time.monotonic()
 
     def result(self, *, is_complete: bool) -> PipelineResult:
-        """What the pipeline has done, once it has ended."""
+        """The result of the pipeline, once it has ended."""
         return PipelineResult(
             pipeline=self.name,
             targets=tuple(self._target_result(index) for index in range(len(self._tables))),
@@ -212,7 +212,7 @@ class RunningPipeline:
 
 
 def absolute(location: str) -> str:
-    """Spark would look for a relative path where the JVM was started, which need not be here."""
+    """An absolute location: Spark would resolve a relative one in the JVM's working directory, which may differ."""
     return location if urlsplit(location).scheme else str(Path(os.getcwd()) / location)
 
 
@@ -223,7 +223,7 @@ def _waiting_count(sources: Sequence[Mapping[str, Any]]) -> int | None:
         try:
             total += waiting_count(from_json(_parsed(end)), from_json(_parsed(latest)))
         except (ValueError, AttributeError, TypeError):
-            return None  # not offsets of ours
+            return None  # not Fluvial's offsets
     return total
 
 

@@ -1,4 +1,4 @@
-"""Where a pipeline's rows come from, as Spark's reader gets it: format, options, columns."""
+"""The source of a pipeline for Spark's reader: format, options, columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,15 +34,15 @@ _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
-    """What a source is to Spark."""
+    """Arguments of Spark's reader."""
 
     format: str
     options: Mapping[str, str]
-    schema: T.StructType | None  # None: the source knows its own
+    schema: T.StructType | None  # None: the source has its own schema
 
 
 def source_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str]:
-    """Options of a source with what the job says elsewhere: limits, brokers, warehouse."""
+    """Source options, completed from the rest of the job: limits, brokers, warehouse."""
     source = pipeline.source
     options = dict(source.options)
     names = LIMIT_OPTIONS.get(source.format, {})
@@ -59,7 +59,7 @@ def source_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str
 
 
 def kafka_options(config: JobConfig, pipeline: PipelineConfig) -> KafkaSourceOptions | None:
-    """The checked options of a source of topics; None for other sources. Raises: InvalidInputError."""
+    """The parsed options of a source of topics; None for other sources. Raises: InvalidInputError."""
     if pipeline.source.format != KAFKA:
         return None
     return KafkaSourceOptions.parse(source_options(config, pipeline))
@@ -71,10 +71,10 @@ def source_table(config: JobConfig, pipeline: PipelineConfig) -> str | None:
 
 
 def check_source(config: JobConfig, pipeline: PipelineConfig) -> None:
-    """Refuse what can be seen from the file alone.
+    """Check a source without accessing it.
 
     Raises:
-        InvalidInputError: an option of the source is unknown, missing, or has a value that it cannot have.
+        InvalidInputError: a source option is unknown, missing, or has an invalid value.
     """
     source, options = pipeline.source, source_options(config, pipeline)
     kafka_options(config, pipeline)
@@ -82,7 +82,7 @@ def check_source(config: JobConfig, pipeline: PipelineConfig) -> None:
         raise InvalidInputError(f"no table to read: option={_TABLE} fix=set it to database.table")
     if source.format == FLUVIAL and source.columns:
         raise InvalidInputError(
-            "the table knows its columns: format=fluvial fix=remove columns, or select in transform"
+            "the table has its own columns: format=fluvial fix=remove columns, or select in transform"
         )
     if source.format in FILE_FORMATS and not options.get("path"):
         raise InvalidInputError(f"no files to read: format={source.format} option=path fix=name a directory")
@@ -91,13 +91,13 @@ def check_source(config: JobConfig, pipeline: PipelineConfig) -> None:
 def source_spec(
     config: JobConfig, pipeline: PipelineConfig, target: TableSchema, *, grown: Sequence[DataField] | None = None
 ) -> SourceSpec:
-    """What Spark shall read.
+    """The arguments of Spark's reader.
 
     Args:
         config: the job.
-        pipeline: of the job.
-        target: of the first table; its columns are those of a source that names none.
-        grown: the table's columns with those that the source has and the table will get, see ``growth``.
+        pipeline: a pipeline of the job.
+        target: schema of the first table, for a source without columns of its own.
+        grown: the table's columns, with the source's new ones added, see ``growth``.
     """
     source, options = pipeline.source, source_options(config, pipeline)
     fields = data_fields_of(source.columns) if source.columns else target.fields if grown is None else grown
@@ -115,7 +115,7 @@ def source_spec(
     if value_format == ValueFormat.JSON.value and target.primary_keys and names.issuperset(target.primary_keys):
         options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
     if target.table_options.row_counts and value_format in _DEBEZIUM:
-        options.setdefault(_UPDATE_BEFORE, "true")  # a row without a key goes by its values only
+        options.setdefault(_UPDATE_BEFORE, "true")  # without a key, a row is deleted by its values
     units = {**_epoch_units(fields), **_pairs(options.get(_EPOCH_UNITS, ""))}
     if units and value_format != ValueFormat.JSON.value:
         options[_EPOCH_UNITS] = ",".join(f"{name}={unit}" for name, unit in units.items())
@@ -124,13 +124,13 @@ def source_spec(
 
 
 def source_frame(spark: SparkSession, spec: SourceSpec) -> DataFrame:
-    """The stream. Raises: PySparkException when Spark does not know the source or its options."""
+    """The stream. Raises: PySparkException when Spark rejects the source or its options."""
     reader = spark.readStream.format(spec.format).options(**spec.options)
     return (reader if spec.schema is None else reader.schema(spec.schema)).load()
 
 
 def _epoch_units(fields: Sequence[DataField]) -> dict[str, str]:
-    """What numbers in columns of time count: the unit of their precision, which Spark's types do not keep."""
+    """The epoch unit of columns of time: the unit of their precision, which Spark's types do not keep."""
     units = {0: "s", **dict.fromkeys((1, 2, 3), "ms"), **dict.fromkeys((7, 8, 9), "ns")}
     return {
         each.name: units[each.type.precision]
@@ -140,11 +140,11 @@ def _epoch_units(fields: Sequence[DataField]) -> dict[str, str]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """``a=us,b=D`` by name; the source checks it."""
+    """``a=us,b=D`` by name; the source validates it."""
     pairs = (word.partition("=") for word in text.split(",") if word.strip())
     return {name.strip(): unit.strip() for name, _, unit in pairs}
 
 
 def _nullable(fields: Sequence[DataField]) -> T.StructType:
-    """A delete may carry its key alone, so what a record says may be null even where the table's column may not."""
+    """All columns nullable: a delete may have its key only, even where the table's columns are not nullable."""
     return T.StructType([T.StructField(each.name, each.dataType) for each in spark_schema(fields).fields])

@@ -1,4 +1,4 @@
-"""Pipelines side by side: watched until all have ended, started again or stopped when one fails, ended on request."""
+"""Supervision of pipelines: watched until all have ended, restarted or stopped on failure, stopped on request."""
 
 import logging
 import threading
@@ -21,28 +21,28 @@ logger = logging.getLogger("fluvial.job")
 
 
 class PipelineState(Enum):
-    """What a pipeline is doing."""
+    """The state of a pipeline."""
 
     RUNNING = "running"
     WAITING = "waiting"  # for its restart
     ENDED = "ended"
-    STOPPED = "stopped"  # because the job is to end
+    STOPPED = "stopped"  # because the job is stopping
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """Start the pipeline again after a while."""
+    """Restart the pipeline after a delay."""
 
     after_s: float
 
 
 def restart_after(policy: OnFailureConfig, error: FluvialError, attempt_count: int) -> Restart | None:
-    """Whether and when a failed pipeline is started again; None = it stays as it is.
+    """Whether and when to restart a failed pipeline; None: not at all.
 
     Args:
-        policy: of the job.
-        error: why it failed. What is wrong in the request or in stored data is not better after a while.
+        policy: the job's policy.
+        error: the failure. Invalid requests and corrupt data are not retried.
         attempt_count: restarts since the last finished micro-batch.
     """
     if policy.policy != RESTART or isinstance(error, InvalidInputError | CorruptDataError):
@@ -72,13 +72,13 @@ class Supervisor:
         stop_timeout_s: float,
         stop: threading.Event,
     ) -> None:
-        """Nothing is started yet.
+        """Create the supervisor.
 
         Args:
-            pipelines: to run.
+            pipelines: the pipelines to run.
             on_failure: what to do when one fails.
-            stop_timeout_s: how long running micro-batches may take to end.
-            stop: set by others: end the job.
+            stop_timeout_s: how long running micro-batches may take to finish.
+            stop: set it to end the job.
         """
         self._watched = [_Watched(each) for each in pipelines]
         self._on_failure = on_failure
@@ -86,15 +86,15 @@ class Supervisor:
         self._stop = stop
 
     def states(self) -> Mapping[str, PipelineState]:
-        """What each pipeline is doing."""
+        """The state of each pipeline."""
         return {each.pipeline.name: each.state for each in self._watched}
 
     def pipelines(self) -> Sequence[RunningPipeline]:
-        """All of them."""
+        """All pipelines."""
         return [each.pipeline for each in self._watched]
 
     def run(self, spark: SparkSession, on_progress: OnProgress, on_look: Callable[[], None]) -> list[PipelineResult]:
-        """Start every pipeline and watch until all have ended, or the job is to end.
+        """Start every pipeline and watch until all have ended, or the job is stopped.
 
         Args:
             spark: the session.
@@ -102,25 +102,25 @@ class Supervisor:
             on_look: called several times a second.
 
         Returns:
-            One result for each pipeline, in their order.
+            One result per pipeline, in order.
 
         Raises:
-            FluvialError: a pipeline failed for good. All others have ended, too.
+            FluvialError: a pipeline failed permanently. All others have ended, too.
         """
         with undoing(self._stop_now):
             for each in self._watched:
                 each.pipeline.start(spark)
                 each.state = PipelineState.RUNNING
-            while self._is_wanted():
+            while self._must_continue():
                 self._look(spark, on_progress)
                 on_look()
         self._end()
-        self._tell(on_progress)
+        self._report_progress(on_progress)
         on_look()
         self._raise_failures()
         return [each.pipeline.result(is_complete=each.state is PipelineState.ENDED) for each in self._watched]
 
-    def _is_wanted(self) -> bool:
+    def _must_continue(self) -> bool:
         if self._stop.is_set():
             return False
         if self._on_failure.policy != CONTINUE and any(each.error is not None for each in self._watched):
@@ -134,32 +134,32 @@ class Supervisor:
                 if not each.pipeline.is_active(_POLL_S / len(running)):
                     each.state = PipelineState.ENDED
             except FluvialError as error:
-                self._failed(each, error)
-        self._tell(on_progress)
+                self._handle_failure(each, error)
+        self._report_progress(on_progress)
         for each in self._watched:
             if each.state is PipelineState.WAITING and time.monotonic() >= each.next_start_s:
                 self._start_again(each, spark)
         if not running:
             self._stop.wait(_POLL_S)
 
-    def _tell(self, on_progress: OnProgress) -> None:
+    def _report_progress(self, on_progress: OnProgress) -> None:
         for each in self._watched:
             progress = each.pipeline.take_progress()
             if progress is not None:
                 each.attempt_count = 0
                 on_progress(progress)
 
-    def _failed(self, each: _Watched, error: FluvialError) -> None:
+    def _handle_failure(self, each: _Watched, error: FluvialError) -> None:
         each.pipeline.stop()
         restart = restart_after(self._on_failure, error, each.attempt_count)
         if restart is None:
             each.state, each.error = PipelineState.FAILED, error
-            if self._on_failure.policy == CONTINUE:  # else it is said at once, by whoever gets the error
-                logger.error("pipeline failed, the others go on: pipeline=%s reason=%s", each.pipeline.name, error)
+            if self._on_failure.policy == CONTINUE:  # otherwise run() raises it at once
+                logger.error("pipeline failed, the others continue: pipeline=%s reason=%s", each.pipeline.name, error)
             return
         each.state, each.next_start_s = PipelineState.WAITING, time.monotonic() + restart.after_s
         each.attempt_count += 1
-        message = "pipeline failed and is started again: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
+        message = "pipeline failed and will be restarted: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
         attempts = (each.attempt_count, self._on_failure.max_attempts)
         logger.warning(message, each.pipeline.name, restart.after_s, *attempts, error)
 
@@ -167,17 +167,17 @@ class Supervisor:
         try:
             each.pipeline.start(spark)
         except FluvialError as error:
-            self._failed(each, error)
+            self._handle_failure(each, error)
         else:
             each.pipeline.restart_count += 1
             each.state = PipelineState.RUNNING
 
     def _end(self) -> None:
-        """Every running pipeline ends after its micro-batch; all of them have the same time for it."""
+        """Stop every running pipeline after its micro-batch; one deadline for all."""
         deadline_s = time.monotonic() + self._stop_timeout_s
         for each in self._watched:
             if each.state is PipelineState.RUNNING and each.pipeline.write is not None:
-                each.pipeline.write.begin_no_more()
+                each.pipeline.write.refuse_new_batches()
         for each in self._watched:
             if each.state is PipelineState.RUNNING:
                 self._end_one(each, deadline_s)
@@ -192,7 +192,7 @@ class Supervisor:
             return
         each.state = PipelineState.ENDED if each.pipeline.has_ended else PipelineState.STOPPED
         if not is_in_time:
-            message = "micro-batch did not end in time and is run again next time: pipeline=%s stop-timeout=%ss"
+            message = "micro-batch did not finish in time, the next run repeats it: pipeline=%s stop-timeout=%ss"
             logger.warning(message, each.pipeline.name, self._stop_timeout_s)
 
     def _stop_now(self) -> None:

@@ -1,4 +1,4 @@
-"""The tables of a job file beside those that exist: which are missing, and what is different."""
+"""The tables of a job file compared with the existing ones: missing tables, and differences."""
 
 import logging
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ from lsm.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDifference:
-    """One thing that a table has otherwise than the job file says."""
+    """One difference between a table and the job file."""
 
-    fact: str  # what it is, with the values of both
-    statement: str | None  # SQL that makes the table as the file says; None: no statement can
-    is_refused: bool  # True: no pipeline may run; False: the table keeps what it has
+    fact: str  # the difference, with both values
+    statement: str | None  # SQL that makes the table match the file; None: not possible
+    is_refused: bool  # True: no pipeline may run; False: the difference is tolerated
 
 
 def job_fields(wanted: TableConfig) -> list[DataField]:
-    """The columns of a table of a job file; those of the primary key, or of a stored one, are never null."""
+    """The columns of a job file's table; those of the primary key, or of a stored one, are NOT NULL."""
     not_null = wanted.primary_key or not_null_columns(
         wanted.partition_by, TableOptions.parse(wanted.options, strict=False)
     )
@@ -34,12 +34,12 @@ def job_fields(wanted: TableConfig) -> list[DataField]:
 
 
 def table_differences(name: str, schema: TableSchema, wanted: TableConfig) -> list[TableDifference]:
-    """What differs; columns that only the table has are no difference, as nothing needs them.
+    """The differences; additional columns of the table are none.
 
     Args:
-        name: of the table.
-        schema: as it is.
-        wanted: as the job file says.
+        name: name of the table.
+        schema: the table's schema.
+        wanted: the table in the job file.
     """
     return [
         *_key_differences(schema, wanted),
@@ -69,7 +69,7 @@ def _column_differences(name: str, schema: TableSchema, fields: Sequence[DataFie
         if has == wants:
             continue
         if has is not None and types[field.name].nullable and widens(field.type, types[field.name]):
-            fact = f"a wider column: column={field.name} table_has={has} job_has={wants}"  # it may have grown so
+            fact = f"a wider column: column={field.name} table_has={has} job_has={wants}"  # it may have grown
             differences.append(TableDifference(fact=fact, statement=None, is_refused=False))
             continue
         if has is None:
@@ -131,10 +131,10 @@ logger = logging.getLogger("fluvial.job")
 
 
 def ensure_table(catalog: Catalog, name: str, wanted: TableConfig) -> Table:
-    """The table of a job file, made if it does not exist.
+    """The table of a job file, created if missing.
 
     Raises:
-        InvalidInputError: it exists with other columns or another key; the statement that changes it is named.
+        InvalidInputError: it exists with other columns or another key; the message has the statement to change it.
     """
     catalog.create_table(
         name,
@@ -150,5 +150,5 @@ def ensure_table(catalog: Catalog, name: str, wanted: TableConfig) -> Table:
         fix = difference.statement or "change the job file, or write to another table"
         if difference.is_refused:
             raise InvalidInputError(f"the table exists with {difference.fact} table={name} fix={fix}")
-        logger.warning("the table exists with %s which stays: table=%s fix=%s", difference.fact, name, fix)
+        logger.warning("the table exists with %s, which is kept: table=%s fix=%s", difference.fact, name, fix)
     return table

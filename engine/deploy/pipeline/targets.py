@@ -1,7 +1,7 @@
-"""Where a pipeline's micro-batches go: one table or several, each exactly once.
+"""The targets of a pipeline's micro-batches: one table or several, each written exactly once.
 
-Every table remembers the batches that it has, so a batch that reached some of them is written to the others when it is
-run again.
+Every table remembers its batches, so a batch that reached only some tables is written to the others when it is
+repeated.
 """
 
 import threading
@@ -19,12 +19,12 @@ from lsm.errors import FluvialError
 
 
 class StopRequestedError(FluvialError):
-    """No further micro-batch is begun, because the job is to end."""
+    """No further micro-batch is started, because the job is stopping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A table and how a pipeline fills it."""
+    """A table, and how a pipeline writes it."""
 
     table: Table
     steps: Sequence[TransformConfig]
@@ -32,7 +32,7 @@ class Target:
 
 
 class BatchWrite:
-    """What ``foreachBatch`` calls. It serves one run of one query."""
+    """The ``foreachBatch`` function of one run of one query."""
 
     def __init__(self, pipeline: str, targets: Sequence[Target]) -> None:
         self._pipeline = pipeline
@@ -43,7 +43,7 @@ class BatchWrite:
 
     @classmethod
     def to(cls, pipeline: str, outputs: Sequence[TargetConfig], tables: Sequence[Table]) -> "BatchWrite":
-        """A write to the tables of a pipeline. Raises: InvalidInputError for an option that no sink has."""
+        """A write to the tables of a pipeline. Raises: InvalidInputError for an unknown sink option."""
         return cls(
             pipeline,
             [
@@ -56,30 +56,30 @@ class BatchWrite:
         """Write one micro-batch to every table.
 
         Raises:
-            StopRequestedError: it was not begun, so it is written in the next run.
+            StopRequestedError: the batch was not started; the next run writes it.
         """
         with self._lock:
             if self._is_closed:
-                raise StopRequestedError(f"the job ends: pipeline={self._pipeline} batch_id={batch_id}")
+                raise StopRequestedError(f"the job is stopping: pipeline={self._pipeline} batch_id={batch_id}")
             self._started_s = time.monotonic()
         try:
             self._write(frame, batch_id)
         finally:
             self._started_s = None
 
-    def begin_no_more(self) -> None:
-        """Let the running micro-batch end, and begin no other."""
+    def refuse_new_batches(self) -> None:
+        """Let the running micro-batch finish, and start no other."""
         with self._lock:
             self._is_closed = True
 
     @property
     def batch_seconds(self) -> float:
-        """How long the running micro-batch has taken; 0 when none runs."""
+        """How long the running micro-batch has taken; 0 when none is running."""
         started_s = self._started_s
         return 0.0 if started_s is None else time.monotonic() - started_s
 
     def close(self) -> None:
-        """Wait for the compactions that are running. Call it after the query, before Spark stops."""
+        """Wait for running compactions. Call it after the query has ended, before Spark stops."""
         for target in self.targets:
             target.write.close()
 
@@ -87,7 +87,7 @@ class BatchWrite:
         if len(self.targets) == 1:
             self._write_one(self.targets[0], frame, batch_id)
             return
-        frame.persist()  # else every table would read the source again
+        frame.persist()  # otherwise every table would read the source again
         try:
             for target in self.targets:
                 self._write_one(target, frame, batch_id)

@@ -1,4 +1,4 @@
-"""Steps between source and tables, one after another: queries over the view ``source``, and functions of frames."""
+"""Steps between source and tables: queries over the view ``source``, and functions of frames."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ SOURCE_VIEW: Final = "source"
 
 
 def transformed(frame: DataFrame, steps: Sequence[TransformConfig], *, pipeline: str) -> DataFrame:
-    """A frame after some steps; each sees what the one before gives.
+    """A frame after some steps; each sees the result of the previous one.
 
     Raises:
-        InvalidInputError: a function does not exist or returns no frame, or the row kinds are lost.
-        PySparkException: Spark does not understand a query.
+        InvalidInputError: a function is missing or returns no frame, or the row kinds are lost.
+        PySparkException: Spark rejects a query.
     """
     for step in steps:
         result = _after(frame, step, pipeline)
         if ROW_KIND_COLUMN in frame.columns and ROW_KIND_COLUMN not in result.columns:
             raise InvalidInputError(
                 f"the transform loses the row kinds, so that deletes would become inserts: pipeline={pipeline} "
-                f"fix=select {ROW_KIND_COLUMN} too, or '+I' AS {ROW_KIND_COLUMN} if that is meant"
+                f"fix=select {ROW_KIND_COLUMN} too, or '+I' AS {ROW_KIND_COLUMN} if all rows are inserts"
             )
         frame = result
     return frame
@@ -38,7 +38,7 @@ def function_named(name: str) -> Callable[[DataFrame], Any]:
         found = getattr(importlib.import_module(module_name), function_name, None)
     except ImportError as error:
         raise InvalidInputError(
-            f"module of a transform does not import: module={module_name} reason={error} "
+            f"module of a transform cannot be imported: module={module_name} reason={error} "
             "fix=install it, or run the command in its directory"
         ) from error
     if not callable(found):

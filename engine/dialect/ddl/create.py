@@ -1,4 +1,4 @@
-"""CREATE TABLE, with LIKE, AS SELECT and OR REPLACE. FL-01, FL-07 to FL-18, FL-53 to FL-68, FL-83, FL-110 to FL-116."""
+"""CREATE TABLE, with LIKE, AS SELECT and OR REPLACE."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from engine.dialect.ddl.table_parts import (
     COMMENT_PREFIX,
-    COMPUTED_PREFIX,
+    COMPUTED_KEY_PREFIX,
     WATERMARK_COLUMN,
     WATERMARK_EXPRESSION,
     TableParts,
@@ -38,10 +38,10 @@ _PLACES: Final = ("path", "file.path")
 
 
 def create_table(context: SqlContext, create: CreateTable) -> pa.Table:
-    """Make the table that a statement describes, and fill it when it has a query.
+    """Create the table of a statement, and fill it when the statement has a query.
 
     Raises:
-        InvalidInputError: it exists, or a clause, column or option is wrong; nothing was made.
+        InvalidInputError: it exists, or a clause, column or option is wrong; nothing was created.
     """
     name = context.full_name(*create.name)
     exists = context.catalog.table_exists(name)
@@ -74,7 +74,7 @@ def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[
 
 
 def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
-    """The new table is made and filled beside the old one and then takes its name; if that fails, the old one stays."""
+    """Create and fill the new table next to the old one, then rename it; if that fails, the old one stays."""
     if not context.catalog.can_rename_tables:
         raise InvalidInputError(
             f"tables on this storage cannot be replaced in one step: table={name} "
@@ -96,14 +96,14 @@ def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
 
 
 def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, str]:
-    """What the new schema file gets, but for the catalog's defaults: the table's own win over the session's."""
+    """The options of the new schema, without the catalog's defaults; the table's own override the session's."""
     given = canonical_options(create.options)
     provider = given.pop("connector", None) or create.provider
     if provider is not None and provider.lower() not in PROVIDERS:
         raise InvalidInputError(
             f"a table of another connector is not one of Fluvial: connector={provider} fix='leave out the option'"
         )
-    reserved = [key for key in given if key.startswith((COMPUTED_PREFIX, COMMENT_PREFIX))]
+    reserved = [key for key in given if key.startswith((COMPUTED_KEY_PREFIX, COMMENT_PREFIX))]
     if reserved:
         raise InvalidInputError(
             f"computed columns stand among the columns: option={reserved[0]} fix=name AS expression"
@@ -142,28 +142,28 @@ def _watermark_options(fields: Sequence[DataField], watermark: Watermark) -> dic
 
 
 def _with_source(context: SqlContext, create: CreateTable) -> CreateTable:
-    """The statement with what LIKE takes from another table; what it says itself comes behind, and wins."""
+    """The statement with the clauses that LIKE copies; its own clauses come last and take precedence."""
     like = create.like
     if like is None:
         return create
     source = opened(context, like.source)
     schema, parts = source.schema, TableParts.of(source.schema.options)
-    taken: dict[str, Any] = {"fields": (*schema.fields, *create.fields), "like": None}
-    names = [field.name for field in taken["fields"]]
+    copied: dict[str, Any] = {"fields": (*schema.fields, *create.fields), "like": None}
+    names = [field.name for field in copied["fields"]]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InvalidInputError(f"column is in both tables: column={repeated[0]} like={source.name}")
     if like.constraints == "INCLUDING":
-        taken["primary_key"] = create.primary_key or schema.primary_keys
+        copied["primary_key"] = create.primary_key or schema.primary_keys
     if like.partitions == "INCLUDING":
-        taken["partition_by"] = create.partition_by or schema.partition_keys
+        copied["partition_by"] = create.partition_by or schema.partition_keys
     if like.generated != "EXCLUDING":
-        taken["computed"] = _overlaid(parts.computed, create.computed, like)
+        copied["computed"] = _overlaid(parts.computed, create.computed, like)
     if like.watermarks != "EXCLUDING":
-        taken["watermark"] = create.watermark or parts.watermark
+        copied["watermark"] = create.watermark or parts.watermark
     if like.options != "EXCLUDING":
-        taken["options"] = {**_copied_options(schema.options), **canonical_options(create.options)}
-    return replace(create, comment=create.comment or schema.comment, **taken)
+        copied["options"] = {**_copied_options(schema.options), **canonical_options(create.options)}
+    return replace(create, comment=create.comment or schema.comment, **copied)
 
 
 def _overlaid(
@@ -179,13 +179,13 @@ def _overlaid(
 
 
 def _copied_options(options: Mapping[str, str]) -> dict[str, str]:
-    ours = (COMPUTED_PREFIX, COMMENT_PREFIX)
+    own_prefixes = (COMPUTED_KEY_PREFIX, COMMENT_PREFIX)
     left_out = _OF_THE_OLD_LOG | {WATERMARK_COLUMN, WATERMARK_EXPRESSION}
-    return {key: text for key, text in options.items() if key not in left_out and not key.startswith(ours)}
+    return {key: text for key, text in options.items() if key not in left_out and not key.startswith(own_prefixes)}
 
 
 def _with_query_columns(context: SqlContext, create: CreateTable) -> CreateTable:
-    """The statement with the columns of its query. Names that are listed without their types take the query's."""
+    """The statement with the columns of its query. Listed names without types get the query's types."""
     if create.query is None:
         if not create.fields:
             raise InvalidInputError(f"table has no columns: table={'.'.join(create.name)} fix=list them, or AS SELECT")

@@ -1,11 +1,11 @@
-"""A table as the statement that makes it: it can be run, and makes the same table again."""
+"""A table as the CREATE TABLE statement that creates it again."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from engine.dialect.ddl.table_parts import (
     COMMENT_PREFIX,
-    COMPUTED_PREFIX,
+    COMPUTED_KEY_PREFIX,
     WATERMARK_COLUMN,
     WATERMARK_EXPRESSION,
     TableParts,
@@ -24,8 +24,8 @@ def create_statement(table: Table, name: str) -> str:
     """``CREATE TABLE ...`` of a table.
 
     Args:
-        table: to describe; secrets among its options are stars.
-        name: in full, as it shall stand there.
+        table: the table; secrets among its options are masked.
+        name: full name in the statement.
     """
     schema = table.schema
     parts = TableParts.of(schema.options)
@@ -47,7 +47,7 @@ def create_statement(table: Table, name: str) -> str:
 
 
 def shown_options(table: Table) -> Mapping[str, str]:
-    """The options that a user may set, sorted; secrets are stars."""
+    """The options that a user may set, sorted; secrets are masked."""
     left_out = {TOPIC_ID_KEY, TABLE_ID_KEY, WATERMARK_COLUMN, WATERMARK_EXPRESSION}
     if table.options.log_topic == default_topic(table.name):
         left_out.add(TOPIC_KEY)
@@ -55,13 +55,13 @@ def shown_options(table: Table) -> Mapping[str, str]:
         {
             key: text
             for key, text in table.schema.options.items()
-            if key not in left_out and not key.startswith((COMPUTED_PREFIX, COMMENT_PREFIX))
+            if key not in left_out and not key.startswith((COMPUTED_KEY_PREFIX, COMMENT_PREFIX))
         }
     )
 
 
 def type_text(data_type: DataType) -> str:
-    """A type as CREATE TABLE understands it."""
+    """A type in the syntax of CREATE TABLE."""
     return _plain_type(data_type) + ("" if data_type.nullable else " NOT NULL")
 
 

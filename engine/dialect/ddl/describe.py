@@ -1,4 +1,4 @@
-"""``DESCRIBE``: the columns of a table, and how it is kept. FL-35 to FL-52."""
+"""``DESCRIBE``: the columns, options and size of a table."""
 
 from collections.abc import Iterable
 
@@ -31,7 +31,7 @@ DescribeRow = tuple[str, str | None, str | None]
 
 
 def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
-    """Columns; with EXTENDED also how the table is kept; with PARTITION how one partition is."""
+    """Columns; with EXTENDED also options and statistics; with PARTITION those of one partition."""
     name = context.full_name(*statement.name)
     if is_system_table(context.catalog, name):
         return _describe_system(context, name, statement)
@@ -62,7 +62,7 @@ def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
 
 
 def describe_database(context: SqlContext, statement: DescribeDatabase) -> pa.Table:
-    """Where a database is."""
+    """The location of a database."""
     name = context.database_name(statement.name)
     databases = context.catalog.list_databases()
     if name not in databases:
@@ -118,7 +118,7 @@ def _column_facts(field: DataField) -> list[tuple[str, str | None]]:
 
 
 def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
-    """How a table is kept, in the words of its options."""
+    """Facts about a table, named like its options."""
     options = table.options
     log = TableLog.of(table.files, EVEN_UNTRACKED)
     yield "name", f"{context.catalog_name}.{table.name}", None
@@ -136,7 +136,7 @@ def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
 
 
 def _partition_rows(table: Table, live: LiveFiles, partition: bytes | None) -> Iterable[DescribeRow]:
-    """How one partition is kept; of an unpartitioned table its only one, None before the first row."""
+    """Facts about one partition; an unpartitioned table has one, which is None before the first row."""
     keys = [key for key in live.buckets() if key.partition == partition]
     yield "file.path", _directory(table, partition), None
     yield "last-modified", _last_modified(live, keys), None
@@ -155,7 +155,7 @@ def _directory(table: Table, partition: bytes | None) -> str:
 
 
 def _last_modified(live: LiveFiles, keys: list[BucketKey]) -> str | None:
-    """When the newest file was made, by the clock of its writer."""
+    """Creation time of the newest file, by its writer's clock."""
     times = [file.creation_time_ms or 0 for key in keys for file in live.files(key)]
     if not times:
         return None

@@ -1,10 +1,10 @@
-"""Expressions that stand in a table's options, when the columns that they name change."""
+"""Expressions in a table's options, when the columns they refer to change."""
 
 from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from engine.dialect.ddl.table_parts import COMPUTED_PREFIX, WATERMARK_EXPRESSION, TableParts, quoted_where_needed
+from engine.dialect.ddl.table_parts import COMPUTED_KEY_PREFIX, WATERMARK_EXPRESSION, TableParts, quoted_where_needed
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression, tokens_of
 from engine.dialect.grammar.places import SourceText
@@ -14,10 +14,10 @@ from lsm.errors import InvalidInputError
 
 
 def followed(schema: TableSchema, changes: Sequence[SchemaChange]) -> list[SchemaChange]:
-    """Changes with what they ask of computed columns and the watermark: new names go into their expressions.
+    """Changes, completed with those of computed columns and the watermark: renamed columns are renamed in them.
 
     Raises:
-        InvalidInputError: a column is dropped that an expression needs.
+        InvalidInputError: an expression needs a dropped column.
     """
     expressions = dict(_expressions(schema))
     found: list[SchemaChange] = []
@@ -38,19 +38,19 @@ def followed(schema: TableSchema, changes: Sequence[SchemaChange]) -> list[Schem
 
 
 def _expressions(schema: TableSchema) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """By option: what it is, what stands before the expression, the expression."""
+    """By option: its kind, the text before the expression, and the expression."""
     parts = TableParts.of(schema.options)
     for column in parts.computed:
         prefix = f"{quoted_where_needed(column.name)} AS "
         for key, text in schema.options.items():
-            if key.startswith(COMPUTED_PREFIX) and text == prefix + column.expression:
+            if key.startswith(COMPUTED_KEY_PREFIX) and text == prefix + column.expression:
                 yield key, (f"computed column {column.name}", prefix, column.expression)
     if parts.watermark is not None:
         yield WATERMARK_EXPRESSION, ("watermark", "", parts.watermark.expression)
 
 
 def _places(expression: str, column: str) -> list[tuple[int, int]]:
-    """Where a column of the table is named, from the last place to the first."""
+    """Positions where a column of the table is named, from last to first."""
     source = SourceText.of(expression)
     tree = parse_expression(Cursor(source, tokens_of(source)))
     heads = [each.parts[0] for each in tree.find_all(exp.Column)]

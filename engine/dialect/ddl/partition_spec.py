@@ -31,7 +31,7 @@ def spec_values(store: TableStore, spec: PartitionSpec) -> dict[str, object]:
 
 
 def partition_test(store: TableStore, spec: PartitionSpec) -> Callable[[bytes], bool]:
-    """Whether a partition (BinaryRow bytes) has these values; columns that are not named have any."""
+    """Whether a partition (BinaryRow bytes) has these values; columns without a value match any."""
     wanted = {name: internal_value(_scalar(store, name, spec[name])) for name in spec_values(store, spec)}
 
     def matches(partition: bytes) -> bool:
@@ -53,7 +53,7 @@ def check_complete(store: TableStore, spec: PartitionSpec) -> None:
 
 
 def named_partitions(store: TableStore, spec: PartitionSpec, partitions: list[bytes]) -> list[bytes]:
-    """Those of some partitions that a specification means, by path."""
+    """The partitions that match a specification, by path."""
     matches = partition_test(store, spec)
     return sorted((each for each in partitions if matches(each)), key=lambda each: path_of(store, each))
 

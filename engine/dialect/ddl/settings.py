@@ -1,12 +1,13 @@
-"""``USE``, ``SET table-storage.*`` and ``RESET``. FL-83."""
+"""``USE``, ``SET table-storage.*`` and ``RESET``."""
 
 from collections.abc import Iterable
 
 import pyarrow as pa
 
 from engine.dialect.grammar.statements import ResetSetting, SetSetting, Use
-from engine.dialect.scope.context import DEFAULT_DATABASE, SqlContext
+from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.results import DONE, texts_table
+from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.options.secrets import without_secrets
 from filestore.options.table_options import SESSION_PREFIX, canonical_options, check_option
 from lsm.errors import InvalidInputError
@@ -15,7 +16,7 @@ _UNSET = "<undefined>"
 
 
 def use(context: SqlContext, statement: Use) -> pa.Table:
-    """Make another database the current one."""
+    """Change the current database."""
     if statement.is_catalog or statement.name == (context.catalog_name,):
         name = ".".join(statement.name)
         if name != context.catalog_name:
@@ -33,7 +34,7 @@ def use(context: SqlContext, statement: Use) -> pa.Table:
 
 
 def set_setting(context: SqlContext, statement: SetSetting) -> pa.Table:
-    """Give a default to tables that are made later, or show what is set."""
+    """Set a default for tables created later, or show settings."""
     if statement.key is None:
         return _shown(context, context.settings)
     key = _canonical(statement.key)
@@ -44,7 +45,7 @@ def set_setting(context: SqlContext, statement: SetSetting) -> pa.Table:
 
 
 def reset_setting(context: SqlContext, statement: ResetSetting) -> pa.Table:
-    """Forget a setting, or all; Spark's own are left to Spark."""
+    """Remove a setting, or all; Spark's own are left to Spark."""
     if statement.key is not None:
         context.settings.pop(_canonical(statement.key), None)
         return DONE

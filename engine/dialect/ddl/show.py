@@ -35,7 +35,7 @@ def show_tables(context: SqlContext, statement: ShowTables) -> pa.Table:
     database = context.database_name(statement.database) if statement.database else context.database
     is_there = database in context.catalog.list_databases()
     if not is_there and statement.database and database not in CATALOG_DATABASES:
-        context.catalog.list_tables(database)  # says what databases there are
+        context.catalog.list_tables(database)  # raises an error with the known databases
     tables = context.catalog.list_tables(database) if is_there else CATALOG_DATABASES.get(database, ())
     names = _like(tables, statement.pattern)
     table = texts_table(("namespace", "tableName"), [(database, name) for name in names])
@@ -43,7 +43,7 @@ def show_tables(context: SqlContext, statement: ShowTables) -> pa.Table:
 
 
 def show_create_table(context: SqlContext, statement: ShowCreateTable) -> pa.Table:
-    """The statement that makes a table again."""
+    """The statement that creates a table again."""
     table = opened(context, statement.name)
     name = ".".join(quoted_where_needed(each) for each in (context.catalog_name, *table.name.split(".")))
     return texts_table(("createtab_stmt",), [(create_statement(table, name),)])
@@ -60,7 +60,7 @@ def show_partitions(context: SqlContext, statement: ShowPartitions) -> pa.Table:
 
 
 def show_properties(context: SqlContext, statement: ShowProperties) -> pa.Table:
-    """The options that are set; secrets are stars."""
+    """The options that are set; secrets are masked."""
     options = without_secrets(opened(context, statement.name).schema.options)
     if statement.key is not None:
         options = {statement.key: options.get(statement.key, f"Table has no such property: {statement.key}")}
@@ -78,7 +78,7 @@ def show_columns(context: SqlContext, statement: ShowColumns) -> pa.Table:
 
 
 def _like(names: Iterable[str], pattern: str | None) -> list[str]:
-    """Names that a pattern allows: ``*`` and ``%`` for any text, ``|`` between choices, upper and lower case alike."""
+    """Names that match a pattern: ``*`` and ``%`` for any text, ``|`` between alternatives, ignoring case."""
     if pattern is None:
         return list(names)
     choices = [each.strip().lower().replace("%", "*") for each in pattern.split("|")]

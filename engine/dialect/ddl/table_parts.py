@@ -1,7 +1,7 @@
-"""What SQL knows of a table beyond its stored columns: computed columns and the watermark, kept in options.
+"""Parts of a table that only SQL uses, stored in options: computed columns and the watermark.
 
 ``computed-column.<n>`` is ``name AS expression`` in Spark's SQL; ``computed-column-comment.<n>`` its comment.
-``watermark.column`` and ``watermark.expression`` say how far behind its newest row a table may still get rows.
+``watermark.column`` and ``watermark.expression`` define how late rows may be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import ComputedColumn, Watermark
 from lsm.errors import InvalidInputError
 
-COMPUTED_PREFIX: Final = "computed-column."
+COMPUTED_KEY_PREFIX: Final = "computed-column."
 COMMENT_PREFIX: Final = "computed-column-comment."
 WATERMARK_COLUMN: Final = "watermark.column"
 WATERMARK_EXPRESSION: Final = "watermark.expression"
@@ -23,18 +23,18 @@ WATERMARK_EXPRESSION: Final = "watermark.expression"
 
 @dataclass(frozen=True, kw_only=True)
 class TableParts:
-    """Of one table."""
+    """The computed columns and watermark of one table."""
 
     computed: tuple[ComputedColumn, ...]
     watermark: Watermark | None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TableParts":
-        """As the options of a table say. Raises: InvalidInputError for a text that cannot be read."""
-        keys = [key for key in options if key.startswith(COMPUTED_PREFIX)]
-        numbers = sorted((key.removeprefix(COMPUTED_PREFIX) for key in keys), key=lambda each: (len(each), each))
+        """Parse the options of a table. Raises: InvalidInputError for an invalid text."""
+        keys = [key for key in options if key.startswith(COMPUTED_KEY_PREFIX)]
+        numbers = sorted((key.removeprefix(COMPUTED_KEY_PREFIX) for key in keys), key=lambda each: (len(each), each))
         computed = tuple(
-            _parsed(options[COMPUTED_PREFIX + number], options.get(COMMENT_PREFIX + number)) for number in numbers
+            _parsed(options[COMPUTED_KEY_PREFIX + number], options.get(COMMENT_PREFIX + number)) for number in numbers
         )
         column, expression = options.get(WATERMARK_COLUMN), options.get(WATERMARK_EXPRESSION)
         watermark = None if column is None or expression is None else Watermark(column=column, expression=expression)
@@ -42,12 +42,12 @@ class TableParts:
 
 
 def computed_options(columns: Sequence[ComputedColumn], stored: Sequence[str]) -> dict[str, str]:
-    """The options that keep computed columns. Raises: InvalidInputError when a name is taken."""
+    """The options for computed columns. Raises: InvalidInputError for a duplicate name."""
     options = {}
     for number, column in enumerate(columns):
         if column.name in stored:
             raise InvalidInputError(f"column is there twice: column={column.name} fix='rename one of them'")
-        options[f"{COMPUTED_PREFIX}{number}"] = f"{quoted_where_needed(column.name)} AS {column.expression}"
+        options[f"{COMPUTED_KEY_PREFIX}{number}"] = f"{quoted_where_needed(column.name)} AS {column.expression}"
         if column.comment is not None:
             options[f"{COMMENT_PREFIX}{number}"] = column.comment
     return options

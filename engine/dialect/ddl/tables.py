@@ -37,27 +37,27 @@ CHANGE_TRACKING: Final = TableOptions.change_tracking.key
 
 
 def create_database(context: SqlContext, statement: CreateDatabase) -> pa.Table:
-    """Make a database."""
+    """Create a database."""
     context.catalog.create_database(context.database_name(statement.name), if_not_exists=statement.if_not_exists)
     return DONE
 
 
 def drop_database(context: SqlContext, statement: DropDatabase) -> pa.Table:
-    """Remove a database, with CASCADE its tables too."""
+    """Drop a database, with CASCADE also its tables."""
     name = context.database_name(statement.name)
     context.catalog.drop_database(name, cascade=statement.cascade, if_exists=statement.if_exists)
     return DONE
 
 
 def drop_table(context: SqlContext, statement: DropTable) -> pa.Table:
-    """Remove a table, its files and its topic; with FORCE say which topics may be left."""
+    """Drop a table, its files and its topic; with FORCE, report topics that may be left."""
     name = context.full_name(*statement.name)
     left = context.catalog.drop_table(name, if_exists=statement.if_exists, force=statement.force)
     return texts_table(("topic_that_may_be_left",), [(each,) for each in left]) if statement.force else DONE
 
 
 def truncate_table(context: SqlContext, statement: TruncateTable) -> pa.Table:
-    """Take out all rows, or those of a partition; older snapshots and tags still have them."""
+    """Delete all rows, or those of a partition; older snapshots and tags keep them."""
     table = opened(context, statement.name)
     spec = statement.partition or {}
     values = spec_values(table.store, spec)
@@ -80,7 +80,7 @@ def alter_table(context: SqlContext, statement: AlterTable) -> pa.Table:
 
 
 def replace_columns(context: SqlContext, statement: ReplaceColumns) -> pa.Table:
-    """Drop the columns that are not listed and add those that are new; a column of the same name stays itself."""
+    """Drop unlisted columns and add new ones; a column with the same name is kept."""
     name = _existing(context, statement.name, if_exists=statement.if_exists)
     if name is None:
         return DONE
@@ -103,7 +103,7 @@ def replace_columns(context: SqlContext, statement: ReplaceColumns) -> pa.Table:
 
 
 def set_partition_options(context: SqlContext, statement: SetPartitionOptions) -> pa.Table:
-    """``change-tracking`` of one partition: the option of the table lists those that streams do not get."""
+    """``change-tracking`` of one partition: a table option lists the partitions that streams ignore."""
     name = _existing(context, statement.name, if_exists=statement.if_exists)
     if name is None:
         return DONE
@@ -120,7 +120,7 @@ def set_partition_options(context: SqlContext, statement: SetPartitionOptions) -
 
 
 def rename_table(context: SqlContext, statement: RenameTable) -> pa.Table:
-    """Give a table another name; one without a database stays in its own."""
+    """Rename a table; a name without a database keeps the current one."""
     name = _existing(context, statement.name, if_exists=statement.if_exists)
     if name is None:
         return DONE
@@ -131,7 +131,7 @@ def rename_table(context: SqlContext, statement: RenameTable) -> pa.Table:
 
 
 def run_compact(context: SqlContext, statement: CompactTable) -> pa.Table:
-    """Rewrite files into one run per bucket, in this process, and return when it is done."""
+    """Compact each bucket into one run, in this process, and return when it is done."""
     name = _existing(context, statement.name, if_exists=statement.if_exists)
     if name is None:
         return DONE
@@ -148,7 +148,7 @@ def run_compact(context: SqlContext, statement: CompactTable) -> pa.Table:
 
 
 def run_drop_partitions(context: SqlContext, statement: DropPartitions) -> pa.Table:
-    """Take all rows out of partitions, in one commit."""
+    """Delete all rows of partitions, in one commit."""
     name = _existing(context, statement.name, if_exists=statement.if_exists)
     if name is None:
         return DONE
@@ -174,7 +174,7 @@ def _existing(context: SqlContext, parts: Name, *, if_exists: bool) -> str | Non
 
 
 def _is_done(schema: TableSchema, statement: AlterTable, change: SchemaChange) -> bool:
-    """Whether IF [NOT] EXISTS lets a change of a column be left out."""
+    """Whether IF [NOT] EXISTS makes a column change unnecessary."""
     if isinstance(change, AddColumn) and statement.if_column_not_exists:
         return _has(schema, change.path)
     if isinstance(change, DropColumn) and statement.if_column_exists:

@@ -1,4 +1,4 @@
-"""The watermark of the rows that a table holds: how far in event time it is complete. FL-45."""
+"""The watermark of a table's rows: how far it is complete in event time."""
 
 import datetime
 
@@ -17,10 +17,10 @@ from filestore.types.data_types import DataField, arrow_scalar
 
 
 def latest_watermark(context: SqlContext, table: Table, watermark: Watermark) -> str | None:
-    """The expression of the watermark for the newest event time; None before the first row.
+    """The value of the watermark expression for the newest event time; None before the first row.
 
-    Watermarks never go back, so the newest event time gives the highest. Forms like ``ts - INTERVAL '5' SECOND`` are
-    worked out here; Spark does the others.
+    Watermarks never decrease, so the newest event time gives the highest. Forms like ``ts - INTERVAL '5' SECOND`` are
+    computed here, others by Spark.
     """
     newest = _newest(table, watermark.column)
     if newest is None:
@@ -33,7 +33,7 @@ def latest_watermark(context: SqlContext, table: Table, watermark: Watermark) ->
 
 
 def _newest(table: Table, column: str) -> datetime.datetime | None:
-    """From the statistics of the files; only where these do not know are the rows read."""
+    """From the statistics of files; rows are read only where statistics are missing."""
     store, field = table.store, table.schema.field(column)
     newest = []
     for entry in live_files(store, table.latest_snapshot()):

@@ -1,7 +1,7 @@
-"""Values of a query stored into columns of a table, as Spark's ANSI store assignment does it.
+"""Values of a query stored into table columns, by Spark's ANSI store assignment.
 
-A value of another kind is refused before anything runs, a number that its column cannot hold when it comes. Both say
-which column.
+An incompatible type is refused before anything runs, an out-of-range number when it occurs. Both errors name the
+column.
 """
 
 from typing import Final
@@ -22,12 +22,12 @@ def stored(value: Column, given: T.DataType, field: DataField) -> Column:
     """A column of a frame with the type and the name of a table's column.
 
     Args:
-        value: refers to a column of a frame.
+        value: a column of a frame.
         given: its type.
-        field: of the table.
+        field: the table's column.
 
     Raises:
-        InvalidInputError: values of this type are not stored in such a column.
+        InvalidInputError: values of this type cannot be stored in the column.
     """
     wanted = spark_type(field.type)
     if is_same_type(given, wanted):
@@ -43,10 +43,10 @@ def stored(value: Column, given: T.DataType, field: DataField) -> Column:
 
 
 def default_value(field: DataField) -> Column:
-    """What a column gets that the user leaves out.
+    """The value of an omitted column.
 
     Raises:
-        InvalidInputError: it may not be null and has no default.
+        InvalidInputError: it is NOT NULL and has no default.
     """
     if field.default_value is not None:
         return F.lit(field.default_value).cast(spark_type(field.type)).alias(field.name)
@@ -56,7 +56,7 @@ def default_value(field: DataField) -> Column:
 
 
 def default_sql(field: DataField) -> str:
-    """The same as text; DEFAULT of a column without one is NULL, which the column may refuse."""
+    """The same as SQL text; NULL for a column without a default, which the column may refuse."""
     if field.default_value is None:
         return "NULL"
     escaped = field.default_value.replace("\\", "\\\\").replace("'", "\\'")
@@ -64,7 +64,7 @@ def default_sql(field: DataField) -> str:
 
 
 def sql_type(data_type: T.DataType) -> str:
-    """A type as Spark's SQL spells it, whatever the names inside."""
+    """A type in Spark's SQL, whatever characters nested names have."""
     if isinstance(data_type, T.StructType):
         fields = ", ".join(f"{quoted(each.name)}: {sql_type(each.dataType)}" for each in data_type.fields)
         return f"STRUCT<{fields}>"
@@ -96,7 +96,7 @@ def _is_storable(given: T.DataType, wanted: T.DataType) -> bool:
 
 
 def _is_storable_inside(given: T.DataType, wanted: T.DataType) -> bool:
-    """Parts of values are widened only: an overflow inside could not be told."""
+    """Nested values may only be widened: an overflow inside could not be reported."""
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
         return _is_part_storable(given.elementType, wanted.elementType)
     if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):

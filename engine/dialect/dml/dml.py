@@ -28,18 +28,18 @@ _RUN: Final[Mapping[type, Callable[[SqlContext, Statement], pa.Table | None]]] =
 def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
     """INSERT, DELETE, UPDATE or MERGE, in one commit.
 
-    A change that was computed from a state that others have changed meanwhile is computed again, a few times.
+    A change that was computed from a state that other writers have changed meanwhile is recomputed, a few times.
 
     Args:
         context: the session.
-        statement: one of them; a table that is not ours is Spark's to write.
+        statement: one of these; a statement on another table is run by Spark.
 
     Returns:
         One row: see ``RESULT_SCHEMA``.
 
     Raises:
-        InvalidInputError: points at what cannot be; nothing is visible.
-        ConflictError: others wrote the same rows each time; nothing is visible.
+        InvalidInputError: points at the error; nothing is visible.
+        ConflictError: other writers changed the same rows each time; nothing is visible.
     """
     run = _RUN.get(type(statement.tree))
     if run is None:
@@ -49,12 +49,12 @@ def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
 
 
 def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> pa.Table:
-    """Fill a table that was made for a query.
+    """Fill a table that was created for a query.
 
     Args:
         context: the session.
         statement: the query.
-        table_name: ``database.table``; its columns are the query's, in their order.
+        table_name: ``database.table``; its columns are the query's, in order.
 
     Returns:
         One row: see ``RESULT_SCHEMA``.
@@ -63,7 +63,7 @@ def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> pa.T
 
 
 def _in_spark(context: SqlContext, statement: Statement) -> pa.Table:
-    """The target is a table of Spark's; what is read may be ours."""
+    """The target is Spark's table; the sources may be Fluvial's."""
     tree: Any = statement.tree
     node = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
     start = node.meta.get("span", (-1,))[0]

@@ -27,10 +27,10 @@ _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "(", "MAP
 
 
 def run_insert(context: SqlContext, statement: Statement) -> pa.Table | None:
-    """Add rows, or replace rows by others; None: the table is not ours.
+    """Add or replace rows; None: not a Fluvial table.
 
     Raises:
-        InvalidInputError: points at what cannot be; nothing is visible.
+        InvalidInputError: points at the error; nothing is visible.
     """
     tree = statement.tree
     assert isinstance(tree, exp.Insert)
@@ -41,8 +41,8 @@ def run_insert(context: SqlContext, statement: Statement) -> pa.Table | None:
 
 
 def insert_query(context: SqlContext, statement: Statement, name: str) -> pa.Table:
-    """Add the rows of a query to a table whose columns were made after the query's."""
-    target = WriteTarget.of(context, name, {BRANCH_KEY: MAIN_BRANCH})  # it has no other yet
+    """Add the rows of a query to a table that was created with the query's columns."""
+    target = WriteTarget.of(context, name, {BRANCH_KEY: MAIN_BRANCH})  # it has no other branch yet
     with BoundText.bind(context, statement, StatementReads(context)) as bound:
         frame = bound.frame()
         rows = _shaped(target, frame, list(target.schema.column_names), {})
@@ -86,7 +86,7 @@ class _Insert:
         return self._statement.source.problem(problem, start, stop)
 
     def _partition(self) -> tuple[dict[str, object], bool]:
-        """The values that PARTITION gives, and whether it gives any."""
+        """The values in PARTITION, and whether there are any."""
         clause = self._node.args.get("partition") or self._tree.args.get("partition")
         found: dict[str, object] = {}
         keys = self._target.schema.partition_keys
@@ -120,7 +120,7 @@ class _Insert:
         return [each.name for each in self._tree.this.expressions]
 
     def _names(self, static: Mapping[str, object], listed: Sequence[str] | None) -> list[str]:
-        """The columns that the query's fill, in their order."""
+        """The target columns of the query's columns, in order."""
         if listed is not None:
             return list(listed)
         return [name for name in self._target.schema.column_names if name not in static]
@@ -132,7 +132,7 @@ class _Insert:
         return BoundText.bind(self._context, self._statement, reads, target=Target(start), extra=edits)
 
     def _query_text(self, bound: BoundText) -> str:
-        """The query behind the table, with the WITH before it."""
+        """The query, with its WITH clause."""
         insert = next(index for index in range(len(self._text.tokens)) if self._is_insert(index))
         head = bound.spliced.part(0, self._text.start_of(insert))
         return head + bound.spliced.part(self._text.start_of(self._query_index()), len(self._statement.text))
@@ -143,7 +143,7 @@ class _Insert:
         return self._text.word(index) == "INSERT" and depth == 0
 
     def _query_index(self) -> int:
-        """Number of the token that the query begins with."""
+        """Index of the query's first token."""
         text = self._text
         index = text.index_at(self._node.meta["span"][1])
         while index < len(text.tokens):
@@ -159,7 +159,7 @@ class _Insert:
         return index
 
     def _default_edits(self, names: Sequence[str]) -> Iterator[Edit]:
-        """DEFAULT in VALUES, which Spark knows for its own tables only."""
+        """DEFAULT in VALUES, which Spark supports for its own tables only."""
         if not isinstance(self._tree.expression, exp.Values):
             return
         text, depth, column = self._text, 0, 0
@@ -174,7 +174,7 @@ class _Insert:
 
 
 def _shaped(target: WriteTarget, frame: DataFrame, names: Sequence[str], static: Mapping[str, object]) -> DataFrame:
-    """The table's columns out of a query's, which ``names`` tells in their order."""
+    """The table's columns from a query's; ``names`` are their target columns, in order."""
     if len(names) != len(frame.columns):
         raise InvalidInputError(
             f"the query has not as many columns as are filled: columns={list(names)} given={frame.columns}"
@@ -202,5 +202,5 @@ def _shaped(target: WriteTarget, frame: DataFrame, names: Sequence[str], static:
 
 
 def _literal(value: object, field: DataField) -> Column:
-    """One value in every row, with the type and the name of a column."""
+    """A constant column with the type and name of a table's column."""
     return F.lit(value).cast(spark_type(field.type)).alias(field.name)

@@ -1,4 +1,4 @@
-"""MERGE INTO: one query of Spark's joins source and table at one snapshot, one commit writes what comes of it."""
+"""MERGE INTO: one Spark query joins source and table at one snapshot, and one commit writes the result."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -24,17 +24,16 @@ from engine.types.sql_types import quoted
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
-_CLAUSE: Final = "_fluvial_clause"  # number of the clause that a row falls under
+_CLAUSE: Final = "_fluvial_clause"  # number of the clause that applies to a row
 _SOURCE: Final = "_fluvial_source"  # null: no row of the source
 
 
 def run_merge(context: SqlContext, statement: Statement) -> pa.Table | None:
-    """Change a table by the rows of a source; None: the table is not ours.
+    """Change a table by the rows of a source; None: not a Fluvial table.
 
     Raises:
-        InvalidInputError: points at what cannot be, or several rows of the source want one row of the table; nothing
-            is visible.
-        ConflictError: others wrote meanwhile; nothing is visible: see ``Table.append``.
+        InvalidInputError: points at the error, or several source rows match one row of the table; nothing is visible.
+        ConflictError: other writers committed meanwhile; nothing is visible: see ``Table.append``.
     """
     tree = statement.tree
     assert isinstance(tree, exp.Merge)
@@ -100,7 +99,7 @@ class _Merge:
         return f"SELECT {self._choice()}, {present}, {', '.join([*old, *results])} FROM {self._join()}"
 
     def _choice(self) -> str:
-        """Which clause a row falls under: the first that fits."""
+        """The clause that applies to a row: the first that matches."""
         has_source = f"{quoted(self._source_alias)}.{_SOURCE}"
         is_there = f"{quoted(self._alias)}.{quoted(self._keys[0])}"
         tests = {
@@ -121,7 +120,7 @@ class _Merge:
         return f"CASE WHEN {_CLAUSE} = {number} THEN {made} END"
 
     def _values(self, clause: Clause) -> list[tuple[DataField, str]]:
-        """The columns that a clause gives a value, and the text of the value."""
+        """The columns that a clause assigns, with the text of each value."""
         if clause.assignments is None:
             missing = [field.name for field in self._fields if field.name.lower() not in self._source_columns]
             if missing:
@@ -169,7 +168,7 @@ class _Merge:
     # ---- its rows
 
     def _images(self, number: int, clause: Clause, given: T.DataType) -> list[dict[str, Column]]:
-        """The rows that a clause writes, each with its kind."""
+        """The rows that a clause writes, with their kinds."""
         old = {field.name: self._old(field.name) for field in self._fields}
         if clause.action is MergeAction.DELETE:
             return [{**old, ROW_KIND_COLUMN: F.lit("-D")}]
@@ -200,7 +199,7 @@ class _Merge:
         return F.col(f"_o{self._schema.column_names.index(name)}")
 
     def _each_once(self, rows: DataFrame) -> DataFrame:
-        """Refuse two rows of the source for one row of the table, as Spark does; deleting it twice is fine."""
+        """Refuse two source rows for one row of the table, as Spark does; two deletes are allowed."""
         matched = [each for each in self._parts.clauses if each.match is Match.MATCHED]
         if all(each.action is MergeAction.DELETE and each.condition is None for each in matched) and len(
             matched
@@ -220,7 +219,7 @@ class _Merge:
 
 
 def _first_of(images: Sequence[Sequence[dict[str, Column]]]) -> Column:
-    """The rows of the clause that a row falls under, as an array; null under none."""
+    """The rows of the clause that applies to a row, as an array; null when none applies."""
     names = list(images[0][0])
     whole: Column | None = None
     for number, rows in enumerate(images):
@@ -232,7 +231,7 @@ def _first_of(images: Sequence[Sequence[dict[str, Column]]]) -> Column:
 
 
 def _unchanged(old: Column, new: Column, name: str) -> Column:
-    """The old value, which the new one must equal: it says which row it is, or where it lies."""
+    """The old value, which the new one must equal: the column is part of the key or the partition."""
     problem = F.concat(
         F.lit(f"a row keeps its key and partition: column={name} old="),
         old.cast("string"),

@@ -11,7 +11,7 @@ from lsm.errors import InvalidInputError
 
 
 class Match(Enum):
-    """Which rows a clause is about."""
+    """The rows that a clause applies to."""
 
     MATCHED = "MATCHED"
     BY_TARGET = "NOT MATCHED"
@@ -19,7 +19,7 @@ class Match(Enum):
 
 
 class MergeAction(Enum):
-    """What becomes of them."""
+    """The action on them."""
 
     UPDATE = "UPDATE"
     DELETE = "DELETE"
@@ -39,7 +39,7 @@ class Clause:
 
     match: Match
     action: MergeAction
-    condition: tuple[int, int] | None  # behind AND
+    condition: tuple[int, int] | None  # after AND
     assignments: tuple[Assignment, ...] | None  # None: ``*``; () for DELETE
     start: int
     stop: int
@@ -47,7 +47,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class MergeText:
-    """Where the parts of a MERGE are, as offsets."""
+    """Offsets of the parts of a MERGE."""
 
     target: tuple[int, int]
     source: tuple[int, int]
@@ -59,11 +59,11 @@ def read_merge(text: StatementText, alias: str) -> MergeText:
     """The parts of a MERGE.
 
     Args:
-        text: of the statement.
-        alias: of the target, in lower case.
+        text: the statement.
+        alias: the target's alias, in lower case.
 
     Raises:
-        InvalidInputError: points at what cannot be read.
+        InvalidInputError: points at the syntax error.
     """
     return _Reader(text, alias).read()
 
@@ -137,7 +137,7 @@ class _Reader:
         return tuple(found)
 
     def _listed(self, start: int) -> list[tuple[int, int]]:
-        """The items between brackets, as numbers of their first token and of the one behind."""
+        """The items in brackets, as token ranges [first, end)."""
         stop = self._text.after_parens(start) - 1
         depth, items, first = 0, [], start + 1
         for index in range(start + 1, stop):
@@ -149,7 +149,7 @@ class _Reader:
         return [*items, (first, stop)]
 
     def _find(self, word: str, start: int) -> int:
-        """Number of a token outside of brackets and of CASE; the end when there is none."""
+        """Index of a token outside of brackets and CASE; the end when there is none."""
         depth = 0
         for index in range(start, self._end):
             here = self._text.word(index)

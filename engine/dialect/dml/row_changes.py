@@ -1,6 +1,6 @@
 """DELETE and UPDATE.
 
-One query of Spark's reads the table at one snapshot and gives the changes; one commit writes them.
+One Spark query reads the table at one snapshot and returns the changes; one commit writes them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,11 +41,11 @@ class Assignment:
 
 
 def run_delete(context: SqlContext, statement: Statement) -> pa.Table | None:
-    """Take rows out; None: the table is not ours. Whole partitions go by an overwrite, other rows one by one.
+    """Delete rows; None: not a Fluvial table. Whole partitions are overwritten, other rows deleted individually.
 
     Raises:
-        InvalidInputError: points at what cannot be; nothing is visible.
-        ConflictError: others wrote meanwhile; nothing is visible: see ``Table.append``.
+        InvalidInputError: points at the error; nothing is visible.
+        ConflictError: other writers committed meanwhile; nothing is visible: see ``Table.append``.
     """
     tree = statement.tree
     assert isinstance(tree, exp.Delete)
@@ -71,11 +71,11 @@ def run_delete(context: SqlContext, statement: Statement) -> pa.Table | None:
 
 
 def run_update(context: SqlContext, statement: Statement) -> pa.Table | None:
-    """Give rows other values; None: the table is not ours.
+    """Update rows; None: not a Fluvial table.
 
     Raises:
-        InvalidInputError: points at what cannot be; nothing is visible.
-        ConflictError: others wrote meanwhile; nothing is visible: see ``Table.append``.
+        InvalidInputError: points at the error; nothing is visible.
+        ConflictError: other writers committed meanwhile; nothing is visible: see ``Table.append``.
     """
     tree = statement.tree
     assert isinstance(tree, exp.Update)
@@ -97,7 +97,7 @@ def run_update(context: SqlContext, statement: Statement) -> pa.Table | None:
         values = [expression_sql(bound, target, each) for each in assignments]
         if target.deletes_positions:
             found = bound.frame(f"SELECT {', '.join([*old, *values, *_places(tree)])} FROM {table} {where}")
-            found = found.localCheckpoint()  # rows and places are of one computation
+            found = found.localCheckpoint()  # rows and positions come from one computation
             new_rows = _updates(target, found, assignments, keeps_old=False).drop(ROW_KIND_COLUMN)
             return target.replace_rows(_read_plan(bound, _start(tree)).plan, found, new_rows, "rows_updated")
         found = bound.frame(f"SELECT {', '.join([*old, *values])} FROM {table} {where}")
@@ -109,13 +109,13 @@ def read_assignments(text: StatementText, start: int, stop: int, alias: str) -> 
     """The assignments of a SET, between two tokens.
 
     Args:
-        text: of the statement.
-        start: number of the first token behind SET.
-        stop: number of the token behind the last assignment.
-        alias: of the table that is changed, in lower case; it may stand before a column.
+        text: the statement.
+        start: index of the first token after SET.
+        stop: index of the token after the last assignment.
+        alias: alias of the updated table, in lower case; it may qualify a column.
 
     Raises:
-        InvalidInputError: something is no assignment, or a column is assigned twice.
+        InvalidInputError: not an assignment, or a column is assigned twice.
     """
     depth, commas = 0, [start - 1]
     for index in range(start, stop):
@@ -151,7 +151,7 @@ def check_assigned(schema: TableSchema, statement: Statement, assignment: Assign
     """The column of an assignment.
 
     Raises:
-        InvalidInputError: no such column, or one that says which row it is and where it lies.
+        InvalidInputError: an unknown column, or a column of the key or the partition.
     """
     place = (assignment.name_start, assignment.start)
     try:
@@ -167,13 +167,13 @@ def check_assigned(schema: TableSchema, statement: Statement, assignment: Assign
 
 
 def expression_sql(bound: BoundText, target: WriteTarget, assignment: Assignment) -> str:
-    """The expression as Spark gets it; DEFAULT is the column's."""
+    """The expression for Spark; DEFAULT is replaced by the column's default."""
     text = bound.spliced.part(assignment.start, assignment.stop)
     return default_sql(target.field(assignment.path[0])) if text.strip().upper() == "DEFAULT" else f"({text})"
 
 
 def read_snapshot_id(bound: BoundText, start: int) -> int:
-    """The snapshot that the statement reads of the table it changes; 0 of an empty table."""
+    """The snapshot of the changed table that the statement reads; 0 for an empty table."""
     plan = _read_plan(bound, start)
     return 0 if plan.read.snapshot is None else plan.read.snapshot.id
 
@@ -183,7 +183,7 @@ def _read_plan(bound: BoundText, start: int) -> ReadPlan:
 
 
 def _places(tree: exp.Delete | exp.Update) -> list[str]:
-    """The columns that say where a row of the changed table is."""
+    """The columns with the position of a row in the changed table."""
     return [f"{quoted(tree.this.alias or tree.this.name)}.{quoted(name)}" for name in (FILE_NAME, ROW_NUMBER)]
 
 
@@ -197,7 +197,7 @@ def before_and_after(frame: DataFrame, before: Mapping[str, Column], after: Mapp
 def _updates(
     target: WriteTarget, found: DataFrame, assignments: list[Assignment], *, keeps_old: bool = True
 ) -> DataFrame:
-    """The changes, out of the old columns and the new values behind them; ``keeps_old``: where the log wants both."""
+    """The changes from the old columns and the new values after them; ``keeps_old``: the log needs both."""
     schema = target.schema
     count = len(schema.fields)
     types = [field.dataType for field in found.schema.fields]
@@ -240,7 +240,7 @@ def _start(tree: exp.Expr) -> int:
 
 
 def _where(text: StatementText, start: int) -> int:
-    """Number of the token WHERE of the statement itself; behind the last when there is none."""
+    """Index of the statement's own WHERE token; the end when there is none."""
     depth = 0
     for index in range(start, len(text.tokens)):
         word = text.word(index)
@@ -251,7 +251,7 @@ def _where(text: StatementText, start: int) -> int:
 
 
 def _whole_partition(bound: BoundText, tree: exp.Delete, partition_keys: Sequence[str]) -> dict[str, object] | None:
-    """Values of partition columns when all rows that have them, and no others, are to go; {} is the whole table."""
+    """Partition values when exactly all rows with these values are deleted; {} is the whole table."""
     where = tree.args.get("where")
     if where is None:
         return {}

@@ -1,4 +1,4 @@
-"""The table that a statement writes: found by its name, with the options of this one write."""
+"""The table that a statement writes, with the options of this write."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,17 +51,17 @@ _COUNTS: Final = {"rows_inserted": "+I", "rows_updated": "+U", "rows_deleted": "
 
 @dataclass(frozen=True)
 class WriteTarget:
-    """A table, and how it is written this time."""
+    """A table, and the options of one write to it."""
 
     table: Table
-    options: WriterOptions  # of ``Table.append`` and ``Table.overwrite``
+    options: WriterOptions  # see ``Table.append`` and ``Table.overwrite``
 
     @classmethod
     def of(cls, context: SqlContext, name: str, given: Mapping[str, str]) -> "WriteTarget":
         """Open a table for writing.
 
         Args:
-            context: the session; its settings are in force unless the statement gives others.
+            context: the session; its settings apply unless the statement overrides them.
             name: ``database.table`` or ``database.table$branch_b``.
             given: options of the statement.
 
@@ -81,18 +81,18 @@ class WriteTarget:
 
     @property
     def schema(self) -> TableSchema:
-        """Of the table."""
+        """The schema of the table."""
         return self.table.schema
 
     def for_rows(self, names: Sequence[str], frame: T.StructType) -> "WriteTarget":
-        """The same at a schema with the columns that a query fills, where ``write.merge-schema`` allows to make them.
+        """The target with the columns that a query fills, where ``write.merge-schema`` allows adding them.
 
         Args:
-            names: of the columns to fill; those that the table does not have are made.
+            names: columns to fill; missing ones are added.
             frame: the query's columns, in the same order.
 
         Raises:
-            InvalidInputError: a column cannot be made.
+            InvalidInputError: a column cannot be added.
         """
         rules = merge_rules(self.table.store, self.options)
         if rules is None or len(names) != len(frame.fields):
@@ -101,14 +101,14 @@ class WriteTarget:
         given = []
         for name, column in zip(names, frame.fields, strict=True):
             known = own.get(name.lower())
-            if known is None or isinstance(column.dataType, T.AtomicType):  # values inside go by the rules of INSERT
+            if known is None or isinstance(column.dataType, T.AtomicType):  # nested values follow the rules of INSERT
                 given.append(T.StructField(name if known is None else known.name, column.dataType))
         fields = fields_of_frame(T.StructType(given), self.schema)
         files = evolve_schema(self.table.files, fields, replace(rules, fitting=lambda known, given: True))
         return self if files is self.table.files else replace(self, table=Table(files))
 
     def field(self, name: str) -> DataField:
-        """A column by its name in any case. Raises: InvalidInputError with a similar name."""
+        """A column by name, ignoring case. Raises: InvalidInputError with a similar name."""
         return find_field(self.schema, name)
 
     @property
@@ -117,13 +117,13 @@ class WriteTarget:
         return not self.table.store.has_key and self.table.options.deletion_vectors_enabled
 
     def check_changes_rows(self, statement: str) -> None:
-        """Refuse what the table cannot do to single rows.
+        """Refuse row changes that the table does not support.
 
         Args:
             statement: DELETE, UPDATE or MERGE.
 
         Raises:
-            InvalidInputError: says why.
+            InvalidInputError: with the reason.
         """
         options = self.table.options
         counts_rows = self.table.store.counts_rows
@@ -145,7 +145,7 @@ class WriteTarget:
         if options.merge_engine != "deduplicate":
             raise InvalidInputError(
                 f"rows of this table are merged from what was written, and not replaced by it: statement={statement} "
-                f"table={self.table.name} merge-engine={options.merge_engine} fix=INSERT what shall be merged"
+                f"table={self.table.name} merge-engine={options.merge_engine} fix=INSERT the rows to merge"
             )
         if options.ignore_delete and statement != "UPDATE":
             raise InvalidInputError(
@@ -153,7 +153,7 @@ class WriteTarget:
             )
 
     def _check_exact(self, statement: str) -> None:
-        """Refuse values that Spark does not know exactly: a row goes by all of them."""
+        """Refuse values that Spark cannot represent exactly: rows are identified by all their values."""
         for field in self.schema.fields:
             for part in walk(field.type):
                 if part.root in TIMESTAMP_ROOTS and (part.precision or 0) > MICROSECONDS:
@@ -163,7 +163,7 @@ class WriteTarget:
                     )
 
     def append(self, frame: DataFrame, *, read_snapshot_id: int | None = None) -> pa.Table:
-        """Write rows with their kinds, count them, and say what came of it."""
+        """Write rows with their kinds, and return their counts."""
         check_bounded(frame)
         has_kinds = ROW_KIND_COLUMN in frame.columns
         kinds = F.col(ROW_KIND_COLUMN) if has_kinds else F.lit("+I")
@@ -179,8 +179,8 @@ class WriteTarget:
         """Delete rows, add others, and return how many were deleted.
 
         Args:
-            plan: in which the rows were found.
-            rows: with their places.
+            plan: the plan in which the rows were found.
+            rows: the rows with their positions.
             new_rows: None: none.
             counted: name of the count.
         """
@@ -196,7 +196,7 @@ class WriteTarget:
         return result_row(done, **{counted: found[0]})
 
     def overwrite(self, frame: DataFrame, partition: Mapping[str, object] | None) -> pa.Table:
-        """Replace rows by those of a frame; how many there were is not known."""
+        """Replace rows by those of a frame; the number of replaced rows is unknown."""
         check_bounded(frame)
         seen = Observation()
         counted = frame.observe(seen, F.count(F.lit(1)).alias("rows_inserted"))
@@ -204,22 +204,22 @@ class WriteTarget:
         return result_row(done, **seen.get)
 
     def clear(self, partition: Mapping[str, object]) -> pa.Table:
-        """Take all rows of a partition out; {} is the whole table."""
+        """Delete all rows of a partition; {} is the whole table."""
         nothing = self.schema.arrow_schema.empty_table()
         return result_row(self.table.overwrite(nothing, partition, self.options), rows_inserted=0)
 
 
 def check_bounded(frame: DataFrame) -> None:
-    """Refuse rows that never end. Raises: InvalidInputError."""
+    """Refuse a streaming frame. Raises: InvalidInputError."""
     if frame.isStreaming:
         raise InvalidInputError("a stream is not written by a statement: fix=write it by foreachBatch(sink(table))")
 
 
 def find_target(context: SqlContext, statement: Statement, node: exp.Expr) -> WriteTarget | None:
-    """The table that a statement writes; None when it is not ours.
+    """The table that a statement writes; None: not a Fluvial table.
 
     Raises:
-        InvalidInputError: points at the name: no such table, a system table, or options that are no options of writes.
+        InvalidInputError: points at the name: an unknown table, a system table, or invalid write options.
     """
     table = node.this if isinstance(node, exp.Schema) else node
     if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
@@ -246,10 +246,10 @@ def _written(table: exp.Table) -> str:
 
 
 def find_field(schema: TableSchema, name: str) -> DataField:
-    """A column by its name; when none is spelt like that, in any case.
+    """A column by name; if there is no exact match, ignoring case.
 
     Raises:
-        InvalidInputError: none, or several; names a similar one.
+        InvalidInputError: none, or several match; names a similar one.
     """
     if name in schema.column_names:
         return schema.field(name)
@@ -260,13 +260,13 @@ def find_field(schema: TableSchema, name: str) -> DataField:
 
 
 def result_row(done: CommitResult, **counts: int) -> pa.Table:
-    """What a statement did, as RESULT_SCHEMA."""
+    """The result of a statement, as RESULT_SCHEMA."""
     row: dict[str, Any] = {"snapshot_id": None if done.snapshot is None else done.snapshot.id, **counts}
     return pa.Table.from_pylist([row], schema=RESULT_SCHEMA)
 
 
 def check_names(names: Sequence[str], what: str) -> None:
-    """Refuse a column that is named twice."""
+    """Refuse a duplicate column."""
     lower = [name.lower() for name in names]
     doubled = [name for name in names if lower.count(name.lower()) > 1]
     if doubled:
@@ -277,7 +277,7 @@ def _through_spark(write: Callable[[], CommitResult], name: str) -> CommitResult
     try:
         return write()
     except PySparkException as error:
-        if _RAISED in str(error):  # by an expression of ours, or of the user's
+        if _RAISED in str(error):  # by an expression of Fluvial's or the user's
             words = str(error).partition(_RAISED)[2].partition("\n")[0].partition(" SQLSTATE:")[0]
             raise InvalidInputError(words.strip()) from error
         raise fluvial_error(error, f"write failed: table={name}") from error

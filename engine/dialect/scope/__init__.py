@@ -1,1 +1,1 @@
-"""What a statement runs in: context, names, results, frame cache."""
+"""The context of a statement: names, results, frame cache."""

@@ -1,4 +1,4 @@
-"""What statements run in: a catalog, a current database, settings, and Spark when it is needed."""
+"""The context of statements: a catalog, a current database, settings, and Spark when it is needed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,15 +9,15 @@ from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.dialect.scope.frame_cache import FrameCache
+from filestore.catalog.catalog import DEFAULT_DATABASE
 from lsm.errors import InvalidInputError
 
 CATALOG_NAME: Final = "fluvial"
-DEFAULT_DATABASE: Final = "default"
 
 
 @dataclass(kw_only=True)
 class SqlContext:
-    """One session's state; not for several threads."""
+    """One session's state; not thread-safe."""
 
     catalog: Catalog
     open_spark: Callable[[], SparkSession]  # called at most once, when a statement needs Spark
@@ -33,14 +33,14 @@ class SqlContext:
 
     @property
     def running_spark(self) -> SparkSession | None:
-        """The Spark session if a statement has needed it already."""
+        """The Spark session if it has been started."""
         return self.__dict__.get("spark")
 
     def full_name(self, *parts: str) -> str:
-        """``database.table`` of a name of one to three parts.
+        """``database.table`` for a name of one to three parts.
 
         Raises:
-            InvalidInputError: another catalog is named, or there are more parts.
+            InvalidInputError: the catalog is another one, or there are more parts.
         """
         if len(parts) == 3 and parts[0] == self.catalog_name:
             parts = parts[1:]
@@ -54,7 +54,7 @@ class SqlContext:
         )
 
     def database_name(self, parts: tuple[str, ...]) -> str:
-        """A database of a name of one or two parts. Raises: InvalidInputError when another catalog is named."""
+        """A database name of one or two parts. Raises: InvalidInputError when the catalog is another one."""
         if len(parts) == 2 and parts[0] == self.catalog_name:
             parts = parts[1:]
         if len(parts) == 1:

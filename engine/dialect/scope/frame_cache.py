@@ -1,4 +1,4 @@
-"""Frames of states that do not change: the next statement over the same snapshot need not plan and list it again."""
+"""Frames of immutable states: the next statement on the same snapshot need not plan it again."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -15,21 +15,21 @@ _MOST: Final = 64
 
 
 class FrameCache:
-    """The frames that one session used last."""
+    """The most recently used frames of one session."""
 
     def __init__(self) -> None:
         """Empty."""
         self._kept: OrderedDict[Hashable, tuple[BatchPlan, DataFrame]] = OrderedDict()
 
     def find(self, key: Hashable | None) -> tuple[BatchPlan, DataFrame] | None:
-        """The plan and the frame kept under a key."""
+        """The plan and the frame of a key."""
         if key is None or key not in self._kept:
             return None
         self._kept.move_to_end(key)
         return self._kept[key]
 
     def keep(self, key: Hashable | None, plan: BatchPlan, frame: DataFrame) -> None:
-        """Keep a frame; the one that was not used for longest goes. Under None nothing is kept."""
+        """Cache a frame, evicting the least recently used one. A None key is not cached."""
         if key is None:
             return
         self._kept[key] = plan, frame
@@ -38,12 +38,12 @@ class FrameCache:
 
 
 def frame_key(read: BatchRead, columns: tuple[str, ...], predicate: Predicate | None) -> Hashable | None:
-    """What a frame depends on; None when it is more than a snapshot.
+    """The cache key of a frame; None when it depends on more than a snapshot.
 
     Args:
-        read: the state. A snapshot is known by its manifest lists: after a rollback its number is used again.
-        columns: that are read.
-        predicate: that leaves files out.
+        read: the state. Its manifest lists identify the snapshot: after a rollback, ids are reused.
+        columns: the columns that are read.
+        predicate: the predicate that prunes files.
     """
     snapshot, table = read.snapshot, read.table
     if snapshot is None or read.served.source is not StateSource.SNAPSHOT:

@@ -1,4 +1,4 @@
-"""Whose a named table is: Fluvial's, or Spark's."""
+"""Whether a named table is Fluvial's or Spark's."""
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -12,7 +12,7 @@ from engine.table import Table
 from lsm.errors import InvalidInputError
 
 SPARK_CATALOG = "spark_catalog"
-# Of a table that is there; making and listing are Fluvial's whatever Spark has.
+# Statements on existing tables; creating and listing are Fluvial's, whatever Spark has.
 _OF_A_TABLE = (
     tree.DropTable,
     tree.TruncateTable,
@@ -28,7 +28,7 @@ _OF_A_TABLE = (
 
 
 def is_sparks(context: SqlContext, statement: object) -> bool:
-    """Whether a statement is about a table or view of Spark: its catalog is named, or only Spark knows the name."""
+    """Whether a statement is on a table or view of Spark: its catalog is given, or only Spark has the name."""
     name: tuple[str, ...] = getattr(statement, "name", ()) or getattr(statement, "database", ())
     if len(name) > 1 and name[0] == SPARK_CATALOG:
         return True
@@ -41,7 +41,7 @@ def is_sparks(context: SqlContext, statement: object) -> bool:
 
 
 def is_sparks_text(context: SqlContext, text: str, error: SqlSyntaxError) -> bool:
-    """Whether Spark, if it runs, can parse a text in which we found a mistake that is not about our own grammar."""
+    """Whether Spark, if it runs, can parse a text with a syntax error that is not in Fluvial's own grammar."""
     classic = jvm_session(context.running_spark)
     is_script = text.lstrip()[:5].upper() == "BEGIN"
     if classic is None or not (is_script or isinstance(error.__cause__, ParseError)):
@@ -54,7 +54,7 @@ def is_sparks_text(context: SqlContext, text: str, error: SqlSyntaxError) -> boo
 
 
 def opened(context: SqlContext, name: tree.Name) -> Table:
-    """The table of a name. Raises: InvalidInputError when there is none; names similar ones."""
+    """The table of a name. Raises: InvalidInputError with similar names when it is missing."""
     return context.catalog.table(context.full_name(*name))
 
 

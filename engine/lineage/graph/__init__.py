@@ -1,1 +1,1 @@
-"""Walks over lineage: graph, impact, views for people."""
+"""Lineage as a graph: construction, impact analysis, views for people."""

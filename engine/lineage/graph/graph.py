@@ -1,6 +1,6 @@
-"""Who makes what of what: tables, and the jobs that read and write them, as a graph.
+"""The lineage graph: tables, and the jobs that read and write them.
 
-The same graph one step closer has snapshots for tables and barriers for jobs. LN-03, LN-04, LN-26 to LN-29.
+A more detailed graph has snapshots instead of tables and barriers instead of jobs.
 """
 
 from collections import defaultdict, deque
@@ -18,7 +18,7 @@ Kind = Literal["table", "job", "way"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class GraphNode:
-    """A table or a job; of one snapshot, or of one barrier, with its number."""
+    """A table or a job; with a number, one snapshot or one barrier."""
 
     kind: Kind
     name: str  # database.table, or the job's name
@@ -26,38 +26,38 @@ class GraphNode:
 
     @property
     def title(self) -> str:
-        """As ``shop.orders``, ``shop.orders@12``, ``job#7``."""
+        """``shop.orders``, ``shop.orders@12``, ``job#7``."""
         if self.number is None:
             return self.name
         return f"{self.name}{'@' if self.kind == 'table' else '#'}{self.number}"
 
 
 Edge = tuple[GraphNode, GraphNode]
-"""From what is read to who reads it, or from who writes to what is written."""
+"""From a read table to its reader, or from a writer to its table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageGraph:
-    """Nodes and edges, sorted and each once."""
+    """Nodes and edges, sorted and distinct."""
 
     nodes: tuple[GraphNode, ...]
     edges: tuple[Edge, ...]
 
     @classmethod
     def of(cls, edges: Iterable[Edge], nodes: Iterable[GraphNode] = ()) -> "LineageGraph":
-        """The graph with these edges, and these nodes besides."""
+        """The graph of these edges, and of additional nodes."""
         edges = sorted({*edges})
         return cls(nodes=tuple(sorted({*nodes, *(node for edge in edges for node in edge)})), edges=tuple(edges))
 
     def followers(self) -> Mapping[GraphNode, list[GraphNode]]:
-        """Where each node's edges lead."""
+        """The targets of each node's edges."""
         found: defaultdict[GraphNode, list[GraphNode]] = defaultdict(list)
         for start, end in self.edges:
             found[start].append(end)
         return found
 
     def reversed(self) -> "LineageGraph":
-        """The same with all edges turned round."""
+        """The graph with all edges reversed."""
         return LineageGraph.of(((end, start) for start, end in self.edges), self.nodes)
 
 
@@ -65,8 +65,8 @@ def graph_of(sources: Iterable[TableLineage], sinks: Iterable[TableLineage]) -> 
     """The graph of tables and jobs.
 
     Args:
-        sources: who reads which tables.
-        sinks: who writes which tables.
+        sources: which jobs read which tables.
+        sinks: which jobs write which tables.
     """
     reads = ((table_node(each), GraphNode("job", each.job)) for each in sources)
     writes = ((GraphNode("job", each.job), table_node(each)) for each in sinks)
@@ -83,14 +83,14 @@ def barrier_graph(sources: Iterable[DataLineage], sinks: Iterable[DataLineage]) 
 def around(
     graph: LineageGraph, node: GraphNode, *, upstream: bool = True, downstream: bool = True, depth: int | None = None
 ) -> LineageGraph:
-    """The part of a graph that a node comes from, or that comes from it.
+    """The upstream and downstream part of a graph around a node.
 
     Args:
-        graph: whole.
-        node: is in the result even when the graph does not know it.
-        upstream: with what it comes from.
-        downstream: with what comes from it.
-        depth: jobs on a way, at most; None: all.
+        graph: the whole graph.
+        node: is in the result even when the graph does not have it.
+        upstream: include the node's upstream.
+        downstream: include the node's downstream.
+        depth: maximum number of jobs on a path; None: all.
     """
     kept: set[Edge] = set()
     if downstream:
@@ -109,13 +109,13 @@ def trace(
     downstream: bool = True,
     depth: int | None = None,
 ) -> LineageGraph:
-    """The same for snapshots, asked for step by step: there may be many, and only some matter.
+    """The same for snapshots, queried step by step, because there may be many.
 
     Args:
         node: a snapshot.
-        before: of a snapshot, the barriers that it comes from; of a barrier, the snapshots that it read.
-        after: of a snapshot, the barriers that it went into; of a barrier, the snapshots that it wrote.
-        upstream: as of ``around``.
+        before: for a snapshot, the barriers that wrote it; for a barrier, the snapshots that it read.
+        after: for a snapshot, the barriers that read it; for a barrier, the snapshots that it wrote.
+        upstream: as in ``around``.
         downstream: likewise.
         depth: likewise.
     """
@@ -129,14 +129,14 @@ def trace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where nodes are, from left to right, and the ways that edges take between them."""
+    """The columns of nodes, from left to right, and the paths of edges between them."""
 
-    columns: tuple[tuple[GraphNode, ...], ...]  # nodes, and the points where long edges pass: nodes of the kind "way"
-    ways: Mapping[Edge, tuple[GraphNode, ...]]  # of each edge, from its start to its end
+    columns: tuple[tuple[GraphNode, ...], ...]  # nodes, and "way" nodes where long edges pass
+    ways: Mapping[Edge, tuple[GraphNode, ...]]  # path of each edge, from its start to its end
 
 
 def layout(graph: LineageGraph) -> Layout:
-    """Columns such that edges lead to the right, but for those that close a circle; neighbours lie near each other."""
+    """Columns in which edges lead to the right, except those that close a cycle; neighbours are close to each other."""
     back = _closing_edges(graph)
     rank = _ranks(graph, back)
     ways = {edge: _way(edge, rank) if edge not in back else edge for edge in graph.edges}
@@ -169,7 +169,7 @@ def _reached(graph: LineageGraph, start: GraphNode, depth: int | None) -> set[Ed
 
 
 def _walk(start: GraphNode, after: Callable[[GraphNode], Iterable[GraphNode]], depth: int | None) -> set[Edge]:
-    """The edges on ways of at most so many jobs."""
+    """The edges on paths with at most ``depth`` jobs."""
     edges: set[Edge] = set()
     steps = {start: 0}
     ready = deque([start])
@@ -186,7 +186,7 @@ def _walk(start: GraphNode, after: Callable[[GraphNode], Iterable[GraphNode]], d
 
 
 def _ranks(graph: LineageGraph, back: set[Edge]) -> dict[GraphNode, int]:
-    """The column of each node: as far to the right as the longest way to it."""
+    """The column of each node: the length of the longest path to it."""
     forward = LineageGraph.of((edge for edge in graph.edges if edge not in back), graph.nodes)
     rank = dict.fromkeys(graph.nodes, 0)
     waiting = dict.fromkeys(graph.nodes, 0)
@@ -211,7 +211,7 @@ def _way(edge: Edge, rank: Mapping[GraphNode, int]) -> tuple[GraphNode, ...]:
 
 
 def _closing_edges(graph: LineageGraph) -> set[Edge]:
-    """Edges without which there is no circle: those that lead back to a node on the way to them."""
+    """Edges that close cycles: those that lead back to a node of the current path."""
     followers = graph.followers()
     closing: set[Edge] = set()
     done: set[GraphNode] = set()
@@ -235,7 +235,7 @@ def _closing_edges(graph: LineageGraph) -> set[Edge]:
 
 
 def _untangled(columns: list[list[GraphNode]], edges: Iterable[Edge]) -> list[list[GraphNode]]:
-    """The columns with each node near the mean place of its neighbours, to the left and to the right in turn."""
+    """The columns with each node near the mean position of its neighbours, alternating left and right."""
     lefts: defaultdict[GraphNode, list[GraphNode]] = defaultdict(list)
     rights: defaultdict[GraphNode, list[GraphNode]] = defaultdict(list)
     for start, end in edges:

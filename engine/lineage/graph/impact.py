@@ -1,8 +1,8 @@
-"""What follows from a snapshot: which tables and jobs have it in them, and from where on. Pure, over rows of lineage.
+"""The impact of a snapshot: which tables and jobs contain it, and since when. Pure, over rows of lineage.
 
-A job that has read a snapshot, or a later one, has it in everything that it wrote at that barrier; a stream, whose
-state grows, in everything that it wrote later too. Tables grow as well, so of each the first snapshot that is affected
-is enough, and readers of that snapshot follow in turn. LN-03, LN-04, LN-06, LN-29, LN-36.
+A job that has read a snapshot, or a later one, has it in everything that it wrote at that barrier; a stream, with its
+growing state, also in everything that it wrote later. Tables grow as well, so the first affected snapshot of each is
+enough, and readers of that snapshot follow in turn.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ ImpactedTable = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """At a barrier a job has read a table up to a snapshot, or has written this snapshot."""
+    """At a barrier, a job has read a table up to a snapshot, or has written this snapshot."""
 
     job: str
     barrier_id: int
@@ -26,10 +26,10 @@ class Link:
 
 
 class Links(Protocol):
-    """Lineage as the walks ask for it. Every call raises UnavailableError when the store does not answer."""
+    """The lineage queries of the walks. Every call raises UnavailableError when the store does not answer."""
 
     def readers(self, table: ImpactedTable, *, from_id: int) -> Iterable[Link]:
-        """Who has read a table up to a snapshot with this number or a higher one."""
+        """The reads of a table up to a snapshot with this id or a higher one."""
 
     def writes(self, job: str, *, from_barrier: int) -> Iterable[Link]:
         """What a job wrote at a barrier and later."""
@@ -43,24 +43,24 @@ class Links(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affected:
-    """What a job made of a table that is affected."""
+    """What a job wrote from an affected table."""
 
     job: str
-    barrier_id: int  # the first that has read it
+    barrier_id: int  # the first one that read it
     source: ImpactedTable
-    source_id: int  # the first snapshot of the source that is affected
-    table: ImpactedTable | None  # None: the job wrote none of this catalog since
-    snapshot_id: int | None  # the first that the job made of it; others may have made an earlier one
+    source_id: int  # the first affected snapshot of the source
+    table: ImpactedTable | None  # None: the job has written no table of this catalog since
+    snapshot_id: int | None  # the job's first one; other jobs may have written earlier ones
     depth: int  # jobs between the start and this
 
 
 def affected_by(links: Links, table: ImpactedTable, snapshot_id: int) -> list[Affected]:
-    """Everything that a snapshot went into, nearest first.
+    """Everything that contains a snapshot, nearest first.
 
     Args:
         links: the lineage.
         table: the table of the snapshot.
-        snapshot_id: everything read of the table at it or later counts.
+        snapshot_id: reads of the table at this snapshot or later count.
     """
     first: dict[ImpactedTable, int] = {table: snapshot_id}
     depth: dict[ImpactedTable, int] = {table: 0}
@@ -101,7 +101,7 @@ def _barriers(links: Iterable[Link]) -> Mapping[str, set[int]]:
 
 
 def _first_writes(links: Iterable[Link], source: ImpactedTable) -> Mapping[ImpactedTable, int]:
-    """The first snapshot of each table that a job wrote; the table that it read is no consequence of itself."""
+    """The first snapshot of each table that a job wrote; without the table it read, which does not affect itself."""
     found: dict[ImpactedTable, int] = {}
     for each in links:
         if each.table != source:
@@ -111,21 +111,21 @@ def _first_writes(links: Iterable[Link], source: ImpactedTable) -> Mapping[Impac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlace:
-    """Where a job was when it had read a table just up to a snapshot."""
+    """The state of a job when it had read a table exactly up to a snapshot."""
 
     job: str
-    barrier_id: int | None  # the last barrier that has nothing later in it; None: there is none
-    sources: Mapping[ImpactedTable, int]  # snapshot of every table that it reads, then; 0: nothing was read
+    barrier_id: int | None  # the last barrier without later data; None: there is none
+    sources: Mapping[ImpactedTable, int]  # snapshot of every source at that barrier; 0: nothing was read
     targets: Mapping[ImpactedTable, int]  # newest snapshot of every table that it wrote by then; 0: none
 
 
 def place_at(links: Links, job: str, bounds: Mapping[ImpactedTable, int]) -> JobPlace:
-    """The last barrier of a job that has read none of some tables further than these snapshots.
+    """The last barrier of a job that has read no table beyond its bound.
 
     Args:
         links: the lineage.
-        job: its name.
-        bounds: of tables, the newest snapshot that may be in it.
+        job: name of the job.
+        bounds: the newest allowed snapshot, by table.
     """
     reads = sorted(links.reads(job), key=lambda each: each.barrier_id)
     late = [each.barrier_id for each in reads if each.snapshot_id > bounds.get(each.table, each.snapshot_id)]
@@ -136,18 +136,18 @@ def place_at(links: Links, job: str, bounds: Mapping[ImpactedTable, int]) -> Job
     barrier_id = good[-1].barrier_id if good else None
     targets: dict[ImpactedTable, int] = {}
     for each in links.writes(job, from_barrier=0):
-        was_good = barrier_id is not None and each.barrier_id <= barrier_id
-        targets[each.table] = max(targets.get(each.table, 0), each.snapshot_id if was_good else 0)
+        is_within = barrier_id is not None and each.barrier_id <= barrier_id
+        targets[each.table] = max(targets.get(each.table, 0), each.snapshot_id if is_within else 0)
     return JobPlace(job=job, barrier_id=barrier_id, sources=sources, targets=targets)
 
 
 def places_behind(links: Links, table: ImpactedTable, snapshot_id: int) -> list[JobPlace]:
-    """Where every job was, that reads a table directly or through others, when a snapshot was the newest of the table.
+    """The states of all direct and indirect reading jobs when a snapshot was the newest of the table.
 
-    Each table on the way is bounded by what the jobs before had written then, so all places belong together.
+    Each table on the way is bounded by what the upstream jobs had written then, so all states are consistent.
 
     Returns:
-        Jobs behind those that write what they read; in a circle, each once.
+        Jobs after the jobs that write their sources; in a cycle, each once.
     """
     bounds: dict[ImpactedTable, int] = {table: snapshot_id}
     places: dict[str, JobPlace] = {}

@@ -1,4 +1,4 @@
-"""Rows of a store of lineage as the walks in ``impact`` ask for them. Nothing more is read than that."""
+"""The queries of ``impact`` on a lineage store. Nothing else is read."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,11 +12,10 @@ class StoredLinks:
     """See ``Links``."""
 
     def __init__(self, meta: LineageMeta) -> None:
-        """Nothing is asked yet."""
         self._meta = meta
 
     def readers(self, table: ImpactedTable, *, from_id: int) -> Iterator[Link]:
-        """Who has read a table up to a snapshot with this number or a higher one."""
+        """The reads of a table up to a snapshot with this id or a higher one."""
         chosen = of_columns(database=table[0], table=table[1])
         return _links(self._meta.source_data_lineages(_and(chosen, "snapshot_id", CompareOp.GE, from_id)))
 

@@ -1,11 +1,11 @@
-"""Lineage as it is looked at: the graph around a table or a snapshot, with what is known of each node."""
+"""Lineage for people: the graph around a table or a snapshot, with facts about each node."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.lineage.graph.graph import GraphNode, LineageGraph, around, barrier_graph, graph_of, table_node, trace
-from engine.lineage.store.entities import DataLineage, split_name, time_text
+from engine.lineage.store.entities import DataLineage, create_time_text, split_name
 from engine.lineage.store.store import LineageMeta, of_columns
 from filestore.predicate.predicate import And, Compare, CompareOp, Predicate
 
@@ -18,7 +18,7 @@ Find = Callable[[Predicate], Iterator[DataLineage]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageView:
-    """A graph, and the newest of what its tables and jobs did."""
+    """A graph, and the newest activity of its tables and jobs."""
 
     root: GraphNode
     graph: LineageGraph
@@ -26,7 +26,7 @@ class LineageView:
     sinks: tuple[DataLineage, ...] = ()
 
     def facts(self) -> dict[GraphNode, str]:
-        """A line about each node: the newest snapshot, or barrier, with its time."""
+        """A line about each node: the newest snapshot or barrier, with its time."""
         newest: dict[GraphNode, DataLineage] = {}
         for each in (*self.sources, *self.sinks):
             for node, number in ((table_node(each), each.snapshot_id), (GraphNode("job", each.job), each.barrier_id)):
@@ -35,12 +35,12 @@ class LineageView:
                     newest[node] = each
         return {
             node: f"{'snapshot' if node.kind == 'table' else 'barrier'} {_number(node, each)}, "
-            f"{time_text(each.create_time)}"
+            f"{create_time_text(each.create_time)}"
             for node, each in newest.items()
         }
 
     def closer(self, node: GraphNode) -> LineageGraph:
-        """The snapshots of a table with the barriers at both sides, or the barriers of a job with their snapshots."""
+        """The snapshots of a table with their barriers, or the barriers of a job with their snapshots."""
         return barrier_graph(
             (each for each in self.sources if node in (table_node(each), GraphNode("job", each.job))),
             (each for each in self.sinks if node in (table_node(each), GraphNode("job", each.job))),
@@ -73,12 +73,12 @@ def view_of_table(
 
     Args:
         meta: the store.
-        table: as ``database.table``.
-        newest: the newest snapshot of a table; where there is none no snapshots are shown.
-        last: how many snapshots of each.
-        upstream: with what it is made of.
-        downstream: with what is made of it.
-        depth: jobs on a way, at most; None: all.
+        table: ``database.table``.
+        newest: the newest snapshot of a table; without one, no snapshots are shown.
+        last: number of snapshots per table.
+        upstream: include the upstream.
+        downstream: include the downstream.
+        depth: maximum number of jobs on a path; None: all.
 
     Raises: UnavailableError.
     """
@@ -106,7 +106,7 @@ def view_of_snapshot(
     downstream: bool = True,
     depth: int | None = None,
 ) -> LineageView:
-    """The snapshots and barriers around one snapshot; arguments as of ``view_of_table``. LN-28, LN-29.
+    """The snapshots and barriers around one snapshot; arguments as in ``view_of_table``.
 
     Raises: UnavailableError.
     """
@@ -117,9 +117,9 @@ def view_of_snapshot(
 
 
 class _Steps:
-    """Asks the store for what is beside a snapshot or a barrier.
+    """Queries the store for the neighbours of a snapshot or a barrier.
 
-    Not every snapshot was written by a job: compactions make some, too. So a snapshot comes from the newest barrier of
+    Not every snapshot was written by a job: compactions write some, too. So a snapshot comes from the newest barrier of
     each writing job that is not newer, and goes into the oldest barrier of each reading job that is not older.
     """
 
@@ -129,32 +129,32 @@ class _Steps:
         self.sinks: list[DataLineage] = []
 
     def before(self, node: GraphNode) -> Iterator[GraphNode]:
-        """What a snapshot comes from, or what a barrier read."""
+        """The barriers that wrote a snapshot, or the snapshots that a barrier read."""
         if node.kind == "job":
-            yield from self._told(self._meta.source_data_lineages(_of_barrier(node)), self.sources, of_job=False)
+            yield from self._collect(self._meta.source_data_lineages(_of_barrier(node)), self.sources, of_job=False)
             return
         for job in sorted({each.job for each in self._meta.sink_table_lineages(_of_table(node.name))}):
             nearest = _nearest(self._meta.sink_data_lineages, node, job, step=-1)
-            yield from self._told(nearest, self.sinks, of_job=True)
+            yield from self._collect(nearest, self.sinks, of_job=True)
 
     def after(self, node: GraphNode) -> Iterator[GraphNode]:
-        """What a snapshot went into, or what a barrier wrote."""
+        """The barriers that read a snapshot, or the snapshots that a barrier wrote."""
         if node.kind == "job":
-            yield from self._told(self._meta.sink_data_lineages(_of_barrier(node)), self.sinks, of_job=False)
+            yield from self._collect(self._meta.sink_data_lineages(_of_barrier(node)), self.sinks, of_job=False)
             return
         for job in sorted({each.job for each in self._meta.source_table_lineages(_of_table(node.name))}):
             nearest = _nearest(self._meta.source_data_lineages, node, job, step=1)
-            yield from self._told(nearest, self.sources, of_job=True)
+            yield from self._collect(nearest, self.sources, of_job=True)
 
-    def _told(self, found: Iterable[DataLineage], notes: list[DataLineage], *, of_job: bool) -> Iterator[GraphNode]:
+    def _collect(self, found: Iterable[DataLineage], rows: list[DataLineage], *, of_job: bool) -> Iterator[GraphNode]:
         for each in found:
-            notes.append(each)
+            rows.append(each)
             snapshot = GraphNode("table", f"{each.database}.{each.table}", each.snapshot_id)
             yield GraphNode("job", each.job, each.barrier_id) if of_job else snapshot
 
 
 def _nearest(find: Find, node: GraphNode, job: str, *, step: int) -> list[DataLineage]:
-    """What a job noted of a table at the snapshot, or nearest to it in one direction; further away step by step."""
+    """A job's row for a table at the snapshot, or nearest to it in one direction; searched in growing ranges."""
     assert node.number is not None
     of_job = of_columns(job=job)
     reach = _FIRST_REACH
@@ -193,7 +193,7 @@ def _number(node: GraphNode, entity: DataLineage) -> int:
 def lines(
     graph: LineageGraph, root: GraphNode, facts: Mapping[GraphNode, str], *, upstream: bool
 ) -> Iterable[tuple[int, str]]:
-    """The graph as an indented list of one direction: (depth, text), nodes that come again are not unfolded again."""
+    """The graph in one direction as an indented list: (depth, text); repeated nodes are not expanded again."""
     followers = (graph.reversed() if upstream else graph).followers()
     unfolded: set[GraphNode] = set()
     waiting = [(1, node) for node in reversed(followers.get(root, ()))]

@@ -1,1 +1,1 @@
-"""Where lineage is kept: interface, entities, SQL database."""
+"""The lineage store: interface, entities, SQL database."""

@@ -1,4 +1,4 @@
-"""Whether a directory is on a disk of this machine: SQLite's log needs memory that its users share."""
+"""Whether a directory is on a local disk: SQLite's write-ahead log needs shared memory."""
 
 from pathlib import Path
 from typing import Final
@@ -9,7 +9,7 @@ _BRIDGES: Final = ("blobfuse", "ceph", "gcsfuse", "gluster", "goofys", "juicefs"
 
 
 def is_on_shared_disk(path: str) -> bool:
-    """Whether a path may be seen by other machines, too; False where the system does not tell."""
+    """Whether a path may be visible to other machines, too; False where the system has no mount table."""
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -22,16 +22,16 @@ def kind_of_disk(mounts: str, path: str) -> str:
     r"""The file system that a path is on.
 
     Args:
-        mounts: lines as of ``/proc/self/mounts``: device, directory (a blank is ``\040``), kind.
+        mounts: lines of ``/proc/self/mounts``: device, directory (a space is ``\040``), type.
         path: absolute; it need not exist.
 
     Returns:
-        "" when no line fits.
+        "" when no line matches.
     """
     found = ("", "")
     for line in mounts.splitlines():
         _, place, kind, *_ = [*line.split(" "), "", "", ""]
         directory = place.replace("\\040", " ").rstrip("/")
         if f"{path}/".startswith(f"{directory}/") and len(directory) >= len(found[0]):
-            found = (directory, kind)  # of two at one place the later one is seen
+            found = (directory, kind)  # the later of two mounts at one directory is visible
     return found[1]

@@ -1,7 +1,7 @@
-"""What is known of a job: the tables that it reads and writes, the snapshots of each barrier, and where it began.
+"""The rows of lineage: the tables that a job reads and writes, the snapshots of each barrier, and its start.
 
-A *job* is a streaming query or a batch write, by its name; a *barrier* is a micro-batch of it, by its id.
-Source: PIP "Table and data lineage", TableLineageEntity and DataLineageEntity; LN-16 to LN-25, LN-62, LN-63.
+A *job* is a streaming query or a batch write, by name; a *barrier* is one of its micro-batches, by id.
+Source: PIP "Table and data lineage", TableLineageEntity and DataLineageEntity.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from typing import Any, Final
 from lsm.errors import InvalidInputError
 
 TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
-LONGEST_NAME: Final = 255  # characters; what every database can have three of in a primary key
+LONGEST_NAME: Final = 255  # characters; every database supports three of them in a primary key
 
 
 @dataclass(frozen=True, slots=True)
 class TableLineage:
-    """A job reads a table, or writes it."""
+    """A job reads or writes a table."""
 
     job: str
     database: str
@@ -31,7 +31,7 @@ class TableLineage:
 
 @dataclass(frozen=True, slots=True)
 class DataLineage:
-    """At a barrier a job has read a table up to a snapshot, or has written this snapshot."""
+    """At a barrier, a job has read a table up to a snapshot, or has written this snapshot."""
 
     job: str
     barrier_id: int
@@ -47,7 +47,7 @@ class DataLineage:
 
 @dataclass(frozen=True, slots=True)
 class JobStartup:
-    """The snapshot of a table that a job began with."""
+    """The snapshot of a table that a job started with."""
 
     job: str
     database: str
@@ -60,7 +60,7 @@ class JobStartup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageRecords:
-    """What is stored together: all of it, or nothing."""
+    """Records that are stored atomically."""
 
     source_tables: tuple[TableLineage, ...] = ()
     sink_tables: tuple[TableLineage, ...] = ()
@@ -69,11 +69,11 @@ class LineageRecords:
     startups: tuple[JobStartup, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """Whether there is any record."""
         return any(getattr(self, field.name) for field in fields(self))
 
     def to_json(self) -> dict[str, list[dict[str, Any]]]:
-        """Lists of plain values by kind; times as text."""
+        """Lists of JSON values by kind; times as text."""
         return {
             field.name: [_plain(each) for each in getattr(self, field.name)]
             for field in fields(self)
@@ -82,7 +82,7 @@ class LineageRecords:
 
     @classmethod
     def from_json(cls, found: Mapping[str, list[dict[str, Any]]]) -> "LineageRecords":
-        """What ``to_json`` gave. Raises: KeyError, TypeError, ValueError for anything else."""
+        """The inverse of ``to_json``. Raises: KeyError, TypeError, ValueError for anything else."""
         return cls(**{kind: tuple(_entity(_TYPES[kind], each) for each in rows) for kind, rows in found.items()})
 
 
@@ -96,12 +96,12 @@ _TYPES: Final[Mapping[str, type[Any]]] = {
 
 
 def time_of(epoch_ms: int) -> datetime:
-    """The ``create_time`` of a moment: UTC without a zone, whole seconds."""
+    """A time as ``create_time``: UTC without a zone, whole seconds."""
     return datetime.fromtimestamp(epoch_ms // 1000, UTC).replace(tzinfo=None)
 
 
-def time_text(time: datetime) -> str:
-    """As ``2023-06-05 13:29:01``."""
+def create_time_text(time: datetime) -> str:
+    """``2023-06-05 13:29:01``."""
     return time.strftime(TIME_FORMAT)
 
 
@@ -112,7 +112,9 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _plain(entity: Any) -> dict[str, Any]:
-    return {key: time_text(value) if isinstance(value, datetime) else value for key, value in asdict(entity).items()}
+    return {
+        key: create_time_text(value) if isinstance(value, datetime) else value for key, value in asdict(entity).items()
+    }
 
 
 def _entity(kind: type[Any], values: Mapping[str, Any]) -> Any:
@@ -131,6 +133,6 @@ def _check_names(*names: str) -> None:
     for name in names:
         if not name or "\0" in name or len(name) > LONGEST_NAME:
             raise InvalidInputError(
-                f"not a name that lineage can be kept under: name={name[:LONGEST_NAME]!r} characters={len(name)} "
+                f"the name is too long or invalid for lineage: name={name[:LONGEST_NAME]!r} characters={len(name)} "
                 f"longest={LONGEST_NAME} fix='give the job, or the table, another name'"
             )

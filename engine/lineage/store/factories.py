@@ -1,4 +1,4 @@
-"""Which store of lineage ``lineage-meta`` names. Source: LN-47, LN-53, LN-65."""
+"""The lineage store of the option ``lineage-meta``."""
 
 from functools import cache
 from importlib.metadata import entry_points
@@ -12,20 +12,20 @@ FACTORY_ENTRY_POINTS: Final = "fluvial.lineage"
 
 @cache
 def find_factory(identifier: str) -> LineageMetaFactory:
-    """The factory of a kind of store: ours, or one that an installed package names in ``fluvial.lineage``.
+    """The factory of a kind of store: Fluvial's, or an entry point ``fluvial.lineage`` of an installed package.
 
     Raises:
-        InvalidInputError: there is none of this name.
+        InvalidInputError: the identifier is unknown.
     """
     if identifier == JDBC:
-        from engine.lineage.store.jdbc import JdbcLineageMetaFactory  # SQLAlchemy takes its time to import
+        from engine.lineage.store.jdbc import JdbcLineageMetaFactory  # SQLAlchemy is slow to import
 
         return JdbcLineageMetaFactory()
     others = {each.name: each for each in entry_points(group=FACTORY_ENTRY_POINTS)}
     if identifier not in others:
         raise InvalidInputError(
             f"no such store of lineage: lineage-meta={identifier} known={sorted({JDBC, *others})} "
-            f"fix='install the package that has it: it names it in the entry points {FACTORY_ENTRY_POINTS}'"
+            f"fix='install a package with this entry point in {FACTORY_ENTRY_POINTS}'"
         )
     factory: LineageMetaFactory = others[identifier].load()()
     return factory

@@ -1,8 +1,8 @@
 """Lineage in a SQL database: the tables of the Metadata Database, under their names.
 
-Every call is a transaction of its own. SQLite keeps a write-ahead log, so that readers and a writer do not wait for
-each other, and writers queue up for ten seconds at most. In PostgreSQL and MySQL the tables have a schema of their own.
-Source: PIP "Table and data lineage", JdbcLineageMeta; LN-15 to LN-25, LN-42 to LN-52, LN-64.
+Every call is a separate transaction. SQLite uses a write-ahead log, so that readers and a writer do not block each
+other, and writers wait for ten seconds at most. In PostgreSQL and MySQL the tables have their own schema. Source: PIP
+"Table and data lineage", JdbcLineageMeta.
 """
 
 import time
@@ -32,7 +32,7 @@ _WAIT_MS: Final = 10_000  # for another writer
 _READS: Final = "fluvial_reads"
 _WAL_ATTEMPTS: Final = 200
 _WAL_PAUSE_S: Final = 0.05
-# Compared by their bytes, as everywhere else; three of them and a number are what a key of MySQL can hold.
+# Compared by bytes, as everywhere else; three of them and a number are the maximum of a MySQL key.
 _NAME: Final = (
     sa.String(255)
     .with_variant(postgresql.VARCHAR(255, collation="C"), "postgresql")
@@ -69,7 +69,7 @@ def _data_lineage(name: str) -> sa.Table:
 
 
 def _jobs_of(name: str) -> sa.Table:
-    """Which jobs have rows of a table, so that the nearest row of each is found without looking at all of them."""
+    """Which jobs have rows of a table, so that the nearest row of each is found without scanning all of them."""
     return sa.Table(name, METADATA, _key("database"), _key("table"), _key("job"))
 
 
@@ -90,12 +90,12 @@ JOB_STARTUP: Final = sa.Table(
 OWNER: Final = sa.Table(
     "fluvial_catalog", METADATA, _key("id", sa.Integer), sa.Column("catalog_id", sa.String(64), nullable=False)
 )
-"""One row: the catalog that the tables belong to."""
+"""One row: the catalog that owns the tables."""
 
 
 @dataclass(frozen=True)
 class _Prepare:
-    """Makes the tables, once in a process; equal ones share an engine."""
+    """Creates the tables, once per process; equal ones share an engine."""
 
     schema: str | None
     catalog_id: str | None
@@ -111,9 +111,9 @@ class _Prepare:
         if self.schema is not None:
             engine = engine.execution_options(schema_translate_map={None: self.schema})
         reader = engine.execution_options(**{_READS: True})
-        if {table.name for table in METADATA.sorted_tables} - _tables_there(reader, self.schema):
+        if {table.name for table in METADATA.sorted_tables} - _existing_tables(reader, self.schema):
             if self.schema is not None:
-                _make_schema(engine, self.schema)
+                _create_schema(engine, self.schema)
             make_tables(engine, METADATA, self.schema)
         if self.catalog_id is not None:
             _check_owner(engine, self.catalog_id, self.schema)
@@ -121,32 +121,32 @@ class _Prepare:
 
 
 class JdbcLineageMeta:
-    """See ``LineageMeta``. It can be pickled."""
+    """See ``LineageMeta``. Picklable."""
 
     def __init__(self, database: SqlDatabase, schema: str | None = None, catalog_id: str | None = None) -> None:
-        """Nothing is asked yet.
+        """Create it without connecting.
 
         Args:
             database: SQLite, PostgreSQL or MySQL.
-            schema: that has the tables, made when it is missing; None in SQLite.
-            catalog_id: whose lineage it is; None asks nothing.
+            schema: schema of the tables, created if missing; None in SQLite.
+            catalog_id: the catalog of the lineage; None: not checked.
         """
         self.database = database
         self._prepare = _Prepare(schema, catalog_id)
 
     def transaction(self, action: str, *, reads: bool = False) -> AbstractContextManager[sa.Connection]:
-        """A transaction on the tables; one that only reads waits for nobody.
+        """A transaction on the tables; a read-only one never waits.
 
         Raises:
             UnavailableError: the database does not answer, or refuses.
-            InvalidInputError: the tables are another catalog's.
+            InvalidInputError: the tables belong to another catalog.
         """
         return self.database.transaction(action, replace(self._prepare, reads=reads))
 
     def store(self, records: LineageRecords) -> None:
-        """Keep all or nothing."""
+        """Store all records or none."""
         with self.transaction("store lineage") as connection:
-            # Always in this order, and by key: two writers never wait for each other.
+            # Always in this order, and by key: two writers cannot deadlock.
             self._add(connection, SOURCE_JOBS, records.source_tables)
             self._add(connection, SINK_JOBS, records.sink_tables)
             self._add(connection, SOURCE_SNAPSHOTS, records.source_snapshots)
@@ -156,35 +156,35 @@ class JdbcLineageMeta:
             self._add(connection, JOB_STARTUP, records.startups)
 
     def store_source_table_lineage(self, entity: TableLineage) -> None:
-        """A job reads a table."""
+        """Store that a job reads a table."""
         self.store(LineageRecords(source_tables=(entity,)))
 
     def store_sink_table_lineage(self, entity: TableLineage) -> None:
-        """A job writes a table."""
+        """Store that a job writes a table."""
         self.store(LineageRecords(sink_tables=(entity,)))
 
     def store_source_data_lineage(self, entity: DataLineage) -> None:
-        """What a barrier has read."""
+        """Store what a barrier has read."""
         self.store(LineageRecords(source_snapshots=(entity,)))
 
     def store_sink_data_lineage(self, entity: DataLineage) -> None:
-        """What a barrier has written."""
+        """Store what a barrier has written."""
         self.store(LineageRecords(sink_snapshots=(entity,)))
 
     def store_job_startup(self, entity: JobStartup) -> None:
-        """Where a job begins."""
+        """Store where a job starts."""
         self.store(LineageRecords(startups=(entity,)))
 
     def source_table_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None
     ) -> Iterator[TableLineage]:
-        """Who reads which tables."""
+        """Which jobs read which tables."""
         return self._entities(TableLineage, SOURCE_JOBS, predicate, limit)
 
     def sink_table_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None
     ) -> Iterator[TableLineage]:
-        """Who writes which tables."""
+        """Which jobs write which tables."""
         return self._entities(TableLineage, SINK_JOBS, predicate, limit)
 
     def source_data_lineages(
@@ -200,32 +200,32 @@ class JdbcLineageMeta:
         return self._entities(DataLineage, SINK_SNAPSHOTS, predicate, limit)
 
     def job_startups(self, predicate: Predicate | None = None, *, limit: int | None = None) -> Iterator[JobStartup]:
-        """Where jobs began."""
+        """Where jobs started."""
         return self._entities(JobStartup, JOB_STARTUP, predicate, limit)
 
     def delete_source_table_lineage(self, job: str) -> None:
-        """Forget which tables a job reads."""
+        """Delete which tables a job reads."""
         self._delete(job, SOURCE_JOBS)
 
     def delete_sink_table_lineage(self, job: str) -> None:
-        """Forget which tables a job writes."""
+        """Delete which tables a job writes."""
         self._delete(job, SINK_JOBS)
 
     def delete_data_lineage(self, job: str) -> None:
-        """Forget all barriers of a job, and where it began."""
+        """Delete all barriers of a job, and its start."""
         self._delete(job, SOURCE_SNAPSHOTS, SOURCE_SNAPSHOT_JOBS, SINK_SNAPSHOTS, SINK_SNAPSHOT_JOBS, JOB_STARTUP)
 
     def delete_data_lineage_before(self, time: datetime) -> None:
-        """Forget the barriers noted before a time."""
+        """Delete the barriers recorded before a time."""
         with self.transaction("delete old lineage") as connection:
             for table in (SOURCE_SNAPSHOTS, SINK_SNAPSHOTS):
                 connection.execute(sa.delete(table).where(table.c.create_time < time))
 
     def close(self) -> None:
-        """Nothing is held between two calls."""
+        """Nothing to close: nothing is held between calls."""
 
     def rows(self, query: "sa.Select[Any]", limit: int | None) -> Iterator[dict[str, Any]]:
-        """Rows of a query on the tables, fetched as they are asked for."""
+        """Rows of a query on the tables, fetched lazily."""
         with (
             self.transaction("read lineage", reads=True) as connection,
             connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query.limit(limit)) as found,
@@ -254,7 +254,7 @@ class JdbcLineageMeta:
             connection.execute(self._insert(table), [rows[key] for key in sorted(rows)])
 
     def _insert(self, table: sa.Table) -> sa.Insert:
-        """Insert that leaves a row that is there as it is; of a startup the new one stays."""
+        """An insert that keeps an existing row; except for startups, which are replaced."""
         replaces = table is JOB_STARTUP
         if self._dialect in ("mysql", "mariadb"):
             added = mysql.insert(table)
@@ -292,7 +292,7 @@ class JdbcLineageMetaFactory:
             return JdbcLineageMeta(SqlDatabase(url=address), catalog_id=context.catalog_id)
         user, password = options.jdbc_user, options.jdbc_password
         database = SqlDatabase.of(url, dialects=ALL_DIALECTS)
-        # With names in a database, too, these options are that one's.
+        # With names in a database, these options belong to that database.
         if options.metastore != "jdbc" or sa.make_url(database.url).username is None:
             database = SqlDatabase.of(url, user=user, password=password, dialects=ALL_DIALECTS)
         if database.dialect != "sqlite":
@@ -306,10 +306,10 @@ class JdbcLineageMetaFactory:
 
 
 def _tune_sqlite(engine: sa.Engine) -> None:
-    """Writers take turns from their first statement on, and readers go on meanwhile."""
+    """Writers lock from their first statement on, and readers continue meanwhile."""
 
     def connected(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # transactions begin where we say so
+        connection.isolation_level = None  # transactions begin explicitly
         connection.execute(f"PRAGMA busy_timeout={_WAIT_MS}")
 
     def begun(connection: sa.Connection) -> None:
@@ -322,7 +322,7 @@ def _tune_sqlite(engine: sa.Engine) -> None:
             with engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")
             break
-        except OperationalError as error:  # others may be about to do the same, for which SQLite does not wait
+        except OperationalError as error:  # other processes may do the same, and SQLite does not wait
             if "locked" not in str(error) or attempt == _WAL_ATTEMPTS - 1:
                 raise
             time.sleep(_WAL_PAUSE_S)
@@ -331,8 +331,8 @@ def _tune_sqlite(engine: sa.Engine) -> None:
 
 
 _open_files: Final[dict[str, Any]] = {}
-"""A connection to each file, which is never used. Whoever closes the last one moves the write-ahead log into the file
-and deletes it, which would be after every transaction. A child that inherits it leaves it alone, too."""
+"""A connection to each file, which is never used. Closing the last connection moves the write-ahead log into the file
+and deletes it, which would happen after every transaction. A forked child leaves the connection alone, too."""
 
 
 def _stay_open(engine: sa.Engine) -> None:
@@ -343,21 +343,21 @@ def _stay_open(engine: sa.Engine) -> None:
 
 
 def _wait_less(connection: Any, _: object) -> None:
-    """PostgreSQL would wait for a lock for ever."""
+    """PostgreSQL would wait for a lock indefinitely."""
     connection.autocommit = True
     connection.execute(f"SET lock_timeout = {_WAIT_MS}")
     connection.autocommit = False
 
 
 def _wait_less_in_mysql(connection: Any, _: object) -> None:
-    """MySQL would wait for most of a minute, and lock what lies between keys."""
+    """MySQL would wait for most of a minute, and lock the gaps between keys."""
     with connection.cursor() as cursor:
         cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {ceil(_WAIT_MS / 1000)}")
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
 
 def _check_owner(engine: sa.Engine, catalog_id: str, schema: str | None) -> None:
-    """The first catalog that comes takes the tables; names of tables mean something in one catalog only."""
+    """The first catalog takes the tables; names of tables are only unique within one catalog."""
     with engine.execution_options(**{_READS: True}).connect() as connection:
         owner = connection.execute(sa.select(OWNER.c.catalog_id)).scalar()
     if owner is None:
@@ -368,22 +368,22 @@ def _check_owner(engine: sa.Engine, catalog_id: str, schema: str | None) -> None
                 owner = catalog_id
     if owner != catalog_id:
         raise InvalidInputError(
-            f"tables of lineage belong to another catalog: jdbc.database={schema} catalog={catalog_id} owner={owner} "
+            f"lineage tables belong to another catalog: jdbc.database={schema} catalog={catalog_id} owner={owner} "
             "fix='set jdbc.database to another name, or drop the tables if that catalog is gone'"
         )
 
 
-def _tables_there(engine: sa.Engine, schema: str | None) -> set[str]:
-    """Their names. MySQL refuses to look into a schema that is not there."""
+def _existing_tables(engine: sa.Engine, schema: str | None) -> set[str]:
+    """Names of the existing tables. MySQL refuses to inspect a missing schema."""
     inspector = sa.inspect(engine)
     missing = schema is not None and schema not in inspector.get_schema_names()
     return set() if missing else set(inspector.get_table_names(schema))
 
 
-def _make_schema(engine: sa.Engine, schema: str) -> None:
+def _create_schema(engine: sa.Engine, schema: str) -> None:
     try:
         with engine.begin() as connection:
             connection.execute(sa.schema.CreateSchema(schema, if_not_exists=True))
     except DBAPIError:
-        if schema not in sa.inspect(engine).get_schema_names():  # else somebody made it at this moment
+        if schema not in sa.inspect(engine).get_schema_names():  # another process has just created it
             raise

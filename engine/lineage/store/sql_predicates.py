@@ -1,4 +1,4 @@
-"""The project's filters as conditions of a SQL database. Columns of lineage are never null."""
+"""Predicates as conditions of a SQL database. Columns of lineage are never null."""
 
 import operator
 import re
@@ -18,7 +18,7 @@ _OPERATORS: Final[Mapping[CompareOp, Callable[[Any, Any], Any]]] = {
     CompareOp.GT: operator.gt,
     CompareOp.GE: operator.ge,
 }
-# Of a column of whole seconds with a moment between two of them, as with the second before.
+# Comparing whole seconds with a time between two of them, replaced by the second before.
 _BETWEEN_SECONDS: Final = {
     CompareOp.GT: CompareOp.GT,
     CompareOp.GE: CompareOp.GT,
@@ -32,11 +32,11 @@ Condition = sa.ColumnElement[bool]
 
 
 def where(predicate: Predicate | None, columns: Mapping[str, Any], dialect: str) -> Condition:
-    """The condition that is true for the rows that pass.
+    """The condition that is true for the matching rows.
 
     Args:
-        predicate: on names of ``columns``; moments are epoch milliseconds. None passes all.
-        columns: SQLAlchemy's, by name.
+        predicate: on names of ``columns``; times are epoch milliseconds. None matches all.
+        columns: SQLAlchemy columns by name.
         dialect: of the database.
     """
     if predicate is None:
@@ -79,7 +79,7 @@ def _compare(column: Any, op: CompareOp, value: Any) -> Condition:
 
 
 def _like(column: Any, pattern: str, dialect: str) -> Condition:
-    if dialect == "sqlite":  # whose LIKE takes A and a for the same
+    if dialect == "sqlite":  # its LIKE ignores case
         found: Condition = column.op("GLOB", is_comparison=True)(_glob(pattern))
         return found
     escaped: Condition = column.like(pattern, escape="\\")
@@ -87,7 +87,7 @@ def _like(column: Any, pattern: str, dialect: str) -> Condition:
 
 
 def _glob(pattern: str) -> str:
-    r"""A LIKE pattern as SQLite's GLOB: ``%`` is ``*``, ``_`` is ``?``, ``\`` takes the next character as it is."""
+    r"""A LIKE pattern as SQLite's GLOB: ``%`` is ``*``, ``_`` is ``?``, ``\`` escapes the next character."""
     made = []
     characters = iter(pattern)
     for character in characters:

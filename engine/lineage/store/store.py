@@ -1,6 +1,6 @@
-"""Where lineage is kept, as an interface: ours is a SQL database, others come as Python packages.
+"""The interface of a lineage store: Fluvial's is a SQL database, others come as Python packages.
 
-Source: PIP "Table and data lineage", LineageMeta and LineageMetaFactory; LN-46, LN-53 to LN-61, LN-65.
+Source: PIP "Table and data lineage", LineageMeta and LineageMetaFactory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,38 +15,38 @@ JDBC: Final = "jdbc"
 
 
 class LineageMeta(Protocol):
-    """A store of lineage. Many processes write to it at once, and a write is visible as soon as it returns.
+    """A store of lineage. Many processes write it concurrently, and a write is visible as soon as it returns.
 
     Every call raises UnavailableError when the store cannot be reached, or refuses; then nothing was changed.
     """
 
     def store(self, records: LineageRecords) -> None:
-        """Keep all of it or nothing. What is there under a primary key stays; of a startup the last one stays."""
+        """Store all records or none. Existing rows with the same primary key are kept; startups are replaced."""
 
     def store_source_table_lineage(self, entity: TableLineage) -> None:
-        """A job reads a table. Key: job, database, table."""
+        """Store that a job reads a table. Key: job, database, table."""
 
     def store_sink_table_lineage(self, entity: TableLineage) -> None:
-        """A job writes a table. Key: job, database, table."""
+        """Store that a job writes a table. Key: job, database, table."""
 
     def store_source_data_lineage(self, entity: DataLineage) -> None:
-        """What a barrier has read. Key: job, barrier, database, table."""
+        """Store what a barrier has read. Key: job, barrier, database, table."""
 
     def store_sink_data_lineage(self, entity: DataLineage) -> None:
-        """What a barrier has written. Key: job, barrier, database, table."""
+        """Store what a barrier has written. Key: job, barrier, database, table."""
 
     def store_job_startup(self, entity: JobStartup) -> None:
-        """Where a job begins, in place of what was noted under job, database and table."""
+        """Store where a job starts, replacing the row of the same job, database and table."""
 
     def source_table_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None
     ) -> Iterator[TableLineage]:
-        """Who reads which tables, by key; ``predicate`` on the entity's columns, ``limit`` rows at most."""
+        """Which jobs read which tables, by key; ``predicate`` on the entity's columns, at most ``limit`` rows."""
 
     def sink_table_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None
     ) -> Iterator[TableLineage]:
-        """Who writes which tables."""
+        """Which jobs write which tables."""
 
     def source_data_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None
@@ -59,46 +59,46 @@ class LineageMeta(Protocol):
         """What barriers have written."""
 
     def job_startups(self, predicate: Predicate | None = None, *, limit: int | None = None) -> Iterator[JobStartup]:
-        """Where jobs began."""
+        """Where jobs started."""
 
     def delete_source_table_lineage(self, job: str) -> None:
-        """Forget which tables a job reads."""
+        """Delete which tables a job reads."""
 
     def delete_sink_table_lineage(self, job: str) -> None:
-        """Forget which tables a job writes."""
+        """Delete which tables a job writes."""
 
     def delete_data_lineage(self, job: str) -> None:
-        """Forget all barriers of a job, and where it began."""
+        """Delete all barriers of a job, and its start."""
 
     def delete_data_lineage_before(self, time: datetime) -> None:
-        """Forget the barriers noted before a time, in UTC without a zone."""
+        """Delete the barriers recorded before a time, in UTC without a zone."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release all resources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageMetaContext:
-    """What a store is made from."""
+    """The arguments for creating a store."""
 
-    options: Mapping[str, str] = field(repr=False)  # of the catalog, secrets too
-    warehouse: str  # path or address
-    catalog_id: str | None = None  # of this catalog and no other
+    options: Mapping[str, str] = field(repr=False)  # options of the catalog, including secrets
+    warehouse: str  # path or URL
+    catalog_id: str | None = None  # unique
 
 
 class LineageMetaFactory(Protocol):
-    """Makes stores of one kind. A class with this shape, without arguments, is named as entry point."""
+    """Creates stores of one kind. A class with this shape, without arguments, is an entry point."""
 
     @property
     def identifier(self) -> str:
         """The value of the option ``lineage-meta``."""
 
     def create(self, context: LineageMetaContext) -> LineageMeta:
-        """A store; nothing needs to be asked before it is used. Raises: InvalidInputError for its options."""
+        """A store, without connecting. Raises: InvalidInputError for its options."""
 
 
 def of_columns(**values: str | int) -> Predicate:
-    """The rows whose columns have these values."""
+    """The predicate that columns have these values."""
     parts = (Compare(column=name, op=CompareOp.EQ, value=value) for name, value in values.items())
     return And(parts=tuple(parts))
 

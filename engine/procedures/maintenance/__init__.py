@@ -1,1 +1,1 @@
-"""Procedures that look after files: compaction, partitions, purging, repair, rewriting, migration."""
+"""Maintenance procedures: compaction, partitions, purging, repair, rewriting, migration."""

@@ -52,24 +52,24 @@ def compact(
     time_limit: Duration | None = None,
     progress: Progress = silent,
 ) -> pa.Table:
-    """Merge the sorted runs of a table's buckets, where it pays or everywhere; first those that cost readers most.
+    """Merge the sorted runs of a table's buckets, where it pays or everywhere; the most expensive to read first.
 
     Args:
-        table: to compact.
+        table: the table.
         partitions: only these, as "dt=2024-01-31,hour=7;dt=2024-02-01".
-        where: only partitions for which this condition on partition columns holds.
-        compact_strategy: "minor" merges what is worth it, "full" each bucket into one run, whatever it costs.
-        partition_idle_time: only partitions that got no file for so long, as "1 h".
+        where: only partitions that match this condition on partition columns.
+        compact_strategy: "minor" merges where it pays, "full" merges each bucket into one run.
+        partition_idle_time: only partitions without new files for this long, as "1 h".
         buckets: only these, as "0-99,150".
-        most_buckets: no more than so many.
-        time_limit: begin no further bucket after so long, as "10 min"; what is done by then is committed.
-        progress: told how far it is.
+        most_buckets: maximum number of buckets.
+        time_limit: start no further bucket after this long, as "10 min"; finished buckets are committed.
+        progress: called with the progress.
 
     Returns:
-        One row for each bucket that changed; sizes count the files that were replaced, and those that replace them.
+        One row for each changed bucket; sizes are those of the removed and added files.
 
     Raises:
-        ConflictError: others kept changing the same files: run it again.
+        ConflictError: other writers kept changing the same files: run it again.
     """
     store = table.store
     keep = chosen_buckets(
@@ -108,18 +108,18 @@ def compact_database(
     compact_strategy: Strategy = "minor",
     progress: Progress = silent,
 ) -> pa.Table:
-    """Merge the sorted runs of many tables, one after the other; a table that fails does not stop the others.
+    """Merge the sorted runs of many tables, one after another; a failing table does not stop the others.
 
     Args:
-        catalog: whose tables.
+        catalog: the catalog of the tables.
         including_databases: regular expression of whole names of databases.
         including_tables: regular expression of whole names, "database.table".
-        excluding_tables: regular expression of whole names, "database.table", that are left out.
-        compact_strategy: "minor" merges what is worth it, "full" each bucket into one run.
-        progress: told how far it is.
+        excluding_tables: regular expression of whole names, "database.table", to exclude.
+        compact_strategy: "minor" merges where it pays, "full" merges each bucket into one run.
+        progress: called with the progress.
 
     Returns:
-        One row for each table; ``error`` says why it was not compacted.
+        One row for each table; ``error`` is the reason why it was not compacted.
     """
     names = matching_tables(
         catalog,
@@ -155,7 +155,7 @@ def matching_tables(
     including_tables: str = ".*",
     excluding_tables: str | None = None,
 ) -> list[str]:
-    """Whole names of the tables that the expressions of ``compact_database`` choose; sorted."""
+    """Full names of the tables that match the expressions of ``compact_database``; sorted."""
     wanted = pattern("including_databases", including_databases)
     tables = pattern("including_tables", including_tables)
     unwanted = None if excluding_tables is None else pattern("excluding_tables", excluding_tables)
@@ -176,7 +176,7 @@ def chosen_buckets(
     partition_idle_time: Duration | None = None,
     buckets: str | None = None,
 ) -> Callable[[BucketKey], bool]:
-    """Whether a bucket is among those that the arguments of ``compact`` choose, of the table as it is now."""
+    """Whether a bucket matches the arguments of ``compact``, for the table's current state."""
     predicate = partition_predicate(store, partitions=partitions, where=where)
     spans = None if buckets is None else _spans(buckets)
     chosen = None

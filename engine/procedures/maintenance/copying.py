@@ -1,4 +1,4 @@
-"""Procedures that make tables out of tables."""
+"""Procedures that create tables from tables."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -28,25 +28,25 @@ _COPIED: Final = pa.schema(
 def copy(
     catalog: Catalog, source_table: str, target_table: str, where: str | None = None, progress: Progress = silent
 ) -> pa.Table:
-    """Make a table with the columns, keys, options and newest rows of another; its log, if any, is a new one.
+    """Create a table with the columns, keys, options and newest rows of another; its log, if any, is new.
 
     Args:
-        catalog: of both.
+        catalog: the catalog of both tables.
         source_table: "database.table".
         target_table: "database.table"; must not exist.
-        where: only rows for which this condition holds.
-        progress: told how many rows are copied.
+        where: only rows that match this condition.
+        progress: called with the number of copied rows.
 
     Returns:
         One row.
 
     Raises:
-        InvalidInputError: the source is missing, the target exists, or the condition cannot be read; nothing is made.
+        InvalidInputError: the source is missing, the target exists, or the condition is invalid; nothing is created.
     """
     source = catalog.table(source_table)
     read = source.read()
     rows = read.to_batches(filter=where)
-    first = next(rows, None)  # a wrong condition must not leave an empty table
+    first = next(rows, None)  # an invalid condition must not leave an empty table
     schema = source.schema
     target = catalog.create_table(
         target_table,

@@ -1,4 +1,4 @@
-"""Tables out of directories of Parquet files that others wrote. Source: Paimon, procedure ``migrate_table``."""
+"""Tables from directories of external Parquet files. Source: Paimon, procedure ``migrate_table``."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -36,8 +36,8 @@ _MIGRATED: Final = pa.schema(
         pa.field("partition", pa.string(), nullable=False),
         pa.field("rows", pa.int64(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("way", pa.string(), nullable=False),  # taken as it is, or written anew
-        pa.field("snapshot_id", pa.int64()),  # null: nothing was done, it was only looked
+        pa.field("way", pa.string(), nullable=False),  # taken unchanged, or rewritten
+        pa.field("snapshot_id", pa.int64()),  # null: dry run
     ]
 )
 _TAKEN, _WRITTEN = "taken", "written"
@@ -55,29 +55,28 @@ def migrate_table(
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> pa.Table:
-    """Make a table out of a directory of Parquet files, as Hive and Spark write them; the directory stays as it is.
+    """Create a table from a directory of Parquet files, as written by Hive and Spark; the directory is unchanged.
 
-    Without a key, partitions, nested columns and a log, files become the table's own without being read: on the same
-    disk by a second name (hard link), else by a copy of their bytes. Other files are written anew. All of it is one
-    commit.
+    Without a key, partitions, nested columns and a log, files become the table's own without being read: as a hard
+    link on the same disk, else as a copy. Other files are rewritten. All files are added in one commit.
 
     Args:
-        catalog: of the new table.
-        source: the directory, on the storage of the warehouse. Names like "dt=2024-01-31" make partition columns.
+        catalog: the catalog of the new table.
+        source: the directory, on the storage of the warehouse. Names like "dt=2024-01-31" become partition columns.
         target_table: "database.table"; must not exist.
-        primary_key: columns of the key, as "id,dt". Of equal keys the row of the last file stays. Default: none, every
-            row is kept.
+        primary_key: columns of the key, as "id,dt". Of equal keys the row of the last file wins. Default: none, all
+            rows are kept.
         partition_types: types of the partition columns, as "dt DATE, hour INT". Default: STRING.
-        options: of the table, as "bucket=4,file.compression=zstd".
-        copy_files: copy bytes even where a second name would do: for files that somebody may still change in place.
+        options: options of the table, as "bucket=4,file.compression=zstd".
+        copy_files: copy files even where a hard link is possible: for files that may still be changed in place.
         dry_run: only show what would be done.
-        progress: told how many files are done.
+        progress: called with the number of finished files.
 
     Returns:
         One row for each file.
 
     Raises:
-        InvalidInputError: no Parquet file is there, columns do not go together, or the table exists; nothing is made.
+        InvalidInputError: there is no Parquet file, columns are incompatible, or the table exists; nothing is created.
     """
     place = source if "://" in source else os.path.abspath(source)
     if is_object_path(place) != is_object_path(catalog.warehouse):
@@ -94,7 +93,7 @@ def migrate_table(
     has_own_layout = bool(keys) or catalog.has_log(given) or {**catalog.options, **given}.get("bucket", "-1") != "-1"
     taken = [not has_own_layout and can_adopt(file, fields) for file in found.files]
     if dry_run:
-        return _told(found, taken, None)
+        return _result(found, taken, None)
     target = catalog.create_table(
         target_table,
         [replace(field, type=replace(field.type, nullable=field.name not in keys)) for field in fields],
@@ -106,11 +105,11 @@ def migrate_table(
     with undoing(lambda: catalog.drop_table(target_table), unless=OutcomeUnknownError):
         migrate = _through_log if target.log is not None else _into_files
         snapshot_id = migrate(target, found.files, taken, link=not copy_files, progress=progress)
-    return _told(found, taken, snapshot_id)
+    return _result(found, taken, snapshot_id)
 
 
 def _fields(found: ExternalFiles, partition_types: str | None) -> list[DataField]:
-    """Columns of the files, and then those of the directories."""
+    """Columns of the files, followed by those of the directories."""
     partition = {name: "STRING" for name in found.partition_columns}
     for each in [] if partition_types is None else names_of("partition_types", partition_types):
         name, _, type_text = each.partition(" ")
@@ -126,7 +125,7 @@ def _fields(found: ExternalFiles, partition_types: str | None) -> list[DataField
 
 
 def _storable(arrow: pa.DataType) -> pa.DataType:
-    """Times in nanoseconds, as in INT96, are cut to microseconds: Parquet files of tables hold no finer ones."""
+    """Times in nanoseconds, as in INT96, are truncated to microseconds, the precision of tables' Parquet files."""
     is_fine = pa.types.is_timestamp(arrow) and arrow.unit == "ns"
     return pa.timestamp("us", arrow.tz) if is_fine else arrow
 
@@ -144,7 +143,7 @@ def _options(text: str | None) -> dict[str, str]:
 def _into_files(
     target: Table, files: Sequence[ExternalFile], taken: Sequence[bool], *, link: bool, progress: Progress
 ) -> int | None:
-    """One commit of the files that are taken, and of those that are written anew."""
+    """One commit of the files that are taken over and of those that are rewritten."""
     store = target.store
     writer = TableWrite(target.files, max_sequence_numbers={})
     messages: list[CommitMessage] = []
@@ -171,7 +170,7 @@ def _into_files(
 def _through_log(
     target: Table, files: Sequence[ExternalFile], _taken: Sequence[bool], *, link: bool, progress: Progress
 ) -> int | None:
-    """One batch, in files and log; ``link`` is of no use here."""
+    """One batch, in files and log; ``link`` does not apply."""
 
     def rows() -> Iterator[pa.RecordBatch]:
         for done, file in enumerate(files):
@@ -182,7 +181,7 @@ def _through_log(
     return None if snapshot is None else snapshot.id
 
 
-def _told(found: ExternalFiles, taken: Sequence[bool], snapshot_id: int | None) -> pa.Table:
+def _result(found: ExternalFiles, taken: Sequence[bool], snapshot_id: int | None) -> pa.Table:
     return rows_table(
         _MIGRATED,
         [

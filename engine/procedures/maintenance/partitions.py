@@ -1,4 +1,4 @@
-"""Procedures about whole partitions."""
+"""Procedures for whole partitions."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ _DROPPED: Final = pa.schema(
         pa.field("files", pa.int64(), nullable=False),
         pa.field("rows_in_files", pa.int64(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),  # null: nothing was dropped, it was only looked
+        pa.field("snapshot_id", pa.int64()),  # null: dry run
     ]
 )
 _DONE: Final = pa.schema(
@@ -39,19 +39,19 @@ _DONE: Final = pa.schema(
 def drop_partition(
     table: Table, partitions: str | None = None, where: str | None = None, dry_run: bool = False
 ) -> pa.Table:
-    """Take all rows out of partitions, in one commit; older snapshots and tags still have them.
+    """Delete all rows of partitions, in one commit; older snapshots and tags keep them.
 
     Args:
-        table: whose rows go.
-        partitions: as "dt=2024-01-31,hour=7;dt=2024-02-01"; columns that are left out match every value.
+        table: the table.
+        partitions: as "dt=2024-01-31,hour=7;dt=2024-02-01"; omitted columns match every value.
         where: a condition on partition columns instead.
-        dry_run: only show what would go.
+        dry_run: only show what would be deleted.
 
     Returns:
-        One row for each partition that had files.
+        One row for each partition with files.
 
     Raises:
-        InvalidInputError: nothing is chosen, or a column is no partition column.
+        InvalidInputError: nothing is chosen, or a column is not a partition column.
         ConflictError: the commit lost too many races: run it again.
     """
     _check_partitioned(table.store)
@@ -76,7 +76,7 @@ def expire_partitions(
     """Drop partitions that are too old.
 
     Args:
-        table: whose rows go.
+        table: the table.
         expiration_time: the age, as "30 d". Default: partition.expiration-time of the table.
         timestamp_formatter: how the time is written, as Java has it: "yyyyMMdd". Default: the table's option, or dates
             and times as in SQL.
@@ -84,8 +84,8 @@ def expire_partitions(
             first partition column.
         expire_strategy: "values-time" reads the age from the values, "update-time" from the newest file. Default: the
             table's option.
-        max_expires: drop at most so many, oldest first. Default: partition.expiration-max-num of the table.
-        dry_run: only show what would go.
+        max_expires: maximum number, oldest first. Default: partition.expiration-max-num of the table.
+        dry_run: only show what would be deleted.
 
     Returns:
         One row for each partition, oldest first.
@@ -118,12 +118,12 @@ def expire_partitions(
 
 @procedure(_DONE)
 def mark_partition_done(table: Table, partitions: str, progress: Progress = silent) -> pa.Table:
-    """Leave a _SUCCESS file in partitions, for jobs that wait for it.
+    """Write a _SUCCESS file into partitions, for jobs that wait for it.
 
     Args:
-        table: whose partitions.
+        table: the table of the partitions.
         partitions: as "dt=2024-01-31,hour=7;dt=2024-02-01"; each must name every partition column.
-        progress: told how far it is.
+        progress: called with the progress.
 
     Returns:
         One row for each partition.
@@ -160,7 +160,7 @@ def mark_partition_done(table: Table, partitions: str, progress: Progress = sile
 
 
 def _success(store: TableStore, path: str) -> bytes:
-    """As Paimon's SuccessFile: when it was made first, and when it was made last."""
+    """Like Paimon's SuccessFile: times of the first and of the last creation."""
     now_ms = store.clock.now_ms()
     try:
         created_ms = int(orjson.loads(store.io.read_bytes(path))["creationTime"])

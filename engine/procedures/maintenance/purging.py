@@ -1,4 +1,4 @@
-"""Emptying a table for good: its rows, its history and what holds it. Source: Paimon, procedure ``purge_files``."""
+"""Emptying a table permanently: rows, history and holders. Source: Paimon, procedure ``purge_files``."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -24,7 +24,7 @@ _PURGED: Final = pa.schema(
     [
         pa.field("what", pa.string(), nullable=False),  # rows, consumer, tag, changelog, snapshot
         pa.field("name", pa.string(), nullable=False),
-        pa.field("files", pa.int64()),  # data files that went with it; null: not known before the others are gone
+        pa.field("files", pa.int64()),  # freed data files; null: unknown before the others are deleted
         pa.field("size_bytes", pa.int64()),
     ]
 )
@@ -33,22 +33,22 @@ Row = dict[str, Any]
 
 @procedure(_PURGED)
 def purge_files(table: Table, dry_run: bool = False, progress: Progress = silent) -> pa.Table:
-    """Empty a table for good: no rows, consumers, tags or changelogs, and one empty snapshot; schema and log stay.
+    """Empty a table permanently: no rows, consumers, tags or changelogs, one empty snapshot; schema and log are kept.
 
-    Streams get the deletes if they read them before the files go; others find that their place has expired.
-    Files of writers that died, or are still at work, stay: see remove_orphan_files.
+    Streams receive the deletes if they read them before the files are deleted; others find their position expired.
+    Files of dead or running writers stay: see remove_orphan_files.
 
     Args:
-        table: to be emptied.
-        dry_run: only show what would go.
-        progress: told how many snapshots are gone.
+        table: the table.
+        dry_run: only show what would be deleted.
+        progress: called with the number of deleted snapshots.
 
     Returns:
-        One row for each thing that went, in that order.
+        One row for each deleted item, in order.
 
     Raises:
         InvalidInputError: the table has branches, which share its files.
-        ConflictError: other writers were faster too often: run it again.
+        ConflictError: other writers won too many races: run it again.
     """
     store = table.store
     branches = [name for name in branch_names(store) if name != store.paths.branch]
@@ -80,13 +80,13 @@ def _rows_of(table: Table, latest: Snapshot) -> Row:
 
 
 def _holders(table: Table, *, dry_run: bool) -> Iterator[Row]:
-    """What keeps old snapshots or their files."""
+    """Delete what keeps old snapshots or their files."""
     store = table.store
     for consumer in sorted(store.consumers.next_snapshots()):
         if not dry_run:
             store.consumers.delete(consumer)
         yield _row("consumer", consumer, 0, 0)
-    own = {each.tag_name for each in list_savepoints(store)}  # they go with their savepoints
+    own = {each.tag_name for each in list_savepoints(store)}  # deleted with their savepoints
     for savepoint in list_savepoints(store):
         freed = delete_savepoint(store, savepoint.id, dry_run=dry_run)
         yield _row("savepoint", str(savepoint.id), len(freed.data), sum(file.size_bytes for file in freed.data))

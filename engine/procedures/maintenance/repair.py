@@ -1,4 +1,4 @@
-"""Procedures that look for what is wrong with a table's files, and put it right."""
+"""Procedures that find and fix problems of a table's files."""
 
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -8,7 +8,8 @@ import pyarrow as pa
 from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import MomentText, moment_ms, time_text
+from engine.procedures.values import MomentText, moment_ms
+from engine.runtime.times import sql_time_text
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
 from filestore.maintenance.orphans import delete_orphans, find_orphans
@@ -19,7 +20,7 @@ from logstore.kafka.topics import LogTopics
 from logstore.log.marker import read_tail
 from lsm.errors import CorruptDataError, InvalidInputError
 
-DAY_MS: Final = 86_400_000
+_DAY_MS: Final = 86_400_000
 _LEAST_AGE_MS: Final = 3_600_000
 
 _FILES: Final = pa.schema(
@@ -45,28 +46,28 @@ _EARLIEST: Final = pa.schema(
 def remove_orphan_files(
     table: Table, older_than: MomentText | None = None, dry_run: bool = False, progress: Progress = silent
 ) -> pa.Table:
-    """Delete files that no snapshot, tag or branch refers to: what writers that died left behind.
+    """Delete files that no snapshot, tag or branch refers to: leftovers of dead writers.
 
-    Files of a batch that is in the log and not yet in the table are spared, however old.
+    Files of a batch that is in the log and not yet in the table are kept, whatever their age.
 
     Args:
-        table: whose files.
+        table: the table.
         older_than: only files last changed before this time, as "2024-01-31 12:30:00" in UTC. Default: a day ago.
-            Writers that are still at work with older files would lose them.
-        dry_run: only show what would go.
-        progress: told how far it is.
+            Running writers would lose older files.
+        dry_run: only show what would be deleted.
+        progress: called with the progress.
 
     Returns:
         One row for each file, by path.
 
     Raises:
         InvalidInputError: the time is less than an hour ago.
-        UnavailableError: the brokers do not answer, so what is to be committed is not known; nothing is deleted.
-        CorruptDataError: a snapshot or tag refers to missing files, so what is used is not known; nothing is deleted.
+        UnavailableError: the brokers do not answer, so uncommitted files are unknown; nothing is deleted.
+        CorruptDataError: a snapshot or tag refers to missing files, so used files are unknown; nothing is deleted.
     """
     store = table.store
     now_ms = store.clock.now_ms()
-    before_ms = now_ms - DAY_MS if older_than is None else moment_ms("older_than", older_than)
+    before_ms = now_ms - _DAY_MS if older_than is None else moment_ms("older_than", older_than)
     if before_ms > now_ms - _LEAST_AGE_MS:
         raise InvalidInputError(
             f"files so young may belong to running writers: table={table.name} older_than={older_than} "
@@ -84,7 +85,7 @@ def remove_orphan_files(
     return rows_table(
         _FILES,
         [
-            {"path": each.path, "size_bytes": each.size_bytes, "modified": time_text(each.modified_ms)}
+            {"path": each.path, "size_bytes": each.size_bytes, "modified": sql_time_text(each.modified_ms)}
             for each in orphans
         ],
     )
@@ -92,14 +93,14 @@ def remove_orphan_files(
 
 @procedure(_FINDINGS, fails_with_rows=True)
 def verify(table: Table, progress: Progress = silent) -> pa.Table:
-    """Compare files, manifests, snapshots, hints and the log with each other; nothing is changed, no row is read.
+    """Cross-check files, manifests, snapshots, hints and the log; changes nothing and reads no rows.
 
     Args:
-        table: to look at.
-        progress: told how far it is.
+        table: the table.
+        progress: called with the progress.
 
     Returns:
-        One row for each problem; none when all is well.
+        One row for each problem; none if there are none.
     """
     found = list(verify_files(table.store, progress=progress))
     if table.log is not None:
@@ -111,17 +112,17 @@ def verify(table: Table, progress: Progress = silent) -> pa.Table:
 
 @procedure(_EARLIEST)
 def repair_earliest_snapshot(table: Table, snapshot_id: int) -> pa.Table:
-    """Say which snapshot is the oldest, when the hint is wrong; what is older is deleted by the next expiry.
+    """Set the oldest snapshot when its hint is wrong; older ones are deleted by the next expiry.
 
     Args:
-        table: whose hint.
-        snapshot_id: the oldest snapshot that can be read.
+        table: the table of the hint.
+        snapshot_id: the oldest readable snapshot.
 
     Returns:
         One row.
 
     Raises:
-        InvalidInputError: there is no such snapshot, or one after it is missing.
+        InvalidInputError: the snapshot, or one after it, is missing.
     """
     snapshots = table.store.snapshots
     ids = [each for each in snapshots.ids() if each >= snapshot_id]
@@ -135,7 +136,7 @@ def repair_earliest_snapshot(table: Table, snapshot_id: int) -> pa.Table:
 
 
 def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
-    """The files that the last batch of each bucket's log names, whether the table has it already or not."""
+    """The files of the last batch of each bucket's log, committed or not."""
     paths: set[str] = set()
     for bucket in range(log.bucket_count):
         marker = read_tail(log.properties, topic=log.topic, bucket=bucket).marker
@@ -150,7 +151,7 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
             known = carried_offsets(store.snapshots.back_from(latest)) or {}
             if marker.end_offset > known.get(bucket, 0):
                 raise
-            continue  # the table has the batch; its payload is not needed any more
+            continue  # the table has the batch and no longer needs its payload
         for message in messages:
             directory = store.bucket_dir(message.partition, message.bucket)
             for file in (*message.new_files, *message.compact_after, *message.changelog_files):

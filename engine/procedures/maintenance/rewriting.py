@@ -1,4 +1,4 @@
-"""Procedures that write files or manifests anew: other numbers of buckets, older rows, fewer manifests."""
+"""Procedures that rewrite files or manifests: other bucket counts, older rows, fewer manifests."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -43,15 +43,15 @@ _LOST: Final = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
         pa.field("rows_in_file", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),  # null: nothing was done, it was only looked
+        pa.field("snapshot_id", pa.int64()),  # null: dry run
     ]
 )
 _LOST_MANIFESTS: Final = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
-        pa.field("files_added", pa.int64()),  # null: of a list, nobody knows
+        pa.field("files_added", pa.int64()),  # null: unknown for a list
         pa.field("files_taken_away", pa.int64()),
-        pa.field("snapshot_id", pa.int64()),  # null: nothing was done, it was only looked
+        pa.field("snapshot_id", pa.int64()),  # null: dry run
     ]
 )
 RESTORED: Final = pa.schema(
@@ -78,10 +78,10 @@ def compact_manifest(table: Table) -> pa.Table:
     """Merge the manifests of a table into as few as possible, so that planning a read opens fewer files.
 
     Args:
-        table: whose manifests.
+        table: the table of the manifests.
 
     Returns:
-        One row; none when there is at most one manifest.
+        One row; none if there is at most one manifest.
     """
     snapshot = table.latest_snapshot()
     if snapshot is None:
@@ -106,17 +106,17 @@ def compact_manifest(table: Table) -> pa.Table:
 
 @procedure(_INDEXED)
 def rewrite_file_index(table: Table, where: str | None = None) -> pa.Table:
-    """Give data files the indexes that the table's options ask for and that they lack; no data is written.
+    """Add missing indexes to data files, according to the table's options; no data is rewritten.
 
     Args:
-        table: with ``file-index.bloom-filter.columns``.
-        where: only partitions for which this condition on partition columns holds.
+        table: a table with ``file-index.bloom-filter.columns``.
+        where: only partitions that match this condition on partition columns.
 
     Returns:
         One row.
 
     Raises:
-        ConflictError: others replaced some of these files meanwhile: run it again.
+        ConflictError: other writers replaced some of these files meanwhile: run it again.
     """
     done = write_indexes(table.store, keep=chosen_buckets(table.store, where=where))
     snapshot = None if done.committed is None else done.committed.snapshot
@@ -130,19 +130,19 @@ def rewrite_file_index(table: Table, where: str | None = None) -> pa.Table:
 
 @procedure(_LOST)
 def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
-    """Take data files that are lost out of a table, so that the rest can be read; their rows are gone.
+    """Remove lost data files from a table, so that the rest can be read; their rows are gone.
 
-    Of a table with a key, older versions of these rows may appear again.
+    In a table with a key, older versions of these rows may reappear.
 
     Args:
-        table: whose files.
+        table: the table of the files.
         dry_run: only show what is lost.
 
     Returns:
         One row for each file.
 
     Raises:
-        ConflictError: others changed these files meanwhile: run it again.
+        ConflictError: other writers changed these files meanwhile: run it again.
     """
     lost = lost_files(table.store)
     snapshot = remove_lost_files(table.store, lost).snapshot if lost.files and not dry_run else None
@@ -161,16 +161,16 @@ def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
 
 @procedure(_LOST_MANIFESTS)
 def remove_unexisting_manifests(table: Table, dry_run: bool = False) -> pa.Table:
-    """Take manifests that are lost out of a table, so that the rest can be read.
+    """Remove lost manifests from a table, so that the rest can be read.
 
-    What they added is gone from the table; what they took away may be in it again.
+    Files that they added are gone from the table; files that they removed may be in it again.
 
     Args:
-        table: whose manifests.
+        table: the table of the manifests.
         dry_run: only show what is lost.
 
     Returns:
-        One row for each manifest, or list of manifests.
+        One row for each manifest or manifest list.
 
     Raises:
         ConflictError: the commit lost too many races: run it again.
@@ -198,48 +198,48 @@ def remove_unexisting_manifests(table: Table, dry_run: bool = False) -> pa.Table
 def rollback_to_as_latest(
     table: Table, snapshot: int | None = None, tag: str | None = None, timestamp: MomentText | None = None
 ) -> pa.Table:
-    """Make the rows of an older state those of the newest, by a new commit; nothing of the history is lost.
+    """Restore the rows of an older state by a new commit; the history is kept.
 
-    Streams get the exact difference. Partitions that differ are written again.
+    Streams receive the exact difference. Partitions that differ are rewritten.
 
     Args:
-        table: to change.
+        table: the table.
         snapshot: id of the snapshot with the wanted rows.
         tag: or the tag with them.
         timestamp: or the time at which readers saw them, as "2024-01-31 12:30:00" in UTC.
 
     Returns:
-        One row for each partition that was replaced; none when nothing differs.
+        One row for each replaced partition; none if nothing differs.
 
     Raises:
-        InvalidInputError: not exactly one state is named, there is none like it, or columns or buckets changed since.
+        InvalidInputError: not exactly one state is given, it does not exist, or columns or buckets changed since.
         ConflictError: the commit lost too many races: run it again.
     """
-    return restored(table, _state(table, snapshot, tag, timestamp))
+    return restore_rows(table, _state(table, snapshot, tag, timestamp))
 
 
 @procedure(_RESCALED)
 def rescale(table: Table, bucket_num: int) -> pa.Table:
-    """Write all rows into another number of buckets, which is the table's from then on.
+    """Rewrite all rows with another number of buckets, which becomes the table's.
 
-    Streams see no change. Writers that are running stop with an error, and go on when they are started again.
+    Streams see no change. Running writers stop with an error, and continue when they are restarted.
 
     Args:
-        table: without a log: there a bucket is a partition of the topic.
+        table: a table without a log, because a log's partitions are the buckets.
         bucket_num: the new number.
 
     Returns:
         One row.
 
     Raises:
-        InvalidInputError: the table has a log or no buckets, or the number cannot be one.
-        ConflictError: others wrote meanwhile: run it again. Nothing of it is visible.
+        InvalidInputError: the table has a log or no fixed buckets, or the number is invalid.
+        ConflictError: other writers committed meanwhile: run it again. Nothing is visible.
     """
     store, before = table.store, table.options.bucket
     if store.has_log:
         raise InvalidInputError(
             f"buckets are partitions of the log, and records of a key cannot move between them: table={table.name} "
-            f"bucket={before} fix=make a new table with bucket={bucket_num} and copy the rows"
+            f"bucket={before} fix=create a new table with bucket={bucket_num} and copy the rows"
         )
     if before < 1 or bucket_num < 1:
         raise InvalidInputError(
@@ -256,7 +256,7 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
             store.schemas.create(schema)
         except ConflictError as error:
             raise ConflictError(
-                f"the schema was changed at this moment, so the table does not know its buckets yet: "
+                f"the schema was changed concurrently, so the table does not have its new bucket count yet: "
                 f"table={table.name} bucket_num={bucket_num} fix=run it again, nothing is written twice"
             ) from error
     row: dict[str, Any] = {
@@ -269,8 +269,8 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
     return rows_table(_RESCALED, [row])
 
 
-def restored(table: Table, wanted: Snapshot) -> pa.Table:
-    """The result of ``rollback_to_as_latest``, once it has made the rows of a snapshot those of the newest."""
+def restore_rows(table: Table, wanted: Snapshot) -> pa.Table:
+    """Restore the rows of a snapshot, and return the result of ``rollback_to_as_latest``."""
     latest = table.latest_snapshot()
     assert latest is not None
     check_same_columns(table, wanted)
@@ -292,7 +292,7 @@ def restored(table: Table, wanted: Snapshot) -> pa.Table:
 
 
 def check_same_columns(table: Table, wanted: Snapshot) -> None:
-    """Refuse to restore rows of another schema. Raises: InvalidInputError."""
+    """Refuse a snapshot with another schema. Raises: InvalidInputError."""
     if wanted.schema_id != table.schema.id:
         raise InvalidInputError(
             f"columns or options changed since: table={table.name} snapshot={wanted.id} schema={wanted.schema_id} "

@@ -9,10 +9,11 @@ from engine.checkpoint.checkpoint_files import files_as_of, query_id_of
 from engine.checkpoint.saved_checkpoints import rewind_saved_checkpoint as rewind
 from engine.cuts.choice import check_tied, choose_cut
 from engine.cuts.history import NamedCheckpoint, TableBatches, links_of
-from engine.cuts.tags import CutRecord, begun_cut, cut_tables, plan_cut_rollback, tag_cut
+from engine.cuts.tags import CutRecord, cut_tables, find_incomplete_cut, plan_cut_rollback, tag_cut
 from engine.procedures.maintenance.rewriting import check_same_columns
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import Duration, MomentText, moment_ms, names_of, parse_duration_ms, time_text
+from engine.procedures.values import Duration, MomentText, moment_ms, names_of, parse_duration_ms
+from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.maintenance.rewriting import restore
 from filestore.table_store import TableStore
@@ -84,7 +85,7 @@ def create_consistent_tag(
     """
     stores = _stores(catalog, names_of("tables", tables))
     histories = {name: TableBatches(store) for name, store in stores.items()}
-    record = begun_cut(stores, tag)
+    record = find_incomplete_cut(stores, tag)
     if record is None:
         time_ms = None if timestamp is None else moment_ms("timestamp", timestamp)
         newest = {name: _newest(store, time_ms) for name, store in stores.items()}
@@ -187,7 +188,7 @@ def _stores(catalog: Catalog, names: list[str]) -> dict[str, TableStore]:
 def _newest(store: TableStore, time_ms: int | None) -> int:
     found = store.snapshots.latest() if time_ms is None else store.snapshots.as_of(time_ms)
     if found is None:
-        when = "" if time_ms is None else f"timestamp={time_text(time_ms)} "
+        when = "" if time_ms is None else f"timestamp={sql_time_text(time_ms)} "
         raise InvalidInputError(
             f"the table has no such snapshot: table={store.name} {when}earliest={store.snapshots.earliest_id()}"
         )
@@ -218,7 +219,7 @@ def _cut_row(name: str, tag: str, record: CutRecord, store: TableStore, history:
         "table": name,
         "tag_name": tag,
         "tagged_snapshot_id": snapshot_id,
-        "commit_time": time_text(snapshot.time_ms),
+        "commit_time": sql_time_text(snapshot.time_ms),
         "commit_user": user,
         "batch_id": None if user is None else history.newest_batch(user, snapshot_id),
     }

@@ -5,7 +5,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.values import MomentText, moment_ms, time_text
+from engine.procedures.values import MomentText, moment_ms
+from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
 from filestore.refs.versions import Version, before_watermark, find_version, parse_version
@@ -133,7 +134,7 @@ def _told(plan: RollbackPlan) -> pa.Table:
             "name": each.reference.name,
             "snapshot_id": each.snapshot.id,
             "commit_user": each.snapshot.commit_user,
-            "commit_time": time_text(each.snapshot.time_ms),
+            "commit_time": sql_time_text(each.snapshot.time_ms),
             "data_files": len(each.data),
             "metadata_files": len(each.metadata.all),
             "size_bytes": each.size_bytes,

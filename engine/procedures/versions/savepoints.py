@@ -6,9 +6,10 @@ import pyarrow as pa
 
 from engine.checkpoint import saved_checkpoints
 from engine.checkpoint.saved_checkpoints import CheckpointPlace, chosen_checkpoint, keeping
-from engine.procedures.maintenance.rewriting import RESTORED, restored
+from engine.procedures.maintenance.rewriting import RESTORED, restore_rows
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.values import names_of, time_text
+from engine.procedures.values import names_of
+from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.refs.savepoint_files import Savepoint, read_savepoint
 from filestore.scan.live_files import LiveFiles
@@ -115,7 +116,7 @@ def rollback_to_savepoint(table: Table, savepoint: int) -> pa.Table:
         InvalidInputError: there is no such savepoint, or columns or buckets changed since.
         ConflictError: the commit lost too many races: run it again.
     """
-    return restored(table, read_savepoint(table.store, savepoint).snapshot)
+    return restore_rows(table, read_savepoint(table.store, savepoint).snapshot)
 
 
 @procedure(_CHECKPOINT, aliases=_ID)
@@ -148,7 +149,7 @@ def _saved_row(table: Table, saved: Savepoint) -> dict[str, Any]:
     return {
         "savepoint_id": saved.id,
         "saved_snapshot_id": saved.saved_snapshot_id,
-        "save_time": time_text(saved.save_time_ms),
+        "save_time": sql_time_text(saved.save_time_ms),
         "record_count": saved.record_count,
         "sorted_runs": max(runs, default=0),
         "checkpoints": len(saved.checkpoints),

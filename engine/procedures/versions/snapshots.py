@@ -7,7 +7,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import Progress, procedure, rows_table, silent
-from engine.procedures.values import MomentText, moment_ms, time_text
+from engine.procedures.values import MomentText, moment_ms
+from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.maintenance.changelog_expiry import expire_changelogs as expire_old_changelogs
 from filestore.maintenance.snapshot_expiry import ExpiryStep, Retention
@@ -76,7 +77,7 @@ def expire_snapshots(
         rows.append(
             {
                 "snapshot_id": step.snapshot.id,
-                "commit_time": time_text(step.snapshot.time_ms),
+                "commit_time": sql_time_text(step.snapshot.time_ms),
                 "data_files": len(step.data),
                 "changelog_files": len(step.changelog),
                 "metadata_files": len(step.metadata.all),
@@ -121,7 +122,7 @@ def expire_changelogs(
         [
             {
                 "changelog_id": each.changelog_id,
-                "commit_time": time_text(each.time_ms),
+                "commit_time": sql_time_text(each.time_ms),
                 "data_files": len(each.data_files),
                 "metadata_files": len(each.metadata_files),
             }

@@ -5,7 +5,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.values import Duration, MomentText, moment_ms, names_of, parse_duration_ms, time_text
+from engine.procedures.values import Duration, MomentText, moment_ms, names_of, parse_duration_ms
+from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.options.tag_schedule import TagSchedule
 from filestore.tag import tags
@@ -194,7 +195,7 @@ def _made(tag: Tag) -> pa.Table:
     row: dict[str, Any] = {
         "tag_name": tag.name,
         "tagged_snapshot_id": tag.snapshot.id,
-        "commit_time": time_text(tag.snapshot.time_ms),
+        "commit_time": sql_time_text(tag.snapshot.time_ms),
         "time_retained_ms": tag.retained_ms,
     }
     return rows_table(_TAGS, [row])

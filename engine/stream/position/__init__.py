@@ -1,1 +1,1 @@
-"""Where a stream is, and what its next batch holds: pure."""
+"""The position of a stream, and the plan of its next batch: pure."""

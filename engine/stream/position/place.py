@@ -1,8 +1,8 @@
-"""The place of a stream that its table knows: ``consumer-id``. It holds back expiry, and outlives the checkpoint.
+"""The progress of a stream that its table keeps: ``consumer-id``. It holds back expiry, and outlives the checkpoint.
 
-Two consumers of the table, both as Paimon has them: ``<id>`` names the snapshot that the stream wants next, and
-``<id>.base`` the one that it has, because differences and look-ups start from its files. While a whole snapshot is
-being delivered there is only the second: without a checkpoint, such a stream has to begin anew.
+Two consumers of the table, in Paimon's format: ``<id>`` names the snapshot that the stream needs next, and
+``<id>.base`` the last one, because differences and look-ups start from its files. While a whole snapshot is being
+delivered only the second exists: without a checkpoint, such a stream has to start over.
 """
 
 from typing import Final
@@ -11,36 +11,36 @@ from engine.stream.position.position import Phase, Position
 from filestore.table_store import TableStore
 
 BASE_SUFFIX: Final = ".base"
-_EXPIRE_EVERY: Final = 100  # notes
-_REFRESHES: Final = 4  # within the age at which a consumer is forgotten
+_EXPIRE_EVERY: Final = 100  # records
+_REFRESHES: Final = 4  # within a consumer's expiration time
 
 
 class ConsumerPlace:
-    """What one stream notes. One process at a time may use a name."""
+    """The recorded progress of one stream. One process at a time may use a name."""
 
     def __init__(self, store: TableStore, consumer_id: str, *, ignores_progress: bool) -> None:
-        """Nothing is noted yet.
+        """Create the record.
 
         Args:
             store: the table.
             consumer_id: name of the stream.
-            ignores_progress: what is noted already does not count, and is forgotten at the first note.
+            ignores_progress: ignore recorded progress, and delete it with the first new record.
         """
         self._consumers = store.consumers
         self._clock = store.clock
         self._name = consumer_id
         self._ignores_progress = ignores_progress
         self._expires_ms: int | None = store.options.consumer_expiration_time_ms
-        self._notes = 0
-        self._noted_ms = 0
+        self._record_count = 0
+        self._recorded_ms = 0
 
     def next_snapshot(self) -> int | None:
-        """The snapshot whose changes the stream wants next; None when it has to begin anew."""
+        """The snapshot with the changes that the stream needs next; None when it has to start over."""
         return None if self._ignores_progress else self._consumers.next_snapshot(self._name)
 
-    def note(self, here: Position) -> None:
-        """Everything up to a position is processed."""
-        if self._ignores_progress and self._notes == 0:
+    def record(self, here: Position) -> None:
+        """Record that everything up to a position is processed."""
+        if self._ignores_progress and self._record_count == 0:
             self._consumers.delete(self._name)
         base_id = here.snapshot_id
         if here.phase is Phase.FILES and base_id == 0 and here.next_id is not None:
@@ -49,12 +49,12 @@ class ConsumerPlace:
             self._consumers.write(self._name, here.snapshot_id + 1, may_go_back=True)
         if base_id:
             self._consumers.write(self._name + BASE_SUFFIX, base_id, may_go_back=True)
-        if self._expires_ms is not None and self._notes % _EXPIRE_EVERY == 0:
+        if self._expires_ms is not None and self._record_count % _EXPIRE_EVERY == 0:
             self._consumers.expire(self._expires_ms)
-        self._notes += 1
-        self._noted_ms = self._clock.now_ms()
+        self._record_count += 1
+        self._recorded_ms = self._clock.now_ms()
 
     def refresh(self, here: Position) -> None:
-        """Note the same position again now and then: a stream that waits for data is not forgotten."""
-        if self._expires_ms is not None and self._clock.now_ms() - self._noted_ms > self._expires_ms // _REFRESHES:
-            self.note(here)
+        """Record the same position again periodically, so that an idle stream's consumer does not expire."""
+        if self._expires_ms is not None and self._clock.now_ms() - self._recorded_ms > self._expires_ms // _REFRESHES:
+            self.record(here)

@@ -1,13 +1,13 @@
 """What a micro-batch of a stream delivers: pure decisions over a table's history.
 
-``advance`` finds the end of the next batch within limits; ``steps`` says what lies between two positions. Spark stores
-ends only, so ``steps`` must find the same again after a restart: both follow the same walk, and everything that the
-walk asks of the history is about snapshots that never change.
+``advance`` finds the end of the next batch within limits; ``steps`` lists what lies between two positions. Spark stores
+ends only, so ``steps`` must return the same after a restart: both follow the same walk, which only depends on
+snapshots, which never change.
 
-The walk, from a position behind snapshot s: the log is read up to the offsets of the next snapshot whose changes are
+The walk, from a position after snapshot s: the log is read up to the offsets of the next snapshot with changes that are
 not in the log, then that snapshot's changes are read from files, and so on up to the newest snapshot. So log and files
 are in one order, that of the snapshots. In eventual mode the log is read to its end at once; rows that came before a
-snapshot's file changes are read again after them, because the log's are newer: readers fold by key.
+snapshot's file changes are read again after them, because the log's are newer: readers merge by key.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _UNLIMITED: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSize:
-    """What a split costs to read; estimates."""
+    """Estimated cost of reading a split."""
 
     rows: int
     size_bytes: int
@@ -32,44 +32,44 @@ class SplitSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFacts:
-    """What a plan needs to know of a snapshot."""
+    """The facts of a snapshot that a plan needs."""
 
     id: int
-    offsets: LogOffsets  # the newest that it or a snapshot before it carries
+    offsets: LogOffsets  # its own, or those of the newest snapshot before it
     schema_id: int
     time_ms: int
-    changed_rows: int = 0  # that its commit added or removed, about
-    log_before: LogOffsets | None = None  # where its own records begin that its files stand for; None: it has none
+    changed_rows: int = 0  # approximately, by its commit
+    log_before: LogOffsets | None = None  # where its own log records begin, replaced by its files; None: none
 
 
 class History(Protocol):
-    """The snapshots of a table, as far as they are still there."""
+    """The existing snapshots of a table."""
 
     is_eventual: bool
 
     def facts(self, snapshot_id: int) -> SnapshotFacts:
-        """Of one snapshot. Raises: SnapshotExpiredError."""
+        """Facts of one snapshot. Raises: SnapshotExpiredError."""
 
     def next_from_files(self, after_id: int, until_id: int) -> int | None:
-        """The first snapshot behind ``after_id``, up to ``until_id``, whose changes must be read from its files.
+        """The first snapshot after ``after_id``, up to ``until_id``, with changes that must be read from its files.
 
-        Raises: SnapshotExpiredError when that cannot be known any more.
+        Raises: SnapshotExpiredError when a needed snapshot has expired.
         """
 
     def snapshot_splits(self, snapshot_id: int) -> Sequence[SplitSize]:
-        """The splits of a whole snapshot, always in the same order. Raises: SnapshotExpiredError."""
+        """The splits of a whole snapshot, in a stable order. Raises: SnapshotExpiredError."""
 
     def change_splits(self, before_id: int, after_id: int) -> Sequence[SplitSize]:
-        """The splits of the changes between two snapshots, in the same order. Raises: SnapshotExpiredError."""
+        """The splits of the changes between two snapshots, in a stable order. Raises: SnapshotExpiredError."""
 
 
 class SnapshotExpiredError(CorruptDataError):
-    """A snapshot that a stream still needs is gone."""
+    """A snapshot that a stream still needs has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTarget:
-    """How far a stream may read: taken before a plan, because the table goes on."""
+    """How far a stream may read; fixed before planning, because the table changes meanwhile."""
 
     snapshot_id: int
     log_end: LogOffsets = field(default_factory=LogOffsets)  # eventual mode: the end of the log
@@ -77,17 +77,17 @@ class ReadTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The most that a batch should hold. One unit is always taken, so that a stream goes on."""
+    """The maximum of a batch. One unit is always taken, so that a stream makes progress."""
 
     rows: int = _UNLIMITED
     size_bytes: int = _UNLIMITED
     files: int = _UNLIMITED
-    record_bytes: int = 256  # of a record of the log, about
+    record_bytes: int = 256  # approximate size of a log record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotStep:
-    """Splits ``first`` to before ``until`` of a whole snapshot."""
+    """Splits [``first``, ``until``) of a whole snapshot."""
 
     snapshot_id: int
     first: int
@@ -96,15 +96,15 @@ class SnapshotStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStep:
-    """Ranges of the log, one for each bucket that has something in it."""
+    """Non-empty ranges of the log, one per bucket."""
 
     ranges: tuple[LogRange, ...]
-    base_id: int  # every change up to this snapshot comes before
+    base_id: int  # every change up to this snapshot is already delivered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeStep:
-    """Splits ``first`` to before ``until`` of the changes between two snapshots."""
+    """Splits [``first``, ``until``) of the changes between two snapshots."""
 
     before_id: int
     after_id: int
@@ -116,7 +116,7 @@ PlanStep = SnapshotStep | LogStep | ChangeStep
 
 
 def end_of_log(target: ReadTarget, history: History) -> LogOffsets:
-    """The end of what may be read of the log. Raises: SnapshotExpiredError."""
+    """The readable end of the log. Raises: SnapshotExpiredError."""
     then = history.facts(target.snapshot_id).offsets if target.snapshot_id else LogOffsets()
     return then.joined(target.log_end)
 
@@ -124,11 +124,11 @@ def end_of_log(target: ReadTarget, history: History) -> LogOffsets:
 def advance(start: Position, target: ReadTarget, history: History, limits: Limits) -> Position:
     """The end of the next batch: ``start`` itself when there is nothing to deliver.
 
-    A snapshot's last split ends a batch: its splits are read side by side, and what follows must come after.
+    A snapshot's last split ends a batch: its splits are read in parallel, and later changes must follow them.
 
     Raises:
-        SnapshotExpiredError: a snapshot that is needed is gone.
-        CorruptDataError: splits are cut otherwise than before.
+        SnapshotExpiredError: a needed snapshot has expired.
+        CorruptDataError: the splits differ from those of an earlier plan.
     """
     budget = _Budget(limits)
     here = start
@@ -161,8 +161,8 @@ def steps(start: Position, end: Position, history: History) -> Iterator[PlanStep
     """What lies between two positions, in the order in which it must be delivered.
 
     Raises:
-        SnapshotExpiredError: a snapshot that is needed is gone.
-        CorruptDataError: ``end`` does not follow ``start``, or splits are cut otherwise than when ``end`` was made.
+        SnapshotExpiredError: a needed snapshot has expired.
+        CorruptDataError: ``end`` does not follow ``start``, or the splits differ from those when ``end`` was planned.
     """
     if end.is_jump:
         return
@@ -198,7 +198,7 @@ def steps(start: Position, end: Position, history: History) -> Iterator[PlanStep
 
 
 class _Budget:
-    """What is left of the limits of a batch."""
+    """The remaining limits of a batch."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -213,7 +213,7 @@ class _Budget:
         return self.is_touched and min(self._rows, self._bytes, self._files) <= 0
 
     def take_splits(self, sizes: Sequence[SplitSize]) -> int:
-        """How many of these splits fit, from the first on."""
+        """How many of these splits fit, in order."""
         for count, size in enumerate(sizes):
             fits = size.rows <= self._rows and size.size_bytes <= self._bytes and size.files <= self._files
             if self.is_touched and not fits:
@@ -225,7 +225,7 @@ class _Budget:
         return len(sizes)
 
     def take_log(self, ranges: Sequence[LogRange]) -> list[LogRange]:
-        """The start of each range that fits, in proportion to their lengths."""
+        """The start of each range that fits, in proportion to the ranges' lengths."""
         wanted = sum(each.end_offset - each.start_offset for each in ranges)
         if wanted == 0:
             return []
@@ -256,7 +256,7 @@ def _through_splits(here: Position, sizes: Sequence[SplitSize], budget: _Budget)
 def _check_count(here: Position, count: int) -> None:
     if count != here.of:
         raise CorruptDataError(
-            f"splits of a snapshot were cut otherwise before: snapshot={here.next_id or here.snapshot_id} "
+            f"the splits of a snapshot differ from an earlier plan: snapshot={here.next_id or here.snapshot_id} "
             f"splits={count} before={here.of} fix=read with the same source.split.* options and filter, or start with "
             "a new checkpoint"
         )
@@ -270,7 +270,7 @@ def _behind_files(here: Position, history: History) -> Position:
     after_id, offsets = _next_of(here), here.offsets
     then = history.facts(after_id)
     if then.log_before is not None:
-        offsets = offsets.joined(then.offsets)  # its records are passed over
+        offsets = offsets.joined(then.offsets)  # skip its log records
     if history.is_eventual:
         offsets = LogOffsets({bucket: min(offset, then.offsets.get(bucket, 0)) for bucket, offset in offsets.items()})
     return here.behind(after_id, offsets)
@@ -282,7 +282,7 @@ def _at_files(here: Position, after_id: int, offsets: Mapping[int, int], history
 
 
 def _goal(here: Position, snapshot_id: int, target: ReadTarget | None, history: History) -> LogOffsets:
-    """Where the log is read to before a snapshot's changes, or before the end of the batch; never back."""
+    """The log's end before a snapshot's changes, or before the end of the batch; never before ``here``."""
     then: Mapping[int, int] = {}
     if snapshot_id > here.snapshot_id:
         facts = history.facts(snapshot_id)
@@ -301,5 +301,5 @@ def _is_same_reading(here: Position, end: Position) -> bool:
 
 def _next_of(here: Position) -> int:
     if here.next_id is None:
-        raise CorruptDataError(f"position of a stream names no next snapshot: position={here}")
+        raise CorruptDataError(f"the position of a stream has no next snapshot: position={here}")
     return here.next_id

@@ -1,8 +1,8 @@
-"""Where a stream stands in a table's history: the value that Spark keeps in its checkpoint.
+"""The position of a stream in a table's history, which Spark stores in its checkpoint.
 
-A position says what was delivered: every change up to a snapshot, and of the log everything before the next offset of
-each bucket. While a snapshot's own files are being delivered, it also counts the splits that are done. So the switch
-from a snapshot to the log is nothing but the next position, and a kill at any point neither repeats nor skips.
+A position defines what was delivered: every change up to a snapshot, and the log up to the next offset of each bucket.
+While a snapshot's own files are being delivered, it also counts the finished splits. So the switch from a snapshot to
+the log is just the next position, and a kill at any point neither repeats nor skips rows.
 
     {"version": 1, "phase": "snapshot", "snapshot": 7, "done": 3, "of": 12, "schema": 0, "offsets": {"0": 4100}}
     {"version": 1, "phase": "log", "snapshot": 7, "schema": 0, "offsets": {"0": 4100}}
@@ -20,14 +20,14 @@ from lsm.errors import CorruptDataError
 
 VERSION: Final = 1
 UNSTARTED: Final[Mapping[str, Any]] = {"version": VERSION, "phase": "unstarted"}
-"""The offset of a query that has not begun: it stays the same however often Spark asks before the first batch."""
+"""The offset of a query before its first batch, which stays the same however often Spark asks."""
 
 
 class Phase(StrEnum):
     """What is delivered next."""
 
     SNAPSHOT = "snapshot"  # the rows of a snapshot
-    LOG = "log"  # the log; for a table without one, nothing until there is a new snapshot
+    LOG = "log"  # the log; without one, nothing until the next snapshot
     FILES = "files"  # the changes between two snapshots, from their files
 
 
@@ -36,23 +36,23 @@ class Position:
     """What a stream has delivered so far."""
 
     phase: Phase
-    snapshot_id: int  # phase SNAPSHOT: the one being delivered; else every change up to it is delivered (0: none)
-    offsets: LogOffsets  # next offset of each bucket's log; none for a table without a log
-    schema_id: int  # of the rows that the stream gives
-    topic_id: str | None = None  # of the log: offsets of another topic mean other records
-    next_id: int | None = None  # phase FILES: the snapshot whose changes are being delivered
+    snapshot_id: int  # phase SNAPSHOT: being delivered; else delivered with all changes before (0: none)
+    offsets: LogOffsets  # next offset of each bucket's log; empty for a table without a log
+    schema_id: int  # of the delivered rows
+    topic_id: str | None = None  # of the log: the offsets are only valid in this topic
+    next_id: int | None = None  # phase FILES: the snapshot with the changes being delivered
     done: int = 0  # splits delivered of the snapshot or of the changes
-    of: int = 0  # splits in all
-    is_jump: bool = False  # nothing is delivered between the position before and this one
-    commit: str | None = None  # which commit made the snapshot: after a rollback its number is used again
-    read: SourceRead | None = None  # the same for lineage: the oldest snapshot that holds everything delivered
-    begin: "Position | None" = field(default=None)  # where the query began, in the end of its first batch only
+    of: int = 0  # total number of splits
+    is_jump: bool = False  # nothing is delivered between the previous position and this one
+    commit: str | None = None  # of the snapshot: ids are reused after a rollback
+    read: SourceRead | None = None  # for lineage: the oldest snapshot with everything delivered
+    begin: "Position | None" = field(default=None)  # start of the query, in the end of its first batch only
 
     @classmethod
     def in_log(
         cls, snapshot_id: int, offsets: Mapping[int, int], *, schema_id: int, topic_id: str | None
     ) -> "Position":
-        """Behind everything up to a snapshot and before these offsets of the log."""
+        """After everything up to a snapshot and before these offsets of the log."""
         return cls(
             phase=Phase.LOG,
             snapshot_id=snapshot_id,
@@ -63,20 +63,20 @@ class Position:
 
     @property
     def newest_id(self) -> int:
-        """The newest snapshot that it speaks of; 0: none."""
+        """The newest snapshot of the position; 0: none."""
         return self.snapshot_id if self.next_id is None else self.next_id
 
     @property
     def place(self) -> "Position":
-        """The position without what it says about the way there."""
+        """The position without its history."""
         return replace(self, is_jump=False, begin=None)
 
     def at_split(self, done: int) -> "Position":
-        """The same phase with so many splits delivered."""
+        """The same phase with this number of splits delivered."""
         return replace(self.place, done=done)
 
     def behind(self, snapshot_id: int, offsets: Mapping[int, int]) -> "Position":
-        """Everything up to a snapshot is delivered, and of the log what is before these offsets."""
+        """Everything up to a snapshot is delivered, and the log up to these offsets."""
         return replace(
             self.place,
             phase=Phase.LOG,
@@ -88,12 +88,12 @@ class Position:
         )
 
     def before_splits(self, phase: Phase, snapshot_id: int, offsets: Mapping[int, int], *, of: int) -> "Position":
-        """At the first split of a snapshot, or of the changes between ``snapshot_id`` and its follower."""
+        """At the first split of a snapshot, or of the changes between ``snapshot_id`` and the next one."""
         next_id = snapshot_id + 1 if phase is Phase.FILES else None
         return replace(self.behind(snapshot_id, offsets), phase=phase, next_id=next_id, of=of)
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark stores it: numbers, texts, booleans and objects of these only."""
+        """For Spark: numbers, texts, booleans and objects of these only."""
         body: dict[str, Any] = {
             "version": VERSION,
             "phase": self.phase.value,
@@ -119,15 +119,16 @@ class Position:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Position":
-        """What ``to_json`` made.
+        """The inverse of ``to_json``.
 
         Raises:
-            CorruptDataError: it is no position, or one of a newer Fluvial.
+            CorruptDataError: not a position, or one of a newer Fluvial.
         """
         try:
             if body["version"] != VERSION:
                 raise CorruptDataError(
-                    f"position of a stream is of a newer Fluvial: version={body['version']} known={VERSION} fix=upgrade"
+                    f"the position of a stream was written by a newer Fluvial: version={body['version']} "
+                    f"known={VERSION} fix=upgrade"
                 )
             return cls(
                 phase=Phase(body["phase"]),
@@ -145,6 +146,6 @@ class Position:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptDataError(
-                f"position of a stream cannot be read: position={dict(body)} reason={error!r} "
+                f"the position of a stream cannot be read: position={dict(body)} reason={error!r} "
                 "fix=the checkpoint is of another source: start with a new one"
             ) from error

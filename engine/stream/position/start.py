@@ -1,7 +1,7 @@
-"""Where a new stream begins: what the options ask for, and the position that it means in a table's history.
+"""The start of a new stream: what the options request, and the resulting position in a table's history.
 
-``log.scan`` is FLIP-188's way to say it (full, latest, from-timestamp), ``scan.mode`` Paimon's; a snapshot id, a tag or
-a time alone is enough. Source: Paimon's ``CoreOptions.StartupMode``.
+``log.scan`` is FLIP-188's option (full, latest, from-timestamp), ``scan.mode`` Paimon's; a snapshot id, a tag or a time
+alone is enough. Source: Paimon ``CoreOptions.StartupMode``.
 """
 
 from collections.abc import Mapping
@@ -18,20 +18,20 @@ from lsm.errors import InvalidInputError
 
 
 class StartKind(Enum):
-    """What comes first."""
+    """What is delivered first."""
 
-    FULL = "full"  # the rows of a snapshot, then what came after it
-    CHANGES = "changes"  # only what came after a snapshot
-    LATEST = "latest"  # only what comes from now on
-    TIME = "time"  # what came from a time on
+    FULL = "full"  # the rows of a snapshot, then later changes
+    CHANGES = "changes"  # only changes after a snapshot
+    LATEST = "latest"  # only changes from now on
+    TIME = "time"  # changes from a time on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a user asked for."""
+    """The requested start."""
 
     kind: StartKind
-    snapshot_id: int | None = None  # FULL: this one, None the newest; CHANGES: the first whose changes are wanted
+    snapshot_id: int | None = None  # FULL: None is the newest; CHANGES: the first with wanted changes
     tag: str | None = None  # FULL: instead of a snapshot id
     time_ms: int | None = None  # TIME
 
@@ -55,26 +55,25 @@ _MODES: Final[Mapping[str, str]] = {
 
 
 def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
-    """Understand the start options of a stream.
+    """Parse the start options of a stream.
 
     Args:
-        options: of the table with the reader's on top.
-        given: those that the reader itself was given: when it says where to start, the table's say no more than what
-            is missing to that.
+        options: the table's options overridden by the reader's.
+        given: the reader's own options: if they define a start, the table's only complete it.
 
     Raises:
-        InvalidInputError: a mode that streams do not have, a missing or superfluous companion.
+        InvalidInputError: a mode that streams do not support, or a missing or superfluous companion option.
     """
-    said = _Said(options, given)
+    chosen = _StartOptions(options, given)
     snapshot_id, tag, time_ms = (
-        said.of(TableOptions.scan_snapshot_id),
-        said.of(TableOptions.scan_tag_name),
-        _time_ms(said),
+        chosen.of(TableOptions.scan_snapshot_id),
+        chosen.of(TableOptions.scan_tag_name),
+        _time_ms(chosen),
     )
-    mode = _mode(said, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
+    mode = _mode(chosen, snapshot_id=snapshot_id, tag=tag, time_ms=time_ms)
     fact = f"start={mode}"
     if mode == "from-timestamp":
-        time_ms = time_ms if time_ms is not None else _time_ms(_Said(options, {}))
+        time_ms = time_ms if time_ms is not None else _time_ms(_StartOptions(options, {}))
         if time_ms is None:
             raise InvalidInputError(f"a time is missing: {fact} fix=set log.scan.timestamp-mills or scan.timestamp")
         _refuse_place(fact, snapshot_id, tag)
@@ -90,7 +89,7 @@ def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
             raise InvalidInputError(f"a snapshot id is missing: {fact} fix=set scan.snapshot-id")
     if snapshot_id is not None and tag is not None:
         raise InvalidInputError(
-            f"only one place can be the start: scan.snapshot-id={snapshot_id} scan.tag-name={tag} fix=remove one"
+            f"the start is given twice: scan.snapshot-id={snapshot_id} scan.tag-name={tag} fix=remove one"
         )
     if mode == "from-snapshot":
         return Start(kind=StartKind.CHANGES, snapshot_id=snapshot_id)
@@ -103,14 +102,14 @@ def offsets_of_time(
     offsets_at_latest: Mapping[int, int],
     earliest: Mapping[int, int],
 ) -> LogOffsets:
-    """Where the log is read from for a time: not before the snapshot of that time, and not behind the newest one.
+    """The log start for a time: not before the snapshot of that time, and not after the newest one.
 
     Args:
-        facts: the newest snapshot from before the time; None when there is none.
-        offsets_then: by bucket, of the first record at the time or later.
-        offsets_at_latest: of the newest snapshot.
-        earliest: by bucket, of the first record that retention has left. Where that is the one in ``offsets_then``,
-            records of the time may be gone: the answer is then the snapshot's, so that they are missed.
+        facts: the newest snapshot before the time; None when there is none.
+        offsets_then: by bucket, first record at the time or later.
+        offsets_at_latest: offsets of the newest snapshot.
+        earliest: by bucket, first available record. Where it equals ``offsets_then``, records of the time may be
+            gone: the result is then the snapshot's offset, so that the loss is detected.
     """
     base = facts.offsets if facts is not None else LogOffsets()
     always_first = {bucket: offset for bucket, offset in offsets_then.items() if offset > earliest.get(bucket, 0)}
@@ -122,8 +121,8 @@ def offsets_of_time(
     )
 
 
-class _Said:
-    """The start options that count: the reader's when it says anything about the start, else the table's."""
+class _StartOptions:
+    """The effective start options: the reader's if they define a start, else the table's."""
 
     def __init__(self, options: TableOptions, given: Mapping[str, str]) -> None:
         self._options = options
@@ -131,7 +130,7 @@ class _Said:
         self.by_reader = frozenset(_KEYS) & given.keys()
 
     def of(self, option: Option[T]) -> T | None:
-        """Its value; None when it is not said."""
+        """The option's value; None when it is not effective."""
         return self._options[option] if option.key in self._keys else None
 
 
@@ -140,9 +139,9 @@ def _refuse_place(fact: str, snapshot_id: int | None, tag: str | None) -> None:
         raise InvalidInputError(f"a snapshot or tag has no meaning here: {fact} fix=set log.scan=full")
 
 
-def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int | None) -> str:
-    asked, log_scan = said.of(TableOptions.scan_mode) or "default", said.of(TableOptions.log_scan)
-    if asked != "default" and "log.scan" in said.by_reader:
+def _mode(chosen: _StartOptions, *, snapshot_id: int | None, tag: str | None, time_ms: int | None) -> str:
+    asked, log_scan = chosen.of(TableOptions.scan_mode) or "default", chosen.of(TableOptions.log_scan)
+    if asked != "default" and "log.scan" in chosen.by_reader:
         raise InvalidInputError(
             f"the start is given twice: scan.mode={asked} log.scan={log_scan} fix=remove one of them"
         )
@@ -152,7 +151,7 @@ def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int
                 f"streams have no such start: scan.mode={asked} known={', '.join(['default', *_MODES])}"
             )
         return _MODES[asked]
-    if "log.scan" not in said.by_reader:
+    if "log.scan" not in chosen.by_reader:
         if time_ms is not None:
             return "from-timestamp"
         if snapshot_id is not None or tag is not None:
@@ -160,8 +159,8 @@ def _mode(said: _Said, *, snapshot_id: int | None, tag: str | None, time_ms: int
     return str(log_scan or "full")
 
 
-def _time_ms(said: _Said) -> int | None:
-    text, number = said.of(TableOptions.scan_timestamp), said.of(TableOptions.log_scan_timestamp_ms)
+def _time_ms(chosen: _StartOptions) -> int | None:
+    text, number = chosen.of(TableOptions.scan_timestamp), chosen.of(TableOptions.log_scan_timestamp_ms)
     if text is None or number is None:
         return number if text is None else scan_time_ms(text)
     raise InvalidInputError(

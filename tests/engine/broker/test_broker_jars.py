@@ -138,7 +138,7 @@ def test_a_java_that_is_new_enough_is_taken(tmp_path: Path, monkeypatch: pytest.
     [
         ('openjdk version "11.0.2" 2019-01-15', "too old: .* version=11 wanted=17"),
         ('java version "1.8.0_392"', "too old: .* version=8 wanted=17"),
-        ("no java at all", "does not tell its version"),
+        ("no java at all", "the version of Java is unknown"),
     ],
 )
 def test_another_java_is_refused_with_what_to_install(

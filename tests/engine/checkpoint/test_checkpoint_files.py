@@ -88,7 +88,7 @@ def test_a_batch_that_the_table_has_counts_as_done(tmp_path: Path) -> None:
 def test_state_that_may_be_incomplete_is_waited_for_and_refused(tmp_path: Path) -> None:
     root = new_checkpoint(tmp_path / "c", committed=1, planned=2, stateful=True)
     waits: list[float] = []
-    with pytest.raises(UnavailableError, match=r"has not noted the batch.*batch_id=2 fix=let the query run on"):
+    with pytest.raises(UnavailableError, match=r"has not recorded the batch.*batch_id=2 fix=let the query continue"):
         files_as_of(str(root), 2, sleep=waits.append, wait_ms=300)
     assert waits == [0.1, 0.1, 0.1]
 

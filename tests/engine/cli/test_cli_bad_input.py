@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.catalog import Catalog
-from engine.cli.app import EXIT_FAILED, EXIT_INVALID, run_command
+from engine.cli.app import run_command
+from engine.cli.exit_codes import EXIT_FAILED, EXIT_INVALID
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int32())])

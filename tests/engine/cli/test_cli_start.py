@@ -15,13 +15,22 @@ import pytest
 
 import engine
 from engine import Catalog
-from engine.cli.app import _COMMANDS, EXIT_FAILED, EXIT_INTERRUPTED, cli, run_command
-from engine.cli.signals import asks_for_an_end
+from engine.cli.app import _COMMANDS, cli, run_command
+from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
+from engine.cli.signals import stop_on_signals
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.job import _new_session
+from engine.runtime.metrics import REGISTRY
 from lsm.errors import UnavailableError
 
 ROOT = Path(__file__).parents[3]
+_MORE_HOMES = (
+    "deploy.lineage_listener",
+    "monitor.metrics_listener",
+    "monitor.table_metrics",
+    "procedures.validation",
+    "runtime.metrics",
+)
 HEAVY = ("pyspark", "py4j", "pandas", "pydantic")
 # runs commands one after the other, and tells after each what of the heavy modules is there
 SCRIPT = f"""
@@ -123,7 +132,7 @@ def test_a_jobs_session_leaves_ctrl_c_to_the_job(monkeypatch: pytest.MonkeyPatch
 def test_the_first_signal_asks_and_the_second_one_interrupts() -> None:
     """Also while the main thread waits for the event that the signal sets."""
     stop, before = threading.Event(), signal.getsignal(signal.SIGUSR1)
-    with asks_for_an_end(stop, (signal.SIGUSR1,)):
+    with stop_on_signals(stop, (signal.SIGUSR1,)):
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
         assert stop.wait(10)
         with pytest.raises(KeyboardInterrupt):
@@ -133,10 +142,13 @@ def test_the_first_signal_asks_and_the_second_one_interrupts() -> None:
 
 def test_public_names_stay_what_they_are_when_their_modules_are_imported() -> None:
     """No module of ``engine`` has the name of a public function, so that importing it cannot hide the function."""
-    for name in ("catalog", "spark.session", "write.sink", "dialect.entry", "table"):
+    for name in ("catalog", "spark.session", "write.sink", "dialect.entry", "table", *_MORE_HOMES):
         importlib.import_module(f"engine.{name}")
-    assert not {path.stem for path in Path(engine.__path__[0]).iterdir()} & {"session", "sink", "sql"}
-    assert [getattr(engine, name).__name__ for name in engine.__all__] == engine.__all__
+    assert not {path.stem for path in Path(engine.__path__[0]).iterdir()} & ({*engine.__all__} - {"Catalog", "Table"})
+    assert engine.metrics_registry is REGISTRY
+    named = [name for name in engine.__all__ if name != "metrics_registry"]
+    assert [getattr(engine, name).__name__ for name in named] == named
+    assert {*engine._HOME} == {*engine.__all__}
     names: dict[str, object] = {}
     exec("from engine import *", names)
     assert {*engine.__all__} <= {*names}
@@ -144,7 +156,7 @@ def test_public_names_stay_what_they_are_when_their_modules_are_imported() -> No
 
 def test_pyarrow_makes_frames_of_pandas_though_it_did_not_look_for_it() -> None:
     script = (
-        "import sys; from engine.cli.start import look_past_pandas; look_past_pandas(); import pyarrow as pa;"
+        "import sys; from engine.cli.start import hide_pandas; hide_pandas(); import pyarrow as pa;"
         "table = pa.table({'a': [1]}); assert 'pandas' not in sys.modules; print(table.to_pandas()['a'][0])"
     )
     assert run_script(script) == "1\n"

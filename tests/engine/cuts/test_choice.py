@@ -77,7 +77,7 @@ def test_why_there_is_no_cut_is_said() -> None:
     with pytest.raises(InvalidInputError, match="has no batch of the query among its snapshots: table=b"):
         choose_cut({"a": 3, "b": 1}, tables | {"b": Table([None])}, [QueryLink(user="q", targets=("a", "b"))])
     torn = QueryLink(user="q", targets=("b",), sources=("a",), places=Checkpoint([None]))
-    with pytest.raises(InvalidInputError, match="no batch of the query belongs to snapshots that are left"):
+    with pytest.raises(InvalidInputError, match="no batch of the query belongs to a remaining snapshot"):
         choose_cut(newest_of(tables), tables, [torn])
 
 

@@ -99,7 +99,7 @@ def test_without_a_common_query_a_time_is_needed(catalog: Catalog) -> None:
     assert latest is not None
     write(b, "q", 1, 2)
     c.write(pa.table({"id": [2], "v": [1]}, schema=SCHEMA))
-    with pytest.raises(InvalidInputError, match=r"no query is known to tie these tables together: groups=db\.c; db\.a"):
+    with pytest.raises(InvalidInputError, match=r"no query is known to connect these tables: groups=db\.c; db\.a"):
         cut(catalog, "db.a,db.b,db.c", "eod")
     at = str(latest.time_ms)
     assert cut(catalog, "db.a,db.b,db.c", "eod", timestamp=at) == {"db.a": 1, "db.b": 1, "db.c": 1}
@@ -143,7 +143,7 @@ def test_a_pipeline_is_cut_where_its_query_stood(
         assert len(rows) < 10
         checkpoint.note(batch_id, reader.planned[-1])
         write(two, checkpoint.query_id, batch_id, *(row["id"] for row in rows))
-    with pytest.raises(InvalidInputError, match="no query is known to tie these tables together"):
+    with pytest.raises(InvalidInputError, match="no query is known to connect these tables"):
         cut(catalog, f"{name},db.two", "eod")
     found = cut(catalog, f"{name},db.two", "eod", checkpoints=checkpoint.location)
     assert found == {name: 2, "db.two": whole}

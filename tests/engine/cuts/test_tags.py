@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.cuts.tags import CutRecord, begun_cut, plan_cut_rollback, read_cut, tag_cut
+from engine.cuts.tags import CutRecord, find_incomplete_cut, plan_cut_rollback, read_cut, tag_cut
 from filestore.catalog.catalog import Catalog
 from filestore.maintenance.rewriting import restore
 from filestore.table import FileTable
@@ -52,21 +52,21 @@ def test_every_tag_knows_the_whole_cut() -> None:
     for name, each in tables.items():
         assert read_cut(each.store, "cut") == RECORD
         assert each.store.snapshots.tag("cut") == each.store.snapshots.read(RECORD.tables[name])
-    with pytest.raises(InvalidInputError, match=r"cut exists already: tag=cut tables=db.a,db.b"):
-        begun_cut(stores(tables), "cut")
+    with pytest.raises(InvalidInputError, match=r"the consistent tag already exists: tag=cut tables=db.a,db.b"):
+        find_incomplete_cut(stores(tables), "cut")
     create_tag(tables["db.a"].store, "eod")
-    with pytest.raises(InvalidInputError, match="the tag is not one of a cut of several tables"):
-        begun_cut(stores(tables), "eod")
+    with pytest.raises(InvalidInputError, match="the tag is not a consistent tag of several tables"):
+        find_incomplete_cut(stores(tables), "eod")
     with pytest.raises(InvalidInputError, match="a tag name cannot be a number"):
-        begun_cut(stores(tables), "7")
+        find_incomplete_cut(stores(tables), "7")
 
 
 def test_a_cut_that_was_begun_is_completed_as_it_was() -> None:
     tables = two_tables(MemoryFileIO())
     tag_cut({"db.a": tables["db.a"].store}, "cut", RECORD)
-    assert begun_cut(stores(tables), "cut") == RECORD
-    with pytest.raises(InvalidInputError, match="tag exists already, of another cut"):
-        begun_cut({"db.a": tables["db.a"].store}, "cut")
+    assert find_incomplete_cut(stores(tables), "cut") == RECORD
+    with pytest.raises(InvalidInputError, match="a tag of another cut already exists"):
+        find_incomplete_cut({"db.a": tables["db.a"].store}, "cut")
     with pytest.raises(InvalidInputError, match=r"no such tag: table=db\.b tag=cut"):
         plan_cut_rollback(stores(tables), "cut")
     tag_cut(stores(tables), "cut", RECORD)
@@ -97,7 +97,7 @@ def test_whatever_dies_the_cut_can_be_completed_or_is_not_there(when: When) -> N
         except FAULTS:
             assert len(tags_of(tables)) < 2 or when is not When.BEFORE
         if tags_of(tables) != ["db.a", "db.b"]:
-            assert begun_cut(stores(tables), "cut") in (None, RECORD)
+            assert find_incomplete_cut(stores(tables), "cut") in (None, RECORD)
             tag_cut(stores(tables), "cut", RECORD)
         assert [read_cut(each.store, "cut") for each in tables.values()] == [RECORD, RECORD]
         if faulty.calls < fail_at:

@@ -18,8 +18,9 @@ import yaml
 
 from engine.broker.broker import Broker
 from engine.catalog import Catalog
-from engine.cli.app import EXIT_INTERRUPTED, run_command
-from engine.cli.commands.deploy import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED, _with_metrics, exit_code
+from engine.cli.app import run_command
+from engine.cli.commands.deploy import _with_metrics, exit_code
+from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_TERMINATED
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.config.json_schema import schema_text
 from engine.deploy.pipeline.pipeline import PipelineResult
@@ -278,7 +279,7 @@ def test_the_plan_is_applied(fluvial: Fluvial, job: Path, tmp_path: Path, monkey
     assert fluvial("plan", str(job), *changed)[0] == EXIT_INVALID
     code, _, err = fluvial("plan", str(job), *changed, "--set", "tables.db.a.primary_key=[]", "--apply", "--yes")
     assert code == EXIT_INVALID
-    assert "no statement changes this, nothing was done: table db.a: other keys" in err
+    assert "no statement can change this, nothing was done: table db.a: other keys" in err
     catalog = Catalog(str(tmp_path / "warehouse"))
     assert (catalog.table("db.a").schema.column_names, catalog.list_tables("db")) == (("id",), ["a"])
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))

@@ -12,7 +12,7 @@ from engine.dialect.session import SqlSession
 
 
 def no_spark() -> SparkSession:
-    raise AssertionError("a change of a schema needs no Spark")
+    raise AssertionError("a schema change needs no Spark")
 
 
 def test_run_one_after_the_other_they_leave_no_difference(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_a_micro_batch_that_takes_too_long_is_cancelled_and_written_once_by_the_
     threading.Thread(target=lambda: in_batch.wait(60) and stop.set(), daemon=True).start()
     [result] = run_job(config, spark=spark, stop=stop)
     assert not result.is_complete
-    assert "did not end in time" in caplog.text
+    assert "did not finish in time" in caplog.text
     run_job(config, spark=spark)
     assert rows_of(tmp_path, "db.a") == [(1, 10), (2, 20)]
     latest = Catalog(config.warehouse).table("db.a").latest_snapshot()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from engine.catalog import Catalog
-from engine.cli.app import EXIT_INVALID, run_command
+from engine.cli.app import run_command
+from engine.cli.exit_codes import EXIT_INVALID
 
 ROOT = Path(__file__).resolve().parents[3]
 Fluvial = Callable[..., tuple[int, str, str]]

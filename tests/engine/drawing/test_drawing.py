@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import Catalog
-from engine.cli.app import EXIT_FAILED, run_command
+from engine.cli.app import run_command
+from engine.cli.exit_codes import EXIT_FAILED
 from engine.drawing.model import FileBox, RunBoxes, TablePicture, picture_of
 from engine.drawing.page import html_page, svg_page
 from engine.drawing.svg import Canvas, shortened

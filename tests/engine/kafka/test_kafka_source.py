@@ -19,9 +19,9 @@ from engine.kafka.offsets import (
     checked_start,
     from_json,
     limited,
-    made_again,
     positioned,
     ranges,
+    recreated_topics,
     to_json,
     topic_ids_of,
     without_topics,
@@ -51,8 +51,8 @@ def test_offsets_and_topic_ids_survive_a_checkpoint(offsets: dict[TopicPosition,
 def test_a_checkpoint_without_topic_ids_is_read_and_matches_any_topic() -> None:
     old = {"t": {"0": 12}}
     assert (from_json(old), topic_ids_of(old)) == ({("t", 0): 12}, {})
-    assert made_again(topic_ids_of(old), {"t": "new"}) == frozenset()
-    assert made_again({"t": "old", "gone": "x"}, {"t": "new", "added": "y"}) == {"t"}
+    assert recreated_topics(topic_ids_of(old), {"t": "new"}) == frozenset()
+    assert recreated_topics({"t": "old", "gone": "x"}, {"t": "new", "added": "y"}) == {"t"}
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -81,8 +81,8 @@ def test_lost_records_are_an_error_that_names_what_is_gone() -> None:
 @pytest.mark.parametrize(
     ("start", "latest", "fact"),
     [
-        ({("t", 0): 10}, {("t", 0): 4}, "deleted and made anew"),
-        ({("t", 0): 1, ("t", 1): 1}, {("t", 0): 4}, "does not exist any more"),
+        ({("t", 0): 10}, {("t", 0): 4}, "deleted and recreated"),
+        ({("t", 0): 1, ("t", 1): 1}, {("t", 0): 4}, "no longer exists"),
     ],
 )
 def test_a_topic_that_is_not_the_one_that_was_read_is_an_error(
@@ -98,9 +98,9 @@ def test_a_topic_that_is_not_the_one_that_was_read_is_an_error(
 def test_a_topic_made_again_begins_anew_even_where_its_end_is_past_what_was_read() -> None:
     start, latest = {("t", 0): 4, ("u", 0): 4}, {("t", 0): 9, ("u", 0): 9}
     earliest = dict.fromkeys(latest, 0)
-    with pytest.raises(CorruptDataError, match="made again since it was read: topic=t partition=0 wanted=4"):
-        checked_start(start, earliest, latest, fail_on_data_loss=True, made_again={"t"})
-    begin, losses = checked_start(start, earliest, latest, fail_on_data_loss=False, made_again={"t"})
+    with pytest.raises(CorruptDataError, match="recreated since it was read: topic=t partition=0 wanted=4"):
+        checked_start(start, earliest, latest, fail_on_data_loss=True, recreated={"t"})
+    begin, losses = checked_start(start, earliest, latest, fail_on_data_loss=False, recreated={"t"})
     assert (begin, len(losses)) == ({("t", 0): 0, ("u", 0): 4}, 1)
     assert without_topics(start, {"t"}) == {("u", 0): 4}
 
@@ -130,7 +130,7 @@ def test_positions_of_a_user_are_checked_against_the_topic() -> None:
         ({"epoch-units": "a"}, ["option=epoch-units", "expected='pairs"]),
         ({"on-bad-record": "dead-letter"}, ["dead-letter.topic=None"]),
         ({"dead-letter.topic": "x"}, ["on-bad-record=fail"]),
-        ({"on-bad-record": "dead-letter", "dead-letter.topic": "t"}, ["cannot feed itself"]),
+        ({"on-bad-record": "dead-letter", "dead-letter.topic": "t"}, ["is a topic of the source"]),
         ({"kafka.group.instance.idd": "x"}, []),
         ({"kafka.auto.offset.reset": "earliest"}, ["option=kafka.auto.offset.reset"]),
         ({"kafka.value.deserializer": "x"}, ["option=kafka.value.deserializer"]),
@@ -405,7 +405,7 @@ def test_a_topic_made_again_between_two_runs_is_noticed_though_its_end_is_past_t
     topics.delete_topic(topic.name)
     topics.create_topic(topic.name, bucket_count=1)
     topic.send(values(9, 100))
-    with pytest.raises(Exception, match="deleted and made again since") as caught:
+    with pytest.raises(Exception, match="deleted and recreated since") as caught:
         stream.run()
     assert isinstance(fluvial_error(caught.value, "query failed"), CorruptDataError)
     assert not was_planned or stream.batches == {}

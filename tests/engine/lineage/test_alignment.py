@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine import Catalog, Table
 from engine.lineage.lineage import lineage_of
 from engine.lineage.store.entities import DataLineage, LineageRecords, time_of
-from engine.stream.position.alignment import next_cut, snapshot_read
+from engine.stream.position.alignment import next_aligned_id, snapshot_read
 from engine.stream.position.plan import SnapshotExpiredError, SnapshotFacts
 from engine.stream.position.position import Position
 from logstore.offsets import LogOffsets
@@ -59,7 +59,7 @@ def test_the_end_of_a_batch_depends_on_the_numbers_of_snapshots_alone(
 ) -> None:
     """LN-70, LN-72: whoever comes from before a cut stops at it."""
     ends = [each for each in range(1, newest + 1) if each > after and each >= earliest and each % every == 0]
-    assert next_cut(after, newest, earliest_id=earliest, every=every) == min(ends, default=None)
+    assert next_aligned_id(after, newest, earliest_id=earliest, every=every) == min(ends, default=None)
 
 
 @pytest.fixture

@@ -16,7 +16,10 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.serde import Serde
 
 from engine import Catalog
-from engine.lineage.openlineage import Dataset, LineageEvents, Run, dataset_name, events_of, new_run, run_event
+from engine.lineage import openlineage_client
+from engine.lineage.datasets import Dataset, Run, dataset_name
+from engine.lineage.openlineage import LineageEvents, events_of
+from engine.lineage.openlineage_client import new_run, run_event
 from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
 from lsm.errors import InvalidInputError
@@ -50,8 +53,8 @@ def test_events_go_to_a_file_in_their_order(tmp_path: Path) -> None:
     events = events_of({"openlineage.url": str(tmp_path / "events.jsonl"), "openlineage.namespace": "etl"})
     assert events is not None
     run = new_run("enrich", is_stream=False)
-    events.tell(run, "START")
-    events.tell(run, "COMPLETE", barrier_id=3, written=[Dataset(warehouse="/data", table="a.b", snapshot_id=1)])
+    events.emit(run, "START")
+    events.emit(run, "COMPLETE", barrier_id=3, written=[Dataset(warehouse="/data", table="a.b", snapshot_id=1)])
     events.close()
     found = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [each["eventType"] for each in found] == ["START", "COMPLETE"]
@@ -118,7 +121,7 @@ def test_events_go_to_a_collector() -> None:
         url = f"http://localhost:{server.server_port}"
         events = events_of({"openlineage.url": url, "openlineage.api-key": "k"})
         assert events is not None
-        events.tell(RUN, "RUNNING", barrier_id=1)
+        events.emit(RUN, "RUNNING", barrier_id=1)
         events.close()
     finally:
         server.shutdown()
@@ -136,9 +139,9 @@ def test_what_cannot_be_sent_is_logged_and_forgotten(caplog: pytest.LogCaptureFi
         def emit(self, event: Any) -> None:
             raise OSError("no collector")
 
-    events = LineageEvents(Broken(), namespace="n")
+    events = LineageEvents(Broken(), openlineage_client, namespace="n")
     for _ in range(9):
-        events.tell(RUN, "RUNNING")
+        events.emit(RUN, "RUNNING")
     events.close()
     told = [each.getMessage() for each in caplog.records if "was not sent" in each.getMessage()]
     assert len(told) == 4  # the 1st, 2nd, 4th and 8th in a row

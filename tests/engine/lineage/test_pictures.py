@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog
-from engine.cli.app import EXIT_INVALID, run_command
+from engine.cli.app import run_command
+from engine.cli.exit_codes import EXIT_INVALID
 from engine.lineage.lineage import lineage_of
 from engine.lineage.store.entities import DataLineage, LineageRecords, TableLineage
 
@@ -150,4 +151,4 @@ def test_who_is_not_known_is_refused(warehouse: str, tmp_path: Path, capsys: pyt
     assert "db.nobody" in capsys.readouterr().err
     Catalog(str(tmp_path), options={"table-lineage": "false", "data-lineage": "false"}).create_database("db")
     assert run_command(["lineage", "db.t", "--warehouse", str(tmp_path)]) == EXIT_INVALID
-    assert "keeps no lineage" in capsys.readouterr().err
+    assert "records no lineage" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 from engine.catalog import Catalog
 from engine.lineage import settings
 from engine.lineage.lineage import Lineage, lineage_of
-from engine.lineage.settings import Ground, options_in_force, options_of_new, options_of_old, settings_of
+from engine.lineage.settings import Storage, options_in_force, options_of_existing, options_of_new, settings_of
 from engine.lineage.store import disks
 from engine.lineage.store.disks import kind_of_disk
 from engine.lineage.store.entities import LineageRecords, TableLineage
@@ -29,19 +29,19 @@ URL = {"jdbc.url": "postgresql://h/d"}
 
 def test_a_new_catalog_keeps_lineage_wherever_there_is_a_place_for_it() -> None:
     """LN-07, LN-08, LN-10: on in a local warehouse, in an object store with a database; else asked for."""
-    assert options_of_new({}, Ground.LOCAL) == ON
-    assert options_of_new({"data-lineage": "FALSE "}, Ground.LOCAL) == {**ON, "data-lineage": "false"}
-    assert options_of_new({}, Ground.OBJECTS) == OFF
-    assert options_of_new(URL, Ground.OBJECTS) == {**ON, **URL}
-    assert options_of_new({"lineage-meta": "mine"}, Ground.OBJECTS) == {**ON, "lineage-meta": "mine"}
-    assert options_of_new({}, Ground.SHARED) == OFF
-    assert options_of_new(ON, Ground.SHARED) == ON
-    assert options_of_old({}, Ground.LOCAL) == OFF
-    assert options_of_old(URL, Ground.LOCAL) == OFF
-    assert options_of_old({"table-lineage": "true"}, Ground.LOCAL) == {**OFF, "table-lineage": "true"}
-    for decide in (options_of_new, options_of_old):
+    assert options_of_new({}, Storage.LOCAL) == ON
+    assert options_of_new({"data-lineage": "FALSE "}, Storage.LOCAL) == {**ON, "data-lineage": "false"}
+    assert options_of_new({}, Storage.OBJECTS) == OFF
+    assert options_of_new(URL, Storage.OBJECTS) == {**ON, **URL}
+    assert options_of_new({"lineage-meta": "mine"}, Storage.OBJECTS) == {**ON, "lineage-meta": "mine"}
+    assert options_of_new({}, Storage.SHARED) == OFF
+    assert options_of_new(ON, Storage.SHARED) == ON
+    assert options_of_existing({}, Storage.LOCAL) == OFF
+    assert options_of_existing(URL, Storage.LOCAL) == OFF
+    assert options_of_existing({"table-lineage": "true"}, Storage.LOCAL) == {**OFF, "table-lineage": "true"}
+    for decide in (options_of_new, options_of_existing):
         with pytest.raises(InvalidInputError, match=r"needs a database: option=table-lineage .*fix='set jdbc.url="):
-            decide({"table-lineage": "true"}, Ground.OBJECTS)
+            decide({"table-lineage": "true"}, Storage.OBJECTS)
 
 
 def test_the_options_stand_once_the_catalog_is_made(tmp_path: Path) -> None:
@@ -71,14 +71,14 @@ def test_of_two_that_make_a_catalog_one_decides(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InvalidInputError, match="option=data-lineage given=False stored=true"):
         later.create_database("other")
     same.create_database("same")
-    whole = settings.noted
-    monkeypatch.setattr(settings, "noted", _once_none(whole))
+    whole = settings.read_stored
+    monkeypatch.setattr(settings, "read_stored", _once_none(whole))
     monkeypatch.setattr(Catalog, "list_databases", lambda _: [])
     with pytest.raises(InvalidInputError, match="option=data-lineage given=False stored=true"):
         racing.create_database("other")
 
 
-def _once_none(whole: Callable[..., settings.Noted | None]) -> Callable[..., settings.Noted | None]:
+def _once_none(whole: Callable[..., settings.StoredOptions | None]) -> Callable[..., settings.StoredOptions | None]:
     calls = count()
     return lambda *given: whole(*given) if next(calls) else None
 

@@ -94,7 +94,7 @@ def test_catalog_options_are_shown_under_both_names_and_without_secrets(tmp_path
     off = Catalog(str(tmp_path / "off"), {"table-lineage": "false", "data-lineage": "false"})
     off.create_database("db")
     assert off.system_table("paimon.catalog_options").to_arrow(["name", "value"], "name = 'table-lineage'").to_pylist()
-    with pytest.raises(InvalidInputError, match=r"catalog keeps no lineage: .* table-lineage=false"):
+    with pytest.raises(InvalidInputError, match=r"catalog records no lineage: .* table-lineage=false"):
         off.system_table("paimon.job_startup").to_arrow()
 
 

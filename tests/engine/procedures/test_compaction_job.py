@@ -249,7 +249,7 @@ def test_one_table_is_watched_where_it_is_told_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     new_table()
-    monkeypatch.setattr(compaction_job.CompactionJob, "run", lambda self, _stop: self._look(self_watch(self), _stop))
+    monkeypatch.setattr(compaction_job.CompactionJob, "run", lambda self, _stop: self._check(self_watch(self), _stop))
     arguments = [
         "compact",
         "shop.orders",

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from engine import Catalog, Table
-from engine.cli.app import EXIT_INVALID, run_command
+from engine.cli.app import run_command
 from engine.cli.commands.actions import table_name
+from engine.cli.exit_codes import EXIT_INVALID
 from engine.procedures import PROCEDURES, compact
 from engine.procedures.registry import ParameterKind, bind
 from lsm.errors import InvalidInputError

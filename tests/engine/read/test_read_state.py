@@ -13,7 +13,8 @@ from engine.read.batch_read import BatchRead
 from engine.read.read_state import StateSource
 from engine.request.commit_handle import CommitHandle
 from engine.request.read_keys import BATCH_KEYS
-from engine.request.scan_time import scan_time_ms, time_text
+from engine.request.scan_time import scan_time_ms
+from engine.runtime.times import iso_time_text
 from engine.spark.read_options import ReadOptions
 from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_change import AddColumn
@@ -72,7 +73,7 @@ def test_a_time_between_two_snapshots_is_the_earlier_one_and_the_log_up_to_it(br
     served = at(second).served
     assert (served.source, served.snapshot_id, served.as_of_ms) == (StateSource.SNAPSHOT_AND_LOG, 1, second)
     assert served.log_offsets[0] < at(fourth).served.log_offsets[0]
-    assert f"as_of={time_text(second)}" in at(second).describe()
+    assert f"as_of={iso_time_text(second)}" in at(second).describe()
     alone = table.read(timestamp=second).served
     assert (alone.source, alone.as_of_ms) == (StateSource.SNAPSHOT, table.store.snapshots.read(1).time_ms)
     with pytest.raises(InvalidInputError, match="no such snapshot"):
@@ -120,7 +121,7 @@ def test_a_commit_that_is_not_in_the_log_bounds_the_replay_from_below(broker: Br
 )
 def test_a_time_is_iso_text_in_utc_or_epoch_milliseconds(text: str, wanted: int) -> None:
     assert scan_time_ms(text) == wanted
-    assert scan_time_ms(time_text(wanted)) == wanted
+    assert scan_time_ms(iso_time_text(wanted)) == wanted
 
 
 def test_a_commit_is_passed_on_as_text(tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_modes_of_a_place(tmp_path: Path) -> None:
     assert read("from-snapshot", scan_snapshot__id="1") == 1
     assert read("from-snapshot-full", scan_snapshot__id="1") == 1
     assert read("from-timestamp", scan_timestamp__millis=str(moment)) == 1
-    assert read("from-timestamp", scan_timestamp=time_text(moment)) == 1
+    assert read("from-timestamp", scan_timestamp=iso_time_text(moment)) == 1
 
 
 def test_every_way_to_name_a_state_says_what_it_found(tmp_path: Path) -> None:

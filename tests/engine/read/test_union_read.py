@@ -282,7 +282,7 @@ def test_tables_whose_log_cannot_be_folded_say_so(broker: Broker, tmp_path: Path
             union(table)
 
     refused("deletes have no values", sequence_field="n", log_format="json")
-    refused(r"-U\) is not in the log", merge__engine="aggregation", fields_n_aggregate__function="sum")
+    refused(r"-U\) are not in the log", merge__engine="aggregation", fields_n_aggregate__function="sum")
     refused("the table has no log", log_system="none")
 
 

@@ -244,7 +244,7 @@ def test_a_stream_of_merged_rows_is_the_table_at_each_commit(new_table: NewTable
     schema = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("s", pa.string())])
     table = new_table(schema=schema, log=log, **MERGING[engine])
     if log:
-        with pytest.raises(InvalidInputError, match=r"before they are merged.* fix=set streaming-read-mode=file"):
+        with pytest.raises(InvalidInputError, match=r"unmerged changes.* fix=set streaming-read-mode=file"):
             query(table, streaming__read__mode="log")
     stream = query(table)
     found: list[dict[str, Any]] = []
@@ -341,7 +341,7 @@ def test_an_append_table_needs_no_kinds(new_table: NewTable, log: bool) -> None:
     table.write(plain(rows([2, 3])))
     assert ids(stream.available()) == [2, 3]
     table.overwrite(plain(rows([9])))
-    with pytest.raises(InvalidInputError, match=r"a row was taken back.* fix=set read.changelog=true"):
+    with pytest.raises(InvalidInputError, match=r"a row was retracted.* fix=set read.changelog=true"):
         stream.available()
 
 
@@ -353,7 +353,7 @@ def table_home(table: Table) -> str:
 def test_a_table_with_a_key_needs_kinds(new_table: NewTable) -> None:
     """FL-24."""
     table = new_table()
-    with pytest.raises(InvalidInputError, match=r"a stream needs kinds: .* fix=set read.changelog=true"):
+    with pytest.raises(InvalidInputError, match=r"needs row kinds: .* fix=set read.changelog=true"):
         Query(table_home(table), table.name, with_kinds=False)
 
 
@@ -389,7 +389,7 @@ def test_keys_can_be_filtered_and_nothing_else(new_table: NewTable, mode: str) -
     table.write(rows([2, 3], "x", "-D"))
     table.overwrite(plain(rows([1, 4], "y")))
     assert [row["_row_kind"] for row in stream.available()].count("-D") == 2
-    with pytest.raises(InvalidInputError, match=r"by key columns only: .*column=v .*never be taken back"):
+    with pytest.raises(InvalidInputError, match=r"by key columns only: .*column=v .*never be retracted"):
         query(table, filter="v = 'x'")
 
 

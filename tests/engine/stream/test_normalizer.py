@@ -323,7 +323,7 @@ def test_combinations_without_a_meaning_are_refused(new_table: NewTable) -> None
         query(new_table(log=False), **normal)
     with pytest.raises(InvalidInputError, match=r"nothing to normalize: .*only the upsert log"):
         query(new_table(), streaming__read__mode="file", **normal)
-    with pytest.raises(InvalidInputError, match=r"log.changelog-mode=all .*\(FL-132\) fix=remove log.scan.normalize"):
+    with pytest.raises(InvalidInputError, match=r"log.changelog-mode=all .*fix=remove log.scan.normalize"):
         query(new_table(log_changelog__mode="all"), **normal)
     with pytest.raises(InvalidInputError, match=r"contradict each other: .*log.scan.remove-normalize=true"):
         query(new_table(), log_scan_remove__normalize="true", **normal)

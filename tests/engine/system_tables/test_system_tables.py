@@ -13,7 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table
-from engine.cli.app import EXIT_INVALID, run_command
+from engine.cli.app import run_command
+from engine.cli.exit_codes import EXIT_INVALID
 from engine.spark.data_source import FluvialDataSource
 from engine.system_tables.binlog import packed
 from engine.system_tables.frames import system_frame

@@ -133,7 +133,7 @@ pipelines:
         assert (output.table, output.branch, dict(output.options)) == ("db.t$branch_b", None, {})
     for target, words in (
         ("targets: [{table: db.t$branch_b, branch: c}]", "two branches are named"),
-        ("targets: [{table: db.t, branch: b}, db.t$branch_b]", "a table twice among the targets"),
+        ("targets: [{table: db.t, branch: b}, db.t$branch_b]", "a table is a target twice"),
     ):
         (tmp_path / "job.yaml").write_text(text.replace("TARGET", target))
         with pytest.raises(InvalidInputError, match=words):

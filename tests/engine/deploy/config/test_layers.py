@@ -109,7 +109,7 @@ def test_a_profile_is_looked_up_only_when_it_is_chosen(tmp_path: Path) -> None:
         ({"job.yaml": "include: b.yaml\n", "b.yaml": "include: job.yaml\n"}, ["includes itself", "b.yaml line=1"]),
         ({"job.yaml": "include: {a: b}\n"}, ["a file or a list of files belongs here"]),
         ({"overlay.yaml": "pipelines:\n  orders:\n    trgger: x\n"}, ["[0].trgger", "overlay.yaml line=3", "trigger"]),
-        ({"job.yaml": "a: &a [*a]\n"}, ["a part of", "line=1"]),
+        ({"job.yaml": "a: &a [*a]\n"}, ["its own ancestor", "line=1"]),
     ],
 )
 def test_a_message_names_the_file_and_the_line_where_the_value_is_written(
@@ -144,7 +144,7 @@ def test_a_section_that_would_do_nothing_is_refused(tmp_path: Path, key: str) ->
     ("change", "facts"),
     [
         (("target: shop.orders", "target: shop.orders\n  targets: [shop.b]"), "target or targets"),
-        (("target: shop.orders", "targets: [shop.b, {table: shop.b}]"), "a table twice"),
+        (("target: shop.orders", "targets: [shop.b, {table: shop.b}]"), "a table is a target twice"),
         (
             ("target: shop.orders", "target: shop.orders\n  limits: {files: 3}"),
             "limit=files format=kafka known=records",

@@ -271,7 +271,7 @@ def _limit_pages(patch: pytest.MonkeyPatch) -> None:
 def test_names_that_no_database_can_hold_are_refused() -> None:
     """LN-16, LN-25: 255 characters in a key; times are UTC without parts of seconds."""
     for name in ("", "x" * 256, "a\0b"):
-        with pytest.raises(InvalidInputError, match="not a name that lineage can be kept under"):
+        with pytest.raises(InvalidInputError, match="the name is too long or invalid for lineage"):
             TableLineage(name, "db", "t", BEGIN)
     assert time_of(1_685_971_741_999) == BEGIN
     exact = TableLineage("j", "db", "t", BEGIN.replace(microsecond=5))

@@ -10,7 +10,8 @@ import pytest
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from engine.cli.app import EXIT_FAILED, run_command
+from engine.cli.app import run_command
+from engine.cli.exit_codes import EXIT_FAILED
 from engine.procedures import expire_snapshots, remove_orphan_files, repair_earliest_snapshot, verify
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter

@@ -267,10 +267,10 @@ def test_the_reader_wins_over_the_table(new_table: NewTable) -> None:
         ({"log.scan": "latest", "scan.snapshot-id": "1"}, "a snapshot or tag has no meaning here: start=latest"),
         ({"log.scan": "latest", "scan.tag-name": "t"}, "a snapshot or tag has no meaning here: start=latest"),
         ({"scan.timestamp-millis": "5", "scan.snapshot-id": "1"}, "a snapshot or tag has no meaning here: start=from-"),
-        ({"scan.snapshot-id": "1", "scan.tag-name": "t"}, "only one place can be the start: scan.snapshot-id=1"),
+        ({"scan.snapshot-id": "1", "scan.tag-name": "t"}, "the start is given twice: scan.snapshot-id=1"),
         (
             {"scan.mode": "from-snapshot", "scan.snapshot-id": "1", "scan.tag-name": "t"},
-            "only one place can be the start",
+            "the start is given twice",
         ),
         ({"scan.mode": "from-snapshot"}, "a snapshot id is missing: start=from-snapshot fix=set scan.snapshot-id"),
         ({"scan.mode": "from-snapshot-full"}, "a snapshot id is missing: start=from-snapshot-full"),

@@ -1,0 +1,36 @@
+"""Tables and runs of jobs as OpenLineage identifies them."""
+
+from dataclasses import dataclass
+from urllib.parse import urlparse
+
+from filestore.schema.table_schema import TableSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """A table as a barrier read or wrote it."""
+
+    warehouse: str
+    table: str  # database.table
+    snapshot_id: int | None = None  # None: no snapshot yet
+    row_count: int | None = None  # written rows
+    schema: TableSchema | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution of a job."""
+
+    job: str
+    run_id: str  # a UUID
+    is_stream: bool
+
+
+def dataset_name(warehouse: str, table: str) -> tuple[str, str]:
+    """Namespace and name of a table's directory. Source: OpenLineage, dataset naming."""
+    database, _, name = table.partition(".")
+    address = urlparse(warehouse)
+    path = f"{address.path.rstrip('/')}/{database}.db/{name}"
+    if address.scheme in ("", "file"):
+        return "file", path
+    return f"{address.scheme}://{address.netloc}", path.lstrip("/")

@@ -1,0 +1,123 @@
+"""OpenLineage's client library (extra ``openlineage``): events built with it, and its transports.
+
+The only module that imports the library; ``openlineage`` imports this one when events are enabled.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final
+from urllib.parse import urlparse
+
+from openlineage.client import OpenLineageClient
+from openlineage.client import event_v2 as events
+from openlineage.client.facet_v2 import (
+    dataset_version_dataset,
+    job_type_job,
+    output_statistics_output_dataset,
+    processing_engine_run,
+    schema_dataset,
+    symlinks_dataset,
+    tags_run,
+)
+from openlineage.client.transport.file import FileConfig, FileTransport
+from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport
+from openlineage.client.uuid import generate_new_uuid
+
+from engine.lineage.datasets import Dataset, Run, dataset_name
+from lsm.errors import InvalidInputError
+
+_TIMEOUT_S: Final = 5.0
+
+
+def open_client(url: str, api_key: str | None) -> OpenLineageClient:
+    """A client that appends to a file, or posts to a server.
+
+    Raises:
+        InvalidInputError: the scheme of the URL is not supported.
+    """
+    address = urlparse(url)
+    if address.scheme in ("http", "https"):
+        auth: dict[str, Any] = {"auth": ApiKeyTokenProvider({"apiKey": api_key})} if api_key else {}
+        return OpenLineageClient(transport=HttpTransport(HttpConfig(url=url, timeout=_TIMEOUT_S, **auth)))
+    if address.scheme in ("", "file"):
+        return OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=address.path, append=True)))
+    raise InvalidInputError(
+        f"events cannot be sent there: openlineage.url={url} fix='give a path, file:///path, http:// or https://'"
+    )
+
+
+def new_run(job: str, *, is_stream: bool) -> Run:
+    """A run that starts now."""
+    return Run(job=job, run_id=str(generate_new_uuid()), is_stream=is_stream)
+
+
+def run_event(
+    run: Run,
+    state: str,
+    *,
+    namespace: str,
+    time: datetime,
+    barrier_id: int | None = None,
+    reads: Sequence[Dataset] = (),
+    written: Sequence[Dataset] = (),
+) -> events.RunEvent:
+    """One event.
+
+    Args:
+        run: the run of the event.
+        state: START, RUNNING, COMPLETE or FAIL.
+        namespace: namespace of the job.
+        time: time of the event, with a zone.
+        barrier_id: the barrier of the event.
+        reads: tables that were read, up to their snapshots.
+        written: tables that were, or will be, written.
+    """
+    run_facets: dict[str, Any] = {
+        "processing_engine": processing_engine_run.ProcessingEngineRunFacet(version=version("pyspark"), name="Spark")
+    }
+    if barrier_id is not None:
+        tag = tags_run.TagsRunFacetFields(key="barrier", value=str(barrier_id), source="FLUVIAL")
+        run_facets["tags"] = tags_run.TagsRunFacet(tags=[tag])
+    job_type = job_type_job.JobTypeJobFacet(
+        processingType="STREAMING" if run.is_stream else "BATCH", integration="FLUVIAL", jobType="JOB"
+    )
+    return events.RunEvent(
+        eventType=events.RunState[state],
+        eventTime=time.astimezone(UTC).isoformat(timespec="milliseconds"),
+        producer=f"urn:fluvial:{version('fluvial')}",
+        run=events.Run(runId=run.run_id, facets=run_facets),
+        job=events.Job(namespace=namespace, name=run.job, facets={"jobType": job_type}),
+        inputs=[_input(each) for each in reads],
+        outputs=[_output(each) for each in written],
+    )
+
+
+def _input(read: Dataset) -> events.InputDataset:
+    namespace, name = dataset_name(read.warehouse, read.table)
+    return events.InputDataset(namespace=namespace, name=name, facets=_facets(read))
+
+
+def _output(written: Dataset) -> events.OutputDataset:
+    namespace, name = dataset_name(written.warehouse, written.table)
+    statistics: dict[str, Any] = {}
+    if written.row_count is not None:
+        statistics["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+            rowCount=written.row_count
+        )
+    return events.OutputDataset(namespace=namespace, name=name, facets=_facets(written), outputFacets=statistics)
+
+
+def _facets(dataset: Dataset) -> dict[str, Any]:
+    symlink = symlinks_dataset.Identifier(namespace=dataset.warehouse, name=dataset.table, type="TABLE")
+    facets: dict[str, Any] = {"symlinks": symlinks_dataset.SymlinksDatasetFacet(identifiers=[symlink])}
+    if dataset.snapshot_id is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(dataset.snapshot_id))
+    if dataset.schema is not None:
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(
+            fields=[
+                schema_dataset.SchemaDatasetFacetFields(name=field.name, type=str(field.type), ordinal_position=at)
+                for at, field in enumerate(dataset.schema.fields, start=1)
+            ]
+        )
+    return facets
