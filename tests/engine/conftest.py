@@ -1,4 +1,4 @@
-"""The one Spark session of a test run."""
+"""The one Spark session of a test run, and a warehouse for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from engine import Catalog
 from engine.spark.session import session
 
 
@@ -25,3 +26,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield running
     running.stop()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """An empty warehouse on disk."""
+    return Catalog(str(tmp_path / "warehouse"))
