@@ -17,8 +17,9 @@ Row = Mapping[str, Any] | Sequence[Any]
 
 
 def arrow_rows(schema: pa.Schema, *rows: Row) -> pa.Table:
-    """Rows of a schema: tuples in its order, or dicts, in which a missing column is null."""
-    dicts = [row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True)) for row in rows]
+    """Rows of a schema: tuples of its first columns, or dicts; columns left out are null."""
+    assert all(len(row) <= len(schema.names) for row in rows), "more values than columns"
+    dicts = [row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=False)) for row in rows]
     return pa.Table.from_pylist(dicts, schema=schema)
 
 

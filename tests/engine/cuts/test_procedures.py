@@ -107,7 +107,7 @@ def test_a_pipeline_is_cut_where_its_query_stood(
     name = f"db.{tmp_path.name.replace('-', '_')}"
     one, two = cut_table(catalog, name, **brokers), cut_table(catalog, "db.two")
     checkpoint = FakeCheckpoint(tmp_path / "checkpoint")
-    reader = Query(tmp_path / "w", name, read_stream_maxRowsPerTrigger="3")
+    reader = Query(catalog.warehouse, name, read_stream_maxRowsPerTrigger="3")
     batch_id = 0
     stood: list[tuple[int, int | None]] = []
 

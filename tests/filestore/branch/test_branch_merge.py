@@ -233,7 +233,7 @@ def test_a_schema_that_main_changed_stays_and_one_that_both_changed_is_refused()
     found = catalog.table("db.t").read().to_arrow().select(["id", "v", "mine"]).to_pylist()
     assert found == [{"id": 1, "v": 0, "mine": None}, {"id": 2, "v": 7, "mine": None}]
     catalog.alter_table("db.t", [AddColumn(path=("theirs",), type=NUMBER)], branch="dev")
-    write_rows(table.on_branch("dev"), ("a", 3, 7))
+    write_rows(table.on_branch("dev"), {"p": "a", "id": 3, "v": 7})
     with pytest.raises(ConflictError, match="both changed the schema"):
         merge_branch(table, "dev")
     with pytest.raises(ConflictError, match="both changed the schema"):
