@@ -51,6 +51,14 @@ row_values = st.fixed_dictionaries(
     }
 )
 
+writes_and_compactions = st.one_of(
+    st.tuples(
+        st.just("write"),
+        st.lists(st.tuples(row_values, st.sampled_from(["+I", "+I", "+U", "-D"])), min_size=1, max_size=8),
+    ),
+    st.tuples(st.just("compact"), st.booleans()),
+)
+
 
 def drops_equal(engine: str) -> bool:
     """Whether updates that change nothing are left out."""

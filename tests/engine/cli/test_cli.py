@@ -17,7 +17,7 @@ import pytest
 
 from engine.broker.broker import Broker
 from engine.catalog import Catalog
-from engine.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, cli, run_command
+from engine.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, cli
 from engine.runtime.spark_messages import fluvial_error
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
@@ -42,18 +42,6 @@ ROWS = pa.Table.from_pydict(
 )
 
 Fluvial = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def fluvial(capsys: pytest.CaptureFixture[str]) -> Fluvial:
-    """Runs a command; gives its exit code, output and error output."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = run_command(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -17,7 +17,15 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import deletion_indexes
 from filestore.table import Table
-from tests.support.changelogs import ENGINES, SCHEMA, Change, State, apply, drops_equal, row_values
+from tests.support.changelogs import (
+    ENGINES,
+    SCHEMA,
+    Change,
+    State,
+    apply,
+    drops_equal,
+    writes_and_compactions,
+)
 from tests.support.faults import FaultyFileIO, MemoryFileIO
 from tests.support.rows import change_tuples
 from tests.support.tables import content, key_table, memory_catalog, messages_of, reopened, rows
@@ -88,11 +96,7 @@ def test_only_files_are_opened_that_may_hold_a_key() -> None:
 
 deeds = st.lists(
     st.one_of(
-        st.tuples(
-            st.just("write"),
-            st.lists(st.tuples(row_values, st.sampled_from(["+I", "+I", "+U", "-D"])), min_size=1, max_size=8),
-        ),
-        st.tuples(st.just("compact"), st.booleans()),
+        writes_and_compactions,
     ),
     min_size=2,
     max_size=12,

@@ -30,6 +30,7 @@ from tests.support.changelogs import (
     changelog_entries,
     drops_equal,
     row_values,
+    writes_and_compactions,
 )
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.rows import write_rows
@@ -170,11 +171,7 @@ def test_rescaled_rows_are_not_told_again(producer: str) -> None:
 
 deeds = st.lists(
     st.one_of(
-        st.tuples(
-            st.just("write"),
-            st.lists(st.tuples(row_values, st.sampled_from(["+I", "+I", "+U", "-D"])), min_size=1, max_size=8),
-        ),
-        st.tuples(st.just("compact"), st.booleans()),
+        writes_and_compactions,
         st.tuples(st.just("race"), st.lists(st.tuples(row_values, st.just("+I")), min_size=1, max_size=4)),
     ),
     min_size=2,
